@@ -1,0 +1,3 @@
+//! The chores.
+
+fn main() {}

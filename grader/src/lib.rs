@@ -1,0 +1,3 @@
+//! .
+pub mod rubric;
+pub mod scorecard;

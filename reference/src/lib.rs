@@ -1,0 +1,7 @@
+//! What is true.
+//!
+//! The CPU oracles and the vocabulary of warpbook: plain functions that are obviously right, in the
+//! definition's own order and arithmetic. Nothing here is fast, and nothing here knows how anything is
+//! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
+
+pub mod nf4;
