@@ -1,1 +1,9 @@
-//! .
+//! What you must write.
+//!
+//! One module a challenge: `mod.rs` is the contract, `exercise.rs` the reader's text (no part of this
+//! crate), `solution.rs` the same items filled in. A challenge knows the oracles and the machine; it does
+//! not know the grader, so an attempt cannot read its own marks.
+
+extern crate self as challenges; // so that the same `use` lines serve an exercise, which is built outside
+
+pub mod nf4;

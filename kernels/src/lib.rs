@@ -1,1 +1,10 @@
-//! .
+//! What you may use: the machine.
+//!
+//! A device runs work and counts it: launches, bytes, time. [`Cpu`] is the device that is always there.
+//! Nothing in this room knows a challenge or an oracle; a challenge is given a device and told what to
+//! compute.
+
+pub mod bytes;
+pub mod cpu;
+
+pub use cpu::{Cpu, Vector};

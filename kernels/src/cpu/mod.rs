@@ -1,0 +1,97 @@
+//! The CPU as a device: threads, vector units, launches.
+//!
+//! [`Cpu::launch`] is the CPU's word for a kernel launch: one parallel pass over an output that is cut
+//! into pieces, each owned by one thread at a time. Launches are counted; a fused kernel is one.
+
+mod host;
+mod stream;
+mod vector;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rayon::prelude::*;
+
+pub use host::{Host, host};
+pub use stream::stream;
+pub use vector::Vector;
+
+/// A CPU with a number of threads and a vector unit that work may use.
+pub struct Cpu {
+    pool: Option<rayon::ThreadPool>, // none: everything runs on the calling thread
+    threads: usize,
+    vector: Vector,
+    launches: AtomicU64,
+}
+
+/// Pieces that a launch cuts for each thread: enough that a thread which the system holds up does not
+/// hold up the pass, few enough that handing them out costs nothing.
+const PIECES_PER_THREAD: usize = 8;
+
+/// A piece is at least this long in bytes, so that small outputs are not shredded.
+const PIECE_BYTES: usize = 64 * 1024;
+
+impl Cpu {
+    /// All cores that the process may use, and the widest vector unit there is.
+    pub fn new() -> Self {
+        Self::with_threads(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// A given number of threads. With one, work runs on the calling thread itself.
+    pub fn with_threads(threads: usize) -> Self {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.ok().filter(|_| threads > 1);
+        let threads = if pool.is_some() { threads } else { 1 };
+        Self { pool, threads, vector: Vector::widest(), launches: AtomicU64::new(0) }
+    }
+
+    /// The same device held to a narrower vector unit; `None` if the machine does not have it.
+    #[must_use]
+    pub fn limited_to(self, vector: Vector) -> Option<Self> {
+        Vector::available().contains(&vector).then_some(Self { vector, ..self })
+    }
+
+    /// Threads that a launch spreads over.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The vector unit that work may use: the widest of the machine, or what the device was limited to.
+    pub fn vector(&self) -> Vector {
+        self.vector
+    }
+
+    /// Launches since the device was made.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Relaxed)
+    }
+
+    /// One pass over `out`, cut into pieces whose lengths are multiples of `unit` elements (the last one
+    /// may be shorter). `body(first, piece)` fills the piece that begins at element `first`; pieces run on
+    /// all threads, in no given order.
+    ///
+    /// # Panics
+    /// If `unit` is 0, or when `body` panics.
+    pub fn launch<T: Send>(&self, out: &mut [T], unit: usize, body: impl Fn(usize, &mut [T]) + Sync) {
+        self.launches.fetch_add(1, Relaxed);
+        let length = piece_length(out.len(), unit, size_of::<T>(), self.threads);
+        let Some(pool) = &self.pool else {
+            return body(0, out);
+        };
+        pool.install(|| {
+            out.par_chunks_mut(length).enumerate().for_each(|(i, piece)| body(i * length, piece));
+        });
+    }
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Elements a piece: a multiple of `unit`, about an eighth of a thread's share, at least 64 KiB.
+fn piece_length(elements: usize, unit: usize, element_bytes: usize, threads: usize) -> usize {
+    assert!(unit > 0, "a launch needs a unit of at least one element");
+    let share = elements.div_ceil(threads * PIECES_PER_THREAD);
+    share.max(PIECE_BYTES / element_bytes.max(1)).div_ceil(unit).max(1) * unit
+}
