@@ -8,6 +8,20 @@
 //! Sources: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs" (2023), section 3, for the
 //! data type; the bit-exact order of roundings is that of the `bitsandbytes` library.
 
+mod calls;
+mod codec;
+mod error;
+mod quantize;
+mod table;
+mod weight;
+
+pub use calls::oracle_calls;
+pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
+pub use error::Error;
+pub use quantize::{NESTED_BLOCK, double_quantize, quantize};
+pub use table::{CODE2, NF4};
+pub use weight::{Dtype, Quantized, Scales};
+
 /// A quantised weight, borrowed: what a dequantiser is given.
 #[derive(Clone, Copy, Debug)]
 pub struct Weight<'a> {
