@@ -159,9 +159,10 @@ fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
 // step A.6: a block's scale, packed codes and outputs, in the order of the weight
 fn blocks<'a>(piece: Piece<'a>) -> impl Iterator<Item = (f32, &'a [u8], &'a mut [u16])> {
     let Piece { weight, first_block, out, .. } = piece;
-    let scales = (first_block..).map(|block| Solution.absmax(&weight.absmax, block));
     let packed = weight.packed[first_block * weight.block_size / 2..].chunks(weight.block_size / 2);
-    scales.zip(packed).zip(out.chunks_mut(weight.block_size)).map(|((scale, packed), out)| (scale, packed, out))
+    (first_block..).zip(packed).zip(out.chunks_mut(weight.block_size)).map(|((block, packed), out)| {
+        (Solution.absmax(&weight.absmax, block), packed, out)
+    })
 }
 
 // why: the meaning of the vector paths, and the path of machines without one.

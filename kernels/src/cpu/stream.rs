@@ -13,14 +13,15 @@
 use super::{Cpu, Vector};
 
 const LINE: usize = 64; // bytes of a cache line
+const WORDS: usize = LINE / 2; // 16-bit words of a line
 
 /// Reads every whole line of `source` and writes all of `out`, side by side, on all threads of `cpu`.
 ///
-/// `out` is best aligned to 64 bytes; an unaligned head or tail is filled by plain stores. The contents of
-/// `out` afterwards mean nothing.
-pub fn stream(cpu: &Cpu, source: &[u8], out: &mut [u8]) {
+/// `out` (16-bit words) is best aligned to 64 bytes; an unaligned head or tail is filled by plain stores. Its
+/// contents afterwards mean nothing.
+pub fn stream(cpu: &Cpu, source: &[u8], out: &mut [u16]) {
     let (total, lines_in) = (out.len(), source.len() / LINE);
-    cpu.launch(out, LINE, |first, piece| {
+    cpu.launch(out, WORDS, |first, piece| {
         let begin = (first as u128 * lines_in as u128 / total.max(1) as u128) as usize;
         let end = ((first + piece.len()) as u128 * lines_in as u128 / total.max(1) as u128) as usize;
         piece_of(cpu.vector(), &source[begin * LINE..end * LINE], piece);
@@ -28,10 +29,10 @@ pub fn stream(cpu: &Cpu, source: &[u8], out: &mut [u8]) {
 }
 
 /// Fills one piece while reading its share of the source.
-fn piece_of(vector: Vector, source: &[u8], out: &mut [u8]) {
+fn piece_of(vector: Vector, source: &[u8], out: &mut [u16]) {
     let head = out.as_ptr().align_offset(LINE).min(out.len());
     let (head, body) = out.split_at_mut(head);
-    let (body, tail) = body.split_at_mut(body.len() / LINE * LINE);
+    let (body, tail) = body.split_at_mut(body.len() / WORDS * WORDS);
     head.fill(1);
     tail.fill(1);
     match vector {
@@ -46,22 +47,20 @@ fn piece_of(vector: Vector, source: &[u8], out: &mut [u8]) {
 }
 
 /// Plain stores: all that portable Rust has. On Arm these are what the machine's own copy uses too.
-fn lines_portable(source: &[u8], out: &mut [u8]) {
+fn lines_portable(source: &[u8], out: &mut [u16]) {
     let mut lines = source.chunks_exact(LINE);
-    let (mut due, every) = (0, out.len() / LINE);
-    let mut sum = [0u64; LINE / 8];
-    for line in out.chunks_exact_mut(LINE) {
+    let (mut due, every) = (0, out.len() / WORDS);
+    let mut sum = [0u16; WORDS];
+    for line in out.chunks_exact_mut(WORDS) {
         due += source.len() / LINE;
         while due >= every.max(1) {
             due -= every;
             let Some(read) = lines.next() else { break };
-            for (sum, word) in sum.iter_mut().zip(read.chunks_exact(8)) {
-                *sum ^= u64::from_ne_bytes(word.try_into().expect("eight bytes"));
+            for (sum, word) in sum.iter_mut().zip(read.as_chunks::<2>().0) {
+                *sum ^= u16::from_ne_bytes(*word);
             }
         }
-        for (word, sum) in line.chunks_exact_mut(8).zip(&sum) {
-            word.copy_from_slice(&sum.to_ne_bytes());
-        }
+        line.copy_from_slice(&sum);
     }
 }
 
@@ -71,11 +70,11 @@ fn lines_portable(source: &[u8], out: &mut [u8]) {
 /// The machine has AVX-512 F; `out` begins on a line and is whole lines.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn lines_avx512(source: &[u8], out: &mut [u8]) {
+unsafe fn lines_avx512(source: &[u8], out: &mut [u16]) {
     use core::arch::x86_64::{
         __m512i, _mm_sfence, _mm512_loadu_si512, _mm512_setzero_si512, _mm512_stream_si512, _mm512_xor_si512,
     };
-    let (every, given) = (out.len() / LINE, source.len() / LINE);
+    let (every, given) = (out.len() / WORDS, source.len() / LINE);
     let (mut due, mut next) = (0, 0);
     let mut sum = _mm512_setzero_si512();
     for line in 0..every {
@@ -87,7 +86,7 @@ unsafe fn lines_avx512(source: &[u8], out: &mut [u8]) {
             next += 1;
         }
         // SAFETY: `line` is one of `every` whole, aligned lines of `out`.
-        unsafe { _mm512_stream_si512(out.as_mut_ptr().add(line * LINE).cast::<__m512i>(), sum) };
+        unsafe { _mm512_stream_si512(out.as_mut_ptr().add(line * WORDS).cast::<__m512i>(), sum) };
     }
     _mm_sfence(); // without it the lines may still wait in the fill buffers when the clock stops
 }
@@ -98,11 +97,11 @@ unsafe fn lines_avx512(source: &[u8], out: &mut [u8]) {
 /// The machine has AVX2; `out` begins on a line and is whole lines.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn lines_avx2(source: &[u8], out: &mut [u8]) {
+unsafe fn lines_avx2(source: &[u8], out: &mut [u16]) {
     use core::arch::x86_64::{
         __m256i, _mm_sfence, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_stream_si256, _mm256_xor_si256,
     };
-    let (every, given) = (out.len() / LINE, source.len() / LINE);
+    let (every, given) = (out.len() / WORDS, source.len() / LINE);
     let (mut due, mut next) = (0, 0);
     let mut sum = _mm256_setzero_si256();
     for line in 0..every {
@@ -118,7 +117,7 @@ unsafe fn lines_avx2(source: &[u8], out: &mut [u8]) {
         }
         // SAFETY: `line` is one of `every` whole, aligned lines of `out`.
         unsafe {
-            let to = out.as_mut_ptr().add(line * LINE).cast::<__m256i>();
+            let to = out.as_mut_ptr().add(line * WORDS).cast::<__m256i>();
             _mm256_stream_si256(to, sum);
             _mm256_stream_si256(to.add(1), sum);
         }

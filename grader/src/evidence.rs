@@ -1,0 +1,66 @@
+//! Evidence: from what was seen to facts. The shared words; each challenge has its own facts.
+
+use std::collections::BTreeMap;
+
+use crate::rubric::Fact;
+use crate::scorecard::{Check, Guard, Measurement, Outcome, Truth};
+
+/// Everything that facts may rest on. All of it stands in a report, but for the reasons.
+pub(crate) struct Seen<'a> {
+    pub checks: &'a [Check],
+    pub guards: &'a [Guard],
+    pub measurements: &'a BTreeMap<String, Measurement>,
+    /// Why something was not measured; empty when a report is computed again.
+    pub unmeasured: &'a BTreeMap<String, String>,
+}
+
+impl Seen<'_> {
+    /// A measured number.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.measurements.get(name).map(|measurement| measurement.value)
+    }
+
+    /// The fact of something that was not measured, with the reason given for it or for a part of it.
+    pub fn why_not(&self, name: &str) -> Fact {
+        let reason = self.unmeasured.get(name).or_else(|| {
+            let mut of_a_part = self.unmeasured.iter().filter(|(other, _)| related(name, other));
+            of_a_part.next().map(|(_, reason)| reason)
+        });
+        unmeasured(reason.map_or("not run", String::as_str))
+    }
+}
+
+/// Whether a reason filed under `other` explains the absence of `name`.
+fn related(name: &str, other: &str) -> bool {
+    other.starts_with(name)
+        || (other.starts_with("bench/") && name.contains("speedup"))
+        || (other == "watch/bytes" && name.contains("bytes"))
+        || (other == "watch/instructions" && name.contains("instructions"))
+}
+
+/// A fact that holds.
+pub(crate) fn met(evidence: &str) -> Fact {
+    Fact { truth: Truth::Met, evidence: evidence.into() }
+}
+
+/// A fact that does not hold.
+pub(crate) fn unmet(evidence: &str) -> Fact {
+    Fact { truth: Truth::Unmet, evidence: evidence.into() }
+}
+
+/// A fact that could not be measured.
+pub(crate) fn unmeasured(reason: &str) -> Fact {
+    Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}") }
+}
+
+/// An outcome in the words of the report.
+pub(crate) fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Wrong => "wrong",
+        Outcome::NotAttempted => "not attempted",
+        Outcome::NotMeasured => "not measured",
+        Outcome::DoesNotCompile => "does not compile",
+        Outcome::GraderFault => "fault of the grader",
+    }
+}

@@ -1,0 +1,147 @@
+//! The child's side: work through the items, catch what can be caught, report each result at once.
+
+use std::io::{PipeWriter, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::{Message, Request};
+use crate::scorecard::{Check, Guard, Measurement, Outcome};
+
+/// A child's connection to the grader, and what it was asked.
+pub(crate) struct Child {
+    pub request: Request,
+    pipe: PipeWriter,
+}
+
+/// Where and why the last panic happened: panics on other threads lose their message on the way back.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// Works through the request in `argument`; `work` does one item.
+pub(crate) fn run(argument: &str, work: impl Fn(&mut Child, &str)) -> ExitCode {
+    let Ok(request) = serde_json::from_str::<Request>(argument) else {
+        eprintln!("warpbook: the request to the child process is not readable");
+        return ExitCode::from(6);
+    };
+    let Ok(pipe) = result_pipe() else {
+        eprintln!("warpbook: the child process was started without its result pipe");
+        return ExitCode::from(6);
+    };
+    kernels::bytes::set_limit(request.memory_limit);
+    std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
+    end_with_parent();
+    let mut child = Child { request, pipe };
+    for i in 0..child.request.items.len() {
+        child.send(&Message::Begin(i));
+        let name = child.request.items[i].name.clone();
+        work(&mut child, &name);
+    }
+    child.send(&Message::End);
+    ExitCode::SUCCESS
+}
+
+/// Standard input is the writing end of the pipe (see the module's head); this is a private copy of it.
+#[cfg(unix)]
+fn result_pipe() -> std::io::Result<PipeWriter> {
+    use std::os::fd::AsFd;
+    Ok(std::io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+#[cfg(windows)]
+fn result_pipe() -> std::io::Result<PipeWriter> {
+    use std::os::windows::io::AsHandle;
+    Ok(std::io::stdin().as_handle().try_clone_to_owned()?.into())
+}
+
+/// An attempt in an endless loop must not outlive a grader that was interrupted.
+#[cfg(unix)]
+fn end_with_parent() {
+    let parent = std::os::unix::process::parent_id();
+    std::thread::spawn(move || {
+        while std::os::unix::process::parent_id() == parent {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        std::process::exit(124);
+    });
+}
+
+#[cfg(not(unix))]
+fn end_with_parent() {} // a Windows job object ends with its parent
+
+fn remember(message: &str) {
+    let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    last.get_or_insert_with(|| message.to_owned());
+}
+
+impl Child {
+    fn send(&mut self, message: &Message) {
+        let line = serde_json::to_string(message).unwrap_or_default();
+        if writeln!(self.pipe, "{line}").is_err() {
+            std::process::exit(124); // the grader is gone
+        }
+    }
+
+    /// Reports a check: `Ok` passes, `Err` is wrong with its report; a hole is not attempted.
+    pub fn check(&mut self, name: &str, run: impl FnOnce() -> Result<(), String>) {
+        let (outcome, detail) = match caught(run) {
+            Ok(Ok(())) => (Outcome::Passed, String::new()),
+            Ok(Err(detail)) => (Outcome::Wrong, detail),
+            Err(Unwound::Hole) => (Outcome::NotAttempted, String::new()),
+            Err(Unwound::Panic(message)) => (Outcome::Wrong, message),
+        };
+        let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
+        self.send(&Message::Check(Check { name: name.into(), outcome, detail, replay }));
+    }
+
+    /// Reports a guard: `Ok(None)` saw nothing, `Ok(Some)` caught something, `Err` could not run.
+    pub fn guard(&mut self, name: &str, run: impl FnOnce() -> Result<Option<String>, String>) {
+        let result = caught(run).unwrap_or_else(|unwound| {
+            Err(match unwound {
+                Unwound::Hole => "the step is not written yet".into(),
+                Unwound::Panic(message) => message,
+            })
+        });
+        let (ran, tripped, detail) = match result {
+            Ok(None) => (true, false, String::new()),
+            Ok(Some(detail)) => (true, true, detail),
+            Err(reason) => (false, false, reason),
+        };
+        let challenge = self.request.challenge.clone();
+        self.send(&Message::Guard(Guard { challenge, name: name.into(), ran, tripped, detail }));
+    }
+
+    /// Reports a number.
+    pub fn measured(&mut self, name: &str, measurement: Measurement) {
+        self.send(&Message::Measured(name.into(), measurement));
+    }
+
+    /// Reports that something could not be measured.
+    pub fn unmeasured(&mut self, name: &str, reason: &str) {
+        self.send(&Message::Unmeasured(name.into(), reason.into()));
+    }
+}
+
+/// The command that runs one check alone.
+pub(crate) fn replay_command(challenge: &str, check: &str, seed: u64) -> String {
+    format!("cargo grader replay {challenge}:{check} --seed {seed:#x}")
+}
+
+/// How an attempt left without an answer.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unwound {
+    /// A `todo!` was reached.
+    Hole,
+    /// It panicked, and where.
+    Panic(String),
+}
+
+/// Runs what may panic.
+pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
+    *PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    catch_unwind(AssertUnwindSafe(run)).map_err(|_| {
+        let message = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let message = message.unwrap_or_else(|| "panicked without a message".into());
+        if message.contains("not yet implemented") { Unwound::Hole } else { Unwound::Panic(message) }
+    })
+}

@@ -1,0 +1,269 @@
+//! The grader's side: start a child, read its results, end it when it oversteps, go on behind the fault.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use process_wrap::std::{ChildWrapper, CommandWrap};
+
+use super::child::replay_command;
+use super::{CHILD_FLAG, Item, Message, Request};
+use crate::scorecard::{Check, Guard, Measurement, Outcome};
+
+/// Everything seen of one attempt at one challenge.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Outcomes in the order of the items.
+    pub checks: Vec<Check>,
+    /// What the guards saw.
+    pub guards: Vec<Guard>,
+    /// Numbers by name.
+    pub measurements: BTreeMap<String, Measurement>,
+    /// What could not be measured, and why.
+    pub unmeasured: BTreeMap<String, String>,
+}
+
+/// Which program to start as a child.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub program: PathBuf,
+    /// Arguments in front of the hidden flag.
+    pub arguments: Vec<OsString>,
+}
+
+/// How often a child is looked at when it says nothing.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Bytes of an attempt's own output that are kept: its end.
+const KEPT_OUTPUT_BYTES: usize = 8 * 1024;
+
+/// Runs all items of `request`, with as many children as it takes. `progress` hears each item begin.
+pub(crate) fn gather(launch: &Launch, request: &Request, progress: &dyn Fn(&str)) -> std::io::Result<Gathered> {
+    let mut gathered = Gathered::default();
+    let mut rest = request.items.as_slice();
+    while !rest.is_empty() {
+        let batch = batch(rest);
+        let run = Run::new(launch, &Request { items: batch.to_vec(), ..request.clone() })?;
+        let done = match run.listen(batch, &mut gathered, progress) {
+            Ok(()) => batch.len(),
+            Err(Fault { item, cause, hang }) => {
+                let skipped = if hang { siblings(&batch[item..]) } else { 1 };
+                for (i, at_fault) in batch[item..item + skipped].iter().enumerate() {
+                    let told = if i == 0 { cause.clone() } else { after(&batch[item], &cause) };
+                    blame(&mut gathered, request, at_fault, told);
+                }
+                item + skipped
+            }
+        };
+        rest = &rest[done..];
+    }
+    Ok(gathered)
+}
+
+/// The items that one child may do: up to the next one that wants a process of its own.
+fn batch(items: &[Item]) -> &[Item] {
+    if items[0].fresh {
+        return &items[..1];
+    }
+    let end = items.iter().position(|item| item.fresh).unwrap_or(items.len());
+    &items[..end]
+}
+
+/// How many items from the first on are of the same step: one that hangs is not waited for again.
+fn siblings(items: &[Item]) -> usize {
+    items.iter().take_while(|item| item.group() == items[0].group()).count()
+}
+
+fn after(first: &Item, cause: &str) -> String {
+    format!("not run, because {} {cause}", first.name)
+}
+
+/// Books a fault on the item that was being worked on.
+fn blame(gathered: &mut Gathered, request: &Request, item: &Item, cause: String) {
+    let challenge = request.challenge.clone();
+    match item.name.split_once('/') {
+        Some(("guard", name)) => {
+            gathered.guards.push(Guard { challenge, name: name.into(), ran: false, tripped: false, detail: cause });
+        }
+        Some(("bench" | "watch", _)) => {
+            gathered.unmeasured.insert(item.name.clone(), cause);
+        }
+        _ => gathered.checks.push(Check {
+            name: item.name.clone(),
+            outcome: Outcome::Wrong,
+            detail: cause,
+            replay: replay_command(&challenge, &item.name, request.effort.seed),
+        }),
+    }
+}
+
+/// Why a child ended before its list did.
+struct Fault {
+    item: usize,
+    cause: String,
+    hang: bool,
+}
+
+/// A running child.
+struct Run {
+    child: Box<dyn ChildWrapper>,
+    results: Receiver<Message>,
+    output: Arc<Mutex<Vec<u8>>>,
+    memory_limit: usize,
+}
+
+impl Run {
+    fn new(launch: &Launch, request: &Request) -> std::io::Result<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.arguments).arg(CHILD_FLAG).arg(serde_json::to_string(request)?);
+        command.stdin(Stdio::from(writer)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = contained(command).spawn()?;
+        let output = Arc::new(Mutex::new(Vec::new()));
+        keep(child.stdout().take(), &output);
+        keep(child.stderr().take(), &output);
+        let (send, results) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(reader).lines().map_while(Result::ok) {
+                let Ok(message) = serde_json::from_str(&line) else { return };
+                if send.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { child, results, output, memory_limit: request.memory_limit })
+    }
+
+    /// Collects results until the list is done, or says what went wrong with which item.
+    fn listen(mut self, items: &[Item], into: &mut Gathered, progress: &dyn Fn(&str)) -> Result<(), Fault> {
+        let mut item = 0;
+        let mut deadline = Instant::now() + Duration::from_secs(30); // for the program to start
+        loop {
+            match self.results.recv_timeout(POLL) {
+                Ok(Message::Begin(i)) if i < items.len() => {
+                    item = i;
+                    deadline = Instant::now() + items[i].limit;
+                    progress(&items[i].name);
+                }
+                Ok(Message::Begin(_)) => {}
+                Ok(Message::Check(check)) => into.checks.push(check),
+                Ok(Message::Guard(guard)) => into.guards.push(guard),
+                Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
+                Ok(Message::Unmeasured(name, reason)) => _ = into.unmeasured.insert(name, reason),
+                Ok(Message::End) => {
+                    let _ = self.child.wait();
+                    return Ok(());
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item)),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if Instant::now() > deadline {
+                let cause = format!("ran past its time limit of {} s", items[item].limit.as_secs());
+                return Err(self.stopped(item, cause, true));
+            }
+            if let Some(bytes) = resident_bytes(self.child.id()).filter(|bytes| *bytes > self.memory_limit) {
+                let cause =
+                    format!("ran past its memory limit: {bytes} bytes resident, {} allowed", self.memory_limit);
+                return Err(self.stopped(item, cause, false));
+            }
+        }
+    }
+
+    /// The child closed its pipe by itself.
+    fn ended(mut self, item: usize) -> Fault {
+        let status = self.child.wait();
+        let said = self.said();
+        let cause = match status {
+            Ok(status) => cause_of_death(status, &said),
+            Err(error) => format!("was lost: {error}"),
+        };
+        Fault { item, cause: with_output(cause, &said), hang: false }
+    }
+
+    fn stopped(mut self, item: usize, cause: String, hang: bool) -> Fault {
+        let _ = self.child.kill();
+        let said = self.said();
+        Fault { item, cause: with_output(cause, &said), hang }
+    }
+
+    fn said(&self) -> String {
+        let output = self.output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        String::from_utf8_lossy(&output).trim().to_owned()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // no attempt outlives its verdict
+    }
+}
+
+/// The command in a process group or job of its own, so that what it starts ends with it.
+fn contained(command: Command) -> CommandWrap {
+    let mut wrap = CommandWrap::from(command);
+    #[cfg(unix)]
+    wrap.wrap(process_wrap::std::ProcessGroup::leader());
+    #[cfg(windows)]
+    wrap.wrap(process_wrap::std::JobObject);
+    wrap
+}
+
+/// Reads an attempt's own output to its end, keeping the last part.
+fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) {
+    let Some(mut stream) = stream else { return };
+    let output = Arc::clone(output);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = stream.read(&mut buffer) {
+            let mut kept = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            kept.extend_from_slice(&buffer[..length]);
+            let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
+            kept.drain(..excess);
+        }
+    });
+}
+
+/// What a program that ended by itself died of.
+fn cause_of_death(status: ExitStatus, said: &str) -> String {
+    if let Some(line) = said.lines().find(|line| line.starts_with(kernels::bytes::LIMIT_MESSAGE)) {
+        return format!("ran past its {line}");
+    }
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        let name = match signal {
+            4 => "an illegal instruction (SIGILL)",
+            6 if said.contains("overflowed its stack") => "a stack overflow",
+            6 => "an abort (SIGABRT)",
+            7 => "a bus error (SIGBUS)",
+            8 => "an arithmetic fault (SIGFPE)",
+            9 => "a kill (SIGKILL), as the system sends when memory runs out",
+            11 => "a segmentation fault (SIGSEGV)",
+            _ => return format!("ended by signal {signal}"),
+        };
+        return format!("ended by {name}");
+    }
+    match status.code() {
+        Some(code) => format!("left the process with exit({code}) instead of returning"),
+        None => format!("ended: {status}"),
+    }
+}
+
+fn with_output(cause: String, said: &str) -> String {
+    if said.is_empty() { cause } else { format!("{cause}\nit printed:\n{said}") }
+}
+
+#[cfg(target_os = "linux")]
+fn resident_bytes(id: u32) -> Option<usize> {
+    let fields = std::fs::read_to_string(format!("/proc/{id}/statm")).ok()?;
+    Some(fields.split_whitespace().nth(1)?.parse::<usize>().ok()? * 4096)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn resident_bytes(_: u32) -> Option<usize> {
+    None // the counting allocator's limit still holds there
+}

@@ -1,0 +1,259 @@
+//! Guards: attempts that look right or fast, and are not.
+//!
+//! Each guard provokes one way of cheating and looks for its trace. An honest attempt cannot trip one; an
+//! attempt that is wrong anyway is left to the checks. `tests` holds a cheat for each guard, and its honest
+//! twin.
+
+use std::time::Duration;
+
+use challenges::nf4::Nf4;
+use kernels::{Cpu, bytes};
+use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits, oracle_calls};
+
+use super::Subject;
+use super::inputs::{Buffer, Scale, weight};
+use crate::random::Random;
+
+/// The guards that run by themselves; one more, "past the physical bound", watches the timed runs.
+pub(super) const NAMES: [&str; 12] = [
+    "answers cached by pointer",
+    "answers cached by content",
+    "answers cached by call count",
+    "unwritten outputs",
+    "inputs modified",
+    "constants and zeros",
+    "NaN as a wildcard",
+    "work finished after the clock stops",
+    "right on the checked shapes only",
+    "lower precision",
+    "writes outside the buffer",
+    "an oracle called inside a step",
+];
+
+/// Elements of a guard's weight: a few thousand blocks, a ragged tail.
+const LEN: usize = 64 * 3000 + 37;
+
+type Verdict = Result<Option<String>, String>;
+
+/// Runs one guard.
+pub(super) fn run(name: &str, attempt: &dyn Nf4, seed: u64) -> Verdict {
+    let bench = Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), seed };
+    match name {
+        "answers cached by pointer" => bench.cached_by_pointer(),
+        "answers cached by content" => bench.cached_by_content(),
+        "answers cached by call count" => bench.cached_by_call_count(),
+        "unwritten outputs" => bench.unwritten(),
+        "inputs modified" => bench.inputs_modified(),
+        "constants and zeros" => bench.constants(),
+        "NaN as a wildcard" => bench.wildcard(),
+        "work finished after the clock stops" => bench.late_work(),
+        "right on the checked shapes only" => bench.unseen_shapes(),
+        "lower precision" => bench.lower_precision(),
+        "writes outside the buffer" => bench.outside(),
+        "an oracle called inside a step" => bench.oracle_called(),
+        _ => Err(format!("no guard is called {name}")),
+    }
+}
+
+struct Workbench<'a> {
+    subject: Subject<'a>,
+    cpu: Cpu,
+    seed: u64,
+}
+
+const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see the checks";
+
+impl Workbench<'_> {
+    fn weight(&self) -> Quantized {
+        weight(LEN, 64, true, Scale::Plain, self.seed)
+    }
+
+    fn dequantize(&self, weight: &Quantized, dtype: Dtype, seed: u64) -> Buffer {
+        let mut buffer = Buffer::new(dtype, weight.shape[0], seed);
+        self.subject.run(&self.cpu, &weight.view(), buffer.output());
+        buffer
+    }
+
+    /// How many elements are not what the format says, and the first of them.
+    fn wrong(weight: &Quantized, dtype: Dtype, buffer: &Buffer) -> Option<(usize, usize)> {
+        let want = dequantize_bits(&weight.view(), dtype);
+        let mut wrong = (0..want.len()).filter(|e| buffer.bits(*e) != want[*e]);
+        let first = wrong.next()?;
+        Some((1 + wrong.count(), first))
+    }
+
+    /// The same storage with other bytes must give other answers.
+    fn cached_by_pointer(&self) -> Verdict {
+        let mut weight = self.weight();
+        let mut buffer = Buffer::new(Dtype::Bf16, LEN, self.seed);
+        self.subject.run(&self.cpu, &weight.view(), buffer.output());
+        if Self::wrong(&weight, Dtype::Bf16, &buffer).is_some() {
+            return Err(WRONG_ANYWAY.into());
+        }
+        Random::named(self.seed, "other bytes").fill(&mut weight.packed);
+        self.subject.run(&self.cpu, &weight.view(), buffer.output());
+        Ok(Self::wrong(&weight, Dtype::Bf16, &buffer)
+            .map(|(n, _)| format!("{n} answers stayed as they were after the bytes at the same address changed")))
+    }
+
+    /// One byte changed deep inside must show, and nothing as large as an answer may be kept.
+    fn cached_by_content(&self) -> Verdict {
+        let first = self.weight();
+        if Self::wrong(&first, Dtype::Bf16, &self.dequantize(&first, Dtype::Bf16, 1)).is_some() {
+            return Err(WRONG_ANYWAY.into());
+        }
+        let live = bytes::live();
+        let mut random = Random::named(self.seed, "one byte");
+        for _ in 0..8 {
+            let mut changed = first.clone();
+            let at = random.below(changed.packed.len() - 1);
+            changed.packed[at] ^= 0x11;
+            let buffer = self.dequantize(&changed, Dtype::Bf16, 2);
+            if let Some((n, e)) = Self::wrong(&changed, Dtype::Bf16, &buffer) {
+                return Ok(Some(format!("{n} answers (from element {e}) are those of a weight one byte away")));
+            }
+        }
+        let kept = bytes::live().saturating_sub(live);
+        Ok((kept > LEN).then(|| format!("{kept} bytes were kept after eight calls: answers are being stored")))
+    }
+
+    /// The tenth call does the same work as the first.
+    fn cached_by_call_count(&self) -> Verdict {
+        for call in 0..12 {
+            let weight = weight(64 * 301 + 1, 64, true, Scale::Plain, self.seed ^ call);
+            let buffer = self.dequantize(&weight, Dtype::F16, call);
+            if let Some((n, _)) = Self::wrong(&weight, Dtype::F16, &buffer) {
+                if call == 0 {
+                    return Err(WRONG_ANYWAY.into());
+                }
+                return Ok(Some(format!("call {} left {n} wrong answers; the calls before were right", call + 1)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What still holds two different poisons was not written.
+    fn unwritten(&self) -> Verdict {
+        let weight = self.weight();
+        let (a, b) = (self.dequantize(&weight, Dtype::Bf16, 3), self.dequantize(&weight, Dtype::Bf16, 5));
+        let left = (0..LEN).filter(|e| a.bits(*e) == a.poison() && b.bits(*e) == b.poison()).count();
+        Ok((left > 0).then(|| format!("{left} of {LEN} outputs were never written")))
+    }
+
+    /// The weight is borrowed: it comes back as it was.
+    fn inputs_modified(&self) -> Verdict {
+        let weight = self.weight();
+        let before = weight.clone();
+        self.dequantize(&weight, Dtype::F16, 1);
+        Ok((weight != before).then(|| format!("the {} changed", changed_part(&weight, &before))))
+    }
+
+    /// Different weights, the same answer everywhere.
+    fn constants(&self) -> Verdict {
+        let bits = self.dequantize(&self.weight(), Dtype::F16, 1).all_bits();
+        let constant = bits.iter().all(|other| *other == bits[0]);
+        Ok(constant.then(|| format!("all {LEN} outputs are {}", Dtype::F16.value(bits[0]))))
+    }
+
+    /// NaN compares unequal to everything: a careless check would let it pass.
+    fn wildcard(&self) -> Verdict {
+        let buffer = self.dequantize(&self.weight(), Dtype::Bf16, 1);
+        let nan = (0..LEN).filter(|e| buffer.bits(*e) != buffer.poison() && Dtype::Bf16.value(buffer.bits(*e)).is_nan());
+        let nan = nan.count();
+        Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
+    }
+
+    /// What is there when the call returns must be what is there later.
+    fn late_work(&self) -> Verdict {
+        const SAMPLES: usize = 512;
+        let len = 64 * 60_000;
+        let weight = weight(len, 64, true, Scale::Plain, self.seed);
+        for round in 0..3 {
+            let mut buffer = Buffer::new(Dtype::Bf16, len, round);
+            self.subject.run(&self.cpu, &weight.view(), buffer.output());
+            let at_return: [u32; SAMPLES] = std::array::from_fn(|i| buffer.bits(len - 1 - i * (len / SAMPLES)));
+            std::thread::sleep(Duration::from_millis(60));
+            let later: [u32; SAMPLES] = std::array::from_fn(|i| buffer.bits(len - 1 - i * (len / SAMPLES)));
+            let changed = (0..SAMPLES).filter(|i| at_return[*i] != later[*i]).count();
+            if changed > 0 {
+                return Ok(Some(format!("{changed} of {SAMPLES} sampled outputs changed after the call returned")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Shapes that no list names.
+    fn unseen_shapes(&self) -> Verdict {
+        let mut random = Random::named(self.seed, "unseen shapes");
+        if Self::wrong(&self.weight(), Dtype::F16, &self.dequantize(&self.weight(), Dtype::F16, 1)).is_some() {
+            return Err(WRONG_ANYWAY.into());
+        }
+        for _ in 0..24 {
+            let len = 1 + random.below(40_000);
+            let block_size = 32 << random.below(8);
+            let weight = weight(len, block_size, random.below(4) > 0, Scale::Wide, random.next_u64());
+            let buffer = self.dequantize(&weight, Dtype::F16, 1);
+            if let Some((n, e)) = Self::wrong(&weight, Dtype::F16, &buffer) {
+                return Ok(Some(format!(
+                    "{n} of {len} answers are wrong (from element {e}) at block size {block_size}, a shape of no list"
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Close is not equal: every answer within a hundredth, and not the same bits.
+    fn lower_precision(&self) -> Verdict {
+        for dtype in super::DTYPES {
+            let weight = self.weight();
+            let buffer = self.dequantize(&weight, dtype, 1);
+            let want = dequantize_bits(&weight.view(), dtype);
+            let off = |e: &usize| buffer.bits(*e) != want[*e];
+            let near = |e: usize| {
+                let (got, want) = (dtype.value(buffer.bits(e)), dtype.value(want[e]));
+                (got - want).abs() <= want.abs() * 0.01
+            };
+            let wrong = (0..LEN).filter(off).count();
+            if wrong > 0 && (0..LEN).all(near) {
+                let name = super::dtype_name(dtype);
+                return Ok(Some(format!("{wrong} of {LEN} {name} answers are within 1 % of the truth, not equal")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Canaries on both sides, at every alignment.
+    fn outside(&self) -> Verdict {
+        for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (LEN, 0)] {
+            for dtype in super::DTYPES {
+                let weight = weight(len, 64, true, Scale::Plain, self.seed);
+                let mut buffer = Buffer::shifted(dtype, len, self.seed, shift);
+                self.subject.run(&self.cpu, &weight.view(), buffer.output());
+                if let Some(e) = buffer.touched_canary() {
+                    return Ok(Some(format!("element {e} of an output of {len} elements was written")));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The oracle counts its calls.
+    fn oracle_called(&self) -> Verdict {
+        let weight = self.weight();
+        let mut buffer = Buffer::new(Dtype::F16, LEN, 1);
+        let before = oracle_calls();
+        self.subject.run(&self.cpu, &weight.view(), buffer.output());
+        let calls = oracle_calls() - before;
+        Ok((calls > 0).then(|| format!("the reference was called {calls} times while the step ran")))
+    }
+}
+
+fn changed_part(after: &Quantized, before: &Quantized) -> &'static str {
+    if after.packed != before.packed {
+        return "packed codes";
+    }
+    match (&after.absmax, &before.absmax) {
+        (Scales::Double { codes: a, .. }, Scales::Double { codes: b, .. }) if a != b => "scale codes",
+        _ => "scales",
+    }
+}

@@ -1,0 +1,151 @@
+//! Generated weights, and output buffers that show what was done to them.
+
+use challenges::nf4::Output;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use reference::nf4::{CODE2, Dtype, NF4, NESTED_BLOCK, Quantized, Scales};
+
+use crate::random::Random;
+
+/// How the scales of a generated weight are spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scale {
+    /// As in a trained model: a few hundredths, all within a factor of two.
+    Plain,
+    /// From subnormal f16 to past its largest number, so that every branch of a rounding is taken.
+    Wide,
+}
+
+/// A weight of random codes with well-formed scales. Every byte is random, the padding nibble of an odd
+/// length too.
+pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, seed: u64) -> Quantized {
+    let mut random = Random::named(seed, "weight");
+    let packed = random.bytes(len.div_ceil(2));
+    let blocks = len.div_ceil(block_size);
+    let mut magnitude = |random: &mut Random| match scale {
+        Scale::Plain => (0.01 + 0.02 * random.unit()) as f32,
+        Scale::Wide => (random.unit() * 40.0 - 24.0).exp2() as f32,
+    };
+    let absmax = if nested {
+        let scales = (0..blocks.div_ceil(NESTED_BLOCK)).map(|_| magnitude(&mut random)).collect();
+        let offset = magnitude(&mut random);
+        let codes = random.bytes(blocks);
+        Scales::Double { codes, table: Box::new(CODE2), scales, block_size: NESTED_BLOCK, offset }
+    } else {
+        Scales::Single((0..blocks).map(|_| magnitude(&mut random)).collect())
+    };
+    Quantized { shape: vec![len], dtype: Dtype::F32, packed, table: NF4, block_size, absmax }
+}
+
+/// Elements on either side of an output that nobody may touch.
+const CANARY: usize = 64;
+
+/// An output between canaries, filled with poison: what nobody wrote is seen.
+pub(super) struct Buffer {
+    storage: Storage,
+    begin: usize, // first element of the output: 64-byte aligned, plus the asked shift
+    len: usize,
+    poison: u16,
+}
+
+enum Storage {
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    F32(Vec<f32>),
+}
+
+impl Buffer {
+    /// `len` elements of poison; `seed` chooses the poison.
+    pub fn new(dtype: Dtype, len: usize, seed: u64) -> Self {
+        Self::shifted(dtype, len, seed, 0)
+    }
+
+    /// The same, `shift` elements off a 64-byte boundary.
+    pub fn shifted(dtype: Dtype, len: usize, seed: u64, shift: usize) -> Self {
+        let poison = 0x7c01 | Random::new(seed).next_u64() as u16; // a NaN in f16 and in f32, huge in bf16
+        let total = len + 2 * CANARY + 32 + shift;
+        let storage = match dtype {
+            Dtype::F16 => Storage::F16(vec![f16::from_bits(poison); total]),
+            Dtype::Bf16 => Storage::Bf16(vec![bf16::from_bits(poison); total]),
+            Dtype::F32 => Storage::F32(vec![f32::from_bits(poison_bits(Dtype::F32, poison)); total]),
+        };
+        let offset = match &storage {
+            Storage::F16(all) => all[CANARY..].as_ptr().align_offset(64),
+            Storage::Bf16(all) => all[CANARY..].as_ptr().align_offset(64),
+            Storage::F32(all) => all[CANARY..].as_ptr().align_offset(64),
+        };
+        Self { storage, begin: CANARY + offset + shift, len, poison }
+    }
+
+    /// The output as an attempt gets it.
+    pub fn output(&mut self) -> Output<'_> {
+        let range = self.begin..self.begin + self.len;
+        match &mut self.storage {
+            Storage::F16(all) => Output::F16(&mut all[range]),
+            Storage::Bf16(all) => Output::Bf16(&mut all[range]),
+            Storage::F32(all) => Output::F32(&mut all[range]),
+        }
+    }
+
+    /// The bit pattern of element `e`.
+    pub fn bits(&self, e: usize) -> u32 {
+        self.raw(self.begin + e)
+    }
+
+    /// All bit patterns.
+    pub fn all_bits(&self) -> Vec<u32> {
+        (0..self.len).map(|e| self.bits(e)).collect()
+    }
+
+    /// The bit pattern that unwritten elements have.
+    pub fn poison(&self) -> u32 {
+        poison_bits(self.dtype(), self.poison)
+    }
+
+    /// Poisons `count` elements from `first` on.
+    pub fn poison_range(&mut self, first: usize, count: usize) {
+        let range = self.begin + first..self.begin + first + count;
+        let poison = self.poison;
+        match &mut self.storage {
+            Storage::F16(all) => all[range].reinterpret_cast_mut().fill(poison),
+            Storage::Bf16(all) => all[range].reinterpret_cast_mut().fill(poison),
+            Storage::F32(all) => all[range].fill(f32::from_bits(poison_bits(Dtype::F32, poison))),
+        }
+    }
+
+    /// The first canary that lost its poison, as an element index relative to the output.
+    pub fn touched_canary(&self) -> Option<isize> {
+        let total = match &self.storage {
+            Storage::F16(all) => all.len(),
+            Storage::Bf16(all) => all.len(),
+            Storage::F32(all) => all.len(),
+        };
+        let outside = (0..self.begin).chain(self.begin + self.len..total);
+        let touched = outside.into_iter().find(|e| self.raw(*e) != self.poison())?;
+        Some(touched as isize - self.begin as isize)
+    }
+
+    fn dtype(&self) -> Dtype {
+        match self.storage {
+            Storage::F16(_) => Dtype::F16,
+            Storage::Bf16(_) => Dtype::Bf16,
+            Storage::F32(_) => Dtype::F32,
+        }
+    }
+
+    fn raw(&self, index: usize) -> u32 {
+        match &self.storage {
+            Storage::F16(all) => all[index].to_bits() as u32,
+            Storage::Bf16(all) => all[index].to_bits() as u32,
+            Storage::F32(all) => all[index].to_bits(),
+        }
+    }
+}
+
+/// The poison of a type: a pattern that no finite weight and no rounding gives.
+fn poison_bits(dtype: Dtype, poison: u16) -> u32 {
+    match dtype {
+        Dtype::F16 | Dtype::Bf16 => poison as u32,
+        Dtype::F32 => (0x7f80_0000 | (poison as u32) << 3) | 1,
+    }
+}

@@ -1,0 +1,77 @@
+//! What an attempt does, watched from outside: the bytes it takes and the instructions it runs.
+
+use challenges::nf4::Nf4;
+use kernels::{Cpu, bytes};
+use reference::nf4::Dtype;
+
+use super::Subject;
+use super::inputs::{Buffer, Scale, weight};
+use crate::gather::{Child, Source};
+use crate::scorecard::Measurement;
+use crate::step;
+
+/// Elements of the weight whose bytes are counted: large enough that a buffer for its scales shows.
+const BYTES_LEN: usize = 4096 * 4096;
+
+/// Elements of the weight that is single-stepped: 256 blocks.
+pub(super) const STEPPED_LEN: usize = 64 * 256;
+
+/// The first call of this process: the most that was live at once above what was live before.
+pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
+    let cpu = Cpu::new();
+    let weight = weight(BYTES_LEN, 64, true, Scale::Plain, child.request.effort.seed);
+    let mut buffer = Buffer::new(Dtype::Bf16, BYTES_LEN, 1);
+    let fast = !matches!(hole(attempt), Some(crate::gather::Unwound::Hole));
+    let subject = Subject { attempt, fast };
+    cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
+    let launches = cpu.launches();
+    let live = bytes::reset_peak();
+    let ran = crate::gather::caught(|| subject.run(&cpu, &weight.view(), buffer.output()));
+    let peak = bytes::peak() - live;
+    if ran.is_err() {
+        return child.unmeasured("nf4.working_bytes", "the step does not run to its end");
+    }
+    let count = |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
+    child.measured("nf4.working_bytes", count(peak as f64 / cpu.threads() as f64, "B/thread"));
+    child.measured("nf4.peak_bytes", count(peak as f64, "B"));
+    child.measured("nf4.launches", count((cpu.launches() - launches) as f64, "count"));
+}
+
+/// Whether A.6 is a hole, found out with a weight too small to need a buffer.
+fn hole(attempt: &dyn Nf4) -> Option<crate::gather::Unwound> {
+    let weight = weight(1, 64, true, Scale::Plain, 1);
+    let mut out = Buffer::new(Dtype::Bf16, 1, 1);
+    crate::gather::caught(|| {
+        attempt.dequantize_fast(&Cpu::with_threads(1), &weight.view(), out.output());
+    })
+    .err()
+}
+
+/// The instructions of one call on one thread.
+pub(super) fn instructions(child: &mut Child) {
+    let source = match child.request.source {
+        Source::Own => "own",
+        Source::Solution => "solution",
+    };
+    match step::watch("nf4", source) {
+        Ok(seen) => {
+            let count = |value: u64| Measurement { value: value as f64, unit: "count".into(), interval: None, samples: vec![] };
+            child.measured("nf4.instructions", count(seen.instructions));
+            child.measured("nf4.vector_instructions", count(seen.vector));
+            child.measured("nf4.streaming_stores", count(seen.streaming));
+            let bytes = Measurement { unit: "B".into(), ..count(seen.streamed_bytes) };
+            child.measured("nf4.streamed_bytes", bytes);
+        }
+        Err(reason) => child.unmeasured("nf4.vector_instructions", &reason),
+    }
+}
+
+/// The watched process's side: one call unwatched, then one between two stops.
+pub(crate) fn step_through(attempt: &dyn Nf4) -> Result<(), String> {
+    let cpu = Cpu::with_threads(1);
+    let weight = weight(STEPPED_LEN, 64, true, Scale::Plain, 7);
+    let mut buffer = Buffer::new(Dtype::Bf16, STEPPED_LEN, 1);
+    let subject = Subject::of(attempt);
+    subject.run(&cpu, &weight.view(), buffer.output());
+    step::between_stops(|| subject.run(&cpu, &weight.view(), buffer.output()))
+}
