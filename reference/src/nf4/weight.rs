@@ -85,7 +85,7 @@ impl<B: AsRef<[u8]>> Quantized<B> {
     /// The weight as a dequantiser takes it.
     pub fn view(&self) -> Weight<'_> {
         Weight {
-            len: self.shape.iter().product(),
+            len: self.shape.iter().fold(1, |n: usize, dim| n.saturating_mul(*dim)),
             block_size: self.block_size,
             packed: self.packed.as_ref(),
             table: &self.table,
