@@ -87,7 +87,7 @@ impl Checkpoint {
     /// A quantised weight by the name of its codes, such as `model.layers.0.mlp.up_proj.weight`.
     ///
     /// Fails where a part is missing, has another type or length than the others call for, or holds a
-    /// scale that is not finite. What it returns passes [`super::Weight::check`].
+    /// scale that is not finite. What it returns passes [`Quantized::check`].
     pub fn nf4(&self, name: &str) -> Result<QuantizedTensor<'_>, Error> {
         self.parts(name).map_err(|fault| match fault {
             Error::InTensor { .. } => fault, // the weight itself is missing
@@ -107,7 +107,7 @@ impl Checkpoint {
             dtype: state.dtype,
             block_size: state.block_size,
         };
-        quantized.view().check()?;
+        quantized.check()?;
         Ok(quantized)
     }
 

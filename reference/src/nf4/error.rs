@@ -211,7 +211,7 @@ impl fmt::Display for Error {
             Error::BlockSize { what, got } => {
                 write!(f, "{what} is {got}, needed is a power of two from 32 to 4096")
             }
-            Error::Length { what, got, need } => write!(f, "{what} has length {got}, needed is {need}"),
+            Error::Length { what, got, need } => write!(f, "length of {what} is {got}, needed is {need}"),
             Error::NotFinite { what, index, value } => {
                 write!(f, "{what}[{index}] is {value}, needed is a finite number")
             }

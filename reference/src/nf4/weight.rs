@@ -82,6 +82,12 @@ impl Quantized {
 }
 
 impl<B: AsRef<[u8]>> Quantized<B> {
+    /// Whether the weight can be decoded: a shape that can be counted, and what [`Weight::check`] asks.
+    pub fn check(&self) -> Result<(), Error> {
+        element_count(&self.shape)?;
+        self.view().check()
+    }
+
     /// The weight as a dequantiser takes it.
     pub fn view(&self) -> Weight<'_> {
         Weight {
