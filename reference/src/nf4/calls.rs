@@ -12,7 +12,7 @@ pub fn oracle_calls() -> u64 {
     CALLS.load(Ordering::SeqCst)
 }
 
-/// Counts one call. Sequentially consistent: a step's calls, on whatever thread, are seen by whoever joined it.
+/// Counts one call, of whatever thread.
 pub(super) fn count() {
     CALLS.fetch_add(1, Ordering::SeqCst);
 }

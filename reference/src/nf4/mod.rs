@@ -8,14 +8,20 @@
 //! Sources: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs" (2023), section 3, for the
 //! data type; the bit-exact order of roundings is that of the `bitsandbytes` library.
 
+mod bytes;
 mod calls;
+mod checkpoint;
 mod codec;
 mod error;
+mod header;
+mod index;
 mod quantize;
+mod state;
 mod table;
 mod weight;
 
 pub use calls::oracle_calls;
+pub use checkpoint::{Checkpoint, QuantizedTensor, Tensor};
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
 pub use error::Error;
 pub use quantize::{NESTED_BLOCK, double_quantize, quantize};

@@ -15,8 +15,9 @@
 //! q   = nearest entry of code2 to f32(d / c); of two equally near, the one at the even index
 //! ```
 //!
-//! A block of zeros has no defined code (0 / 0). It gets the index of the table's zero here, so that it
-//! decodes to +0 under every scale.
+//! A block of zeros has no defined code (0 / 0): the original stores byte 0x00 from a GPU and 0x77 from a
+//! CPU. Elements get 7 here, the index of the table's zero, so that zeros come back as +0. Scales that all
+//! equal the offset get 0, as in the original: whatever the code, times a scale of zero it adds nothing.
 
 use std::cmp::Ordering;
 
@@ -83,7 +84,10 @@ fn mean(absmax: &[f32]) -> f32 {
 
 /// The index of `code2`'s entry nearest to `d / scale`. Distances are taken in f64, where they are exact.
 fn nearest(d: f32, scale: f32) -> u8 {
-    let n = if scale == 0.0 { 0.0 } else { d / scale };
+    if scale == 0.0 {
+        return 0;
+    }
+    let n = d / scale;
     let above = CODE2.partition_point(|c| *c < n).clamp(1, 255);
     let below = above - 1;
     let up = CODE2[above] as f64 - n as f64;

@@ -82,10 +82,16 @@ impl Quantized {
 }
 
 impl<B: AsRef<[u8]>> Quantized<B> {
+    /// Whether the weight can be decoded: a shape that can be counted, and what [`Weight::check`] asks.
+    pub fn check(&self) -> Result<(), Error> {
+        element_count(&self.shape)?;
+        self.view().check()
+    }
+
     /// The weight as a dequantiser takes it.
     pub fn view(&self) -> Weight<'_> {
         Weight {
-            len: self.shape.iter().product(),
+            len: self.shape.iter().fold(1, |n: usize, dim| n.saturating_mul(*dim)),
             block_size: self.block_size,
             packed: self.packed.as_ref(),
             table: &self.table,
