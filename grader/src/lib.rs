@@ -1,3 +1,49 @@
-//! .
+//! What it is worth.
+//!
+//! *Gather* runs an attempt in a child process and writes down what happened; *evidence* turns that into
+//! facts; the *rubric* turns facts into points; a *report* shows them. The four know each other only through
+//! what they hand on, so each can be checked alone, and a report can be computed again from its own samples.
+//!
+//! The command line is [`Attempts::run`]. The workbook's own program hands in nothing and grades the
+//! reader's exercise or the solution; a user's crate hands in its attempts and gets the same grader:
+//!
+//! ```no_run
+//! # struct Mine;
+//! # use challenges::nf4::{Absmax, Nf4, Output, Weight};
+//! # impl Nf4 for Mine {
+//! #     fn unpack(&self, _: &[u8], _: &mut [u8]) {}
+//! #     fn look_up(&self, _: &[u8], _: &[f32; 16], _: &mut [f32]) {}
+//! #     fn block(&self, _: &[u8], _: &[f32; 16], _: f32, _: &mut [f32]) {}
+//! #     fn absmax(&self, _: &Absmax<'_>, _: usize) -> f32 { 0.0 }
+//! #     fn dequantize(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
+//! #     fn dequantize_fast(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
+//! # }
+//! fn main() -> std::process::ExitCode {
+//!     grader::Attempts::new().nf4(Mine).run(std::env::args_os())
+//! }
+//! ```
+
+mod attempts;
+mod cli;
+mod course;
+mod date;
+mod evidence;
+mod gather;
+mod nf4;
+mod progress;
+mod random;
 pub mod rubric;
+mod score;
 pub mod scorecard;
+mod step;
+pub mod stub;
+pub mod timing;
+mod verb;
+mod verify;
+mod workbook;
+
+pub use attempts::Attempts;
+pub use verify::{Finding, verify};
+
+#[global_allocator]
+static BYTES: kernels::bytes::Counting = kernels::bytes::Counting; // a `Vec` in an attempt counts

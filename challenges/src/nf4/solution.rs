@@ -125,11 +125,11 @@ enum Kind {
     Bf16,
 }
 
-/// One thread's share: blocks `first_block`, `first_block` + 1, ... of `weight` into `out`.
+/// One thread's share: the blocks from number `block` on, into `out`.
 struct Piece<'a> {
     weight: &'a Weight<'a>,
     kind: Kind,
-    first_block: usize,
+    block: usize,
     out: &'a mut [u16],
 }
 
@@ -138,7 +138,7 @@ struct Piece<'a> {
 // step A.6: one launch; each piece goes to the loop written for the vector unit that `cpu` names
 fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
     cpu.launch(out, weight.block_size, |first, out| {
-        let piece = Piece { weight, kind, first_block: first / weight.block_size, out };
+        let piece = Piece { weight, kind, block: first / weight.block_size, out };
         match cpu.vector() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the device names a vector unit only where the machine has it.
@@ -154,15 +154,21 @@ fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
     });
 }
 
-// why: a struct that yields (table of 16 results, codes, outputs) for each block keeps the four loops below
-// to what differs between them: how a table is looked up.
-// step A.6: a block's scale, packed codes and outputs, in the order of the weight
-fn blocks<'a>(piece: Piece<'a>) -> impl Iterator<Item = (f32, &'a [u8], &'a mut [u16])> {
-    let Piece { weight, first_block, out, .. } = piece;
-    let packed = weight.packed[first_block * weight.block_size / 2..].chunks(weight.block_size / 2);
-    (first_block..).zip(packed).zip(out.chunks_mut(weight.block_size)).map(|((block, packed), out)| {
-        (Solution.absmax(&weight.absmax, block), packed, out)
-    })
+impl<'a> Iterator for Piece<'a> {
+    type Item = (f32, &'a [u8], &'a mut [u16]); // scale, packed codes, outputs
+
+    // why: an iterator over blocks keeps the four loops below to what differs between them: how a table is
+    // looked up. Its body is inlined into each.
+    // step A.6: the next block's scale, packed codes and outputs; none at the end of the piece
+    fn next(&mut self) -> Option<Self::Item> {
+        let length = self.weight.block_size.min(self.out.len());
+        let (out, rest) = std::mem::take(&mut self.out).split_at_mut(length);
+        let begin = self.block * self.weight.block_size / 2;
+        let packed = &self.weight.packed[begin..begin + length.div_ceil(2)];
+        let block = self.block;
+        (self.out, self.block) = (rest, block + 1);
+        (length > 0).then(|| (Solution.absmax(&self.weight.absmax, block), packed, out))
+    }
 }
 
 // why: the meaning of the vector paths, and the path of machines without one.
@@ -188,7 +194,7 @@ fn look_up_each(results: &[u16; 16], packed: &[u8], out: &mut [u16]) {
 // step A.6: the loop without vector instructions
 fn piece_portable(piece: Piece<'_>) {
     let (table, kind) = (piece.weight.table, piece.kind);
-    for (scale, packed, out) in blocks(piece) {
+    for (scale, packed, out) in piece {
         look_up_each(&results(table, scale, kind), packed, out);
     }
 }
@@ -214,7 +220,7 @@ unsafe fn piece_avx512(piece: Piece<'_>) {
     let shift_of_lane = _mm512_set1_epi64(0x0008_000c_0000_0004);   // (32,) u16: 4 0 12 8 ...
     // SAFETY: 16 floats.
     let table16 = unsafe { _mm512_loadu_ps(table.as_ptr()) };       // (16,) f32
-    for (scale, packed, out) in blocks(piece) {
+    for (scale, packed, out) in piece {
         let products = _mm512_mul_ps(table16, _mm512_set1_ps(scale));
         let results = match kind {
             Kind::F16 => _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(products),
@@ -278,7 +284,7 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
     // SAFETY: 16 floats.
     let (first8, last8) = unsafe { (_mm256_loadu_ps(table.as_ptr()), _mm256_loadu_ps(table.as_ptr().add(8))) };
     let low_nibble = _mm_set1_epi8(15);
-    for (scale, packed, out) in blocks(piece) {
+    for (scale, packed, out) in piece {
         let scale = _mm256_set1_ps(scale);
         let (a, b) = (_mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
         let (a, b) = match kind {
@@ -355,7 +361,7 @@ fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64:
 unsafe fn piece_neon(piece: Piece<'_>) {
     use core::arch::aarch64::*;
     let (kind, table) = (piece.kind, piece.weight.table);
-    for (scale, packed, out) in blocks(piece) {
+    for (scale, packed, out) in piece {
         let results = results(table, scale, kind);
         // SAFETY: 32 bytes, de-interleaved into low and high bytes.
         let uint8x16x2_t(low, high) = unsafe { vld2q_u8(results.as_ptr().cast()) };

@@ -28,6 +28,21 @@ pub struct Gathered {
     pub unmeasured: BTreeMap<String, String>,
 }
 
+impl Gathered {
+    /// A guard that looks at several places is one guard: it ran if it ran anywhere, tripped if anywhere.
+    fn add(&mut self, guard: Guard) {
+        match self.guards.iter_mut().find(|known| known.name == guard.name) {
+            None => self.guards.push(guard),
+            Some(known) => {
+                known.ran |= guard.ran;
+                if guard.tripped && !known.tripped {
+                    (known.tripped, known.detail) = (true, guard.detail);
+                }
+            }
+        }
+    }
+}
+
 /// Which program to start as a child.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
@@ -88,7 +103,7 @@ fn blame(gathered: &mut Gathered, request: &Request, item: &Item, cause: String)
     let challenge = request.challenge.clone();
     match item.name.split_once('/') {
         Some(("guard", name)) => {
-            gathered.guards.push(Guard { challenge, name: name.into(), ran: false, tripped: false, detail: cause });
+            gathered.add(Guard { challenge, name: name.into(), ran: false, tripped: false, detail: cause });
         }
         Some(("bench" | "watch", _)) => {
             gathered.unmeasured.insert(item.name.clone(), cause);
@@ -152,7 +167,7 @@ impl Run {
                 }
                 Ok(Message::Begin(_)) => {}
                 Ok(Message::Check(check)) => into.checks.push(check),
-                Ok(Message::Guard(guard)) => into.guards.push(guard),
+                Ok(Message::Guard(guard)) => into.add(guard),
                 Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
                 Ok(Message::Unmeasured(name, reason)) => _ = into.unmeasured.insert(name, reason),
                 Ok(Message::End) => {

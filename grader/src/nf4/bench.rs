@@ -17,7 +17,7 @@ use reference::nf4::{Dtype, Quantized, dequantize_bits_range};
 
 use super::inputs::{Buffer, Scale, weight};
 use super::{Subject, bench_name};
-use crate::gather::Child;
+use crate::gather::{Child, Unwound};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 use crate::timing::{Pairs, at_least, median, speedup};
@@ -29,6 +29,13 @@ const ROTATION_BYTES: u64 = 256 << 20;
 const WINDOWS: usize = 24;
 const WINDOW: usize = 512;
 
+/// The guard that compares each timed call's windows.
+const TIMED_CALLS: &str = "wrong answers in timed calls";
+
+/// The guard on speed itself, and how much faster than its measured bound a result may be.
+const PAST_THE_BOUND: &str = "past the physical bound";
+const REFUSED: f64 = 1.1;
+
 /// The thresholds that a case is sampled for until its interval is clear of them.
 const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];
 
@@ -39,16 +46,30 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     };
     let effort = child.request.effort.clone();
     let subject = Subject::of(attempt);
+    let unmeasured = format!("nf4.speedup.{name}");
     match crate::gather::caught(|| Timed::new(bench, subject, effort.seed).sample(&effort)) {
-        Ok(Ok(samples)) => report(child, bench, &samples),
-        Ok(Err(reason)) => child.unmeasured(&format!("nf4.speedup.{name}"), &reason),
-        Err(crate::gather::Unwound::Hole) => {
-            child.unmeasured(&format!("nf4.speedup.{name}"), "the step is not written yet");
+        Ok(Ok(samples)) => {
+            child.guard(TIMED_CALLS, || Ok(None));
+            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples)));
+            report(child, bench, &samples);
         }
-        Err(crate::gather::Unwound::Panic(message)) => {
-            child.unmeasured(&format!("nf4.speedup.{name}"), &message);
+        Ok(Err(wrong)) => {
+            child.guard(TIMED_CALLS, || Ok(Some(wrong.clone())));
+            child.unmeasured(&unmeasured, &wrong);
         }
+        Err(Unwound::Hole) => child.unmeasured(&unmeasured, "the step is not written yet"),
+        Err(Unwound::Panic(message)) => child.unmeasured(&unmeasured, &message),
     }
+}
+
+/// A result that no memory system could give is refused, never clamped. The bound is the fastest of its
+/// samples, so that a neighbour's noise in it condemns nobody.
+fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
+    let bound = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
+    let attempt = median(&samples.attempt);
+    (attempt * REFUSED < bound).then(|| {
+        format!("{case}: {attempt:.0} us, where this machine needs {bound:.0} us to move the bytes")
+    })
 }
 
 /// Times in microseconds.

@@ -15,9 +15,6 @@ use crate::timing::{Pairs, Verdict, at_least, total_speedup};
 /// Working memory of a fused pass: what a thread may hold at most.
 const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
 
-/// How much faster than its own measured bound a result may be before it is refused.
-const PAST_THE_BOUND: f64 = 1.1;
-
 /// The facts of A, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
     if let Some(reason) = nothing_to_judge(seen) {
@@ -82,9 +79,6 @@ fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
     let Some((value, interval)) = total(seen.measurements) else {
         return every(seen.why_not("nf4.speedup"));
     };
-    if let Some(reason) = refused(seen.measurements) {
-        return every(unmeasured(&reason));
-    }
     if !all_pass(seen) {
         let facts: BTreeMap<_, _> = every(unmet("wrong answers have no speed: see the checks"));
         return facts;
@@ -119,16 +113,6 @@ pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64
         cases.push(Pairs { baseline, attempt });
     }
     Some(total_speedup(&cases))
-}
-
-/// A result that no memory system could give is refused, never clamped.
-fn refused(measurements: &BTreeMap<String, Measurement>) -> Option<String> {
-    BENCHES.iter().filter(|bench| bench.published).find_map(|bench| {
-        let share = measurements.get(&format!("nf4.share_of_bound.{}", bench_name(bench)))?.value;
-        (share > PAST_THE_BOUND).then(|| {
-            format!("refused: {share:.2} times as fast as the machine can move the bytes of {}", bench_name(bench))
-        })
-    })
 }
 
 /// Vector instructions ran, one for each block at least, and every path has the same bits.

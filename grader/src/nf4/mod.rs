@@ -14,7 +14,7 @@ use challenges::nf4::{BENCHES, Nf4, Output, Weight};
 use kernels::Cpu;
 use reference::nf4::Dtype;
 
-pub(crate) use evidence::facts;
+pub(crate) use evidence::{facts, total as total_speedup};
 
 use crate::gather::{Child, Effort, Item};
 

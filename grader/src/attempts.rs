@@ -1,0 +1,72 @@
+//! What a program hands in, and the three things that it can be started as.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use challenges::nf4::{Nf4, Solution};
+
+use crate::gather::{CHILD_FLAG, Source, run_child};
+use crate::step::STEP_FLAG;
+use crate::{cli, course};
+
+/// A program's own attempts, one for each challenge it wants graded.
+#[derive(Default)]
+pub struct Attempts {
+    nf4: Option<Box<dyn Nf4>>,
+}
+
+impl Attempts {
+    /// None: the workbook's exercise and solution are graded.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Hands in an attempt at challenge A.
+    #[must_use]
+    pub fn nf4(mut self, attempt: impl Nf4 + 'static) -> Self {
+        self.nf4 = Some(Box::new(attempt));
+        self
+    }
+
+    /// Runs the grader's command line; `arguments` begin with the program's name.
+    ///
+    /// The same program also serves as the child process that an attempt runs in, and as the process that is
+    /// single-stepped; hidden first arguments tell.
+    pub fn run(self, arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let arguments: Vec<OsString> = arguments.into_iter().collect();
+        let text = |i: usize| arguments.get(i).and_then(|argument| argument.to_str()).unwrap_or_default();
+        match text(1) {
+            CHILD_FLAG => self.serve(text(2)),
+            STEP_FLAG => self.step_through(text(2), text(3)),
+            _ => cli::run(&self, arguments),
+        }
+    }
+
+    /// Whether anything was handed in.
+    pub(crate) fn any(&self) -> bool {
+        self.nf4.is_some()
+    }
+
+    /// The attempt at A: what was handed in, or the solution.
+    pub(crate) fn nf4_attempt(&self, source: Source) -> &dyn Nf4 {
+        match (source, &self.nf4) {
+            (Source::Own, Some(own)) => own.as_ref(),
+            _ => &Solution,
+        }
+    }
+
+    fn serve(&self, request: &str) -> ExitCode {
+        run_child(request, |child, item| {
+            let source = child.request.source;
+            if let Some(course) = course::find(&child.request.challenge) {
+                (course.work)(child, self, source, item);
+            }
+        })
+    }
+
+    fn step_through(&self, challenge: &str, source: &str) -> ExitCode {
+        let source = if source == "own" { Source::Own } else { Source::Solution };
+        let done = course::find(challenge).map(|course| (course.step_through)(self, source));
+        if matches!(done, Some(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}

@@ -1,0 +1,86 @@
+//! Where the reader stands: `.warpbook/` in the workbook, ignored by git.
+//!
+//! `progress.json` holds the outcomes of the last run of each exercise with the hash of its code, and how many
+//! hints were asked for; `last.json` the last scorecard; `backups/` what `reset` replaced. All of it may be
+//! deleted at any time.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::scorecard::{Check, Outcome, Scorecard};
+use crate::workbook::Workbook;
+
+/// The reader's progress.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// By challenge.
+    pub challenges: BTreeMap<String, Standing>,
+    /// Hints shown, by step.
+    pub hints: BTreeMap<String, usize>,
+}
+
+/// The last run of one exercise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    /// Hash of the code that was graded.
+    pub code: String,
+    /// Points it got.
+    pub points: i32,
+    /// Its checks.
+    pub checks: Vec<Check>,
+}
+
+impl Standing {
+    /// The first check, in the order of the steps, that has not passed.
+    pub fn next(&self) -> Option<&Check> {
+        self.checks.iter().find(|check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured))
+    }
+}
+
+/// The folder that holds it.
+pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
+    workbook.root().join(".warpbook")
+}
+
+impl Progress {
+    /// What was written last; nothing if it was never written or cannot be read.
+    pub fn load(workbook: &Workbook) -> Self {
+        let text = std::fs::read_to_string(folder(workbook).join("progress.json")).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Writes it.
+    pub fn save(&self, workbook: &Workbook) -> std::io::Result<()> {
+        write_atomically(&folder(workbook).join("progress.json"), &serde_json::to_string_pretty(self)?)
+    }
+
+    /// Takes over the outcomes of a run; checks that were not part of it keep theirs.
+    pub fn record(&mut self, card: &Scorecard) {
+        for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
+            let standing = self.challenges.entry(challenge.name.clone()).or_default();
+            if standing.code != challenge.code || standing.checks.len() <= challenge.checks.len() {
+                standing.checks.clone_from(&challenge.checks);
+            } else {
+                for check in &challenge.checks {
+                    let known = standing.checks.iter_mut().find(|known| known.name == check.name);
+                    known.map(|known| known.clone_from(check));
+                }
+            }
+            standing.code.clone_from(&challenge.code);
+            standing.points = challenge.points;
+        }
+    }
+}
+
+/// Writes a file so that nobody ever sees half of it.
+pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! From a command to a scorecard: which attempt, on which device, what was seen, what it is worth.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use kernels::{Vector, cpu};
+
+use crate::course::{COURSES, Course};
+use crate::evidence::{Seen, unmeasured};
+use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
+use crate::rubric::{Facts, RUBRICS, Rubric, possible};
+use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
+use crate::stub::code_hash;
+use crate::workbook::{NotBuilt, Workbook};
+
+/// Whose attempt is graded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The reader's text in the workbook.
+    Exercise,
+    /// The workbook's solution.
+    Solution,
+    /// What the program's own `main` handed in.
+    Own,
+}
+
+/// Which items are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything.
+    Score,
+    /// Checks and guards.
+    Test,
+    /// Timed cases and what is watched.
+    Bench,
+}
+
+/// What a run does.
+pub(crate) struct Plan {
+    pub attempt: Attempt,
+    pub device: Device,
+    pub courses: Vec<&'static Course>,
+    pub scope: Scope,
+    pub case: Option<String>,
+    pub effort: Effort,
+    pub progress: Box<dyn Fn(&str)>,
+}
+
+/// The device that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// A GPU where one answers and the challenge has a back end for it, else the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The simulator.
+    Sim,
+    /// A GPU by number.
+    Cuda(usize),
+}
+
+impl Device {
+    /// As reports name it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Auto | Self::Cpu => "cpu".into(),
+            Self::Sim => "sim".into(),
+            Self::Cuda(n) => format!("cuda:{n}"),
+        }
+    }
+}
+
+impl Attempt {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exercise => "exercise",
+            Self::Solution => "solution",
+            Self::Own => "own",
+        }
+    }
+}
+
+/// Runs a plan.
+///
+/// # Errors
+/// A fault of the grader or of the machine under it, in a sentence.
+pub(crate) fn run(plan: &Plan) -> Result<Scorecard, String> {
+    let mut guards = Vec::new();
+    let mut challenges = Vec::new();
+    for rubric in &RUBRICS {
+        let course = plan.courses.iter().find(|course| course.name == rubric.name);
+        challenges.push(match course {
+            Some(course) => {
+                let graded = grade(plan, course)?;
+                guards.extend(graded.guards.iter().cloned());
+                challenge(rubric, plan, course, &graded)
+            }
+            None => absent(rubric),
+        });
+    }
+    Ok(total(plan, challenges, guards))
+}
+
+/// What was seen of one attempt, and the hash of its code.
+struct Graded {
+    code: String,
+    guards: Vec<Guard>,
+    checks: Vec<Check>,
+    measurements: BTreeMap<String, Measurement>,
+    unmeasured: BTreeMap<String, String>,
+}
+
+fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
+    let items = chosen(plan, (course.items)(&plan.effort));
+    if let Device::Sim | Device::Cuda(_) = plan.device {
+        let reason = format!("challenge {} has no back end for {} yet", course.letter(), plan.device.name());
+        return Ok(without_answer(plan, course, &items, Outcome::NotMeasured, |_| reason.clone()));
+    }
+    let (launch, source, code) = match launch(plan, course) {
+        Ok(launch) => launch,
+        Err(NotBuilt::Untried(reason)) => return Err(reason),
+        Err(NotBuilt::Refused { step, words }) => {
+            let told = |check: &str| match &step {
+                Some(step) if !check.starts_with(&format!("{step}/")) => {
+                    format!("the exercise does not compile, because of {step}")
+                }
+                _ => words.clone(),
+            };
+            return Ok(without_answer(plan, course, &items, Outcome::DoesNotCompile, told));
+        }
+    };
+    let request = Request {
+        challenge: course.name.into(),
+        source,
+        effort: plan.effort.clone(),
+        items,
+        memory_limit: course.memory_limit,
+    };
+    let progress = |item: &str| (plan.progress)(item);
+    let gathered = gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
+    let Gathered { checks, guards, measurements, unmeasured } = gathered;
+    Ok(Graded { code, checks, guards, measurements, unmeasured })
+}
+
+/// The items that the scope and `--case` leave.
+fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
+    let in_scope = |item: &Item| match plan.scope {
+        Scope::Score => true,
+        Scope::Test => item.is_check() || item.group() == "guard",
+        Scope::Bench => matches!(item.group(), "bench" | "watch"),
+    };
+    let named = |item: &Item| plan.case.as_ref().is_none_or(|case| item.name.contains(case.as_str()));
+    items.into_iter().filter(|item| in_scope(item) && named(item)).collect()
+}
+
+/// The program to start, what it is to work on, and the hash of the attempt's code.
+fn launch(plan: &Plan, course: &'static Course) -> Result<(Launch, Source, String), NotBuilt> {
+    let own = || std::env::current_exe().map_err(|error| NotBuilt::Untried(format!("this program has no path: {error}")));
+    let here = |program: PathBuf| Launch { program, arguments: Vec::<OsString>::new() };
+    match plan.attempt {
+        Attempt::Solution => Ok((here(own()?), Source::Solution, code_hash(course.solution))),
+        Attempt::Own => Ok((here(own()?), Source::Own, String::new())),
+        Attempt::Exercise => {
+            let workbook = Workbook::find().map_err(NotBuilt::Untried)?;
+            let code = code_hash(&workbook.exercise(course).map_err(NotBuilt::Untried)?);
+            (plan.progress)("compiling the exercise");
+            Ok((here(workbook.build(course)?), Source::Own, code))
+        }
+    }
+}
+
+/// Every check with the same outcome, because none could be run.
+fn without_answer(
+    plan: &Plan,
+    course: &Course,
+    items: &[Item],
+    outcome: Outcome,
+    detail: impl Fn(&str) -> String,
+) -> Graded {
+    let checks = items.iter().filter(|item| item.is_check()).map(|item| Check {
+        name: item.name.clone(),
+        outcome,
+        detail: detail(&item.name),
+        replay: crate::gather::replay_command(course.name, &item.name, plan.effort.seed),
+    });
+    let guards = items.iter().filter_map(|item| item.name.strip_prefix("guard/")).map(|name| Guard {
+        challenge: course.name.into(),
+        name: name.into(),
+        ran: false,
+        tripped: false,
+        detail: String::new(),
+    });
+    Graded {
+        code: String::new(),
+        checks: checks.collect(),
+        guards: guards.collect(),
+        measurements: BTreeMap::new(),
+        unmeasured: BTreeMap::new(),
+    }
+}
+
+fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> Challenge {
+    let Graded { code, guards, checks, measurements, unmeasured } = graded;
+    let facts = (course.facts)(&Seen { checks, guards, measurements, unmeasured });
+    let device = plan.device.name();
+    let mut measurements = measurements.clone();
+    if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4") {
+        let total = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
+        measurements.insert("nf4.speedup".into(), total);
+    }
+    judged(rubric, &facts, Challenge {
+        device,
+        code: code.clone(),
+        attempted: checks.iter().any(|check| is_attempt(check.outcome)),
+        checks: checks.clone(),
+        measurements,
+        ..blank(rubric, true)
+    })
+}
+
+/// Whether a check saw more than a hole.
+fn is_attempt(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Passed | Outcome::Wrong | Outcome::DoesNotCompile)
+}
+
+/// What a report's basis is on a device.
+pub(crate) fn basis(device: &str) -> Basis {
+    if device.starts_with("cuda") { Basis::AsPublished } else { Basis::StandIn }
+}
+
+/// Fills in the rows and points from the facts.
+pub(crate) fn judged(rubric: &Rubric, facts: &Facts, challenge: Challenge) -> Challenge {
+    let score = rubric.score(facts, basis(&challenge.device));
+    let points = if challenge.attempted || !challenge.built { score.points } else { rubric.not_attempted };
+    Challenge { points, unmeasured: score.unmeasured + score.points - points, rows: score.rows, ..challenge }
+}
+
+fn blank(rubric: &Rubric, built: bool) -> Challenge {
+    Challenge {
+        name: rubric.name.into(),
+        letter: rubric.letter.into(),
+        built,
+        attempted: false,
+        device: "cpu".into(),
+        code: String::new(),
+        points: 0,
+        possible: rubric.possible,
+        unmeasured: 0,
+        rows: vec![],
+        checks: vec![],
+        measurements: BTreeMap::new(),
+    }
+}
+
+/// A challenge that is not built, or that nobody asked for.
+fn absent(rubric: &Rubric) -> Challenge {
+    let built = COURSES.iter().any(|course| course.name == rubric.name);
+    let reason = if built { "not asked for" } else { "not part of this version" };
+    let facts = rubric.facts().into_iter().map(|name| (name, unmeasured(reason))).collect();
+    let score = rubric.score(&facts, Basis::StandIn);
+    Challenge { unmeasured: score.unmeasured, rows: score.rows, ..blank(rubric, built) }
+}
+
+fn total(plan: &Plan, challenges: Vec<Challenge>, guards: Vec<Guard>) -> Scorecard {
+    let stand_in = challenges.iter().flat_map(|challenge| &challenge.rows);
+    let stand_in = stand_in.filter(|row| row.basis == Basis::StandIn).map(|row| row.points).sum();
+    Scorecard {
+        warpbook: env!("CARGO_PKG_VERSION").into(),
+        attempt: plan.attempt.name().into(),
+        seed: format!("{:#x}", plan.effort.seed),
+        machine: machine(),
+        points: challenges.iter().map(|challenge| challenge.points).sum(),
+        possible: possible(),
+        unmeasured: challenges.iter().map(|challenge| challenge.unmeasured).sum(),
+        stand_in,
+        challenges,
+        guards,
+    }
+}
+
+/// This machine, as a report names it.
+pub(crate) fn machine() -> Machine {
+    let host = cpu::host();
+    Machine {
+        cpu: host.cpu,
+        cores: host.cores,
+        vector: Vector::widest().to_string(),
+        cache_bytes: host.cache_bytes,
+        memory_bytes: host.memory_bytes,
+        os: std::env::consts::OS.into(),
+        arch: std::env::consts::ARCH.into(),
+        date: crate::date::today(),
+    }
+}
+
+/// What is wrong with a scorecard, as an exit code: 0 nothing, 1 a check or a guard.
+pub(crate) fn exit_code(card: &Scorecard, strict: bool) -> u8 {
+    let checks = || card.challenges.iter().flat_map(|challenge| &challenge.checks);
+    let is = |outcome| checks().any(|check| check.outcome == outcome);
+    if is(Outcome::GraderFault) {
+        return 6;
+    }
+    let failed = is(Outcome::Wrong) || is(Outcome::NotAttempted) || is(Outcome::DoesNotCompile);
+    if failed || card.guards.iter().any(|guard| guard.tripped) {
+        return 1;
+    }
+    let open = is(Outcome::NotMeasured)
+        || card.challenges.iter().filter(|challenge| challenge.built).flat_map(|challenge| &challenge.rows).any(
+            |row| {
+                row.fact == crate::scorecard::Truth::Unmeasured || row.evidence.starts_with("inconclusive")
+            },
+        );
+    if strict && open { 4 } else { 0 }
+}

@@ -1,0 +1,107 @@
+//! The reader's workbook on disk: where it is, and the program built from an exercise.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::course::Course;
+use crate::stub;
+
+/// A checkout of the workbook.
+#[derive(Clone, Debug)]
+pub(crate) struct Workbook {
+    root: PathBuf,
+}
+
+/// Why an attempt could not be built.
+#[derive(Debug)]
+pub(crate) enum NotBuilt {
+    /// The compiler refused it: the step at fault, if its line tells, and the compiler's words.
+    Refused { step: Option<String>, words: String },
+    /// It could not be tried at all.
+    Untried(String),
+}
+
+impl Workbook {
+    /// Looks upwards from the current folder, then where cargo says that this program's package lies.
+    pub fn find() -> Result<Self, String> {
+        let here = env::current_dir().unwrap_or_default();
+        let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).unwrap_or_default();
+        let above = here.ancestors().chain(package.ancestors());
+        let root = above.into_iter().find(|folder| folder.join("challenges/src").is_dir());
+        let root = root.map(Path::to_path_buf).ok_or_else(|| {
+            format!("no workbook at {} or above it: a folder that holds challenges/src is needed", here.display())
+        })?;
+        Ok(Self { root })
+    }
+
+    /// The workbook's folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The reader's text.
+    pub fn exercise(&self, course: &Course) -> Result<String, String> {
+        let path = self.root.join(course.exercise());
+        std::fs::read_to_string(&path).map_err(|error| {
+            format!(
+                "{} cannot be read ({error}); `cargo grader reset {}` writes it afresh",
+                path.display(),
+                course.name
+            )
+        })
+    }
+
+    /// Builds the program of an exercise: cargo, one binary.
+    pub fn build(&self, course: &Course) -> Result<PathBuf, NotBuilt> {
+        let text = self.exercise(course).map_err(NotBuilt::Untried)?;
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let binary = format!("{}-exercise", course.name);
+        let mut command = Command::new(cargo);
+        command.current_dir(&self.root).stdin(Stdio::null());
+        command.args(["build", "--release", "--quiet", "-p", "attempts", "--features", "reader"]);
+        command.args(["--bin", &binary, "--message-format", "json"]);
+        let output = command.output().map_err(|error| {
+            NotBuilt::Untried(format!("cargo cannot be started ({error}): an exercise needs a Rust toolchain"))
+        })?;
+        let messages: Vec<Value> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        if output.status.success() {
+            return built(&messages).ok_or_else(|| NotBuilt::Untried("cargo built no program".into()));
+        }
+        let words = errors(&messages);
+        if words.is_empty() {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(NotBuilt::Untried(format!("cargo failed: {said}")));
+        }
+        let step = error_line(&messages).and_then(|line| stub::step_at(&text, line)).map(|step| step.name.to_owned());
+        Err(NotBuilt::Refused { step, words })
+    }
+}
+
+/// The path of the program that cargo built.
+fn built(messages: &[Value]) -> Option<PathBuf> {
+    let path = messages.iter().rev().find_map(|message| message["executable"].as_str())?;
+    Some(PathBuf::from(path))
+}
+
+/// The compiler's own words, errors only.
+fn errors(messages: &[Value]) -> String {
+    let of = messages.iter().map(|message| &message["message"]);
+    let errors = of.filter(|message| message["level"] == "error");
+    errors.filter_map(|message| message["rendered"].as_str()).collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// The line of the first error in the exercise.
+fn error_line(messages: &[Value]) -> Option<usize> {
+    let errors = messages.iter().map(|message| &message["message"]).filter(|message| message["level"] == "error");
+    let mut spans = errors.flat_map(|message| message["spans"].as_array().into_iter().flatten());
+    let span = spans.find(|span| {
+        span["is_primary"] == true && span["file_name"].as_str().is_some_and(|name| name.ends_with("exercise.rs"))
+    })?;
+    usize::try_from(span["line_start"].as_u64()?).ok()
+}
