@@ -1,3 +1,5 @@
 //! .
+pub mod figure;
+pub mod report;
 pub mod rubric;
 pub mod scorecard;
