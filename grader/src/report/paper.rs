@@ -29,7 +29,7 @@ impl Style {
         match self {
             Self::Plain => "",
             Self::Bold => "1",
-            Self::Quiet => "38;5;244",
+            Self::Quiet => "38;5;243",
             Self::Good => "38;5;32",
             Self::Bad => "38;5;166",
             Self::Alarm => "1;7;38;5;166",

@@ -142,7 +142,11 @@ fn fault(paper: &mut Paper, finding: &Finding) {
     let style = if finding.outcome == Outcome::GraderFault { Style::Alarm } else { Style::Bad };
     paper.gap();
     paper.wrapped(
-        &[(style, &format!("  \u{2717} {}", outcome(finding.outcome))), (Style::Plain, "  ")],
+        &[
+            (Style::Plain, "  "),
+            (style, &format!("\u{2717} {}", outcome(finding.outcome))),
+            (Style::Plain, "  "),
+        ],
         Style::Bold,
         &finding.names(),
     );

@@ -18,8 +18,9 @@ fn looks_like(name: &str, got: &str) {
         fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("the folder can be made");
         return fs::write(&path, got).expect("the file can be written");
     }
-    let kept = fs::read_to_string(&path).unwrap_or_default().replace("\r\n", "\n");
-    if let Some(difference) = first_difference(&kept, got) {
+    let [kept, got] =
+        [fs::read_to_string(&path).unwrap_or_default(), got.into()].map(|text| text.replace("\r\n", "\n"));
+    if let Some(difference) = first_difference(&kept, &got) {
         panic!("{name} looks different; UPDATE=1 rewrites it\n{difference}");
     }
 }
