@@ -10,6 +10,7 @@
 //! this table equal to a line-by-line transcription of the published text on every input.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::scorecard::{Basis, Row, Truth};
 
@@ -637,6 +638,47 @@ fn apply(effect: Option<Effect>, so_far: i32) -> i32 {
         Some(Add(n)) => n,
         Some(Reset) => -so_far,
         None => 0,
+    }
+}
+
+impl fmt::Display for Rubric {
+    /// The published lines with their effects, as `grader rubric` prints them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} {}: {} ({} points; not attempted: {})", self.letter, self.name, self.title, self.possible, self.not_attempted)?;
+        for line in self.lines {
+            writeln!(f, "  {}", line.wording)?;
+            for (when, effect) in line.branches {
+                writeln!(f, "    {effect:<6} {when}")?;
+            }
+            writeln!(f, "    on the CPU: {}", line.cpu)?;
+            if !line.cuda.is_empty() {
+                writeln!(f, "    on CUDA: {}", line.cuda)?;
+            }
+        }
+        writeln!(f)
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&match self {
+            Add(n) => format!("{n:+}"),
+            Reset => "reset".into(),
+        })
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Otherwise => f.write_str("otherwise"),
+            Is(name) => write!(f, "if {name}"),
+            Not(name) => write!(f, "if not {name}"),
+            All(parts) => {
+                let parts: Vec<String> = parts.iter().map(|part| part.to_string().replacen("if ", "", 1)).collect();
+                write!(f, "if {}", parts.join(" and "))
+            }
+        }
     }
 }
 

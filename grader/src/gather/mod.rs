@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scorecard::{Check, Guard, Measurement};
 
-pub(crate) use child::{Child, Unwound, caught, run as run_child};
+pub(crate) use child::{Child, Unwound, caught, replay_command, run as run_child};
 pub use parent::Gathered;
 pub(crate) use parent::{Launch, gather};
 

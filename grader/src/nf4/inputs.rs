@@ -22,7 +22,7 @@ pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, 
     let mut random = Random::named(seed, "weight");
     let packed = random.bytes(len.div_ceil(2));
     let blocks = len.div_ceil(block_size);
-    let mut magnitude = |random: &mut Random| match scale {
+    let magnitude = |random: &mut Random| match scale {
         Scale::Plain => (0.01 + 0.02 * random.unit()) as f32,
         Scale::Wide => (random.unit() * 40.0 - 24.0).exp2() as f32,
     };

@@ -1,0 +1,269 @@
+//! Ink on paper: the few SVG elements that every figure is made of.
+//!
+//! A figure is used in three places - inside the HTML report, inside a book page with a theme of its own,
+//! and as a file - so it carries its style with it. Colours belong to meanings ([`Ink`]): a class sets
+//! `color`, shapes take `currentColor`, and `light-dark()` follows the scheme of the page around it or, in
+//! a file of its own, the reader's. The hues are those of Okabe and Ito, which remain apart for every
+//! common colour blindness (M. Okabe, K. Ito, "Color Universal Design", 2008); a meaning also has a shape
+//! of its own, so that nothing is told by colour alone. There are no ids, and every class begins with
+//! `wb-`: any number of figures share a page with any style sheet.
+
+use std::fmt::Write as _;
+
+/// What a stroke, a mark or a text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ink {
+    /// Words and values.
+    Text,
+    /// A heading.
+    Strong,
+    /// Units, ticks and explanations.
+    Quiet,
+    /// Grid lines and empty tracks.
+    Grid,
+    /// The in-repo baseline: a diamond.
+    Baseline,
+    /// The attempt that is graded: a disc.
+    Attempt,
+    /// The machine's own limit: an upright bar.
+    Bound,
+    /// A published threshold: a dashed line.
+    Threshold,
+}
+
+/// Which end of a text stands at its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The text begins there.
+    Start,
+    /// The text is centred there.
+    Middle,
+    /// The text ends there.
+    End,
+}
+
+/// The rectangle inside the axes.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel {
+    /// Left edge.
+    pub left: f64,
+    /// Right edge.
+    pub right: f64,
+    /// Upper edge.
+    pub top: f64,
+    /// Lower edge.
+    pub bottom: f64,
+}
+
+/// A horizontal axis: its scale, labelled ticks, and what it measures.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Positions of values.
+    pub scale: super::Scale,
+    /// Values that get a line and a label.
+    pub ticks: Vec<(f64, String)>,
+    /// Quantity and unit.
+    pub label: String,
+}
+
+/// A figure under construction, `WIDTH` units wide.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    title: String,
+    alt: String,
+    body: String,
+}
+
+/// Width of every figure: 12-unit text stays readable when a phone shrinks it to 360 pixels.
+pub const WIDTH: f64 = 460.0;
+
+const STYLE: &str = "\
+.wb-fig{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif;font-variant-numeric:tabular-nums;\
+display:block;width:100%;max-width:640px;height:auto}\
+svg.wb-fig:root{color-scheme:light dark;color:CanvasText;background:Canvas}\
+.wb-fig text{fill:currentColor}\
+.wb-fig .wb-strong{font-weight:600;font-size:14px}\
+.wb-fig .wb-quiet{opacity:.72;font-size:11px}\
+.wb-fig .wb-grid{opacity:.22}\
+.wb-fig .wb-baseline{color:#b97f00;color:light-dark(#b97f00,#e69f00)}\
+.wb-fig .wb-attempt{color:#0072b2;color:light-dark(#0072b2,#56b4e9)}\
+.wb-fig .wb-bound{color:#007d5b;color:light-dark(#007d5b,#00b988)}\
+.wb-fig .wb-threshold{color:#d55e00;color:light-dark(#d55e00,#ff8b4a)}";
+
+impl Ink {
+    fn class(self) -> &'static str {
+        match self {
+            Self::Text => "wb-text",
+            Self::Strong => "wb-strong",
+            Self::Quiet => "wb-quiet",
+            Self::Grid => "wb-grid",
+            Self::Baseline => "wb-baseline",
+            Self::Attempt => "wb-attempt",
+            Self::Bound => "wb-bound",
+            Self::Threshold => "wb-threshold",
+        }
+    }
+}
+
+impl Plot {
+    /// An empty figure with its heading; `alt` says in sentences what the picture shows.
+    pub fn new(title: &str, alt: &str) -> Self {
+        let mut plot = Self { title: escape(title), alt: escape(alt), body: String::new() };
+        plot.text((8.0, 18.0), Anchor::Start, Ink::Strong, title);
+        plot
+    }
+
+    /// One line of text; `at` is its anchor on the base line.
+    pub fn text(&mut self, at: (f64, f64), anchor: Anchor, ink: Ink, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y) = (place(at.0), place(at.1));
+        let (class, text) = (ink.class(), escape(text));
+        self.put(&format!(r#"<text class="{class}" x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>"#));
+    }
+
+    /// A straight line, `width` thick.
+    pub fn line(&mut self, from: (f64, f64), to: (f64, f64), width: f64, ink: Ink) {
+        let dash = if ink == Ink::Threshold { r#" stroke-dasharray="4 3""# } else { "" };
+        self.put(&format!(
+            r#"<path class="{}" d="M{} {}L{} {}" stroke="currentColor" stroke-width="{width}"{dash}/>"#,
+            ink.class(),
+            place(from.0),
+            place(from.1),
+            place(to.0),
+            place(to.1)
+        ));
+    }
+
+    /// A filled rectangle from corner to corner.
+    pub fn area(&mut self, from: (f64, f64), to: (f64, f64), ink: Ink, opacity: f64) {
+        let (x, width) = (from.0.min(to.0), (to.0 - from.0).abs());
+        self.put(&format!(
+            r#"<rect class="{}" x="{}" y="{}" width="{}" height="{}" fill="currentColor" fill-opacity="{opacity}"/>"#,
+            ink.class(),
+            place(x),
+            place(from.1),
+            place(width),
+            place(to.1 - from.1)
+        ));
+    }
+
+    /// The mark that belongs to an ink: diamond, disc or upright bar.
+    pub fn mark(&mut self, x: f64, y: f64, ink: Ink) {
+        let (x, y) = (place(x), place(y));
+        let path = match ink {
+            Ink::Baseline => format!("M{x} {y}m0-8.5l6 8.5l-6 8.5l-6-8.5z"),
+            Ink::Bound => format!("M{x} {y}m-1.5-8h3v16h-3z"),
+            _ => format!("M{x} {y}m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z"),
+        };
+        self.put(&format!(r#"<path class="{}" d="{path}" fill="currentColor"/>"#, ink.class()));
+    }
+
+    /// Many small dots in one element.
+    pub fn dots(&mut self, at: impl Iterator<Item = (f64, f64)>, ink: Ink) {
+        let path: Vec<String> = at.map(|(x, y)| format!("M{} {}h0", place(x), place(y))).collect();
+        let path = path.concat();
+        self.put(&format!(
+            r#"<path class="{}" d="{path}" stroke="currentColor" stroke-width="3.2" stroke-linecap="round" stroke-opacity=".55"/>"#,
+            ink.class()
+        ));
+    }
+
+    /// Marks with their meanings, in a row from the left.
+    pub fn legend(&mut self, y: f64, entries: &[(Ink, &str)]) {
+        let mut x = 14.0;
+        for (ink, meaning) in entries {
+            self.mark(x, y - 4.0, *ink);
+            self.text((x + 10.0, y), Anchor::Start, Ink::Quiet, meaning);
+            x += 34.0 + 5.6 * meaning.chars().count() as f64;
+        }
+    }
+
+    /// Grid lines through each band, which leave the words between the bands alone.
+    pub fn grid(&mut self, bands: &[Panel], axis: &Axis, ink: Ink) {
+        for (band, (value, _)) in
+            bands.iter().flat_map(|band| axis.ticks.iter().map(move |tick| (band, tick)))
+        {
+            let x = axis.scale.at(*value);
+            self.line((x, band.top), (x, band.bottom), if ink == Ink::Grid { 1.0 } else { 1.3 }, ink);
+        }
+    }
+
+    /// Tick labels and the axis' own label below the panel.
+    pub fn axis(&mut self, panel: Panel, axis: &Axis) {
+        for (value, label) in &axis.ticks {
+            let half = 3.2 * label.chars().count() as f64;
+            let x = axis.scale.at(*value).clamp(half, (WIDTH - half).max(half));
+            self.text((x, panel.bottom + 14.0), Anchor::Middle, Ink::Quiet, label);
+        }
+        if !axis.label.is_empty() {
+            self.text((panel.right, panel.bottom + 29.0), Anchor::End, Ink::Quiet, &axis.label);
+        }
+    }
+
+    /// The SVG text of the figure, `height` units high.
+    pub fn finish(self, height: f64) -> String {
+        let mut svg = String::new();
+        let _ = writeln!(
+            svg,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" class="wb-fig" role="img" viewBox="0 0 {WIDTH} {height}" fill="none">"#
+        );
+        let _ = writeln!(svg, "<title>{}</title>\n<desc>{}</desc>", self.title, self.alt);
+        let _ = write!(svg, "<style>{STYLE}</style>\n{}</svg>\n", self.body);
+        svg
+    }
+
+    fn put(&mut self, element: &str) {
+        self.body.push_str(element);
+        self.body.push('\n');
+    }
+}
+
+/// A position to a tenth of a unit, without a needless `.0`.
+fn place(value: f64) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").unwrap_or(&text).to_owned()
+}
+
+/// Text for XML: markup escaped, characters that XML forbids left out.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(' '),
+            c if c.is_control() || ('\u{fffe}'..='\u{ffff}').contains(&c) => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_and_control_characters_do_not_reach_the_picture() {
+        let mut plot = Plot::new("<script>alert(1)</script>", "a \"quote\" & \u{1b}[31mred");
+        plot.text((0.0, 0.0), Anchor::Start, Ink::Text, "</text><image href='x'/>");
+        let svg = plot.finish(10.0);
+        assert!(!svg.contains("<script") && !svg.contains("<image") && !svg.contains('\u{1b}'), "{svg}");
+        assert!(svg.contains("&lt;script&gt;alert(1)") && svg.contains("&quot;quote&quot; &amp; [31mred"));
+    }
+
+    #[test]
+    fn positions_are_short() {
+        assert_eq!(
+            (place(12.0).as_str(), place(0.25).as_str(), place(-3.12).as_str()),
+            ("12", "0.2", "-3.1")
+        );
+    }
+}

@@ -1,0 +1,126 @@
+//! The timed cases of a challenge, read out of its measurements.
+//!
+//! Measurements are a flat map of names. The timed ones follow one pattern, `CHALLENGE.FAMILY.CASE`, with
+//! the families of [`Timing`]'s fields; `CHALLENGE.speedup` without a case is the total that the rubric
+//! judges. What fits no family is a count. Figures and reports read the map through this file only.
+
+use crate::scorecard::{Challenge, Measurement};
+
+/// What was measured for one case; times in microseconds.
+#[derive(Clone, Debug)]
+pub struct Timing<'a> {
+    /// The case's name, as in `4096x14336.bf16`.
+    pub case: &'a str,
+    /// Baseline time over attempt time.
+    pub speedup: Option<&'a Measurement>,
+    /// Time of the in-repo baseline.
+    pub baseline: Option<&'a Measurement>,
+    /// Time of the attempt.
+    pub attempt: Option<&'a Measurement>,
+    /// Time that the machine's own rate allows.
+    pub bound: Option<&'a Measurement>,
+    /// Bound over attempt, 0 to 1.
+    pub share: Option<&'a Measurement>,
+    /// Bytes read and written over the attempt's time, GB/s.
+    pub rate: Option<&'a Measurement>,
+}
+
+const FAMILIES: [&str; 6] = ["speedup", "baseline", "attempt", "bound", "share_of_bound", "rate"];
+
+/// The timed cases in natural order: numbers inside names count by value.
+pub fn timings(challenge: &Challenge) -> Vec<Timing<'_>> {
+    let mut cases: Vec<&str> =
+        challenge.measurements.keys().filter_map(|name| case(challenge, name)).collect();
+    cases.sort_by_key(|case| natural(case));
+    cases.dedup();
+    let of =
+        |family: &str, case: &str| challenge.measurements.get(&format!("{}.{family}.{case}", challenge.name));
+    let timing = |case| Timing {
+        case,
+        speedup: of("speedup", case),
+        baseline: of("baseline", case),
+        attempt: of("attempt", case),
+        bound: of("bound", case),
+        share: of("share_of_bound", case),
+        rate: of("rate", case),
+    };
+    cases.into_iter().map(timing).collect()
+}
+
+/// The speed-up that the rubric judges, over all of the published timed cases.
+pub fn total(challenge: &Challenge) -> Option<&Measurement> {
+    challenge.measurements.get(&format!("{}.speedup", challenge.name))
+}
+
+/// Every measurement that is no timing, by its name without the challenge's.
+pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
+    let rest = challenge.measurements.iter().filter_map(|(name, measurement)| {
+        let short = own(challenge, name).unwrap_or(name);
+        (short != "speedup" && case(challenge, name).is_none()).then_some((short, measurement))
+    });
+    rest.collect()
+}
+
+/// `4096x14336.bf16` as people write it: `4096 x 14336 bf16`.
+pub fn label(case: &str, times: &str) -> String {
+    let chars: Vec<char> = case.chars().collect();
+    let digit = |i: usize| chars.get(i).is_some_and(char::is_ascii_digit);
+    let spell = |(i, c): (usize, &char)| match c {
+        '.' if !(i > 0 && digit(i - 1) && digit(i + 1)) => " ".to_owned(),
+        'x' if i > 0 && digit(i - 1) && digit(i + 1) => format!(" {times} "),
+        c => c.to_string(),
+    };
+    chars.iter().enumerate().map(spell).collect()
+}
+
+fn own<'a>(challenge: &Challenge, name: &'a str) -> Option<&'a str> {
+    name.strip_prefix(challenge.name.as_str())?.strip_prefix('.')
+}
+
+fn case<'a>(challenge: &Challenge, name: &'a str) -> Option<&'a str> {
+    let (family, case) = own(challenge, name)?.split_once('.')?;
+    FAMILIES.contains(&family).then_some(case)
+}
+
+/// A sort key in which runs of digits compare as numbers.
+fn natural(text: &str) -> Vec<(u128, String)> {
+    let mut key: Vec<(u128, String)> = Vec::new();
+    for c in text.chars() {
+        match (c.to_digit(10), key.last_mut()) {
+            (Some(d), Some((n, word))) if word.is_empty() => {
+                *n = n.saturating_mul(10).saturating_add(d.into());
+            }
+            (Some(d), _) => key.push((d.into(), String::new())),
+            (None, Some((_, word))) if !word.is_empty() => word.push(c),
+            (None, _) => key.push((u128::MAX, c.into())),
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_sort_by_their_numbers() {
+        let mut cases = ["4096x14336.f16", "2048x8192.f16", "1024x4096.bf16", "512x64", "4096x14336.bf16"];
+        cases.sort_by_key(|case| natural(case));
+        assert_eq!(cases, ["512x64", "1024x4096.bf16", "2048x8192.f16", "4096x14336.bf16", "4096x14336.f16"]);
+    }
+
+    #[test]
+    fn a_label_reads_like_a_shape() {
+        assert_eq!(label("4096x14336.bf16", "x"), "4096 x 14336 bf16");
+        assert_eq!(label("xs.8x8.v1.5", "by"), "xs 8 by 8 v1.5");
+    }
+
+    #[test]
+    fn the_fixture_has_five_cases_and_the_rest_are_counts() {
+        let card = crate::report::fixture::solved();
+        let timings = timings(&card.challenges[0]);
+        assert_eq!(timings.len(), 5);
+        assert!(timings.iter().all(|t| t.speedup.is_some() && t.bound.is_some() && t.rate.is_some()));
+        assert_eq!(counts(&card.challenges[0]).len(), 5);
+    }
+}

@@ -1,0 +1,299 @@
+//! A scorecard made up for tests: **none of its numbers was measured.**
+//!
+//! Tests of reports and figures need a full scorecard that is the same on every machine. The rows are
+//! scored by the real rubric, the times come from a small integer generator.
+
+use std::collections::BTreeMap;
+
+use crate::rubric::{Fact, Facts, RUBRICS, Rubric};
+use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard, Truth};
+
+/// A case: name, weights, bound, attempt and baseline in microseconds - all made up.
+type Case = (&'static str, f64, f64, f64, f64);
+
+const CASES: [Case; 5] = [
+    ("2048x8192.f16", 50331648.0, 3710.0, 4310.0, 25400.0),
+    ("1024x4096.bf16", 12582912.0, 928.0, 1142.0, 6350.0),
+    ("4096x14336.bf16", 176160768.0, 12990.0, 14520.0, 88900.0),
+    ("2048x8192.bf16", 50331648.0, 3710.0, 4295.0, 25700.0),
+    ("4096x14336.f16", 176160768.0, 12990.0, 14610.0, 88700.0),
+];
+
+/// A scorecard of the solution: nf4 scored in full on a CPU, the others not built.
+pub fn solved() -> Scorecard {
+    let rubric = &RUBRICS[0];
+    let score = rubric.score(&solved_facts(), Basis::StandIn);
+    let first = Challenge {
+        attempted: true,
+        built: true,
+        device: "cpu".into(),
+        points: score.points,
+        unmeasured: score.unmeasured,
+        rows: score.rows,
+        checks: checks(),
+        measurements: measurements(),
+        ..unbuilt(rubric)
+    };
+    card("solution", first)
+}
+
+/// A scorecard of a half-done exercise: slower than the baseline, checks of every outcome, hostile texts,
+/// a tripped guard.
+pub fn half_done() -> Scorecard {
+    let mut card = solved();
+    let score = RUBRICS[0].score(&half_done_facts(), Basis::StandIn);
+    let first = &mut card.challenges[0];
+    (first.points, first.unmeasured, first.rows) = (score.points, score.unmeasured, score.rows);
+    first.checks.splice(2.., bad_checks());
+    slow_down(&mut first.measurements);
+    card.attempt = "exercise".into();
+    let guard = &mut card.guards[1];
+    guard.tripped = true;
+    guard.detail = "the second call on new content took 0.02 us and returned the first call's bytes".into();
+    add_up(&mut card);
+    card
+}
+
+/// A scorecard of an untouched workbook.
+pub fn untouched() -> Scorecard {
+    let mut card = solved();
+    let first = &mut card.challenges[0];
+    first.attempted = false;
+    first.measurements.clear();
+    let score = RUBRICS[0].score(&Facts::new(), Basis::StandIn);
+    (first.points, first.unmeasured, first.rows) = (0, 14, score.rows);
+    for check in &mut first.checks {
+        check.outcome = Outcome::NotAttempted;
+        check.detail = "unpack two codes from each byte, the high nibble first".into();
+    }
+    card.attempt = "exercise".into();
+    add_up(&mut card);
+    card
+}
+
+fn card(attempt: &str, first: Challenge) -> Scorecard {
+    let mut card = Scorecard {
+        warpbook: "0.1.0".into(),
+        attempt: attempt.into(),
+        seed: "0x5eed".into(),
+        machine: machine(),
+        points: 0,
+        possible: crate::rubric::possible(),
+        unmeasured: 0,
+        stand_in: 0,
+        challenges: std::iter::once(first).chain(RUBRICS[1..].iter().map(unbuilt)).collect(),
+        guards: guards(),
+    };
+    add_up(&mut card);
+    card
+}
+
+fn add_up(card: &mut Scorecard) {
+    card.points = card.challenges.iter().map(|c| c.points).sum();
+    card.unmeasured = card.challenges.iter().map(|c| c.unmeasured).sum();
+    let rows = card.challenges.iter().flat_map(|c| &c.rows);
+    card.stand_in = rows.filter(|row| row.basis == Basis::StandIn).map(|row| row.points).sum();
+}
+
+fn machine() -> Machine {
+    Machine {
+        cpu: "Fixture CPU (made up)".into(),
+        cores: 2,
+        vector: "AVX-512".into(),
+        cache_bytes: 33 << 20,
+        memory_bytes: 8 << 30,
+        os: "linux".into(),
+        arch: "x86_64".into(),
+        date: "2026-01-02".into(),
+    }
+}
+
+fn unbuilt(rubric: &Rubric) -> Challenge {
+    let score = rubric.score(&Facts::new(), Basis::StandIn);
+    Challenge {
+        name: rubric.name.into(),
+        letter: rubric.letter.into(),
+        built: false,
+        attempted: false,
+        device: "cpu".into(),
+        code: String::new(),
+        points: score.points,
+        possible: rubric.possible,
+        unmeasured: score.unmeasured,
+        rows: score.rows,
+        checks: Vec::new(),
+        measurements: BTreeMap::new(),
+    }
+}
+
+fn facts(all: &[(&'static str, Truth, &str)]) -> Facts {
+    all.iter().map(|(name, truth, text)| (*name, Fact { truth: *truth, evidence: (*text).into() })).collect()
+}
+
+fn solved_facts() -> Facts {
+    use Truth::{Met, Unmeasured, Unmet};
+    let ratio = "5.97x the baseline [5.95, 5.99] over the three published cases, 24 pairs each";
+    facts(&[
+        (
+            "single_triton_kernel",
+            Met,
+            "one pass; its working memory peaks at 4.1 KiB a thread, 64 KiB are allowed",
+        ),
+        ("speedup <= 1.00", Unmet, ratio),
+        ("speedup >= 1.05", Met, ratio),
+        ("speedup >= 1.10", Met, ratio),
+        ("speedup >= 1.15", Met, ratio),
+        ("kernel_works_in_torch_compile", Unmeasured, "challenge C is not built in this version"),
+        (
+            "custom_asm_works",
+            Met,
+            "1,835,008 vector instructions seen on the executed path; AVX2 and AVX-512 are bit-equal to the portable path",
+        ),
+        ("uses_cache_eviction", Met, "458,752 streaming stores seen on the executed path"),
+        ("tested_in_f16_and_bf16", Met, "22 of 22 f16 cases and 22 of 22 bf16 cases are bit-equal"),
+    ])
+}
+
+fn half_done_facts() -> Facts {
+    use Truth::{Met, Unmeasured, Unmet};
+    let ratio = "0.985x the baseline [0.961, 1.02]: inconclusive after 8 s, which counts as unmet";
+    facts(&[
+        ("single_triton_kernel", Unmet, "the attempt holds 16.0 MiB a thread, 64 KiB are allowed"),
+        ("speedup <= 1.00", Unmet, ratio),
+        ("speedup >= 1.05", Unmet, ratio),
+        ("speedup >= 1.10", Unmet, ratio),
+        ("speedup >= 1.15", Unmet, ratio),
+        ("kernel_works_in_torch_compile", Unmeasured, "challenge C is not built in this version"),
+        ("custom_asm_works", Unmeasured, "single-stepping is not permitted in this container"),
+        ("uses_cache_eviction", Met, "458,752 streaming stores | seen on <b>the executed</b> path"),
+        ("tested_in_f16_and_bf16", Unmet, "21 of 22 f16 cases are bit-equal; bf16 does not compile"),
+    ])
+}
+
+fn checks() -> Vec<Check> {
+    let names = ["A.1/one-byte", "A.1/odd-count", "A.2/every-code", "A.3/one-block", "A.4/two-levels"];
+    let tails = ["A.5/ragged-tail-f16", "A.5/ragged-tail-bf16", "A.6/vector-equals-portable"];
+    names.iter().chain(&tails).map(|name| check(name, Outcome::Passed, "")).collect()
+}
+
+fn bad_checks() -> Vec<Check> {
+    let rustc = "error[E0308]: mismatched types\n  --> challenges/src/nf4/exercise.rs:61:9\n   |\n60 |     fn dequantise(&self, weight: &Weight) -> Vec<u16> {\n   |                                              -------- expected because of return type\n61 |         \u{1b}[1;31mweight.packed\u{1b}[0m\n   |         ^^^^^^^^^^^^^ expected `Vec<u16>`, found `&[u8]`";
+    let wrong = "element 64 (block 1 of 3)\n  got   0x3c21 (1.0322)\n  want  0xbc21 (-1.0322)\n  65 of 129 elements differ, at most 30720 ulps\nlikely cause: the block index is off by one (e / 64, not (e + 1) / 64)";
+    let why = "a path with <script>alert(1)</script>, a | pipe, `ticks`, \u{1b}]0;title\u{7}\u{202e}and a very long word: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    vec![
+        check("A.2/every-code", Outcome::Wrong, why),
+        check("A.3/second-block", Outcome::Wrong, wrong),
+        check("A.4/two-levels-f16", Outcome::DoesNotCompile, rustc),
+        check("A.4/two-levels-bf16", Outcome::DoesNotCompile, rustc),
+        check("A.5/ragged-tail-f16", Outcome::NotAttempted, "decode the ragged tail first"),
+        check("A.5/ragged-tail-bf16", Outcome::NotAttempted, "decode the ragged tail first"),
+        check("A.5/whole-f16", Outcome::NotAttempted, "decode the ragged tail first"),
+        check("A.5/whole-bf16", Outcome::NotAttempted, "decode the ragged tail first"),
+        check("A.6/neon-equals-portable", Outcome::NotMeasured, "this processor has no NEON"),
+        check("A.6/stream", Outcome::GraderFault, "the child's report ended after 12 of 40 bytes"),
+    ]
+}
+
+fn check(name: &str, outcome: Outcome, detail: &str) -> Check {
+    let replay = format!("cargo grader replay nf4:{name} --seed 0x5eed");
+    Check { name: name.into(), outcome, detail: detail.into(), replay }
+}
+
+fn guards() -> Vec<Guard> {
+    let names = [
+        "answers cached by pointer",
+        "answers cached by content",
+        "unwritten outputs",
+        "inputs modified",
+        "constants and zeros",
+        "writes outside the buffer",
+        "work finished after the clock stops",
+    ];
+    let guard = |name: &&str| Guard {
+        challenge: "nf4".into(),
+        name: (*name).into(),
+        ran: true,
+        tripped: false,
+        detail: String::new(),
+    };
+    let mut guards: Vec<Guard> = names.iter().map(guard).collect();
+    guards[6].ran = false;
+    guards[6].detail = "the attempt started no thread".into();
+    guards
+}
+
+fn measurements() -> BTreeMap<String, Measurement> {
+    let mut all = BTreeMap::new();
+    for (seed, (case, weights, bound, attempt, baseline)) in CASES.into_iter().enumerate() {
+        let [bound, attempt, baseline] =
+            [bound, attempt, baseline].map(|us| noisy(us, seed as u64 + us as u64));
+        let ratios: Vec<f64> = baseline.iter().zip(&attempt).map(|(a, b)| a / b).collect();
+        let (ratio, share) = (median(&ratios), median(&bound) / median(&attempt));
+        let rate = plain(weights * 2.516 / median(&attempt) / 1e3, "GB/s");
+        let speedup = Measurement { interval: Some([ratio * 0.994, ratio * 1.006]), ..raw(&ratios, "x") };
+        for (family, measurement) in [
+            ("speedup", speedup),
+            ("baseline", raw(&baseline, "us")),
+            ("attempt", raw(&attempt, "us")),
+            ("bound", raw(&bound, "us")),
+            ("share_of_bound", plain(share, "share")),
+            ("rate", rate),
+        ] {
+            all.insert(format!("nf4.{family}.{case}"), measurement);
+        }
+    }
+    all.insert("nf4.speedup".into(), Measurement { interval: Some([5.95, 5.99]), ..plain(5.97, "x") });
+    all.insert("nf4.working_bytes".into(), plain(4198.0, "B/thread"));
+    for (name, value) in [
+        ("launches", 1.0),
+        ("instructions", 9437184.0),
+        ("vector_instructions", 1835008.0),
+        ("streaming_stores", 458752.0),
+    ] {
+        all.insert(format!("nf4.{name}"), plain(value, "count"));
+    }
+    all
+}
+
+/// Makes the attempt about as slow as the baseline.
+fn slow_down(measurements: &mut BTreeMap<String, Measurement>) {
+    for (name, m) in measurements {
+        let factor = match name.split('.').nth(1) {
+            Some("speedup" | "share_of_bound" | "rate") => 0.165,
+            Some("attempt") => 1.0 / 0.165,
+            _ => continue,
+        };
+        m.value *= factor;
+        m.samples.iter_mut().for_each(|sample| *sample *= factor);
+        m.interval = m.interval.map(|_| [m.value * 0.976, m.value * 1.037]);
+    }
+}
+
+fn raw(samples: &[f64], unit: &str) -> Measurement {
+    Measurement { samples: samples.to_vec(), ..plain(median(samples), unit) }
+}
+
+fn plain(value: f64, unit: &str) -> Measurement {
+    Measurement { value, unit: unit.into(), interval: None, samples: Vec::new() }
+}
+
+/// 24 made-up samples: a few per cent of spread, a slow drift, now and then an outlier.
+fn noisy(center: f64, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let sample = |i: u32| {
+        let spread = 0.03 * (next() - 0.5) + 0.0006 * f64::from(i);
+        let outlier = if next() > 0.93 { 0.08 } else { 0.0 };
+        (center * (1.0 + spread + outlier) * 10.0).round() / 10.0
+    };
+    (0..24).map(sample).collect()
+}
+
+fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
+}

@@ -1,0 +1,339 @@
+//! What people read: one scorecard as terminal text, as Markdown and as one HTML file.
+//!
+//! The three formats are written separately, because a page of each is laid out by different rules, but
+//! they must not disagree: every sentence that two of them share - the total, the thresholds, the state of
+//! the guards, how failing checks are gathered into findings - is made here, once, and so is the cleaning
+//! of texts. What a compiler or an attempt said is data: it may hold escape sequences that would paint the
+//! reader's terminal, markup that would run in the reader's browser, or direction marks that make code read
+//! as something else. [`clean`] takes those out; each format then escapes its own markup.
+
+pub mod html;
+pub mod markdown;
+pub mod text;
+
+pub(crate) mod clean;
+mod paper;
+
+#[doc(hidden)]
+pub mod fixture;
+
+pub use clean::clean;
+
+use crate::figure::number::{bytes, count};
+use crate::rubric::{RUBRICS, THRESHOLDS};
+use crate::scorecard::{Challenge, Check, Machine, Measurement, Outcome, Row, Scorecard, Truth};
+
+/// What a row did to the score; decides its symbol and its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// It added points.
+    Won,
+    /// It took points.
+    Lost,
+    /// It could have added points and did not.
+    Open,
+    /// It had nothing to give and took nothing.
+    Idle,
+    /// Nobody could measure it.
+    Unknown,
+}
+
+/// Checks that ended alike for the same reason.
+#[derive(Clone, Debug)]
+pub struct Finding<'a> {
+    /// How they ended.
+    pub outcome: Outcome,
+    /// The words that they share.
+    pub detail: &'a str,
+    /// The checks, in their order; at least one.
+    pub checks: Vec<&'a Check>,
+}
+
+impl Tone {
+    /// The tone of a row.
+    pub fn of(row: &Row) -> Self {
+        match row {
+            Row { fact: Truth::Unmeasured, .. } => Self::Unknown,
+            Row { points: 1.., .. } => Self::Won,
+            Row { points: ..=-1, .. } => Self::Lost,
+            Row { worth: 1.., .. } => Self::Open,
+            _ => Self::Idle,
+        }
+    }
+
+    /// A symbol of its own for each tone, so that colour is never needed.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Won => "\u{2713}",
+            Self::Lost => "\u{2717}",
+            Self::Open => "\u{25cb}",
+            Self::Idle => "\u{b7}",
+            Self::Unknown => "?",
+        }
+    }
+
+    /// The name of the tone in style sheets.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Won => "won",
+            Self::Lost => "lost",
+            Self::Open => "open",
+            Self::Idle => "idle",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Finding<'_> {
+    /// The checks' names, the rest of a long list counted.
+    pub fn names(&self) -> String {
+        let shown = if self.checks.len() > 4 { 3 } else { 4 };
+        let names: Vec<&str> = self.checks.iter().take(shown).map(|check| check.name.as_str()).collect();
+        let rest = self.checks.len() - names.len();
+        if rest == 0 { names.join(", ") } else { format!("{} and {rest} more", names.join(", ")) }
+    }
+
+    /// Whether the attempt, or the grader, did something wrong, as opposed to nothing.
+    pub fn is_fault(&self) -> bool {
+        !matches!(self.outcome, Outcome::NotAttempted | Outcome::NotMeasured | Outcome::Passed)
+    }
+}
+
+/// `met`, `unmet` or `not measured`.
+pub fn truth(truth: Truth) -> &'static str {
+    match truth {
+        Truth::Met => "met",
+        Truth::Unmet => "unmet",
+        Truth::Unmeasured => "not measured",
+    }
+}
+
+/// The words that `--json` uses for an outcome.
+pub fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Wrong => "wrong",
+        Outcome::NotAttempted => "not attempted",
+        Outcome::NotMeasured => "not measured",
+        Outcome::DoesNotCompile => "does not compile",
+        Outcome::GraderFault => "fault of the grader",
+    }
+}
+
+/// The effect of a row beside what it could add: `+3 of 3`, `-3`, `? of 1`.
+pub fn points(row: &Row) -> String {
+    let effect = match row {
+        Row { fact: Truth::Unmeasured, .. } => "?".to_owned(),
+        Row { points: 0, .. } => "0".to_owned(),
+        Row { points, .. } => format!("{points:+}"),
+    };
+    if row.worth > 0 { format!("{effect} of {}", row.worth) } else { effect }
+}
+
+/// The checks that did not pass, gathered by outcome and detail: faults first, then what is missing.
+pub fn findings(challenge: &Challenge) -> Vec<Finding<'_>> {
+    let mut all: Vec<Finding> = Vec::new();
+    for check in challenge.checks.iter().filter(|check| check.outcome != Outcome::Passed) {
+        match all.iter_mut().find(|one| one.outcome == check.outcome && one.detail == check.detail) {
+            Some(finding) => finding.checks.push(check),
+            None => all.push(Finding { outcome: check.outcome, detail: &check.detail, checks: vec![check] }),
+        }
+    }
+    all.sort_by_key(|finding| !finding.is_fault());
+    all
+}
+
+/// `8 passed, 2 wrong`: how many checks ended in which way.
+pub fn tally(challenge: &Challenge) -> String {
+    let all = [
+        Outcome::Passed,
+        Outcome::Wrong,
+        Outcome::DoesNotCompile,
+        Outcome::GraderFault,
+        Outcome::NotAttempted,
+        Outcome::NotMeasured,
+    ];
+    let word = |how| if how == Outcome::DoesNotCompile { "not compiling" } else { outcome(how) };
+    let ended = |how| challenge.checks.iter().filter(|check| check.outcome == how).count();
+    let parts = all.map(|how| (ended(how), word(how))).into_iter().filter(|(n, _)| *n > 0);
+    parts.map(|(n, word)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+/// `13 of 55 (13 rest on stand-ins; 42 more not measured here)`.
+pub fn total(card: &Scorecard) -> String {
+    let mut parts = Vec::new();
+    if card.stand_in != 0 {
+        parts.push(format!(
+            "{} {} on stand-ins",
+            card.stand_in,
+            if card.stand_in == 1 { "rests" } else { "rest" }
+        ));
+    }
+    if card.unmeasured > 0 {
+        parts.push(format!("{} more not measured here", card.unmeasured));
+    }
+    let notes = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
+    format!("{} of {}{notes}", card.points, card.possible)
+}
+
+/// Which of the published thresholds are passed and how far the next one is.
+pub fn thresholds(points: i32) -> String {
+    let passed: Vec<String> = THRESHOLDS.iter().filter(|t| points >= **t).map(ToString::to_string).collect();
+    let next = THRESHOLDS.iter().find(|t| points < **t);
+    let behind =
+        if passed.is_empty() { "none passed".to_owned() } else { format!("{} passed", passed.join(", ")) };
+    match next {
+        Some(next) => format!("{behind}, {} short of {next}", next.saturating_sub(points)),
+        None => behind,
+    }
+}
+
+/// One sentence on the guards that tripped none, ran, or could not.
+pub fn guards(card: &Scorecard) -> String {
+    let ran = card.guards.iter().filter(|guard| guard.ran).count();
+    let tripped = card.guards.iter().filter(|guard| guard.tripped).count();
+    let idle = card.guards.len() - ran;
+    let tripped = if tripped == 0 { "none tripped".to_owned() } else { format!("{tripped} TRIPPED") };
+    let idle = if idle == 0 { String::new() } else { format!("; {idle} could not run") };
+    format!("{ran} ran, {tripped}{idle}")
+}
+
+/// The machine in one line, unknown parts left out.
+pub fn machine(machine: &Machine) -> String {
+    let mut parts = vec![machine.cpu.clone()];
+    parts.push(format!("{} {}", machine.cores, if machine.cores == 1 { "core" } else { "cores" }));
+    parts.push(machine.vector.clone());
+    if machine.cache_bytes > 0 {
+        parts.push(format!("{} cache", bytes(machine.cache_bytes as f64)));
+    }
+    if machine.memory_bytes > 0 {
+        parts.push(format!("{} memory", bytes(machine.memory_bytes as f64)));
+    }
+    parts.push(format!("{} {}", machine.os, machine.arch));
+    parts.retain(|part| !part.trim().is_empty());
+    parts.join(", ")
+}
+
+/// What the challenge asks, in a few words.
+pub fn title(challenge: &Challenge) -> &'static str {
+    RUBRICS.iter().find(|rubric| rubric.name == challenge.name).map_or("", |rubric| rubric.title)
+}
+
+/// The line of a challenge that has nothing to show: not built, or only holes.
+pub fn idle(challenge: &Challenge) -> Option<String> {
+    let holes =
+        challenge.checks.iter().all(|c| matches!(c.outcome, Outcome::NotAttempted | Outcome::NotMeasured));
+    match challenge {
+        Challenge { built: false, .. } => {
+            Some(format!("not built in this version, {} points", challenge.possible))
+        }
+        Challenge { attempted: false, .. } if holes => {
+            Some(format!("not attempted, {} of {} points", challenge.points, challenge.possible))
+        }
+        _ => None,
+    }
+}
+
+/// A count as people read it, its unit behind it; `streaming_stores` becomes `streaming stores`.
+pub fn amount(name: &str, measurement: &Measurement) -> String {
+    let name = name.replace('_', " ");
+    match measurement.unit.as_str() {
+        "count" => format!("{name} {}", count(measurement.value)),
+        "B" => format!("{name} {}", bytes(measurement.value)),
+        "B/thread" => format!("{name} {} a thread", bytes(measurement.value)),
+        unit => format!("{name} {} {unit}", crate::figure::number::digits(measurement.value)),
+    }
+}
+
+/// A speed-up with its interval: `5.97x [5.95, 5.99]`.
+pub fn ratio(measurement: &Measurement) -> String {
+    let digits = crate::figure::number::digits;
+    let interval = measurement.interval.map(|[lo, hi]| format!(" [{}, {}]", digits(lo), digits(hi)));
+    format!("{}x{}", digits(measurement.value), interval.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_names_stand_ins_and_what_is_not_measured() {
+        let card = fixture::solved();
+        assert_eq!(total(&card), "13 of 55 (13 rest on stand-ins; 42 more not measured here)");
+        let full = Scorecard { points: 55, unmeasured: 0, stand_in: 0, ..card };
+        assert_eq!(total(&full), "55 of 55");
+    }
+
+    #[test]
+    fn the_next_threshold_is_named_with_its_distance() {
+        let said = [-3, 0, 17, 18, 46, 47, 55].map(thresholds);
+        let want = [
+            "none passed, 21 short of 18",
+            "none passed, 18 short of 18",
+            "none passed, 1 short of 18",
+            "18 passed, 14 short of 32",
+            "18, 32 passed, 1 short of 47",
+            "18, 32, 47 passed",
+            "18, 32, 47 passed",
+        ];
+        assert_eq!(said, want);
+    }
+
+    #[test]
+    fn findings_with_the_same_words_are_told_once_and_faults_come_first() {
+        let card = fixture::half_done();
+        let findings = findings(&card.challenges[0]);
+        let compile: Vec<_> = findings.iter().filter(|f| f.outcome == Outcome::DoesNotCompile).collect();
+        assert_eq!((compile.len(), compile[0].checks.len()), (1, 2));
+        let faults: Vec<bool> = findings.iter().map(Finding::is_fault).collect();
+        assert!(faults.is_sorted_by(|a, b| a >= b), "{faults:?}");
+    }
+
+    #[test]
+    fn no_report_panics_on_an_absurd_scorecard() {
+        for points in [i32::MIN, -1, 0, i32::MAX] {
+            let mut card = fixture::half_done();
+            (card.points, card.possible, card.stand_in, card.unmeasured) = (points, points, points, points);
+            card.warpbook = "\u{6f22}".repeat(300);
+            let first = &mut card.challenges[0];
+            first.name = "nf4".repeat(100);
+            (first.rows[0].points, first.rows[0].worth, first.rows[1].worth) = (points, points, points);
+            first.rows[2].wording = "speedup \u{e9}\u{e9} >".into();
+            let mut names: Vec<String> = first.measurements.keys().cloned().collect();
+            names.extend(["nf4.speedup.".into(), ".".into(), "nf4".into(), String::new()]);
+            for (name, value) in
+                names.into_iter().zip([f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300, 1e-300].into_iter().cycle())
+            {
+                let m = Measurement {
+                    value,
+                    unit: "count".into(),
+                    interval: Some([value; 2]),
+                    samples: vec![value; 3],
+                };
+                let long = name.replacen("nf4", &first.name, 1);
+                first.measurements.insert(long, m.clone());
+                first.measurements.insert(name, m);
+            }
+            for width in [0, 40, 80] {
+                let text = text::render(&card, text::Options { color: true, width });
+                assert!(text.lines().all(|line| paper::columns(&clean(line)) <= width.max(40)));
+            }
+            assert!(!markdown::render(&card).is_empty());
+            assert!(html::render(&card).is_ok());
+        }
+    }
+
+    #[test]
+    fn outcomes_are_spelt_as_in_the_json() {
+        for how in [
+            Outcome::Passed,
+            Outcome::Wrong,
+            Outcome::NotAttempted,
+            Outcome::NotMeasured,
+            Outcome::DoesNotCompile,
+            Outcome::GraderFault,
+        ] {
+            assert_eq!(serde_json::to_value(how).unwrap(), outcome(how));
+        }
+    }
+}

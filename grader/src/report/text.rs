@@ -1,0 +1,359 @@
+//! The scorecard on a terminal.
+//!
+//! It is read from the bottom up: the last lines stand above the prompt, so the total, the thresholds and
+//! the guards come last, and the reasons above them. Each row of the rubric has a symbol, a word and its
+//! points - never colour alone - and one sentence of evidence; a sentence that the row above already said
+//! is not said again. Times stand beside the machine's own limit.
+
+use super::paper::{Paper, Style, columns, left, right, wrap};
+use super::{Finding, Tone, amount, findings, idle, outcome, points, ratio, title, truth};
+use crate::figure::number::{Time, digits};
+use crate::figure::timing::{self, Timing};
+use crate::rubric::THRESHOLDS;
+use crate::scorecard::{Basis, Challenge, Guard, Measurement, Outcome, Row, Scorecard};
+
+/// How the terminal is written to.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether ANSI colours are understood.
+    pub color: bool,
+    /// Columns of a line; at least 40 are used.
+    pub width: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { color: false, width: 80 }
+    }
+}
+
+/// Lines of a finding's detail that are shown; the rest is counted.
+const DETAIL_LINES: usize = 40;
+
+/// The whole scorecard; every line ends in `\n` and is at most `options.width` columns wide.
+pub fn render(card: &Scorecard, options: Options) -> String {
+    let mut paper = Paper::new(options.color, options.width);
+    header(&mut paper, card);
+    for (i, challenge) in card.challenges.iter().enumerate() {
+        let compact = idle(challenge).is_some();
+        if !compact || i == 0 || idle(&card.challenges[i - 1]).is_none() {
+            paper.rule();
+        }
+        self::challenge(&mut paper, challenge);
+    }
+    paper.rule();
+    guards(&mut paper, card);
+    total(&mut paper, card);
+    paper.finish()
+}
+
+fn header(paper: &mut Paper, card: &Scorecard) {
+    let built: Vec<String> =
+        card.challenges.iter().filter(|c| c.built).map(|c| format!("{} {}", c.letter, c.name)).collect();
+    let what =
+        format!("   {}   {}   seed {}   {}", built.join(", "), card.attempt, card.seed, card.machine.date);
+    paper.line(&[(Style::Bold, &format!("warpbook {}", card.warpbook)), (Style::Plain, &what)]);
+    paper.wrapped(&[(Style::Quiet, "machine  ")], Style::Quiet, &super::machine(&card.machine));
+}
+
+fn challenge(paper: &mut Paper, challenge: &Challenge) {
+    let head = format!("{} {}", challenge.letter, challenge.name);
+    if let Some(line) = idle(challenge) {
+        return paper.line(&[(Style::Quiet, &left(&head, 10)), (Style::Quiet, &line)]);
+    }
+    let score = format!("{} of {}", challenge.points, challenge.possible);
+    let title = format!("  {} ({})", title(challenge), challenge.device);
+    let room = paper.width().saturating_sub(columns(&head) + score.len());
+    paper.line(&[(Style::Bold, &head), (Style::Plain, &fitted(&title, room)), (Style::Bold, &score)]);
+    paper.gap();
+    rows(paper, challenge);
+    checks(paper, challenge);
+    timings(paper, challenge);
+}
+
+// ---- rows
+
+fn rows(paper: &mut Paper, challenge: &Challenge) {
+    let mut said = "";
+    for row in &challenge.rows {
+        self::row(paper, row);
+        if !row.evidence.is_empty() && row.evidence != said {
+            paper.wrapped(&[(Style::Plain, "      ")], Style::Quiet, &row.evidence);
+        }
+        said = &row.evidence;
+    }
+    if challenge.rows.iter().any(|row| starred(row).is_some()) {
+        paper.gap();
+        paper.line(&[(
+            Style::Quiet,
+            "  * rests on a stand-in: a CPU for the GPU, threads for cards, a tiny model",
+        )]);
+    }
+}
+
+fn row(paper: &mut Paper, row: &Row) {
+    let (tone, word) = (Tone::of(row), truth(row.fact));
+    let points = format!("{:>8} {}", points(row), starred(row).unwrap_or(" "));
+    let room = paper.width() - 4 - 14 - 10;
+    let style = style(tone);
+    for (i, part) in wrap(&super::clean(&row.wording), room).iter().enumerate() {
+        if i == 0 {
+            let symbol = format!("  {} ", tone.symbol());
+            paper.line(&[
+                (style, &symbol),
+                (Style::Plain, &left(part, room)),
+                (style, &left(word, 14)),
+                (style, &points),
+            ]);
+        } else {
+            paper.line(&[(Style::Plain, "    "), (Style::Plain, part)]);
+        }
+    }
+}
+
+/// A star where points rest on a stand-in.
+fn starred(row: &Row) -> Option<&'static str> {
+    (row.basis == Basis::StandIn && row.points != 0).then_some("*")
+}
+
+fn style(tone: Tone) -> Style {
+    match tone {
+        Tone::Won => Style::Good,
+        Tone::Lost => Style::Bad,
+        Tone::Open => Style::Plain,
+        Tone::Idle | Tone::Unknown => Style::Quiet,
+    }
+}
+
+// ---- checks
+
+fn checks(paper: &mut Paper, challenge: &Challenge) {
+    if challenge.checks.is_empty() {
+        return;
+    }
+    paper.gap();
+    paper.wrapped(&[(Style::Bold, "  checks  ")], Style::Plain, &super::tally(challenge));
+    for finding in findings(challenge) {
+        if finding.is_fault() { fault(paper, &finding) } else { missing(paper, &finding) }
+    }
+}
+
+fn fault(paper: &mut Paper, finding: &Finding) {
+    let style = if finding.outcome == Outcome::GraderFault { Style::Alarm } else { Style::Bad };
+    paper.gap();
+    paper.wrapped(
+        &[
+            (Style::Plain, "  "),
+            (style, &format!("\u{2717} {}", outcome(finding.outcome))),
+            (Style::Plain, "  "),
+        ],
+        Style::Bold,
+        &finding.names(),
+    );
+    let lines: Vec<&str> = finding.detail.lines().collect();
+    paper.verbatim(6, Style::Plain, &lines[..lines.len().min(DETAIL_LINES)].join("\n"));
+    if lines.len() > DETAIL_LINES {
+        paper.line(&[(
+            Style::Quiet,
+            &format!("      ... {} lines more in --json", lines.len() - DETAIL_LINES),
+        )]);
+    }
+    if !finding.checks[0].replay.is_empty() {
+        paper.wrapped(&[(Style::Quiet, "      replay  ")], Style::Plain, &finding.checks[0].replay);
+    }
+}
+
+fn missing(paper: &mut Paper, finding: &Finding) {
+    let symbol = if finding.outcome == Outcome::NotAttempted { "\u{25cb}" } else { "?" };
+    let lead = format!("  {symbol} {}  ", left(outcome(finding.outcome), 13));
+    let names = finding.names();
+    let text = if finding.detail.is_empty() { names } else { format!("{names}: {}", finding.detail) };
+    paper.gap();
+    paper.wrapped(&[(Style::Quiet, &lead)], Style::Plain, &text);
+}
+
+// ---- times
+
+fn timings(paper: &mut Paper, challenge: &Challenge) {
+    let cases = timing::timings(challenge);
+    let times = cases.iter().flat_map(|case| [case.baseline, case.attempt, case.bound]).flatten();
+    let unit = Time::of(times.map(|m| m.value));
+    if !cases.is_empty() {
+        paper.gap();
+        paper.line(&[(Style::Bold, "  time"), (Style::Quiet, &heads(unit))]);
+    }
+    for case in &cases {
+        timing(paper, case, unit);
+    }
+    if let Some(total) = timing::total(challenge) {
+        let lead = left("  all timed cases", CASE + 3 * TIME + SHARE + 2);
+        let room = paper.width().saturating_sub(lead.len());
+        paper.line(&[(Style::Plain, &lead), (Style::Bold, &short_ratio(total, room))]);
+    }
+    counts(paper, challenge);
+}
+
+const CASE: usize = 20;
+const TIME: usize = 9;
+const SHARE: usize = 10;
+
+fn heads(unit: Time) -> String {
+    let times = ["baseline", "attempt", "bound"].map(|head| right(head, TIME)).concat();
+    format!(
+        "{}{times}{}  speed-up [95 %]",
+        left(&format!(" in {}", unit.name()), CASE - 6),
+        right("of bound", SHARE)
+    )
+}
+
+fn timing(paper: &mut Paper, case: &Timing, unit: Time) {
+    let time = |m: Option<&Measurement>| right(&m.map_or("-".into(), |m| digits(unit.scaled(m.value))), TIME);
+    let share = case.share.map_or("-".into(), |m| format!("{:.0} %", 100.0 * m.value));
+    let label = left(&format!("  {}", timing::label(case.case, "x")), CASE);
+    let before = format!("{label}{}", time(case.baseline));
+    let after = format!("{}{}", time(case.bound), right(&share, SHARE));
+    let room = paper.width().saturating_sub(columns(&before) + TIME + columns(&after) + 2);
+    let speedup = format!("  {}", case.speedup.map_or("-".into(), |m| short_ratio(m, room)));
+    paper.line(&[
+        (Style::Plain, &before),
+        (Style::Bold, &time(case.attempt)),
+        (Style::Plain, &after),
+        (Style::Plain, &speedup),
+    ]);
+}
+
+/// The ratio without its interval where both do not fit.
+fn short_ratio(speedup: &Measurement, room: usize) -> String {
+    let full = ratio(speedup);
+    if columns(&full) <= room { full } else { format!("{}x", digits(speedup.value)) }
+}
+
+fn counts(paper: &mut Paper, challenge: &Challenge) {
+    let counts: Vec<String> =
+        timing::counts(challenge).into_iter().map(|(name, measurement)| amount(name, measurement)).collect();
+    if !counts.is_empty() {
+        paper.gap();
+        paper.wrapped(&[(Style::Bold, "  counted  ")], Style::Quiet, &counts.join(", "));
+    }
+}
+
+// ---- the last lines
+
+fn guards(paper: &mut Paper, card: &Scorecard) {
+    if card.guards.is_empty() {
+        return;
+    }
+    paper.wrapped(&[(Style::Bold, "guards   ")], Style::Plain, &super::guards(card));
+    for Guard { challenge, name, detail, .. } in card.guards.iter().filter(|guard| guard.tripped) {
+        let said = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let lead = [(Style::Plain, "         "), (Style::Alarm, " !! "), (Style::Plain, " ")];
+        paper.wrapped(&lead, Style::Bad, &format!("{challenge} {name}{said}"));
+    }
+}
+
+fn total(paper: &mut Paper, card: &Scorecard) {
+    let names = THRESHOLDS.map(|t| t.to_string()).join(", ");
+    paper.wrapped(&[(Style::Bold, "points   ")], Style::Bold, &super::total(card));
+    bar(paper, card);
+    let said = format!("{}  (published thresholds {names})", super::thresholds(card.points));
+    paper.wrapped(&[(Style::Plain, "         ")], Style::Plain, &said);
+}
+
+/// One cell a point: as published, on stand-ins, not measured here, the rest; thresholds marked below.
+fn bar(paper: &mut Paper, card: &Scorecard) {
+    let possible = card.possible.clamp(0, 200) as usize;
+    if possible + 9 > paper.width() {
+        return;
+    }
+    let won = (card.points.max(0) as usize).min(possible);
+    let stand_in = (card.stand_in.max(0) as usize).min(won);
+    let open = (card.unmeasured.max(0) as usize).min(possible - won);
+    paper.line(&[
+        (Style::Plain, "         "),
+        (Style::Good, &"\u{2588}".repeat(won - stand_in)),
+        (Style::Good, &"\u{2593}".repeat(stand_in)),
+        (Style::Quiet, &"\u{2591}".repeat(open)),
+        (Style::Quiet, &"\u{b7}".repeat(possible - won - open)),
+    ]);
+    marks(paper);
+    legend(paper, [won - stand_in, stand_in, open, possible - won - open]);
+}
+
+fn marks(paper: &mut Paper) {
+    let mut marks = String::new();
+    for threshold in THRESHOLDS {
+        marks = format!("{}\u{2514}{threshold}", left(&marks, threshold as usize - 1));
+    }
+    paper.line(&[(Style::Quiet, &format!("         {marks}"))]);
+}
+
+/// What the cells of the bar mean, those in use.
+fn legend(paper: &mut Paper, cells: [usize; 4]) {
+    let meanings = [
+        "\u{2588} as published",
+        "\u{2593} on stand-ins",
+        "\u{2591} not measured here",
+        "\u{b7} not reached",
+    ];
+    let used = meanings.into_iter().zip(cells).filter(|(_, n)| *n > 0).map(|(meaning, _)| meaning);
+    paper.wrapped(&[(Style::Plain, "         ")], Style::Quiet, &used.collect::<Vec<_>>().join(", "));
+}
+
+/// The text padded or cut to exactly `room` columns.
+fn fitted(text: &str, room: usize) -> String {
+    let cut: String = text.chars().take(room.saturating_sub(1)).collect();
+    left(&cut, room)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{fixture, paper};
+    use super::*;
+
+    fn plain(card: &Scorecard, width: usize) -> String {
+        render(card, Options { color: false, width })
+    }
+
+    #[test]
+    fn no_line_is_wider_than_asked() {
+        for card in [fixture::solved(), fixture::half_done(), fixture::untouched()] {
+            for width in [40, 64, 80, 132] {
+                let text = plain(&card, width);
+                let long: Vec<&str> = text.lines().filter(|line| paper::columns(line) > width).collect();
+                assert!(long.is_empty(), "{width}: {long:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_hostile_reaches_the_terminal() {
+        let card = fixture::half_done();
+        let text = plain(&card, 80);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        assert!(!text.contains('\u{202e}') && !text.contains("[1;31m"));
+        assert!(text.contains("weight.packed"), "the compiler's words stay");
+    }
+
+    #[test]
+    fn colour_only_adds_to_what_the_words_say() {
+        let card = fixture::half_done();
+        let colored = render(&card, Options { color: true, width: 80 });
+        assert_eq!(super::super::clean(&colored), plain(&card, 80));
+        assert_ne!(colored, plain(&card, 80));
+    }
+
+    #[test]
+    fn challenges_not_built_take_one_line_each() {
+        let text = plain(&fixture::solved(), 80);
+        assert!(text.contains("\nB fsdp    not built in this version, 10 points\n"), "{text}");
+        assert!(text.contains("13 of 55 (13 rest on stand-ins; 42 more not measured here)"));
+        assert!(text.contains("none passed, 5 short of 18"));
+    }
+
+    #[test]
+    fn a_very_long_detail_is_counted_not_printed() {
+        let mut card = fixture::half_done();
+        card.challenges[0].checks[2].detail = "line\n".repeat(500);
+        assert!(plain(&card, 80).contains("... 460 lines more in --json"));
+    }
+}

@@ -1,0 +1,68 @@
+//! `hint`: three sizes, from a nudge to nearly the code, for the step that the last run stopped at.
+
+use std::collections::BTreeMap;
+
+use crate::cli::{Failure, named};
+use crate::course::{COURSES, Course};
+use crate::progress::Progress;
+use crate::scorecard::{Check, Outcome};
+use crate::stub;
+use crate::verb::score::print;
+use crate::workbook::Workbook;
+
+const SIZES: [&str; 3] = ["small", "medium", "large"];
+
+/// Prints the next larger hint of a step.
+pub(crate) fn hint(asked: Option<&str>) -> Result<u8, Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    let mut progress = Progress::load(&workbook);
+    let (course, step) = which(asked, &progress)?;
+    print(&next_hint(course, &step, &mut progress)?);
+    if let Err(error) = progress.save(&workbook) {
+        eprintln!("warpbook: progress is not kept ({error}); the next hint will be this one again");
+    }
+    Ok(0)
+}
+
+/// The hint's text; counts it.
+pub(crate) fn next_hint(course: &Course, step: &str, progress: &mut Progress) -> Result<String, Failure> {
+    let hints: BTreeMap<String, BTreeMap<String, String>> =
+        toml::from_str(course.hints).map_err(|error| Failure::Fault(format!("the hints cannot be read: {error}")))?;
+    let of_step = hints.get(step).ok_or_else(|| Failure::Usage(format!("there is no hint for {step:?}")))?;
+    let shown = progress.hints.entry(step.to_owned()).or_default();
+    let size = SIZES[(*shown).min(SIZES.len() - 1)];
+    *shown += 1;
+    let failed = progress.challenges.get(course.name).and_then(|standing| failed_check(&standing.checks, step));
+    let mut text = format!("{step}, {size} hint: {}\n", of_step.get(size).map_or("", String::as_str));
+    if let Some((check, cause)) = failed.and_then(|check| Some((check, cause(check)?))) {
+        text = format!("{} failed. {cause}\n{text}", check.name);
+    }
+    if size != "large" {
+        text.push_str("(ask again for a larger one)\n");
+    }
+    Ok(text)
+}
+
+fn failed_check<'a>(checks: &'a [Check], step: &str) -> Option<&'a Check> {
+    checks.iter().find(|check| check.step() == step && check.outcome == Outcome::Wrong)
+}
+
+/// What the check found out already.
+fn cause(check: &Check) -> Option<String> {
+    let line = check.detail.lines().find(|line| line.trim_start().starts_with("likely cause: "))?;
+    Some(format!("Its {}.", line.trim()))
+}
+
+/// The step that is meant: a named one, or the first that has not passed.
+fn which(asked: Option<&str>, progress: &Progress) -> Result<(&'static Course, String), Failure> {
+    let asked = asked.unwrap_or(COURSES[0].name);
+    let (letter, step) = asked.split_once('.').map_or((asked, None), |(letter, _)| (letter, Some(asked.to_uppercase())));
+    let course = named(letter)?;
+    let steps = stub::steps(course.solution);
+    let next = || {
+        let standing = progress.challenges.get(course.name);
+        let check = standing.and_then(|standing| standing.next());
+        check.map_or(steps.first().map_or("", |step| step.name), Check::step).to_owned()
+    };
+    Ok((course, step.unwrap_or_else(next)))
+}

@@ -1,0 +1,116 @@
+//! `list`, and what the grader says without a verb: the steps, and where the reader stands.
+
+use std::fmt::Write;
+
+use crate::cli::{Failure, Options};
+use crate::course::{COURSES, Course};
+use crate::evidence::word;
+use crate::progress::{Progress, Standing};
+use crate::report;
+use crate::rubric::{RUBRICS, possible};
+use crate::scorecard::Outcome;
+use crate::stub::{self, Step, code_hash};
+use crate::verb::score::print;
+use crate::workbook::Workbook;
+
+/// Where one exercise stands, without running anything.
+enum State {
+    Untouched,
+    Changed,
+    Graded(Standing),
+    Missing(String),
+}
+
+/// Prints the first screen.
+pub(crate) fn list(_: &Options) -> Result<u8, Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    print(&first_screen(&workbook));
+    Ok(0)
+}
+
+/// The total, the steps, and what comes next.
+pub(crate) fn first_screen(workbook: &Workbook) -> String {
+    let progress = Progress::load(workbook);
+    let states: Vec<(&Course, State)> =
+        COURSES.iter().map(|course| (course, state(workbook, course, &progress))).collect();
+    let points = states.iter().map(|(_, state)| if let State::Graded(standing) = state { standing.points } else { 0 });
+    let points: i32 = points.sum();
+    let mut text = format!("{points} of {}. {}\n", possible(), next(&states));
+    let _ = writeln!(text, "thresholds: {}", report::thresholds(points));
+    let _ = writeln!(text, "{}\n", penalty());
+    for rubric in &RUBRICS {
+        match states.iter().find(|(course, _)| course.name == rubric.name) {
+            Some((course, state)) => text.push_str(&challenge(course, state)),
+            None => {
+                let _ = writeln!(text, "{} {:<7} not part of this version", rubric.letter, rubric.name);
+            }
+        }
+    }
+    text
+}
+
+fn state(workbook: &Workbook, course: &Course, progress: &Progress) -> State {
+    let text = match workbook.exercise(course) {
+        Ok(text) => text,
+        Err(reason) => return State::Missing(reason),
+    };
+    let code = code_hash(&text);
+    match progress.challenges.get(course.name) {
+        Some(standing) if standing.code == code => State::Graded(standing.clone()),
+        _ if stub::derive(course.solution).is_ok_and(|stub| code_hash(&stub) == code) => State::Untouched,
+        _ => State::Changed,
+    }
+}
+
+/// The step that the reader goes on with.
+fn next(states: &[(&Course, State)]) -> String {
+    for (course, state) in states {
+        let steps = stub::steps(course.solution);
+        match state {
+            State::Untouched => return steps.first().map_or_else(String::new, |step| start(course, step)),
+            State::Changed => return format!("{} has changed: `cargo grader test {}`", course.exercise().display(), course.name),
+            State::Missing(reason) => return reason.clone(),
+            State::Graded(standing) => {
+                let check = standing.next();
+                if let Some(step) = check.and_then(|check| steps.iter().find(|step| step.name == check.step())) {
+                    return format!("Next: {} {} (`cargo grader hint {}` helps)", step.name, step.task, step.name);
+                }
+            }
+        }
+    }
+    "Every step is done: `cargo grader score` measures the points.".into()
+}
+
+fn start(course: &Course, step: &Step<'_>) -> String {
+    format!("Start: {} {}, in {}", step.name, step.task, course.exercise().display())
+}
+
+/// One line on what the published scheme takes for leaving a challenge out.
+fn penalty() -> String {
+    let taken = RUBRICS.iter().filter(|rubric| rubric.not_attempted != 0);
+    let taken: Vec<String> = taken.map(|rubric| format!("{} for {}", -rubric.not_attempted, rubric.letter)).collect();
+    format!("(the published scheme takes {} when they are not tried; what is not part of this version costs nothing)", taken.join(" and "))
+}
+
+fn challenge(course: &Course, state: &State) -> String {
+    let told = match state {
+        State::Untouched => "not started".into(),
+        State::Changed => "changed since it was graded".into(),
+        State::Missing(_) => "the exercise is missing".into(),
+        State::Graded(standing) => format!("{} points", standing.points),
+    };
+    let mut text = format!("{} {:<7} {told}\n", course.letter(), course.name);
+    for step in stub::steps(course.solution) {
+        let _ = writeln!(text, "  {:<5} {:<14} {}", step.name, step_state(state, step.name), step.task);
+    }
+    text
+}
+
+/// How a step stands: the worst of its checks, the undone first.
+fn step_state(state: &State, step: &str) -> &'static str {
+    let State::Graded(standing) = state else { return "-" };
+    let outcomes: Vec<Outcome> =
+        standing.checks.iter().filter(|check| check.step() == step).map(|check| check.outcome).collect();
+    let worst = [Outcome::DoesNotCompile, Outcome::Wrong, Outcome::NotAttempted, Outcome::NotMeasured, Outcome::Passed];
+    worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", word)
+}

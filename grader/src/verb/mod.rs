@@ -1,0 +1,15 @@
+//! The verbs, one file each; [`crate::cli`] says what they are called.
+
+mod doctor;
+mod hint;
+mod list;
+mod reset;
+mod score;
+mod watch;
+
+pub(crate) use doctor::doctor;
+pub(crate) use hint::hint;
+pub(crate) use list::{first_screen, list};
+pub(crate) use reset::reset;
+pub(crate) use score::{progress, replay, report, rubric, score, verify_report};
+pub(crate) use watch::watch;

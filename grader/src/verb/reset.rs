@@ -1,0 +1,30 @@
+//! `reset`: an exercise as it was in the beginning, the reader's text kept aside.
+
+use crate::cli::Failure;
+use crate::course::Course;
+use crate::date;
+use crate::progress::{folder, write_atomically};
+use crate::stub;
+use crate::verb::score::print;
+use crate::workbook::Workbook;
+
+/// Derives the exercise from the solution after a dated backup.
+pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    let path = workbook.root().join(course.exercise());
+    let fresh = stub::derive(course.solution).map_err(Failure::Fault)?;
+    let fault = |error: std::io::Error| Failure::Fault(format!("{} cannot be written: {error}", path.display()));
+    if let Ok(old) = std::fs::read_to_string(&path) {
+        if old == fresh {
+            print(&format!("{} is as it was in the beginning\n", course.exercise().display()));
+            return Ok(0);
+        }
+        let name = format!("{}-exercise-{}.rs", course.name, date::stamp());
+        let backup = folder(&workbook).join("backups").join(name);
+        write_atomically(&backup, &old).map_err(fault)?;
+        print(&format!("kept your text as {}\n", backup.display()));
+    }
+    write_atomically(&path, &fresh).map_err(fault)?;
+    print(&format!("wrote {}\n", course.exercise().display()));
+    Ok(0)
+}

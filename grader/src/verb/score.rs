@@ -1,0 +1,164 @@
+//! `score`, `test`, `bench`, `replay`, `report`, `rubric`, `verify-report`: run or read, then show.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use crate::cli::{Failure, Options, named};
+use crate::progress::{Progress, folder, write_atomically};
+use crate::report::{self, text};
+use crate::rubric::RUBRICS;
+use crate::score::{Attempt, Plan, Scope, exit_code, run};
+use crate::scorecard::{Outcome, Scorecard};
+use crate::verify::verify;
+use crate::workbook::Workbook;
+
+/// Grades and shows the scorecard.
+pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
+    let card = run(plan).map_err(Failure::Fault)?;
+    if plan.case.is_some() && nothing_ran(&card) {
+        return Err(Failure::Usage(format!("no check or case is called {:?}", plan.case.as_deref().unwrap_or(""))));
+    }
+    if plan.attempt == Attempt::Exercise {
+        remember(&card);
+    }
+    show(options, &card)?;
+    Ok(exit_code(&card, options.strict))
+}
+
+fn nothing_ran(card: &Scorecard) -> bool {
+    card.challenges.iter().all(|challenge| challenge.checks.is_empty() && challenge.measurements.is_empty())
+        && card.guards.is_empty()
+}
+
+/// Progress is a convenience: where it cannot be written, the score still stands.
+fn remember(card: &Scorecard) {
+    let Ok(workbook) = Workbook::find() else { return };
+    let mut progress = Progress::load(&workbook);
+    progress.record(card);
+    let json = serde_json::to_string_pretty(card).unwrap_or_default();
+    let written = progress.save(&workbook).and_then(|()| write_atomically(&folder(&workbook).join("last.json"), &json));
+    if let Err(error) = written {
+        eprintln!("warpbook: progress is not kept: {} cannot be written ({error})", folder(&workbook).display());
+    }
+}
+
+/// Every form that was asked for.
+pub(crate) fn show(options: &Options, card: &Scorecard) -> Result<(), Failure> {
+    let mut shown = if options.json {
+        serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
+    } else {
+        text::render(card, text::Options { color: options.color(), width: width() })
+    };
+    if options.json {
+        shown.push('\n');
+    }
+    match &options.output {
+        Some(path) => write(path, &shown)?,
+        None => print(&shown),
+    }
+    if let Some(path) = &options.html {
+        let html = report::html::render(card).map_err(|error| Failure::Fault(error.to_string()))?;
+        write(path, &html)?;
+    }
+    if let Some(path) = &options.md {
+        write(path, &report::markdown::render(card))?;
+    }
+    Ok(())
+}
+
+/// A closed pipe (`| head`) is no fault.
+pub(crate) fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_atomically(path, text).map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
+}
+
+/// Columns of the terminal, 80 elsewhere.
+fn width() -> usize {
+    match console::Term::stdout().size_checked() {
+        Some((_, columns)) => usize::from(columns).clamp(60, 100),
+        None => 80,
+    }
+}
+
+/// What a run says while it works: a line on a terminal, nothing elsewhere.
+pub(crate) fn progress() -> Box<dyn Fn(&str)> {
+    if !std::io::stderr().is_terminal() {
+        return Box::new(|_| {});
+    }
+    let spinner = indicatif::ProgressBar::new_spinner();
+    spinner.enable_steady_tick(std::time::Duration::from_millis(120));
+    Box::new(move |item| spinner.set_message(item.to_owned()))
+}
+
+/// Runs one check alone.
+pub(crate) fn replay(options: &Options, own: bool, case: &str) -> Result<u8, Failure> {
+    let (challenge, name) = case.split_once(':').ok_or_else(|| {
+        Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
+    })?;
+    let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
+    plan.case = Some(name.to_owned());
+    let card = run(&plan).map_err(Failure::Fault)?;
+    let course = named(challenge)?;
+    let checks = card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
+    let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {
+        return Err(Failure::Usage(format!("challenge {} has no check called {name:?}", course.letter())));
+    };
+    print(&format!("{}: {}\n", check.name, crate::evidence::word(check.outcome)));
+    if !check.detail.is_empty() {
+        print(&format!("{}\n", report::clean::clean(&check.detail)));
+    }
+    Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
+}
+
+/// Shows a scorecard that was measured before.
+pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failure> {
+    let path = match file {
+        Some(path) => path.to_path_buf(),
+        None => folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json"),
+    };
+    let card = read(&path)?;
+    show(options, &card)?;
+    Ok(exit_code(&card, options.strict))
+}
+
+fn read(path: &Path) -> Result<Scorecard, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::Usage(format!("no scorecard at {}: {error}", path.display())))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::Usage(format!("{} is not a scorecard: {error}", path.display())))
+}
+
+/// Computes a report again.
+pub(crate) fn verify_report(path: &Path) -> Result<u8, Failure> {
+    let findings = verify(&read(path)?);
+    for finding in &findings {
+        print(&format!("{finding}\n"));
+    }
+    if findings.is_empty() {
+        print(&format!("{} holds: points, rows and intervals follow from its samples\n", path.display()));
+    }
+    Ok(u8::from(!findings.is_empty()))
+}
+
+/// The published scheme.
+pub(crate) fn rubric(options: &Options, challenges: &[String]) -> Result<u8, Failure> {
+    let mut text = String::new();
+    for rubric in &RUBRICS {
+        let asked = challenges.is_empty()
+            || challenges.iter().any(|name| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
+        if asked {
+            text.push_str(&rubric.to_string());
+        }
+    }
+    if text.is_empty() {
+        return Err(Failure::Usage(format!("no challenge is called {}", challenges.join(", "))));
+    }
+    match &options.output {
+        Some(path) => write(path, &text)?,
+        None => print(&text),
+    }
+    Ok(0)
+}

@@ -1,0 +1,187 @@
+//! `watch`: grade again whenever the exercise is saved.
+//!
+//! The file system tells (or is asked every half second where it cannot); saves that come in a burst are one.
+//! On a terminal single keys work: n next step, h hint, l list, r run again, x reset, q quit. A run covers the
+//! checks and guards; when all of them pass, the whole scorecard is measured once.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, SystemTime};
+
+use notify::{RecursiveMode, Watcher};
+
+use crate::cli::{Failure, Options};
+use crate::course::Course;
+use crate::progress::Progress;
+use crate::score::{Attempt, Plan, Scope, exit_code, run};
+use crate::scorecard::Scorecard;
+use crate::verb::score::{print, score};
+use crate::verb::{first_screen, hint, reset};
+use crate::workbook::Workbook;
+
+/// Saves closer together than this are one: an editor writes a file in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(150);
+
+/// How often the file's time is asked where the system does not tell.
+const POLL: Duration = Duration::from_millis(500);
+
+enum Event {
+    Saved,
+    Key(char),
+}
+
+/// Watches until `q`, or the end of the terminal's input.
+pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    let course = plan.courses[0];
+    if plan.attempt != Attempt::Exercise {
+        return Err(Failure::Usage("only an exercise can be watched; `score` grades the others".into()));
+    }
+    let path = workbook.root().join(course.exercise());
+    let (send, events) = channel();
+    let _watcher = watch_file(&path, send.clone());
+    read_keys(send);
+    print(&first_screen(&workbook));
+    let mut code = grade(options, plan, course, &workbook);
+    loop {
+        match next(&events) {
+            Some(Event::Saved | Event::Key('r')) => code = grade(options, plan, course, &workbook),
+            Some(Event::Key('n' | 'l')) => print(&first_screen(&workbook)),
+            Some(Event::Key('h')) => tell(hint(Some(course.name))),
+            Some(Event::Key('x')) => tell(reset(course)),
+            Some(Event::Key('q')) | None => return Ok(code),
+            Some(Event::Key(_)) => {}
+        }
+    }
+}
+
+/// The next event; a burst of saves is taken as one.
+fn next(events: &Receiver<Event>) -> Option<Event> {
+    let first = events.recv().ok()?;
+    if matches!(first, Event::Saved) {
+        loop {
+            match events.recv_timeout(DEBOUNCE) {
+                Ok(Event::Saved) => {}
+                Ok(key) => return Some(key),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+    Some(first)
+}
+
+fn tell(result: Result<u8, Failure>) {
+    if let Err(Failure::Usage(message) | Failure::NoDevice(message) | Failure::Fault(message)) = result {
+        eprintln!("warpbook: {message}");
+    }
+}
+
+/// One run; the exit code that it would have.
+fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Workbook) -> u8 {
+    let quick = Plan {
+        attempt: plan.attempt,
+        device: plan.device.clone(),
+        courses: vec![course],
+        scope: Scope::Test,
+        case: plan.case.clone(),
+        effort: plan.effort.clone(),
+        progress: crate::verb::progress(),
+    };
+    let card = match run(&quick) {
+        Ok(card) => card,
+        Err(message) => {
+            eprintln!("warpbook: {message}");
+            return 6;
+        }
+    };
+    let mut progress = Progress::load(workbook);
+    progress.record(&card);
+    let _ = progress.save(workbook);
+    if exit_code(&card, false) == 0 {
+        print("every check passes: measuring\n");
+        return score(options, plan).unwrap_or(6);
+    }
+    print(&verdict(&card, course));
+    1
+}
+
+/// The first check that has not passed, in full, and how many are left.
+fn verdict(card: &Scorecard, course: &Course) -> String {
+    use crate::scorecard::Outcome::{NotMeasured, Passed};
+    let checks = card.challenges.iter().find(|challenge| challenge.name == course.name).map(|challenge| &challenge.checks);
+    let open: Vec<_> =
+        checks.into_iter().flatten().filter(|check| !matches!(check.outcome, Passed | NotMeasured)).collect();
+    let Some(first) = open.first() else {
+        let tripped = card.guards.iter().filter(|guard| guard.tripped);
+        return tripped.map(|guard| format!("guard tripped: {} - {}\n", guard.name, guard.detail)).collect();
+    };
+    format!(
+        "\n{}: {}\n{}\n{} checks to go.  n next  h hint  l list  r run again  x reset  q quit\n",
+        first.name,
+        crate::evidence::word(first.outcome),
+        crate::report::clean::clean(&first.detail),
+        open.len(),
+    )
+}
+
+/// Saves, told by the system or found by asking.
+fn watch_file(path: &Path, send: Sender<Event>) -> Option<notify::RecommendedWatcher> {
+    let (folder, name) = (path.parent()?.to_path_buf(), path.file_name()?.to_owned());
+    let tell = send.clone();
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let about = |event: &notify::Event| {
+            let changes = event.kind.is_modify() || event.kind.is_create();
+            changes && event.paths.iter().any(|path| path.file_name() == Some(&name))
+        };
+        if event.is_ok_and(|event| about(&event)) {
+            let _ = tell.send(Event::Saved);
+        }
+    });
+    // The folder, not the file: editors replace a file by another of its name.
+    let watching = watcher.and_then(|mut watcher| {
+        watcher.watch(&folder, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    watching.map_err(|_| poll(path, send)).ok()
+}
+
+fn poll(path: &Path, send: Sender<Event>) {
+    let path = path.to_path_buf();
+    std::thread::spawn(move || {
+        let saved = || -> Option<SystemTime> { std::fs::metadata(&path).ok()?.modified().ok() };
+        let mut last = saved();
+        loop {
+            std::thread::sleep(POLL);
+            let now = saved();
+            if now != last {
+                last = now;
+                if send.send(Event::Saved).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+}
+
+/// Single keys on a terminal; elsewhere letters of standard input, and its end is a `q`.
+fn read_keys(send: Sender<Event>) {
+    use std::io::{IsTerminal, Read};
+    std::thread::spawn(move || {
+        if std::io::stdin().is_terminal() {
+            let terminal = console::Term::stdout();
+            while let Ok(key) = terminal.read_char() {
+                if send.send(Event::Key(key)).is_err() {
+                    return;
+                }
+            }
+            return;
+        }
+        for byte in std::io::stdin().bytes().map_while(Result::ok) {
+            if send.send(Event::Key(byte as char)).is_err() {
+                return;
+            }
+        }
+        let _ = send.send(Event::Key('q'));
+    });
+}

@@ -1,0 +1,72 @@
+//! Look: reports and figures compared whole with the files in `tests/look/`.
+//!
+//! What people read is judged by reading it, so the expected texts are kept as files that open in a
+//! terminal, an editor or a browser. `UPDATE=1 cargo test --release -p tests look` writes them anew; the
+//! change then shows in the diff. The scorecards come from a fixture whose numbers nobody measured.
+
+use std::fs;
+use std::path::PathBuf;
+
+use grader::report::text::Options;
+use grader::report::{fixture, html, markdown, text};
+use grader::scorecard::Scorecard;
+
+/// Compares with the kept file, or writes it where `UPDATE=1` asks for that.
+fn looks_like(name: &str, got: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("look").join(name);
+    if std::env::var("UPDATE").is_ok_and(|update| update == "1") {
+        fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("the folder can be made");
+        return fs::write(&path, got).expect("the file can be written");
+    }
+    let [kept, got] =
+        [fs::read_to_string(&path).unwrap_or_default(), got.into()].map(|text| text.replace("\r\n", "\n"));
+    if let Some(difference) = first_difference(&kept, &got) {
+        panic!("{name} looks different; UPDATE=1 rewrites it\n{difference}");
+    }
+}
+
+fn first_difference(kept: &str, got: &str) -> Option<String> {
+    let mut lines = kept.split('\n').zip(got.split('\n')).enumerate();
+    match lines.find(|(_, (kept, got))| kept != got) {
+        Some((i, (kept, got))) => Some(format!("line {}\n  kept {kept}\n  got  {got}", i + 1)),
+        None => (kept != got).then(|| format!("{} bytes are kept, {} came", kept.len(), got.len())),
+    }
+}
+
+fn cards() -> [(&'static str, Scorecard); 3] {
+    [("solved", fixture::solved()), ("half-done", fixture::half_done()), ("untouched", fixture::untouched())]
+}
+
+#[test]
+fn the_terminal_scorecard_looks_as_kept() {
+    for (name, card) in cards() {
+        looks_like(&format!("{name}.txt"), &text::render(&card, Options { color: false, width: 80 }));
+    }
+}
+
+#[test]
+fn the_coloured_scorecard_looks_as_kept() {
+    let colored = text::render(&fixture::half_done(), Options { color: true, width: 80 });
+    looks_like("half-done.ansi", &colored);
+}
+
+#[test]
+fn the_markdown_scorecard_looks_as_kept() {
+    for (name, card) in cards() {
+        looks_like(&format!("{name}.md"), &markdown::render(&card));
+    }
+}
+
+#[test]
+fn the_html_scorecard_looks_as_kept() {
+    for (name, card) in cards() {
+        looks_like(&format!("{name}.html"), &html::render(&card).expect("the template renders"));
+    }
+}
+
+#[test]
+fn the_figures_look_as_kept() {
+    for figure in grader::figure::all(&fixture::solved().challenges[0]) {
+        looks_like(&format!("{}.svg", figure.name), &figure.svg);
+    }
+}
