@@ -10,8 +10,10 @@
 
 mod bytes;
 mod calls;
+mod check;
 mod checkpoint;
 mod codec;
+mod dtype;
 mod error;
 mod header;
 mod index;
@@ -23,10 +25,11 @@ mod weight;
 pub use calls::oracle_calls;
 pub use checkpoint::{Checkpoint, QuantizedTensor, Tensor};
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
+pub use dtype::Dtype;
 pub use error::Error;
 pub use quantize::{NESTED_BLOCK, double_quantize, quantize};
 pub use table::{CODE2, NF4};
-pub use weight::{Dtype, Quantized, Scales};
+pub use weight::{Quantized, Scales};
 
 /// A quantised weight, borrowed: what a dequantiser is given.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@
 use std::cmp::Ordering;
 
 use super::calls;
-use super::{CODE2, Error, NF4, weight};
+use super::{CODE2, Error, NF4, check};
 
 /// Scales that share one second-level scale.
 pub const NESTED_BLOCK: usize = 256;
@@ -33,8 +33,8 @@ pub const NESTED_BLOCK: usize = 256;
 /// of two of 32..=4096, and on a value that is not finite.
 pub fn quantize(values: &[f32], block_size: usize) -> Result<(Vec<u8>, Vec<f32>), Error> {
     calls::count();
-    weight::check_block_size(block_size)?;
-    weight::check_finite("values", values)?;
+    check::check_block_size(block_size)?;
+    check::check_finite("values", values)?;
     let absmax: Vec<f32> = values.chunks(block_size).map(largest).collect();
     let thresholds = thresholds();
     let codes: Vec<u8> =
