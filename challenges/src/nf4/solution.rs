@@ -155,19 +155,22 @@ fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
 }
 
 impl<'a> Iterator for Piece<'a> {
-    type Item = (f32, &'a [u8], &'a mut [u16]); // scale, packed codes, outputs
+    type Item = (f32, &'a [u8], &'a mut [u16]); // scale, packed codes from the block on, outputs
 
     // why: an iterator over blocks keeps the four loops below to what differs between them: how a table is
     // looked up. Its body is inlined into each.
     // step A.6: the next block's scale, packed codes and outputs; none at the end of the piece
+    #[inline(always)] // else the call costs more than the block
     fn next(&mut self) -> Option<Self::Item> {
         let length = self.weight.block_size.min(self.out.len());
+        if length == 0 {
+            return None;
+        }
         let (out, rest) = std::mem::take(&mut self.out).split_at_mut(length);
-        let begin = self.block * self.weight.block_size / 2;
-        let packed = &self.weight.packed[begin..begin + length.div_ceil(2)];
-        let block = self.block;
-        (self.out, self.block) = (rest, block + 1);
-        (length > 0).then(|| (Solution.absmax(&self.weight.absmax, block), packed, out))
+        let packed = &self.weight.packed[self.block * self.weight.block_size / 2..];
+        let scale = Solution.absmax(&self.weight.absmax, self.block);
+        (self.out, self.block) = (rest, self.block + 1);
+        Some((scale, packed, out))
     }
 }
 
@@ -227,9 +230,9 @@ unsafe fn piece_avx512(piece: Piece<'_>) {
             Kind::Bf16 => round_to_bf16_avx512(products),
         };                                                          // (16,) u16
         let twice = _mm512_broadcast_i64x4(results);                // (32,) u16
-        let mut lines = out.chunks_exact_mut(32);
-        let mut codes = packed.chunks_exact(16);
-        for (line, codes) in (&mut lines).zip(&mut codes) {
+        let whole = out.len() / 32 * 32;
+        let (lines, tail) = out.split_at_mut(whole);
+        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
             // SAFETY: `codes` is 16 bytes.
             let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
             let words = _mm512_permutexvar_epi16(word_of_lane, _mm512_castsi128_si512(bytes));
@@ -243,12 +246,11 @@ unsafe fn piece_avx512(piece: Piece<'_>) {
                 }
             }
         }
-        let tail = lines.into_remainder();
         if !tail.is_empty() {
             let mut table = [0; 16];
             // SAFETY: 16 words.
             unsafe { _mm256_storeu_si256(table.as_mut_ptr().cast(), results) };
-            look_up_each(&table, codes.remainder(), tail);
+            look_up_each(&table, &packed[whole / 2..], tail);
         }
     }
     _mm_sfence(); // without it the last lines may still be on their way when the launch returns
@@ -298,9 +300,9 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
         let low = _mm_packus_epi16(_mm_and_si128(a, byte), _mm_and_si128(b, byte));
         let high = _mm_packus_epi16(_mm_srli_epi16::<8>(a), _mm_srli_epi16::<8>(b));
         let (low, high) = (_mm256_set_m128i(low, low), _mm256_set_m128i(high, high)); // (16,) u8, twice
-        let mut lines = out.chunks_exact_mut(32);
-        let mut codes = packed.chunks_exact(16);
-        for (line, codes) in (&mut lines).zip(&mut codes) {
+        let whole = out.len() / 32 * 32;
+        let (lines, tail) = out.split_at_mut(whole);
+        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
             // SAFETY: `codes` is 16 bytes.
             let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
             let even = _mm_and_si128(_mm_srli_epi16::<4>(bytes), low_nibble);
@@ -322,7 +324,6 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
                 }
             }
         }
-        let tail = lines.into_remainder();
         if !tail.is_empty() {
             let mut table = [0; 16];
             // SAFETY: eight words each.
@@ -330,7 +331,7 @@ unsafe fn piece_avx2(piece: Piece<'_>) {
                 _mm_storeu_si128(table.as_mut_ptr().cast(), a);
                 _mm_storeu_si128(table.as_mut_ptr().add(8).cast(), b);
             }
-            look_up_each(&table, codes.remainder(), tail);
+            look_up_each(&table, &packed[whole / 2..], tail);
         }
     }
     _mm_sfence(); // as above
@@ -365,9 +366,9 @@ unsafe fn piece_neon(piece: Piece<'_>) {
         let results = results(table, scale, kind);
         // SAFETY: 32 bytes, de-interleaved into low and high bytes.
         let uint8x16x2_t(low, high) = unsafe { vld2q_u8(results.as_ptr().cast()) };
-        let mut lines = out.chunks_exact_mut(32);
-        let mut codes = packed.chunks_exact(16);
-        for (line, codes) in (&mut lines).zip(&mut codes) {
+        let whole = out.len() / 32 * 32;
+        let (lines, tail) = out.split_at_mut(whole);
+        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
             // SAFETY: `codes` is 16 bytes.
             let bytes = unsafe { vld1q_u8(codes.as_ptr()) };
             let (even, odd) = (vshrq_n_u8::<4>(bytes), vandq_u8(bytes, vdupq_n_u8(15)));
@@ -384,6 +385,6 @@ unsafe fn piece_neon(piece: Piece<'_>) {
                 }
             }
         }
-        look_up_each(&results, codes.remainder(), lines.into_remainder());
+        look_up_each(&results, &packed[whole / 2..], tail);
     }
 }
