@@ -228,9 +228,15 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
     let Command { verb, options } = command;
     let own = attempts.any();
     match verb {
-        Some(Verb::Score { challenges }) => verb::score(&options, &options.plan(own, &challenges, Scope::Score)?),
-        Some(Verb::Test { challenges }) => verb::score(&options, &options.plan(own, &challenges, Scope::Test)?),
-        Some(Verb::Bench { challenges }) => verb::score(&options, &options.plan(own, &challenges, Scope::Bench)?),
+        Some(Verb::Score { challenges }) => {
+            verb::score(&options, &options.plan(own, &challenges, Scope::Score)?)
+        }
+        Some(Verb::Test { challenges }) => {
+            verb::score(&options, &options.plan(own, &challenges, Scope::Test)?)
+        }
+        Some(Verb::Bench { challenges }) => {
+            verb::score(&options, &options.plan(own, &challenges, Scope::Bench)?)
+        }
         Some(Verb::Watch { challenge }) => {
             let named: Vec<String> = challenge.into_iter().collect();
             verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
@@ -252,12 +258,17 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
 
 /// A built challenge, or why it cannot be named here.
 pub(crate) fn named(name: &str) -> Result<&'static Course, Failure> {
-    let known = RUBRICS.iter().find(|rubric| {
-        rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase()
-    });
+    let known = RUBRICS
+        .iter()
+        .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
     course::find(name).ok_or_else(|| match known {
-        Some(rubric) => Failure::Usage(format!("challenge {} ({}) is not part of this version", rubric.letter, rubric.name)),
-        None => Failure::Usage(format!("no challenge is called {name:?}: nf4, fsdp, graph, issues, loss or A to E is needed")),
+        Some(rubric) => Failure::Usage(format!(
+            "challenge {} ({}) is not part of this version",
+            rubric.letter, rubric.name
+        )),
+        None => Failure::Usage(format!(
+            "no challenge is called {name:?}: nf4, fsdp, graph, issues, loss or A to E is needed"
+        )),
     })
 }
 
@@ -268,7 +279,9 @@ impl Options {
             return Err(Failure::Usage(flag));
         }
         if let Device::Cuda(n) = self.device {
-            return Err(Failure::NoDevice(format!("cuda:{n} cannot be had: this version has no CUDA back end")));
+            return Err(Failure::NoDevice(format!(
+                "cuda:{n} cannot be had: this version has no CUDA back end"
+            )));
         }
         let courses = match challenges {
             [] => COURSES.iter().collect(),

@@ -41,9 +41,9 @@ pub(crate) static COURSES: [Course; 1] = [Course {
 
 /// A built challenge, by name or letter.
 pub(crate) fn find(name: &str) -> Option<&'static Course> {
-    let rubric = crate::rubric::RUBRICS.iter().find(|rubric| {
-        rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase()
-    })?;
+    let rubric = crate::rubric::RUBRICS
+        .iter()
+        .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase())?;
     COURSES.iter().find(|course| course.name == rubric.name)
 }
 

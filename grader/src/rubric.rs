@@ -644,7 +644,11 @@ fn apply(effect: Option<Effect>, so_far: i32) -> i32 {
 impl fmt::Display for Rubric {
     /// The published lines with their effects, as `grader rubric` prints them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}: {} ({} points; not attempted: {})", self.letter, self.name, self.title, self.possible, self.not_attempted)?;
+        writeln!(
+            f,
+            "{} {}: {} ({} points; not attempted: {})",
+            self.letter, self.name, self.title, self.possible, self.not_attempted
+        )?;
         for line in self.lines {
             writeln!(f, "  {}", line.wording)?;
             for (when, effect) in line.branches {
@@ -675,7 +679,8 @@ impl fmt::Display for When {
             Is(name) => write!(f, "if {name}"),
             Not(name) => write!(f, "if not {name}"),
             All(parts) => {
-                let parts: Vec<String> = parts.iter().map(|part| part.to_string().replacen("if ", "", 1)).collect();
+                let parts: Vec<String> =
+                    parts.iter().map(|part| part.to_string().replacen("if ", "", 1)).collect();
                 write!(f, "if {}", parts.join(" and "))
             }
         }

@@ -139,7 +139,8 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         memory_limit: course.memory_limit,
     };
     let progress = |item: &str| (plan.progress)(item);
-    let gathered = gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
+    let gathered =
+        gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
     let Gathered { checks, guards, measurements, unmeasured } = gathered;
     Ok(Graded { code, checks, guards, measurements, unmeasured })
 }
@@ -157,7 +158,10 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
 
 /// The program to start, what it is to work on, and the hash of the attempt's code.
 fn launch(plan: &Plan, course: &'static Course) -> Result<(Launch, Source, String), NotBuilt> {
-    let own = || std::env::current_exe().map_err(|error| NotBuilt::Untried(format!("this program has no path: {error}")));
+    let own = || {
+        std::env::current_exe()
+            .map_err(|error| NotBuilt::Untried(format!("this program has no path: {error}")))
+    };
     let here = |program: PathBuf| Launch { program, arguments: Vec::<OsString>::new() };
     match plan.attempt {
         Attempt::Solution => Ok((here(own()?), Source::Solution, code_hash(course.solution))),
@@ -206,18 +210,23 @@ fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> 
     let facts = (course.facts)(&Seen { checks, guards, measurements, unmeasured });
     let device = plan.device.name();
     let mut measurements = measurements.clone();
-    if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4") {
+    if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4")
+    {
         let total = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
         measurements.insert("nf4.speedup".into(), total);
     }
-    judged(rubric, &facts, Challenge {
-        device,
-        code: code.clone(),
-        attempted: checks.iter().any(|check| is_attempt(check.outcome)),
-        checks: checks.clone(),
-        measurements,
-        ..blank(rubric, true)
-    })
+    judged(
+        rubric,
+        &facts,
+        Challenge {
+            device,
+            code: code.clone(),
+            attempted: checks.iter().any(|check| is_attempt(check.outcome)),
+            checks: checks.clone(),
+            measurements,
+            ..blank(rubric, true)
+        },
+    )
 }
 
 /// Whether a check saw more than a hole.
@@ -307,10 +316,13 @@ pub(crate) fn exit_code(card: &Scorecard, strict: bool) -> u8 {
         return 1;
     }
     let open = is(Outcome::NotMeasured)
-        || card.challenges.iter().filter(|challenge| challenge.built).flat_map(|challenge| &challenge.rows).any(
-            |row| {
+        || card
+            .challenges
+            .iter()
+            .filter(|challenge| challenge.built)
+            .flat_map(|challenge| &challenge.rows)
+            .any(|row| {
                 row.fact == crate::scorecard::Truth::Unmeasured || row.evidence.starts_with("inconclusive")
-            },
-        );
+            });
     if strict && open { 4 } else { 0 }
 }

@@ -59,7 +59,8 @@ mod stepper {
 
     /// Steps through a call of the attempt that this program would work on as a child.
     pub(crate) fn watch(challenge: &str, source: &str) -> Result<Seen, String> {
-        let program = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
+        let program =
+            std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
         let mut command = Command::new(&program);
         command.args([STEP_FLAG, challenge, source]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -72,7 +73,8 @@ mod stepper {
 
     /// Runs `call` between two stops of this process, which its parent traces.
     pub(crate) fn between_stops(call: impl FnOnce()) -> Result<(), String> {
-        ptrace::traceme().map_err(|error| format!("this system does not let a process be traced: {error}"))?;
+        ptrace::traceme()
+            .map_err(|error| format!("this system does not let a process be traced: {error}"))?;
         raise(Signal::SIGSTOP).map_err(|error| error.to_string())?;
         call();
         raise(Signal::SIGSTOP).map_err(|error| error.to_string())
@@ -199,7 +201,7 @@ fn classify(bytes: &[u8; 16]) -> Instruction {
 fn encoded(map: u8, opcode: u8, prefix: u8, bytes: u64) -> Instruction {
     match (map, opcode, prefix) {
         (1, 0x2b, 0 | 1) | (1, 0xe7, 1) => Instruction::Streaming { bytes, vector: true },
-        (1, 0x77, _) => Instruction::Other,                    // VZEROUPPER, VZEROALL
+        (1, 0x77, _) => Instruction::Other, // VZEROUPPER, VZEROALL
         (2, 0xf2 | 0xf3 | 0xf5..=0xf7, _) | (3, 0xf0, _) => Instruction::Other, // BMI: general registers
         _ => Instruction::Vector,
     }

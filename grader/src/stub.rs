@@ -101,7 +101,13 @@ fn hole<'a>(stub: &mut String, text: &'a str, step: Step<'_>) -> Result<&'a str,
             let indent = text[..open].lines().last().map_or(0, |line| line.len() - line.trim_start().len());
             let indent = if text[..open].ends_with('\n') { 0 } else { indent };
             let _ = write!(stub, "{}{{\n", &text[..open]);
-            let _ = write!(stub, "{:indent$}    todo!({:?})\n{:indent$}}}", "", format!("{}: {}", step.name, step.task), "");
+            let _ = write!(
+                stub,
+                "{:indent$}    todo!({:?})\n{:indent$}}}",
+                "",
+                format!("{}: {}", step.name, step.task),
+                ""
+            );
             return Ok(&text[open + at + 1..]);
         }
     }
@@ -137,11 +143,14 @@ fn tokens(text: &str) -> impl Iterator<Item = (usize, Token)> {
                     inside_until = end_of_literal(bytes, at);
                     at += 1;
                     let literal = inside_until > at;
-                    return Some((begin, match byte {
-                        b'{' if !literal => Token::Open,
-                        b'}' if !literal => Token::Close,
-                        other => Token::Other(other),
-                    }));
+                    return Some((
+                        begin,
+                        match byte {
+                            b'{' if !literal => Token::Open,
+                            b'}' if !literal => Token::Close,
+                            other => Token::Other(other),
+                        },
+                    ));
                 }
             }
         }

@@ -82,7 +82,10 @@ impl Findings {
         self.compare(&format!("{name} rows"), &challenge.rows.len(), &again.rows.len());
         for (row, again) in challenge.rows.iter().zip(&again.rows) {
             let told = |row: &crate::scorecard::Row| {
-                format!("{} ({:?}, {:?}, {} of {} points)", row.wording, row.fact, row.basis, row.points, row.worth)
+                format!(
+                    "{} ({:?}, {:?}, {} of {} points)",
+                    row.wording, row.fact, row.basis, row.points, row.worth
+                )
             };
             self.compare(&format!("{name} row {}", again.wording), &told(row), &told(again));
         }
@@ -98,7 +101,9 @@ impl Findings {
                 self.near(&what, number.value, median(&number.samples));
             }
             let Some(case) = key.strip_prefix(&format!("{name}.speedup.")) else { continue };
-            let times = |kind: &str| numbers.get(&format!("{name}.{kind}.{case}")).map(|number| number.samples.as_slice());
+            let times = |kind: &str| {
+                numbers.get(&format!("{name}.{kind}.{case}")).map(|number| number.samples.as_slice())
+            };
             let (Some(baseline), Some(attempt)) = (times("baseline"), times("attempt")) else {
                 self.compare(&what, &"a ratio".to_string(), &"no samples of it".to_string());
                 continue;
@@ -108,7 +113,11 @@ impl Findings {
         if let Some(total) = numbers.get("nf4.speedup").filter(|_| name == "nf4") {
             match crate::nf4::total_speedup(numbers) {
                 Some(again) => self.speedup("nf4 number nf4.speedup", total, again),
-                None => self.compare("nf4 number nf4.speedup", &"a total".to_string(), &"not all of its cases".to_string()),
+                None => self.compare(
+                    "nf4 number nf4.speedup",
+                    &"a total".to_string(),
+                    &"not all of its cases".to_string(),
+                ),
             }
         }
     }

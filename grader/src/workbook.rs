@@ -32,7 +32,10 @@ impl Workbook {
         let above = here.ancestors().chain(package.ancestors());
         let root = above.into_iter().find(|folder| folder.join("challenges/src").is_dir());
         let root = root.map(Path::to_path_buf).ok_or_else(|| {
-            format!("no workbook at {} or above it: a folder that holds challenges/src is needed", here.display())
+            format!(
+                "no workbook at {} or above it: a folder that holds challenges/src is needed",
+                here.display()
+            )
         })?;
         Ok(Self { root })
     }
@@ -64,7 +67,9 @@ impl Workbook {
         command.args(["build", "--release", "--quiet", "-p", "attempts", "--features", "reader"]);
         command.args(["--bin", &binary, "--message-format", "json"]);
         let output = command.output().map_err(|error| {
-            NotBuilt::Untried(format!("cargo cannot be started ({error}): an exercise needs a Rust toolchain"))
+            NotBuilt::Untried(format!(
+                "cargo cannot be started ({error}): an exercise needs a Rust toolchain"
+            ))
         })?;
         let messages: Vec<Value> = String::from_utf8_lossy(&output.stdout)
             .lines()
@@ -78,7 +83,9 @@ impl Workbook {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(NotBuilt::Untried(format!("cargo failed: {said}")));
         }
-        let step = error_line(&messages).and_then(|line| stub::step_at(&text, line)).map(|step| step.name.to_owned());
+        let step = error_line(&messages)
+            .and_then(|line| stub::step_at(&text, line))
+            .map(|step| step.name.to_owned());
         Err(NotBuilt::Refused { step, words })
     }
 }
@@ -98,10 +105,12 @@ fn errors(messages: &[Value]) -> String {
 
 /// The line of the first error in the exercise.
 fn error_line(messages: &[Value]) -> Option<usize> {
-    let errors = messages.iter().map(|message| &message["message"]).filter(|message| message["level"] == "error");
+    let errors =
+        messages.iter().map(|message| &message["message"]).filter(|message| message["level"] == "error");
     let mut spans = errors.flat_map(|message| message["spans"].as_array().into_iter().flatten());
     let span = spans.find(|span| {
-        span["is_primary"] == true && span["file_name"].as_str().is_some_and(|name| name.ends_with("exercise.rs"))
+        span["is_primary"] == true
+            && span["file_name"].as_str().is_some_and(|name| name.ends_with("exercise.rs"))
     })?;
     usize::try_from(span["line_start"].as_u64()?).ok()
 }

@@ -96,13 +96,7 @@ impl Nf4 for Solution {
 
 impl Solution {
     // step A.5: cut the output into blocks; scale, multiply and round each block's elements
-    fn pass<T: Send>(
-        &self,
-        cpu: &Cpu,
-        weight: &Weight<'_>,
-        out: &mut [T],
-        round: impl Fn(f32) -> T + Sync,
-    ) {
+    fn pass<T: Send>(&self, cpu: &Cpu, weight: &Weight<'_>, out: &mut [T], round: impl Fn(f32) -> T + Sync) {
         cpu.launch(out, weight.block_size, |first, piece| {
             for (b, block) in piece.chunks_mut(weight.block_size).enumerate() {
                 let begin = first + b * weight.block_size;
@@ -125,20 +119,22 @@ enum Kind {
     Bf16,
 }
 
-/// One thread's share: the blocks from number `block` on, into `out`.
+/// One thread's share: `out` begins with block number `block`, and `packed` with that block's codes.
 struct Piece<'a> {
     weight: &'a Weight<'a>,
     kind: Kind,
     block: usize,
+    packed: &'a [u8],
     out: &'a mut [u16],
 }
 
-// why: the vector unit is asked for once a piece, not once a block: the whole loop over blocks then lives
-// inside one `#[target_feature]` function, and everything it calls can be inlined.
+// why: the vector unit is asked for once a piece, not once a block: the whole loop then lives inside one
+// `#[target_feature]` function, and everything it calls can be inlined.
 // step A.6: one launch; each piece goes to the loop written for the vector unit that `cpu` names
 fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
     cpu.launch(out, weight.block_size, |first, out| {
-        let piece = Piece { weight, kind, block: first / weight.block_size, out };
+        let packed = &weight.packed[first / 2..];
+        let piece = Piece { weight, kind, block: first / weight.block_size, packed, out };
         match cpu.vector() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the device names a vector unit only where the machine has it.
@@ -154,58 +150,39 @@ fn fast(cpu: &Cpu, weight: &Weight<'_>, kind: Kind, out: &mut [u16]) {
     });
 }
 
-impl<'a> Iterator for Piece<'a> {
-    type Item = (f32, &'a [u8], &'a mut [u16]); // scale, packed codes from the block on, outputs
-
-    // why: an iterator over blocks keeps the four loops below to what differs between them: how a table is
-    // looked up. Its body is inlined into each.
-    // step A.6: the next block's scale, packed codes and outputs; none at the end of the piece
-    #[inline(always)] // else the call costs more than the block
-    fn next(&mut self) -> Option<Self::Item> {
-        let length = self.weight.block_size.min(self.out.len());
-        if length == 0 {
-            return None;
-        }
-        let (out, rest) = std::mem::take(&mut self.out).split_at_mut(length);
-        let packed = &self.weight.packed[self.block * self.weight.block_size / 2..];
-        let scale = Solution.absmax(&self.weight.absmax, self.block);
-        (self.out, self.block) = (rest, self.block + 1);
-        Some((scale, packed, out))
-    }
-}
-
-// why: the meaning of the vector paths, and the path of machines without one.
-// step A.6: the 16 results that a block of this scale can have
-fn results(table: &[f32; 16], scale: f32, kind: Kind) -> [u16; 16] {
-    table.map(|value| match kind {
-        Kind::F16 => f16::from_f32(value * scale).to_bits(),
-        Kind::Bf16 => bf16::from_f32(value * scale).to_bits(),
-    })
-}
-
-// why: every vector loop ends here too, with what does not fill a vector, so the bulk needs no bounds check.
-// step A.6: outputs one by one from the table of results
-fn look_up_each(results: &[u16; 16], packed: &[u8], out: &mut [u16]) {
-    for (pair, byte) in out.chunks_mut(2).zip(packed) {
-        pair[0] = results[(byte >> 4) as usize];
-        if let Some(odd) = pair.get_mut(1) {
-            *odd = results[(byte & 15) as usize];
-        }
-    }
-}
-
+// why: the meaning of the vector loops, and the path of machines without a vector unit.
 // step A.6: the loop without vector instructions
 fn piece_portable(piece: Piece<'_>) {
-    let (table, kind) = (piece.weight.table, piece.kind);
-    for (scale, packed, out) in piece {
-        look_up_each(&results(table, scale, kind), packed, out);
+    let Piece { weight, kind, block, packed, out } = piece;
+    let size = weight.block_size;
+    for ((block, packed), out) in (block..).zip(packed.chunks(size / 2)).zip(out.chunks_mut(size)) {
+        let scale = Solution.absmax(&weight.absmax, block);
+        let results = weight.table.map(|value| round(kind, value * scale)); // all that this block can hold
+        for (pair, byte) in out.chunks_mut(2).zip(packed) {
+            pair[0] = results[(byte >> 4) as usize];
+            if let Some(odd) = pair.get_mut(1) {
+                *odd = results[(byte & 15) as usize];
+            }
+        }
     }
 }
 
-// why: 16 bytes hold 32 codes, one 64-byte line of outputs. Each 16-bit word of packed bytes (b0, b1) is
-// copied to four lanes and shifted by 4, 0, 12, 8, which leaves the codes b0 high, b0 low, b1 high, b1 low in
-// the lanes' low four bits. VPERMW reads five bits of an index; the table stands twice in its register, so
-// the fifth does not matter and nothing needs masking. Three instructions make a line.
+// step A.6: one value to the output's type, nearest even, as its bits
+fn round(kind: Kind, value: f32) -> u16 {
+    match kind {
+        Kind::F16 => f16::from_f32(value).to_bits(),
+        Kind::Bf16 => bf16::from_f32(value).to_bits(),
+    }
+}
+
+// why: 16 bytes hold 32 codes, which make one 64-byte line of outputs. A block is a power of two of lines, so
+// the loop runs over lines and works out a new table whenever a block begins: nothing in it depends on a
+// length, and what is left at the end, less than a line, goes the portable way.
+//
+// Each 16-bit word of packed bytes (b0, b1) is copied to four lanes and shifted by 4, 0, 12, 8, which leaves
+// the codes b0 high, b0 low, b1 high, b1 low in the lanes' low four bits. VPERMW reads five bits of an index;
+// the table stands twice in its register, so the fifth does not matter and nothing needs masking. Three
+// instructions make a line.
 //
 // The line is stored past the caches (VMOVNTDQ): an ordinary store would first read the line that it is about
 // to overwrite, and the output is too large to be found in a cache later anyway.
@@ -214,46 +191,56 @@ fn piece_portable(piece: Piece<'_>) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
 unsafe fn piece_avx512(piece: Piece<'_>) {
     use core::arch::x86_64::*;
-    let (kind, table) = (piece.kind, piece.weight.table);
-    let aligned = piece.out.as_ptr().align_offset(64) == 0 && piece.weight.block_size % 32 == 0;
+    let Piece { weight, kind, block, packed, out } = piece;
+    let aligned = out.as_ptr().align_offset(64) == 0;
     let word_of_lane = _mm512_set_epi64(
-        0x0007_0007_0007_0007, 0x0006_0006_0006_0006, 0x0005_0005_0005_0005, 0x0004_0004_0004_0004,
-        0x0003_0003_0003_0003, 0x0002_0002_0002_0002, 0x0001_0001_0001_0001, 0,
-    );                                                              // (32,) u16: 0 0 0 0 1 1 1 1 ...
-    let shift_of_lane = _mm512_set1_epi64(0x0008_000c_0000_0004);   // (32,) u16: 4 0 12 8 ...
+        0x0007_0007_0007_0007,
+        0x0006_0006_0006_0006,
+        0x0005_0005_0005_0005,
+        0x0004_0004_0004_0004,
+        0x0003_0003_0003_0003,
+        0x0002_0002_0002_0002,
+        0x0001_0001_0001_0001,
+        0,
+    ); // (32,) u16: 0 0 0 0 1 1 1 1 ...
+    let shift_of_lane = _mm512_set1_epi64(0x0008_000c_0000_0004); // (32,) u16: 4 0 12 8 ...
     // SAFETY: 16 floats.
-    let table16 = unsafe { _mm512_loadu_ps(table.as_ptr()) };       // (16,) f32
-    for (scale, packed, out) in piece {
-        let products = _mm512_mul_ps(table16, _mm512_set1_ps(scale));
-        let results = match kind {
-            Kind::F16 => _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(products),
-            Kind::Bf16 => round_to_bf16_avx512(products),
-        };                                                          // (16,) u16
-        let twice = _mm512_broadcast_i64x4(results);                // (32,) u16
-        let whole = out.len() / 32 * 32;
-        let (lines, tail) = out.split_at_mut(whole);
-        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
-            // SAFETY: `codes` is 16 bytes.
-            let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
-            let words = _mm512_permutexvar_epi16(word_of_lane, _mm512_castsi128_si512(bytes));
-            let values = _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, shift_of_lane), twice);
-            // SAFETY: `line` is 64 bytes; streaming only where every line is aligned.
-            unsafe {
-                if aligned {
-                    _mm512_stream_si512(line.as_mut_ptr().cast(), values);
-                } else {
-                    _mm512_storeu_si512(line.as_mut_ptr().cast(), values);
-                }
-            }
+    let values = unsafe { _mm512_loadu_ps(weight.table.as_ptr()) }; // (16,) f32
+    let lines_log2 = (weight.block_size / 32).trailing_zeros(); // lines of a block
+    let (lines, tail) = out.as_chunks_mut::<32>();
+    let mut table = _mm512_setzero_si512(); // (32,) u16: a block's 16 results, twice
+    for (i, (line, codes)) in lines.iter_mut().zip(packed.as_chunks::<16>().0).enumerate() {
+        if i & ((1 << lines_log2) - 1) == 0 {
+            let scale = Solution.absmax(&weight.absmax, block + (i >> lines_log2));
+            let products = _mm512_mul_ps(values, _mm512_set1_ps(scale));
+            let results = match kind {
+                Kind::F16 => _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(products),
+                Kind::Bf16 => round_to_bf16_avx512(products),
+            }; // (16,) u16
+            table = _mm512_broadcast_i64x4(results);
         }
-        if !tail.is_empty() {
-            let mut table = [0; 16];
-            // SAFETY: 16 words.
-            unsafe { _mm256_storeu_si256(table.as_mut_ptr().cast(), results) };
-            look_up_each(&table, &packed[whole / 2..], tail);
+        // SAFETY: `codes` is 16 bytes.
+        let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
+        let words = _mm512_permutexvar_epi16(word_of_lane, _mm512_castsi128_si512(bytes));
+        let outputs = _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, shift_of_lane), table);
+        // SAFETY: `line` is 64 bytes; streaming only where every line is aligned.
+        unsafe {
+            if aligned {
+                _mm512_stream_si512(line.as_mut_ptr().cast(), outputs);
+            } else {
+                _mm512_storeu_si512(line.as_mut_ptr().cast(), outputs);
+            }
         }
     }
     _mm_sfence(); // without it the last lines may still be on their way when the launch returns
+    let done = lines.len();
+    piece_portable(Piece {
+        weight,
+        kind,
+        block: block + (done >> lines_log2),
+        packed: &packed[done * 16..],
+        out: tail,
+    });
 }
 
 // why: VCVTNEPS2BF16 flushes subnormals, so the rounding is done on the bits: add half a unit in the last
@@ -281,62 +268,65 @@ fn round_to_bf16_avx512(values: core::arch::x86_64::__m512) -> core::arch::x86_6
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn piece_avx2(piece: Piece<'_>) {
     use core::arch::x86_64::*;
-    let (kind, table) = (piece.kind, piece.weight.table);
-    let aligned = piece.out.as_ptr().align_offset(32) == 0 && piece.weight.block_size % 16 == 0;
+    let Piece { weight, kind, block, packed, out } = piece;
+    let aligned = out.as_ptr().align_offset(32) == 0;
     // SAFETY: 16 floats.
-    let (first8, last8) = unsafe { (_mm256_loadu_ps(table.as_ptr()), _mm256_loadu_ps(table.as_ptr().add(8))) };
+    let (first8, last8) =
+        unsafe { (_mm256_loadu_ps(weight.table.as_ptr()), _mm256_loadu_ps(weight.table.as_ptr().add(8))) };
     let low_nibble = _mm_set1_epi8(15);
-    for (scale, packed, out) in piece {
-        let scale = _mm256_set1_ps(scale);
-        let (a, b) = (_mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
-        let (a, b) = match kind {
-            Kind::F16 => (
-                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a),
-                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(b),
-            ),
-            Kind::Bf16 => (round_to_bf16_avx2(a), round_to_bf16_avx2(b)),
-        };                                                          // (8,) u16 each
-        let byte = _mm_set1_epi16(0xff);
-        let low = _mm_packus_epi16(_mm_and_si128(a, byte), _mm_and_si128(b, byte));
-        let high = _mm_packus_epi16(_mm_srli_epi16::<8>(a), _mm_srli_epi16::<8>(b));
-        let (low, high) = (_mm256_set_m128i(low, low), _mm256_set_m128i(high, high)); // (16,) u8, twice
-        let whole = out.len() / 32 * 32;
-        let (lines, tail) = out.split_at_mut(whole);
-        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
-            // SAFETY: `codes` is 16 bytes.
-            let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
-            let even = _mm_and_si128(_mm_srli_epi16::<4>(bytes), low_nibble);
-            let odd = _mm_and_si128(bytes, low_nibble);
-            let codes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-            let (low, high) = (_mm256_shuffle_epi8(low, codes), _mm256_shuffle_epi8(high, codes));
-            let (a, b) = (_mm256_unpacklo_epi8(low, high), _mm256_unpackhi_epi8(low, high));
-            let front = _mm256_permute2x128_si256::<0x20>(a, b);    // outputs 0 to 15
-            let back = _mm256_permute2x128_si256::<0x31>(a, b);     // outputs 16 to 31
-            let to = line.as_mut_ptr().cast::<__m256i>();
-            // SAFETY: `line` is 64 bytes; streaming only where every half line is aligned.
-            unsafe {
-                if aligned {
-                    _mm256_stream_si256(to, front);
-                    _mm256_stream_si256(to.add(1), back);
-                } else {
-                    _mm256_storeu_si256(to, front);
-                    _mm256_storeu_si256(to.add(1), back);
-                }
-            }
+    let low_byte = _mm_set1_epi16(0xff);
+    let lines_log2 = (weight.block_size / 32).trailing_zeros(); // lines of a block
+    let (lines, tail) = out.as_chunks_mut::<32>();
+    let (mut low, mut high) = (_mm256_setzero_si256(), _mm256_setzero_si256()); // (16,) u8, twice
+    for (i, (line, codes)) in lines.iter_mut().zip(packed.as_chunks::<16>().0).enumerate() {
+        if i & ((1 << lines_log2) - 1) == 0 {
+            let scale = _mm256_set1_ps(Solution.absmax(&weight.absmax, block + (i >> lines_log2)));
+            let (a, b) = (_mm256_mul_ps(first8, scale), _mm256_mul_ps(last8, scale));
+            let (a, b) = match kind {
+                Kind::F16 => (
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a),
+                    _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(b),
+                ),
+                Kind::Bf16 => (round_to_bf16_avx2(a), round_to_bf16_avx2(b)),
+            }; // (8,) u16 each
+            let lows = _mm_packus_epi16(_mm_and_si128(a, low_byte), _mm_and_si128(b, low_byte));
+            let highs = _mm_packus_epi16(_mm_srli_epi16::<8>(a), _mm_srli_epi16::<8>(b));
+            (low, high) = (_mm256_set_m128i(lows, lows), _mm256_set_m128i(highs, highs));
         }
-        if !tail.is_empty() {
-            let mut table = [0; 16];
-            // SAFETY: eight words each.
-            unsafe {
-                _mm_storeu_si128(table.as_mut_ptr().cast(), a);
-                _mm_storeu_si128(table.as_mut_ptr().add(8).cast(), b);
+        // SAFETY: `codes` is 16 bytes.
+        let bytes = unsafe { _mm_loadu_si128(codes.as_ptr().cast()) };
+        let even = _mm_and_si128(_mm_srli_epi16::<4>(bytes), low_nibble);
+        let odd = _mm_and_si128(bytes, low_nibble);
+        let codes = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
+        let (lows, highs) = (_mm256_shuffle_epi8(low, codes), _mm256_shuffle_epi8(high, codes));
+        let (a, b) = (_mm256_unpacklo_epi8(lows, highs), _mm256_unpackhi_epi8(lows, highs));
+        let front = _mm256_permute2x128_si256::<0x20>(a, b); // outputs 0 to 15
+        let back = _mm256_permute2x128_si256::<0x31>(a, b); // outputs 16 to 31
+        let to = line.as_mut_ptr().cast::<__m256i>();
+        // SAFETY: `line` is 64 bytes; streaming only where every half line is aligned.
+        unsafe {
+            if aligned {
+                _mm256_stream_si256(to, front);
+                _mm256_stream_si256(to.add(1), back);
+            } else {
+                _mm256_storeu_si256(to, front);
+                _mm256_storeu_si256(to.add(1), back);
             }
-            look_up_each(&table, &packed[whole / 2..], tail);
         }
     }
     _mm_sfence(); // as above
+    let done = lines.len();
+    piece_portable(Piece {
+        weight,
+        kind,
+        block: block + (done >> lines_log2),
+        packed: &packed[done * 16..],
+        out: tail,
+    });
 }
 
+// why: as with AVX-512, on the bits. Eight 32-bit lanes are packed to eight words; the packing works within
+// 128-bit halves, so the halves' low parts are brought together.
 // step A.6: 8 floats to bfloat16 bits, nearest even
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
@@ -354,37 +344,48 @@ fn round_to_bf16_avx2(values: core::arch::x86_64::__m256) -> core::arch::x86_64:
     _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(packed))
 }
 
-// why: TBL is Arm's VPSHUFB: 16 bytes looked up at once, so the plan is AVX2's. The pair of vectors goes out
-// by STNP, the store that asks the caches not to keep it.
+// why: TBL is Arm's VPSHUFB: 16 bytes looked up at once, so the plan is AVX2's. A pair of vectors goes out by
+// STNP, the store that asks the caches not to keep it.
 // step A.6: the loop with NEON: 32 outputs by two byte tables, two non-temporal pair stores
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
 unsafe fn piece_neon(piece: Piece<'_>) {
     use core::arch::aarch64::*;
-    let (kind, table) = (piece.kind, piece.weight.table);
-    for (scale, packed, out) in piece {
-        let results = results(table, scale, kind);
-        // SAFETY: 32 bytes, de-interleaved into low and high bytes.
-        let uint8x16x2_t(low, high) = unsafe { vld2q_u8(results.as_ptr().cast()) };
-        let whole = out.len() / 32 * 32;
-        let (lines, tail) = out.split_at_mut(whole);
-        for (line, codes) in lines.as_chunks_mut::<32>().0.iter_mut().zip(packed.as_chunks::<16>().0) {
-            // SAFETY: `codes` is 16 bytes.
-            let bytes = unsafe { vld1q_u8(codes.as_ptr()) };
-            let (even, odd) = (vshrq_n_u8::<4>(bytes), vandq_u8(bytes, vdupq_n_u8(15)));
-            for (half, codes) in [vzip1q_u8(even, odd), vzip2q_u8(even, odd)].into_iter().enumerate() {
-                let (low, high) = (vqtbl1q_u8(low, codes), vqtbl1q_u8(high, codes));
-                let (a, b) = (vzip1q_u8(low, high), vzip2q_u8(low, high));
-                // SAFETY: 32 of the line's 64 bytes; STNP needs no alignment.
-                unsafe {
-                    core::arch::asm!(
-                        "stnp {a:q}, {b:q}, [{to}]",
-                        a = in(vreg) a, b = in(vreg) b, to = in(reg) line.as_mut_ptr().add(half * 16),
-                        options(nostack, preserves_flags),
-                    );
-                }
+    let Piece { weight, kind, block, packed, out } = piece;
+    let lines_log2 = (weight.block_size / 32).trailing_zeros(); // lines of a block
+    let (lines, tail) = out.as_chunks_mut::<32>();
+    let (mut low, mut high) = (vdupq_n_u8(0), vdupq_n_u8(0)); // (16,) u8
+    for (i, (line, codes)) in lines.iter_mut().zip(packed.as_chunks::<16>().0).enumerate() {
+        if i & ((1 << lines_log2) - 1) == 0 {
+            let scale = Solution.absmax(&weight.absmax, block + (i >> lines_log2));
+            let results = weight.table.map(|value| round(kind, value * scale));
+            // SAFETY: 32 bytes, taken apart into low and high ones.
+            uint8x16x2_t(low, high) = unsafe { vld2q_u8(results.as_ptr().cast()) };
+        }
+        // SAFETY: `codes` is 16 bytes.
+        let bytes = unsafe { vld1q_u8(codes.as_ptr()) };
+        let (even, odd) = (vshrq_n_u8::<4>(bytes), vandq_u8(bytes, vdupq_n_u8(15)));
+        for (half, codes) in [vzip1q_u8(even, odd), vzip2q_u8(even, odd)].into_iter().enumerate() {
+            let (lows, highs) = (vqtbl1q_u8(low, codes), vqtbl1q_u8(high, codes));
+            let (a, b) = (vzip1q_u8(lows, highs), vzip2q_u8(lows, highs));
+            // SAFETY: 32 of the line's 64 bytes; STNP needs no alignment.
+            unsafe {
+                core::arch::asm!(
+                    "stnp {a:q}, {b:q}, [{to}]",
+                    a = in(vreg) a,
+                    b = in(vreg) b,
+                    to = in(reg) line.as_mut_ptr().add(half * 16),
+                    options(nostack, preserves_flags),
+                );
             }
         }
-        look_up_each(&results, &packed[whole / 2..], tail);
     }
+    let done = lines.len();
+    piece_portable(Piece {
+        weight,
+        kind,
+        block: block + (done >> lines_log2),
+        packed: &packed[done * 16..],
+        out: tail,
+    });
 }

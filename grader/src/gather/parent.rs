@@ -58,7 +58,11 @@ const POLL: Duration = Duration::from_millis(50);
 const KEPT_OUTPUT_BYTES: usize = 8 * 1024;
 
 /// Runs all items of `request`, with as many children as it takes. `progress` hears each item begin.
-pub(crate) fn gather(launch: &Launch, request: &Request, progress: &dyn Fn(&str)) -> std::io::Result<Gathered> {
+pub(crate) fn gather(
+    launch: &Launch,
+    request: &Request,
+    progress: &dyn Fn(&str),
+) -> std::io::Result<Gathered> {
     let mut gathered = Gathered::default();
     let mut rest = request.items.as_slice();
     while !rest.is_empty() {
@@ -182,8 +186,10 @@ impl Run {
                 return Err(self.stopped(item, cause, true));
             }
             if let Some(bytes) = resident_bytes(self.child.id()).filter(|bytes| *bytes > self.memory_limit) {
-                let cause =
-                    format!("ran past its memory limit: {bytes} bytes resident, {} allowed", self.memory_limit);
+                let cause = format!(
+                    "ran past its memory limit: {bytes} bytes resident, {} allowed",
+                    self.memory_limit
+                );
                 return Err(self.stopped(item, cause, false));
             }
         }

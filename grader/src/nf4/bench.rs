@@ -67,9 +67,8 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
 fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
     let bound = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
     let attempt = median(&samples.attempt);
-    (attempt * REFUSED < bound).then(|| {
-        format!("{case}: {attempt:.0} us, where this machine needs {bound:.0} us to move the bytes")
-    })
+    (attempt * REFUSED < bound)
+        .then(|| format!("{case}: {attempt:.0} us, where this machine needs {bound:.0} us to move the bytes"))
 }
 
 /// Times in microseconds.

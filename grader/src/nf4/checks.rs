@@ -80,7 +80,8 @@ fn unpack(attempt: &dyn Nf4, len: usize, random: &mut Random) -> Result<(), Stri
     if len == 512 {
         packed = (0..=255).collect();
     }
-    let want: Vec<u8> = (0..len).map(|e| if e % 2 == 0 { packed[e / 2] / 16 } else { packed[e / 2] % 16 }).collect();
+    let want: Vec<u8> =
+        (0..len).map(|e| if e % 2 == 0 { packed[e / 2] / 16 } else { packed[e / 2] % 16 }).collect();
     let mut codes = vec![0xee; len];
     attempt.unpack(&packed, &mut codes);
     diagnose::codes(&packed, &codes, &want)
@@ -131,7 +132,8 @@ fn absmax(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), Stri
         "second-scale-block" => (&CODE2, 128),
         _ => (&CODE2, 256),
     };
-    let scales: Vec<f32> = (0..codes.len().div_ceil(block_size)).map(|_| random.unit() as f32 * 0.1).collect();
+    let scales: Vec<f32> =
+        (0..codes.len().div_ceil(block_size)).map(|_| random.unit() as f32 * 0.1).collect();
     let offset = if case == "offset" { 3.5 } else { random.unit() as f32 * 0.05 };
     let double = Absmax::Double { codes: &codes, table, scales: &scales, block_size, offset };
     let absmax = if case == "single-level" { Absmax::Single(&singles) } else { double };
@@ -154,7 +156,9 @@ fn whole(attempt: &dyn Nf4, step: &str, case: &str, seed: u64) -> Result<(), Str
     match name {
         "unaligned-view" => {
             let case = Case { name: "", len: 64 * 65 + 9, block_size: 64, nested: true };
-            [1, 3, 8, 31].into_iter().try_for_each(|shift| one(attempt, step, &cpu, &case, dtype, seed, shift))
+            [1, 3, 8, 31]
+                .into_iter()
+                .try_for_each(|shift| one(attempt, step, &cpu, &case, dtype, seed, shift))
         }
         "own-table" => own_table(attempt, step, &cpu, dtype, seed),
         _ => {

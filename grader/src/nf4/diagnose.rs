@@ -27,8 +27,13 @@ struct Mistake {
     round: fn(Dtype, f32) -> u32,
 }
 
-const RIGHT: Mistake =
-    Mistake { cause: "", scale: right_scale, code: right_code, block: |e, size| e / size, round: Dtype::round };
+const RIGHT: Mistake = Mistake {
+    cause: "",
+    scale: right_scale,
+    code: right_code,
+    block: |e, size| e / size,
+    round: Dtype::round,
+};
 
 /// Every mistake that can be told apart by its bits.
 const MISTAKES: [Mistake; 19] = [
@@ -164,7 +169,8 @@ fn next_second_level(absmax: &Absmax<'_>, block: usize) -> f32 {
     match absmax {
         Absmax::Single(scales) => scales[block],
         Absmax::Double { codes, table, scales, block_size, offset } => {
-            let scaled = table[codes[block] as usize] * scales[(block / block_size + 1).min(scales.len() - 1)];
+            let scaled =
+                table[codes[block] as usize] * scales[(block / block_size + 1).min(scales.len() - 1)];
             scaled + offset
         }
     }
@@ -210,7 +216,11 @@ pub(super) fn weight(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>) -> Re
     let _ = writeln!(text, "  got  {}", show(dtype, found.got[first]));
     let _ = writeln!(text, "  want {}", show(dtype, want[first]));
     let _ = writeln!(text, "  off  {}", distance(dtype, found.got[first], want[first]));
-    let _ = writeln!(text, "  rule w = f32(table[code] * absmax), then rounded once to {}", super::dtype_name(dtype));
+    let _ = writeln!(
+        text,
+        "  rule w = f32(table[code] * absmax), then rounded once to {}",
+        super::dtype_name(dtype)
+    );
     let _ = write!(text, "  likely cause: {}", cause(weight, dtype, found, &want, &wrong));
     Err(text)
 }
@@ -289,7 +299,9 @@ fn unwritten_cause(weight: &Weight<'_>, wrong: &[usize]) -> String {
     let last_block = (weight.len - 1) / weight.block_size * weight.block_size;
     match wrong.len() {
         n if n == weight.len => "nothing was written".into(),
-        1 if wrong[0] == weight.len - 1 => "tail dropped: the last element of an odd length was not written".into(),
+        1 if wrong[0] == weight.len - 1 => {
+            "tail dropped: the last element of an odd length was not written".into()
+        }
         n if wrong[0] >= last_block => {
             format!("tail dropped: {n} elements of the last, short block were not written")
         }
@@ -307,7 +319,8 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
         (got - want).abs() <= want.abs() * 0.01
     });
     if near {
-        return "lower precision: every value is close, and some step rounds too early or too coarsely".into();
+        return "lower precision: every value is close, and some step rounds too early or too coarsely"
+            .into();
     }
     let last_block = (weight.len - 1) / weight.block_size * weight.block_size;
     if wrong[0] >= last_block && weight.len % weight.block_size != 0 {
@@ -326,7 +339,8 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
 pub(super) fn codes(packed: &[u8], got: &[u8], want: &[u8]) -> Result<(), String> {
     let Some(first) = (0..want.len()).find(|e| got[*e] != want[*e]) else { return Ok(()) };
     let wrong = (0..want.len()).filter(|e| got[*e] != want[*e]).count();
-    let swapped = (0..want.len()).all(|e| got[e] == if e % 2 == 0 { packed[e / 2] & 15 } else { packed[e / 2] >> 4 });
+    let swapped =
+        (0..want.len()).all(|e| got[e] == if e % 2 == 0 { packed[e / 2] & 15 } else { packed[e / 2] >> 4 });
     let unwritten = (0..want.len()).all(|e| got[e] == want[e] || got[e] == 0xee);
     let cause = if swapped {
         "swapped nibbles: the even element is the HIGH half of its byte"

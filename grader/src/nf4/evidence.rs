@@ -51,9 +51,11 @@ fn nothing_to_judge(seen: &Seen<'_>) -> Option<String> {
     if answer.iter().all(|check| check.outcome == Outcome::NotMeasured) {
         return Some(answer[0].detail.clone());
     }
-    let fast_is_a_hole = seen.checks.iter().all(|check| check.step() != "A.6" || check.outcome == Outcome::NotAttempted);
+    let fast_is_a_hole =
+        seen.checks.iter().all(|check| check.step() != "A.6" || check.outcome == Outcome::NotAttempted);
     let whole_is_a_hole = answer.iter().all(|check| check.outcome == Outcome::NotAttempted);
-    (whole_is_a_hole && fast_is_a_hole).then(|| "A.5, the first step that answers the challenge, is not written yet".into())
+    (whole_is_a_hole && fast_is_a_hole)
+        .then(|| "A.5, the first step that answers the challenge, is not written yet".into())
 }
 
 /// One launch, and no memory that could hold an intermediate.
@@ -71,7 +73,8 @@ fn single_kernel(seen: &Seen<'_>) -> Fact {
 
 /// The four thresholds of the published total.
 fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
-    const NAMES: [(&str, f64); 3] = [("speedup >= 1.05", 1.05), ("speedup >= 1.10", 1.10), ("speedup >= 1.15", 1.15)];
+    const NAMES: [(&str, f64); 3] =
+        [("speedup >= 1.05", 1.05), ("speedup >= 1.10", 1.10), ("speedup >= 1.15", 1.15)];
     let every = |fact: Fact| {
         let names = NAMES.iter().map(|(name, _)| *name).chain(["speedup <= 1.00"]);
         names.map(|name| (name, fact.clone())).collect()
@@ -87,7 +90,9 @@ fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
     let judge = |verdict| match verdict {
         Verdict::Met => met(&told),
         Verdict::Unmet => unmet(&told),
-        Verdict::Inconclusive => unmet(&format!("inconclusive, the threshold lies inside the interval: {told}")),
+        Verdict::Inconclusive => {
+            unmet(&format!("inconclusive, the threshold lies inside the interval: {told}"))
+        }
     };
     let mut facts: BTreeMap<_, _> =
         NAMES.iter().map(|(name, threshold)| (*name, judge(at_least(interval, *threshold)))).collect();
@@ -117,31 +122,45 @@ pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64
 
 /// Vector instructions ran, one for each block at least, and every path has the same bits.
 fn vector_code(seen: &Seen<'_>) -> Fact {
-    let Some(vector) = seen.value("nf4.vector_instructions") else { return seen.why_not("nf4.vector_instructions") };
+    let Some(vector) = seen.value("nf4.vector_instructions") else {
+        return seen.why_not("nf4.vector_instructions");
+    };
     let all = seen.value("nf4.instructions").unwrap_or(0.0);
     let mut evidence = format!(
         "{vector:.0} of {all:.0} instructions stepped through for {} elements were vector instructions",
         watched::STEPPED_LEN
     );
     let enough = vector >= watched::STEPPED_LEN as f64 / 64.0;
-    let paths: Vec<&Check> = seen.checks.iter().filter(|check| check.name.starts_with("A.6/every-path-")).collect();
+    let paths: Vec<&Check> =
+        seen.checks.iter().filter(|check| check.name.starts_with("A.6/every-path-")).collect();
     let wrong = paths.iter().find(|check| check.outcome != Outcome::Passed);
     if let Some(check) = wrong {
         evidence = format!("{evidence}; {} is {}", check.name, crate::evidence::word(check.outcome));
     } else if enough {
-        let names: Vec<&str> = paths.iter().filter_map(|check| check.name.split("every-path-").nth(1)).collect();
+        let names: Vec<&str> =
+            paths.iter().filter_map(|check| check.name.split("every-path-").nth(1)).collect();
         evidence = format!("{evidence}; {} bit-equal", names.join(", "));
     }
-    if enough && wrong.is_none() && all_pass(seen) { met(&evidence) } else { unmet(&with_wrong_answers(seen, evidence)) }
+    if enough && wrong.is_none() && all_pass(seen) {
+        met(&evidence)
+    } else {
+        unmet(&with_wrong_answers(seen, evidence))
+    }
 }
 
 /// At least half of the output went past the caches.
 fn streaming(seen: &Seen<'_>) -> Fact {
-    let Some(bytes) = seen.value("nf4.streamed_bytes") else { return seen.why_not("nf4.vector_instructions") };
+    let Some(bytes) = seen.value("nf4.streamed_bytes") else {
+        return seen.why_not("nf4.vector_instructions");
+    };
     let output = watched::STEPPED_LEN as f64 * 2.0;
     let stores = seen.value("nf4.streaming_stores").unwrap_or(0.0);
     let evidence = format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes");
-    if bytes >= output / 2.0 && all_pass(seen) { met(&evidence) } else { unmet(&with_wrong_answers(seen, evidence)) }
+    if bytes >= output / 2.0 && all_pass(seen) {
+        met(&evidence)
+    } else {
+        unmet(&with_wrong_answers(seen, evidence))
+    }
 }
 
 /// Every case of both 16-bit types.

@@ -92,8 +92,9 @@ impl Workbench<'_> {
         }
         Random::named(self.seed, "other bytes").fill(&mut weight.packed);
         self.subject.run(&self.cpu, &weight.view(), buffer.output());
-        Ok(Self::wrong(&weight, Dtype::Bf16, &buffer)
-            .map(|(n, _)| format!("{n} answers stayed as they were after the bytes at the same address changed")))
+        Ok(Self::wrong(&weight, Dtype::Bf16, &buffer).map(|(n, _)| {
+            format!("{n} answers stayed as they were after the bytes at the same address changed")
+        }))
     }
 
     /// One byte changed deep inside must show, and nothing as large as an answer may be kept.
@@ -110,11 +111,14 @@ impl Workbench<'_> {
             changed.packed[at] ^= 0x11;
             let buffer = self.dequantize(&changed, Dtype::Bf16, 2);
             if let Some((n, e)) = Self::wrong(&changed, Dtype::Bf16, &buffer) {
-                return Ok(Some(format!("{n} answers (from element {e}) are those of a weight one byte away")));
+                return Ok(Some(format!(
+                    "{n} answers (from element {e}) are those of a weight one byte away"
+                )));
             }
         }
         let kept = bytes::live().saturating_sub(live);
-        Ok((kept > LEN).then(|| format!("{kept} bytes were kept after eight calls: answers are being stored")))
+        Ok((kept > LEN)
+            .then(|| format!("{kept} bytes were kept after eight calls: answers are being stored")))
     }
 
     /// The tenth call does the same work as the first.
@@ -126,7 +130,10 @@ impl Workbench<'_> {
                 if call == 0 {
                     return Err(WRONG_ANYWAY.into());
                 }
-                return Ok(Some(format!("call {} left {n} wrong answers; the calls before were right", call + 1)));
+                return Ok(Some(format!(
+                    "call {} left {n} wrong answers; the calls before were right",
+                    call + 1
+                )));
             }
         }
         Ok(None)
@@ -158,7 +165,8 @@ impl Workbench<'_> {
     /// NaN compares unequal to everything: a careless check would let it pass.
     fn wildcard(&self) -> Verdict {
         let buffer = self.dequantize(&self.weight(), Dtype::Bf16, 1);
-        let nan = (0..LEN).filter(|e| buffer.bits(*e) != buffer.poison() && Dtype::Bf16.value(buffer.bits(*e)).is_nan());
+        let nan = (0..LEN)
+            .filter(|e| buffer.bits(*e) != buffer.poison() && Dtype::Bf16.value(buffer.bits(*e)).is_nan());
         let nan = nan.count();
         Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
     }
@@ -171,12 +179,15 @@ impl Workbench<'_> {
         for round in 0..3 {
             let mut buffer = Buffer::new(Dtype::Bf16, len, round);
             self.subject.run(&self.cpu, &weight.view(), buffer.output());
-            let at_return: [u32; SAMPLES] = std::array::from_fn(|i| buffer.bits(len - 1 - i * (len / SAMPLES)));
+            let at_return: [u32; SAMPLES] =
+                std::array::from_fn(|i| buffer.bits(len - 1 - i * (len / SAMPLES)));
             std::thread::sleep(Duration::from_millis(60));
             let later: [u32; SAMPLES] = std::array::from_fn(|i| buffer.bits(len - 1 - i * (len / SAMPLES)));
             let changed = (0..SAMPLES).filter(|i| at_return[*i] != later[*i]).count();
             if changed > 0 {
-                return Ok(Some(format!("{changed} of {SAMPLES} sampled outputs changed after the call returned")));
+                return Ok(Some(format!(
+                    "{changed} of {SAMPLES} sampled outputs changed after the call returned"
+                )));
             }
         }
         Ok(None)
@@ -185,7 +196,8 @@ impl Workbench<'_> {
     /// Shapes that no list names.
     fn unseen_shapes(&self) -> Verdict {
         let mut random = Random::named(self.seed, "unseen shapes");
-        if Self::wrong(&self.weight(), Dtype::F16, &self.dequantize(&self.weight(), Dtype::F16, 1)).is_some() {
+        if Self::wrong(&self.weight(), Dtype::F16, &self.dequantize(&self.weight(), Dtype::F16, 1)).is_some()
+        {
             return Err(WRONG_ANYWAY.into());
         }
         for _ in 0..24 {
@@ -216,7 +228,9 @@ impl Workbench<'_> {
             let wrong = (0..LEN).filter(off).count();
             if wrong > 0 && (0..LEN).all(near) {
                 let name = super::dtype_name(dtype);
-                return Ok(Some(format!("{wrong} of {LEN} {name} answers are within 1 % of the truth, not equal")));
+                return Ok(Some(format!(
+                    "{wrong} of {LEN} {name} answers are within 1 % of the truth, not equal"
+                )));
             }
         }
         Ok(None)

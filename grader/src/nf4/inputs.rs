@@ -3,7 +3,7 @@
 use challenges::nf4::Output;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use reference::nf4::{CODE2, Dtype, NF4, NESTED_BLOCK, Quantized, Scales};
+use reference::nf4::{CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales};
 
 use crate::random::Random;
 

@@ -28,7 +28,8 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
     let checks = checks::names().into_iter().map(|name| item(name, 10));
     let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
-    let watched = ["watch/bytes", "watch/instructions"].map(|name| Item { fresh: true, ..item(name.into(), 20) });
+    let watched =
+        ["watch/bytes", "watch/instructions"].map(|name| Item { fresh: true, ..item(name.into(), 20) });
     let benches = BENCHES
         .iter()
         .filter(|bench| bench.published || !effort.quick)

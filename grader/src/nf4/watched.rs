@@ -31,7 +31,8 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     if ran.is_err() {
         return child.unmeasured("nf4.working_bytes", "the step does not run to its end");
     }
-    let count = |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
+    let count =
+        |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     child.measured("nf4.working_bytes", count(peak as f64 / cpu.threads() as f64, "B/thread"));
     child.measured("nf4.peak_bytes", count(peak as f64, "B"));
     child.measured("nf4.launches", count((cpu.launches() - launches) as f64, "count"));
@@ -55,7 +56,12 @@ pub(super) fn instructions(child: &mut Child) {
     };
     match step::watch("nf4", source) {
         Ok(seen) => {
-            let count = |value: u64| Measurement { value: value as f64, unit: "count".into(), interval: None, samples: vec![] };
+            let count = |value: u64| Measurement {
+                value: value as f64,
+                unit: "count".into(),
+                interval: None,
+                samples: vec![],
+            };
             child.measured("nf4.instructions", count(seen.instructions));
             child.measured("nf4.vector_instructions", count(seen.vector));
             child.measured("nf4.streaming_stores", count(seen.streaming));

@@ -33,7 +33,9 @@ pub(crate) fn doctor() -> Result<u8, Failure> {
 fn memory() -> String {
     match cpu::host().memory_bytes {
         0 => "unknown; a timed case needs about 1 GiB".into(),
-        bytes if bytes < 2 << 30 => format!("{:.1} GiB: the timed cases need about 1 GiB free", bytes as f64 / f64::from(1 << 30)),
+        bytes if bytes < 2 << 30 => {
+            format!("{:.1} GiB: the timed cases need about 1 GiB free", bytes as f64 / f64::from(1 << 30))
+        }
         bytes => format!("{:.1} GiB, enough", bytes as f64 / f64::from(1 << 30)),
     }
 }
@@ -63,7 +65,9 @@ fn streaming() -> String {
 
 fn stepping() -> String {
     match crate::step::watch("nf4", "solution") {
-        Ok(seen) => format!("works ({} instructions of the solution's fast path followed)", seen.instructions),
+        Ok(seen) => {
+            format!("works ({} instructions of the solution's fast path followed)", seen.instructions)
+        }
         Err(reason) => format!("{reason}: two rows of A, worth 4 points, are not measured here"),
     }
 }

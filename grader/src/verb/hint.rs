@@ -26,13 +26,14 @@ pub(crate) fn hint(asked: Option<&str>) -> Result<u8, Failure> {
 
 /// The hint's text; counts it.
 pub(crate) fn next_hint(course: &Course, step: &str, progress: &mut Progress) -> Result<String, Failure> {
-    let hints: BTreeMap<String, BTreeMap<String, String>> =
-        toml::from_str(course.hints).map_err(|error| Failure::Fault(format!("the hints cannot be read: {error}")))?;
+    let hints: BTreeMap<String, BTreeMap<String, String>> = toml::from_str(course.hints)
+        .map_err(|error| Failure::Fault(format!("the hints cannot be read: {error}")))?;
     let of_step = hints.get(step).ok_or_else(|| Failure::Usage(format!("there is no hint for {step:?}")))?;
     let shown = progress.hints.entry(step.to_owned()).or_default();
     let size = SIZES[(*shown).min(SIZES.len() - 1)];
     *shown += 1;
-    let failed = progress.challenges.get(course.name).and_then(|standing| failed_check(&standing.checks, step));
+    let failed =
+        progress.challenges.get(course.name).and_then(|standing| failed_check(&standing.checks, step));
     let mut text = format!("{step}, {size} hint: {}\n", of_step.get(size).map_or("", String::as_str));
     if let Some((check, cause)) = failed.and_then(|check| Some((check, cause(check)?))) {
         text = format!("{} failed. {cause}\n{text}", check.name);
@@ -56,7 +57,8 @@ fn cause(check: &Check) -> Option<String> {
 /// The step that is meant: a named one, or the first that has not passed.
 fn which(asked: Option<&str>, progress: &Progress) -> Result<(&'static Course, String), Failure> {
     let asked = asked.unwrap_or(COURSES[0].name);
-    let (letter, step) = asked.split_once('.').map_or((asked, None), |(letter, _)| (letter, Some(asked.to_uppercase())));
+    let (letter, step) =
+        asked.split_once('.').map_or((asked, None), |(letter, _)| (letter, Some(asked.to_uppercase())));
     let course = named(letter)?;
     let steps = stub::steps(course.solution);
     let next = || {

@@ -33,7 +33,8 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let progress = Progress::load(workbook);
     let states: Vec<(&Course, State)> =
         COURSES.iter().map(|course| (course, state(workbook, course, &progress))).collect();
-    let points = states.iter().map(|(_, state)| if let State::Graded(standing) = state { standing.points } else { 0 });
+    let points =
+        states.iter().map(|(_, state)| if let State::Graded(standing) = state { standing.points } else { 0 });
     let points: i32 = points.sum();
     let mut text = format!("{points} of {}. {}\n", possible(), next(&states));
     let _ = writeln!(text, "thresholds: {}", report::thresholds(points));
@@ -68,12 +69,23 @@ fn next(states: &[(&Course, State)]) -> String {
         let steps = stub::steps(course.solution);
         match state {
             State::Untouched => return steps.first().map_or_else(String::new, |step| start(course, step)),
-            State::Changed => return format!("{} has changed: `cargo grader test {}`", course.exercise().display(), course.name),
+            State::Changed => {
+                return format!(
+                    "{} has changed: `cargo grader test {}`",
+                    course.exercise().display(),
+                    course.name
+                );
+            }
             State::Missing(reason) => return reason.clone(),
             State::Graded(standing) => {
                 let check = standing.next();
-                if let Some(step) = check.and_then(|check| steps.iter().find(|step| step.name == check.step())) {
-                    return format!("Next: {} {} (`cargo grader hint {}` helps)", step.name, step.task, step.name);
+                if let Some(step) =
+                    check.and_then(|check| steps.iter().find(|step| step.name == check.step()))
+                {
+                    return format!(
+                        "Next: {} {} (`cargo grader hint {}` helps)",
+                        step.name, step.task, step.name
+                    );
                 }
             }
         }
@@ -88,8 +100,12 @@ fn start(course: &Course, step: &Step<'_>) -> String {
 /// One line on what the published scheme takes for leaving a challenge out.
 fn penalty() -> String {
     let taken = RUBRICS.iter().filter(|rubric| rubric.not_attempted != 0);
-    let taken: Vec<String> = taken.map(|rubric| format!("{} for {}", -rubric.not_attempted, rubric.letter)).collect();
-    format!("(the published scheme takes {} when they are not tried; what is not part of this version costs nothing)", taken.join(" and "))
+    let taken: Vec<String> =
+        taken.map(|rubric| format!("{} for {}", -rubric.not_attempted, rubric.letter)).collect();
+    format!(
+        "(the published scheme takes {} when they are not tried; what is not part of this version costs nothing)",
+        taken.join(" and ")
+    )
 }
 
 fn challenge(course: &Course, state: &State) -> String {
@@ -111,6 +127,12 @@ fn step_state(state: &State, step: &str) -> &'static str {
     let State::Graded(standing) = state else { return "-" };
     let outcomes: Vec<Outcome> =
         standing.checks.iter().filter(|check| check.step() == step).map(|check| check.outcome).collect();
-    let worst = [Outcome::DoesNotCompile, Outcome::Wrong, Outcome::NotAttempted, Outcome::NotMeasured, Outcome::Passed];
+    let worst = [
+        Outcome::DoesNotCompile,
+        Outcome::Wrong,
+        Outcome::NotAttempted,
+        Outcome::NotMeasured,
+        Outcome::Passed,
+    ];
     worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", word)
 }

@@ -13,7 +13,8 @@ pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let path = workbook.root().join(course.exercise());
     let fresh = stub::derive(course.solution).map_err(Failure::Fault)?;
-    let fault = |error: std::io::Error| Failure::Fault(format!("{} cannot be written: {error}", path.display()));
+    let fault =
+        |error: std::io::Error| Failure::Fault(format!("{} cannot be written: {error}", path.display()));
     if let Ok(old) = std::fs::read_to_string(&path) {
         if old == fresh {
             print(&format!("{} is as it was in the beginning\n", course.exercise().display()));

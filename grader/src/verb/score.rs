@@ -16,7 +16,10 @@ use crate::workbook::Workbook;
 pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let card = run(plan).map_err(Failure::Fault)?;
     if plan.case.is_some() && nothing_ran(&card) {
-        return Err(Failure::Usage(format!("no check or case is called {:?}", plan.case.as_deref().unwrap_or(""))));
+        return Err(Failure::Usage(format!(
+            "no check or case is called {:?}",
+            plan.case.as_deref().unwrap_or("")
+        )));
     }
     if plan.attempt == Attempt::Exercise {
         remember(&card);
@@ -36,9 +39,13 @@ fn remember(card: &Scorecard) {
     let mut progress = Progress::load(&workbook);
     progress.record(card);
     let json = serde_json::to_string_pretty(card).unwrap_or_default();
-    let written = progress.save(&workbook).and_then(|()| write_atomically(&folder(&workbook).join("last.json"), &json));
+    let written =
+        progress.save(&workbook).and_then(|()| write_atomically(&folder(&workbook).join("last.json"), &json));
     if let Err(error) = written {
-        eprintln!("warpbook: progress is not kept: {} cannot be written ({error})", folder(&workbook).display());
+        eprintln!(
+            "warpbook: progress is not kept: {} cannot be written ({error})",
+            folder(&workbook).display()
+        );
     }
 }
 
@@ -72,7 +79,8 @@ pub(crate) fn print(text: &str) {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_atomically(path, text).map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
+    write_atomically(path, text)
+        .map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
 }
 
 /// Columns of the terminal, 80 elsewhere.
@@ -102,7 +110,8 @@ pub(crate) fn replay(options: &Options, own: bool, case: &str) -> Result<u8, Fai
     plan.case = Some(name.to_owned());
     let card = run(&plan).map_err(Failure::Fault)?;
     let course = named(challenge)?;
-    let checks = card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
+    let checks =
+        card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
     let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {
         return Err(Failure::Usage(format!("challenge {} has no check called {name:?}", course.letter())));
     };
@@ -148,7 +157,9 @@ pub(crate) fn rubric(options: &Options, challenges: &[String]) -> Result<u8, Fai
     let mut text = String::new();
     for rubric in &RUBRICS {
         let asked = challenges.is_empty()
-            || challenges.iter().any(|name| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
+            || challenges
+                .iter()
+                .any(|name| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
         if asked {
             text.push_str(&rubric.to_string());
         }

@@ -109,7 +109,11 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
 /// The first check that has not passed, in full, and how many are left.
 fn verdict(card: &Scorecard, course: &Course) -> String {
     use crate::scorecard::Outcome::{NotMeasured, Passed};
-    let checks = card.challenges.iter().find(|challenge| challenge.name == course.name).map(|challenge| &challenge.checks);
+    let checks = card
+        .challenges
+        .iter()
+        .find(|challenge| challenge.name == course.name)
+        .map(|challenge| &challenge.checks);
     let open: Vec<_> =
         checks.into_iter().flatten().filter(|check| !matches!(check.outcome, Passed | NotMeasured)).collect();
     let Some(first) = open.first() else {

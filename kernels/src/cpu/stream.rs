@@ -82,7 +82,8 @@ unsafe fn lines_avx512(source: &[u8], out: &mut [u16]) {
         while due >= every {
             due -= every;
             // SAFETY: `next` counts at most `given` whole lines of `source`.
-            sum = _mm512_xor_si512(sum, unsafe { _mm512_loadu_si512(source.as_ptr().add(next * LINE).cast()) });
+            sum =
+                _mm512_xor_si512(sum, unsafe { _mm512_loadu_si512(source.as_ptr().add(next * LINE).cast()) });
             next += 1;
         }
         // SAFETY: `line` is one of `every` whole, aligned lines of `out`.
