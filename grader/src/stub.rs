@@ -42,7 +42,7 @@ pub fn step_at(text: &str, line: usize) -> Option<Step<'_>> {
 }
 
 fn marker(line: &str) -> Option<Step<'_>> {
-    let (name, task) = line.trim_start().strip_prefix(STEP)?.split_once(": ")?;
+    let (name, task) = line.trim().strip_prefix(STEP)?.split_once(": ")?;
     Some(Step { name, task })
 }
 
