@@ -47,5 +47,10 @@ mod workbook;
 pub use attempts::Attempts;
 pub use verify::{Finding, verify};
 
+/// The JSON schema of a scorecard: what `--json` prints.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(scorecard::Scorecard).to_value()
+}
+
 #[global_allocator]
 static BYTES: kernels::bytes::Counting = kernels::bytes::Counting; // a `Vec` in an attempt counts

@@ -1,5 +1,10 @@
 //! All tests of the workbook in one binary: one link step.
 
+mod agreement;
 mod golden;
 mod hostile;
 mod laws;
+mod look;
+mod schema;
+mod transcription;
+mod walls;

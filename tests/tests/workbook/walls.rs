@@ -1,0 +1,220 @@
+//! The architecture, held: which room may use what, where `unsafe` may stand, what no file may say.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests' folder has a parent").to_path_buf()
+}
+
+fn metadata() -> Value {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    serde_json::from_slice(&output.stdout).expect("cargo metadata speaks JSON")
+}
+
+/// Names that a room depends on, without those of its tests.
+fn dependencies(room: &str) -> BTreeSet<String> {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    let package = packages.iter().find(|package| package["name"] == room).expect("the room is a package");
+    let all = package["dependencies"].as_array().expect("dependencies").iter();
+    let used = all.filter(|dependency| dependency["kind"] != "dev");
+    used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+const ROOMS: [&str; 6] = ["reference", "kernels", "challenges", "grader", "tests", "book"];
+
+/// Holds a room to the rooms and the libraries that it may use.
+fn may_use(room: &str, rooms: &[&str], libraries: &[&str]) {
+    for name in dependencies(room) {
+        let allowed = if ROOMS.contains(&name.as_str()) { rooms } else { libraries };
+        assert!(
+            allowed.contains(&name.as_str()),
+            "{room} uses {name}; it may use {rooms:?} and {libraries:?}"
+        );
+    }
+}
+
+#[test]
+fn the_oracles_and_the_machine_do_not_know_each_other() {
+    may_use("reference", &[], &["half", "safetensors", "memmap2", "serde", "serde_json"]);
+    may_use("kernels", &[], &["cudarc", "rayon", "gemm", "half"]);
+}
+
+#[test]
+fn a_challenge_does_not_see_the_grader() {
+    let libraries = ["half", "rayon", "serde_json", "toml", "minijinja", "llguidance", "tokenizers", "image"];
+    may_use("challenges", &["reference", "kernels"], &libraries);
+}
+
+#[test]
+fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
+    let libraries = [
+        "clap",
+        "console",
+        "half",
+        "indicatif",
+        "minijinja",
+        "nix",
+        "notify",
+        "process-wrap",
+        "schemars",
+        "serde",
+        "serde_json",
+        "sha2",
+        "tempfile",
+        "toml",
+    ];
+    may_use("grader", &["challenges", "reference", "kernels"], &libraries);
+}
+
+#[test]
+fn nothing_uses_the_book() {
+    for room in ["reference", "kernels", "challenges", "grader", "attempts"] {
+        assert!(!dependencies(room).contains("book"), "{room} uses the book");
+    }
+}
+
+/// The plain build and the plain tests never touch the reader's text: its programs want a feature.
+#[test]
+fn an_exercise_is_built_on_demand_only() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("packages");
+    for package in packages {
+        for target in package["targets"].as_array().expect("targets") {
+            let source =
+                std::fs::read_to_string(target["src_path"].as_str().expect("a path")).expect("a source");
+            if source.contains("exercise.rs\"]") {
+                assert_eq!(package["name"], "attempts");
+                assert_eq!(target["test"], false, "{target}");
+                assert_eq!(target["required-features"][0], "reader", "{target}");
+            }
+        }
+    }
+    let challenges = std::fs::read_to_string(root().join("challenges/src/nf4/mod.rs")).expect("A's contract");
+    assert!(!challenges.contains("mod exercise"), "an exercise is no part of the crate");
+}
+
+#[test]
+fn no_feature_decides_what_the_machine_has() {
+    for package in metadata()["packages"].as_array().expect("packages") {
+        let features: Vec<&String> = package["features"].as_object().expect("features").keys().collect();
+        let allowed: &[&str] = if package["name"] == "attempts" { &["reader"] } else { &[] };
+        assert!(
+            features.iter().all(|feature| allowed.contains(&feature.as_str())),
+            "{package}: {features:?}"
+        );
+    }
+}
+
+/// Every text file of the project with its path from the root.
+fn texts() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
+            let path = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if path.is_dir() {
+                let skipped = ["target", ".git", ".warpbook", "golden", "corpus", "artifacts", "coverage"];
+                let built = path.ends_with("book/book");
+                if !skipped.contains(&name.as_str()) && !built {
+                    folders.push(path);
+                }
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                let path =
+                    path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/");
+                found.push((path, text));
+            }
+        }
+    }
+    found
+}
+
+fn sources() -> impl Iterator<Item = (String, String)> {
+    texts().into_iter().filter(|(path, _)| path.ends_with(".rs"))
+}
+
+/// A file that holds `unsafe` has asked for it and said why.
+#[test]
+fn unsafe_stands_only_where_the_machine_is_touched() {
+    let allowed = [
+        "reference/src/",            // the one call that maps a file: counted below
+        "kernels/src/bytes.rs",      // GlobalAlloc
+        "kernels/src/cpu/stream.rs", // streaming stores
+        "kernels/src/cuda/",
+        "challenges/src/",  // vector code
+        "grader/attempts/", // the reader's own
+        "tests/",           // attempts that crash on purpose
+    ];
+    for (path, text) in sources() {
+        let asks = text.contains("allow(unsafe_code)") || text.contains("unsafe_code,");
+        assert!(!asks || allowed.iter().any(|prefix| path.starts_with(prefix)), "{path} allows unsafe code");
+    }
+    let mapping = sources()
+        .filter(|(path, text)| path.starts_with("reference/") && text.contains("allow(unsafe_code)"));
+    assert!(mapping.count() <= 1, "the reference has one unsafe call");
+}
+
+#[test]
+fn every_unsafe_block_gives_its_reason() {
+    for (path, text) in sources().filter(|(path, _)| !path.ends_with("walls.rs")) {
+        let lines: Vec<&str> = text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if code.contains("unsafe {") || code.contains("unsafe impl") {
+                let above = lines[i.saturating_sub(6)..=i].iter().any(|line| line.contains("SAFETY:"));
+                assert!(above, "{path}:{}: an unsafe block without its reason", i + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn only_the_cuda_device_names_cudarc() {
+    for (path, text) in sources() {
+        let exempt = path.starts_with("kernels/src/cuda/") || path.ends_with("walls.rs");
+        assert!(exempt || !text.contains("cudarc::"), "{path} names cudarc");
+    }
+}
+
+/// The project speaks of itself alone.
+#[test]
+fn no_file_names_a_machine_or_a_package_host() {
+    let forbidden =
+        ["/work/", "/root/", "static.crates", "files.pythonhosted", "deb.debian", "registry.npmjs"];
+    for (path, text) in texts().iter().filter(|(path, _)| !path.ends_with("walls.rs")) {
+        for word in forbidden {
+            assert!(!text.contains(word), "{path} says {word:?}");
+        }
+    }
+}
+
+#[test]
+fn every_challenge_has_the_same_name_in_every_room() {
+    let names: Vec<&str> = grader::rubric::RUBRICS.iter().map(|rubric| rubric.name).collect();
+    assert_eq!(names, ["nf4", "fsdp", "graph", "issues", "loss"]);
+    for name in names {
+        let challenge = root().join("challenges/src").join(name);
+        if challenge.is_dir() {
+            assert!(
+                root().join("reference/src").join(name).is_dir()
+                    || root().join(format!("reference/src/{name}.rs")).is_file()
+            );
+            let contract = std::fs::read_to_string(challenge.join("mod.rs")).expect("a contract");
+            let letter = grader::rubric::find(name).expect("a rubric").letter;
+            assert!(
+                contract.starts_with(&format!("//! ({letter}) ")),
+                "{name}: the letter opens the contract"
+            );
+        }
+    }
+}
