@@ -179,7 +179,7 @@ impl Page {
             "a" => self.links.extend(get("href").filter(|link| !is_external(link))),
             "base" => self.based_on_root = true,
             "math" => self.formulas += 1,
-            "img" | "svg" => self.picture(name, get("alt").or(get("aria-label")), get("role")),
+            "img" | "svg" => self.picture(name, get("alt").or(get("aria-label")), get("role").as_deref()),
             _ => {}
         }
         if name != "a" {
@@ -188,8 +188,8 @@ impl Page {
     }
 
     /// A picture is to be told in words; mdBook's own icons are decoration.
-    fn picture(&mut self, name: &str, words: Option<String>, role: Option<String>) {
-        if name == "img" || role.as_deref() == Some("img") {
+    fn picture(&mut self, name: &str, words: Option<String>, role: Option<&str>) {
+        if name == "img" || role == Some("img") {
             self.pictures += 1;
             if words.is_none_or(|words| words.trim().is_empty()) {
                 self.faults.push(format!("<{name}> without a text that says what it shows"));
@@ -214,7 +214,7 @@ fn follow(verbatim: &mut Vec<String>, tag: &str) {
     match tag.strip_prefix('/') {
         Some(name) if verbatim.last().is_some_and(|open| open == name) => drop(verbatim.pop()),
         None if matches!(tag, "code" | "pre" | "script" | "style" | "annotation") => {
-            verbatim.push(tag.into())
+            verbatim.push(tag.into());
         }
         _ => {}
     }

@@ -5,7 +5,7 @@
 //!
 //! | in the Markdown | becomes | from |
 //! |---|---|---|
-//! | `$...$`, `$$...$$` | MathML | [`maths`] |
+//! | `$...$`, `$$...$$` | `MathML` | [`maths`] |
 //! | `{{#rubric NAME}}` | the published marking scheme as a table | [`rubric`] |
 //! | `{{#quiz NAME}}` | questions with folded answers | [`quiz`] |
 //! | `{{#figure NAME}}` | a drawing, inlined so that it follows the theme | [`figure`] |
@@ -14,6 +14,8 @@
 //!
 //! The same value runs inside `cargo dev book` and, over mdBook's stdin protocol, under a plain
 //! `mdbook serve book`. Nothing on a finished page comes from a network, and [`check`] holds that.
+
+#![allow(clippy::format_push_string)] // pages are small, and `+= &format!` shows the markup in one piece
 
 pub mod check;
 pub mod directive;
@@ -70,16 +72,16 @@ pub fn root() -> PathBuf {
 /// # Errors
 /// Where a chapter names an anchor, figure, quiz or rubric that is not there, or mdBook fails.
 pub fn build(root: &Path, dest: Option<&Path>) -> Result<PathBuf, Error> {
-    let mut book = MDBook::load(root).map_err(mdbook)?;
+    let mut book = MDBook::load(root).map_err(|error| mdbook(&error))?;
     if let Some(dest) = dest {
         book.config.build.build_dir = dest.to_path_buf();
     }
     book.with_preprocessor(preprocess::Warpbook);
-    book.build().map_err(mdbook)?;
+    book.build().map_err(|error| mdbook(&error))?;
     Ok(book.build_dir_for("html"))
 }
 
-fn mdbook(error: mdbook_driver::errors::Error) -> Error {
+fn mdbook(error: &mdbook_driver::errors::Error) -> Error {
     Error::Mdbook(error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 

@@ -1,4 +1,4 @@
-//! Formulas: LaTeX between dollars becomes MathML, which browsers draw by themselves.
+//! Formulas: LaTeX between dollars becomes `MathML`, which browsers draw by themselves.
 //!
 //! No script, no font and no network: the formula is in the page. A formula that the parser refuses fails
 //! the build; it is never shown in red. `\$` is a dollar sign. An inline formula begins and ends with
@@ -63,7 +63,7 @@ impl Formula<'_> {
     }
 }
 
-/// One formula as MathML on one line, safe to stand in Markdown.
+/// One formula as `MathML` on one line, safe to stand in Markdown.
 fn mathml(latex: &str, display_mode: DisplayMode) -> Result<String, String> {
     let storage = Storage::new();
     let events: Result<Vec<Event<'_>>, ParserError> = Parser::new(latex.trim(), &storage).collect();

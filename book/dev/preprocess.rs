@@ -49,8 +49,8 @@ pub fn supports(renderer: &str) -> bool {
 /// # Errors
 /// Where the input is no such JSON, or a chapter has a fault.
 pub fn stdin_to_stdout() -> std::result::Result<(), crate::Error> {
-    let (ctx, book) = parse_input(std::io::stdin()).map_err(crate::mdbook)?;
-    let book = Warpbook.run(&ctx, book).map_err(crate::mdbook)?;
+    let (ctx, book) = parse_input(std::io::stdin()).map_err(|error| crate::mdbook(&error))?;
+    let book = Warpbook.run(&ctx, book).map_err(|error| crate::mdbook(&error))?;
     serde_json::to_writer(std::io::stdout(), &book).map_err(|error| crate::Error::Mdbook(error.to_string()))
 }
 

@@ -238,7 +238,7 @@ fn digits(x: f64) -> String {
 }
 
 fn table(head: &[&str], rows: &str) -> String {
-    let head: String = head.iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
+    let head = head.iter().map(|name| format!("<th>{}</th>", escape(name))).collect::<Vec<_>>().concat();
     format!(
         "<div class=\"table-wrapper\"><table class=\"results\"><thead><tr>{head}</tr></thead>\
          <tbody>{rows}</tbody></table></div>"
