@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{figure, maths, quiz, results, rubric};
+use crate::{figure, maths, quiz, results, rubric, steps};
 
 /// Fills in the directives of a text that holds no code, and the formulas between them.
 ///
@@ -32,6 +32,8 @@ fn fill(inside: &str, src: &Path) -> Result<String, String> {
         ["rubric", name] => rubric::table(name),
         ["quiz", name] => quiz::read(&src.join("quizzes"), name).and_then(|quiz| quiz.html(name)),
         ["figure", name] => figure::inline(&src.join("figures"), name),
+        ["stub", challenge, step] => steps::stub(src, challenge, step),
+        ["hints", challenge, step] => steps::hints(src, challenge, step),
         ["results"] => results::read(&src.join("results")).and_then(|reports| results::page(&reports)),
         ["measured", ref names @ ..] if !names.is_empty() => {
             results::read(&src.join("results")).map(|reports| results::measured(&reports, names))

@@ -9,6 +9,7 @@
 //! | `{{#rubric NAME}}` | the published marking scheme as a table | [`rubric`] |
 //! | `{{#quiz NAME}}` | questions with folded answers | [`quiz`] |
 //! | `{{#figure NAME}}` | a drawing, inlined so that it follows the theme | [`figure`] |
+//! | `{{#stub NAME STEP}}`, `{{#hints NAME STEP}}` | a step without its body, its folded hints | [`steps`] |
 //! | `{{#results}}` | every recorded scorecard | [`results`] |
 //! | `{{#measured PREFIX ...}}` | the recorded numbers whose names begin so | [`results`] |
 //!
@@ -28,6 +29,7 @@ pub mod quiz;
 pub mod results;
 pub mod rubric;
 pub mod serve;
+pub mod steps;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
