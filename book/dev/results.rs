@@ -148,20 +148,30 @@ fn cell(report: &Report, name: &str, line: usize) -> String {
 }
 
 fn row_cell(row: &Row) -> String {
-    let (class, truth) = match row.fact {
-        Truth::Met => ("met", "met"),
-        Truth::Unmet => ("unmet", "unmet"),
-        Truth::Unmeasured => ("unmeasured", "not measured"),
+    let truth = match row.fact {
+        Truth::Met => "met",
+        Truth::Unmet => "unmet",
+        Truth::Unmeasured => "not measured",
     };
     let basis = match row.basis {
         Basis::AsPublished => "as published",
         Basis::StandIn => "stand-in",
     };
+    let class = class(row);
     format!(
         "<td class=\"{class}\"><b>{truth} {}</b> <small>{basis}</small><br>{}</td>",
         signed(row.points),
         escape(&row.evidence)
     )
+}
+
+/// The colour of a cell: won, missed or lost, open. A line that can only take is won where it took nothing.
+fn class(row: &Row) -> &'static str {
+    match row.fact {
+        Truth::Unmeasured => "open",
+        _ if row.points > 0 || (row.points == 0 && row.worth == 0) => "won",
+        _ => "lost",
+    }
 }
 
 /// What one machine measured: plots first, then the numbers, folded.
