@@ -107,6 +107,8 @@ struct Page {
     formulas: usize,
     pictures: usize,
     based_on_root: bool,
+    /// Inside a picture that has not yet been told in words.
+    untold: bool,
 }
 
 /// Checks the pages of a built book.
@@ -147,6 +149,7 @@ impl Page {
             formulas: 0,
             pictures: 0,
             based_on_root: false,
+            untold: false,
         };
         let mut verbatim: Vec<String> = Vec::new();
         for token in tokens(html) {
@@ -178,6 +181,8 @@ impl Page {
         match name {
             "a" => self.links.extend(get("href").filter(|link| !is_external(link))),
             "base" => self.based_on_root = true,
+            "title" => self.untold = false,
+            "/svg" => self.told(),
             "math" => self.formulas += 1,
             "img" | "svg" => self.picture(name, get("alt").or(get("aria-label")), get("role").as_deref()),
             _ => {}
@@ -187,13 +192,21 @@ impl Page {
         }
     }
 
-    /// A picture is to be told in words; mdBook's own icons are decoration.
+    /// A picture is to be told in words: by an attribute, or by a drawing's own title. mdBook's icons are
+    /// decoration and say so by having no role.
     fn picture(&mut self, name: &str, words: Option<String>, role: Option<&str>) {
         if name == "img" || role == Some("img") {
             self.pictures += 1;
-            if words.is_none_or(|words| words.trim().is_empty()) {
-                self.faults.push(format!("<{name}> without a text that says what it shows"));
+            self.untold = words.is_none_or(|words| words.trim().is_empty());
+            if name == "img" {
+                self.told();
             }
+        }
+    }
+
+    fn told(&mut self) {
+        if std::mem::take(&mut self.untold) {
+            self.faults.push("a picture without a text that says what it shows".into());
         }
     }
 
@@ -324,7 +337,9 @@ mod tests {
 
     #[test]
     fn a_picture_without_words_is_found() {
-        assert_eq!(faults("<svg role='img'></svg>"), ["<svg> without a text that says what it shows"]);
+        assert_eq!(faults("<svg role='img'></svg>"), ["a picture without a text that says what it shows"]);
+        assert_eq!(faults("<img src='index.html'>").len(), 1);
+        assert!(faults("<svg role='img'><title>a line</title></svg>").is_empty());
     }
 
     /// The faults of a book source of one chapter beside `code.rs`.

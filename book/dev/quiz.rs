@@ -76,7 +76,7 @@ impl Question {
     }
 
     fn choice(&self, group: &str, number: usize, text: &str) -> Result<String, String> {
-        let right = if number == self.answer { "right" } else { "wrong" };
+        let right = if number == self.answer { "is-right" } else { "is-wrong" };
         Ok(format!(
             "<label class=\"{right}\"><input type=\"radio\" name=\"{group}\"><span><b>{}.</b> {}</span></label>",
             letter(number),
