@@ -139,6 +139,12 @@ fn seen(pages: &BTreeMap<String, Page>) -> Seen {
     }
 }
 
+/// What is wrong with one page by itself: text left unrendered, pictures without words, addresses
+/// elsewhere.
+pub fn page(html: &str) -> Vec<String> {
+    Page::read(String::new(), html).faults
+}
+
 impl Page {
     fn read(name: String, html: &str) -> Page {
         let mut page = Page {
