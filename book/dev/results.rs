@@ -1,12 +1,12 @@
 //! *Evaluation*: every scorecard in `book/src/results`, rows by machines.
 //!
 //! A scorecard is what `cargo grader score --json` wrote; nothing on the page was typed. One that cannot
-//! be read, or whose rows are not the published ones, fails the book.
+//! be read, or that does not follow from its own samples and from the code of this version, fails the book.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use grader::rubric::{Rubric, find};
+use grader::rubric::Rubric;
 use grader::scorecard::{Basis, Challenge, Machine, Measurement, Outcome, Row, Scorecard, Truth};
 
 use crate::figure::framed;
@@ -28,7 +28,7 @@ const NOTHING: &str = "<p class=\"no-result\">No result has been recorded yet.</
 /// Reads every `*.json` of the folder, in the order of their names. A missing folder is an empty one.
 ///
 /// # Errors
-/// Where a file is no scorecard, or its rows are not the published lines.
+/// Where a file is no scorecard, or one that `verify-report` refuses.
 pub fn read(folder: &Path) -> Result<Vec<Report>, String> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -44,27 +44,15 @@ fn report(path: &Path) -> Result<Report, String> {
     Ok(Report { name, card })
 }
 
-/// Holds a scorecard to the published lines and to its own sums.
+/// Holds a scorecard to its own samples and to the code of this version, as `verify-report` does.
 fn verify(card: &Scorecard) -> Result<(), String> {
-    for challenge in card.challenges.iter().filter(|challenge| challenge.built) {
-        let name = &challenge.name;
-        let rubric = find(name).ok_or_else(|| format!("no challenge has the name `{name}`"))?;
-        let published: Vec<&str> = rubric.lines.iter().map(|line| line.wording).collect();
-        let rows: Vec<&str> = challenge.rows.iter().map(|row| row.wording.as_str()).collect();
-        if rows != published {
-            return Err(format!("the rows of `{name}` are not the published lines"));
-        }
-        let sum: i32 = challenge.rows.iter().map(|row| row.points).sum();
-        if challenge.attempted && sum != challenge.points {
-            return Err(format!("`{name}` has {} points, but its rows add up to {sum}", challenge.points));
-        }
-    }
-    Ok(())
+    let findings: Vec<String> = grader::verify(card).iter().map(ToString::to_string).collect();
+    if findings.is_empty() { Ok(()) } else { Err(findings.join("; ")) }
 }
 
 /// The plots of a challenge, each with its caption.
-fn plots(_challenge: &Challenge) -> Vec<(String, &'static str)> {
-    Vec::new()
+fn plots(challenge: &Challenge) -> Vec<(String, &'static str)> {
+    grader::figure::all(challenge).into_iter().map(|figure| (figure.svg, figure.caption)).collect()
 }
 
 /// The whole Evaluation page as Markdown with HTML blocks.
@@ -97,7 +85,7 @@ fn machines(reports: &[Report]) -> String {
 fn machine(report: &Report) -> String {
     let Scorecard { machine, attempt, points, possible, unmeasured, stand_in, .. } = &report.card;
     format!(
-        "<tr><th><a href=\"results/{0}.json\">{0}</a></th><td>{1}</td><td>{2} {3}</td><td>{attempt}</td>\
+        "<tr><th><a href=\"results/{0}.json\">{0}</a></th><td class=\"machine\">{1}</td><td>{2} {3}</td><td>{attempt}</td>\
          <td>{points} of {possible}</td><td>{stand_in}</td><td>{unmeasured}</td><td>{4}</td></tr>",
         escape(&report.name),
         escape(&processor(machine)),

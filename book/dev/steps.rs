@@ -1,8 +1,8 @@
 //! A challenge's steps as the reader meets them: the stub and the hints.
 //!
-//! Both come from the challenge's own folder. The stub is made from `solution.rs` and not taken from
-//! `exercise.rs`, which is the reader's text: a book built beside a half-done exercise still shows the
-//! steps as they were.
+//! Both come from the challenge's own folder. The stub is derived from `solution.rs` by the one rule of
+//! [`grader::stub`] and not taken from `exercise.rs`, which is the reader's text: a book built beside a
+//! half-done exercise still shows the steps as they were.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,15 +25,15 @@ struct Hints {
 /// The step `A.3` of `nf4` is what stands between the marks of the anchor `nf4-step-3`.
 ///
 /// # Errors
-/// Where the file or the anchor is missing, or holds no marked step.
+/// Where the file or the anchor is missing, or no stub can be derived from the file.
 pub fn stub(src: &Path, challenge: &str, step: &str) -> Result<String, String> {
     let path = file(src, challenge, "solution.rs");
     let text = crate::read(&path).map_err(|error| error.to_string())?;
+    let stub = grader::stub::derive(&text).map_err(|error| format!("{}: {error}", path.display()))?;
     let anchor = format!("{challenge}-step-{}", step.rsplit('.').next().unwrap_or(step));
     let item =
-        anchored(&text, &anchor).ok_or_else(|| format!("{} has no anchor `{anchor}`", path.display()))?;
-    let stub = without_body(&item).ok_or_else(|| format!("anchor `{anchor}` holds no marked step"))?;
-    Ok(format!("```rust,ignore\n{stub}```"))
+        anchored(&stub, &anchor).ok_or_else(|| format!("{} has no anchor `{anchor}`", path.display()))?;
+    Ok(format!("```rust,ignore\n{item}\n```"))
 }
 
 /// The hints of a step, each folded away, the larger inside the smaller.
@@ -60,7 +60,7 @@ fn file(src: &Path, challenge: &str, name: &str) -> PathBuf {
 }
 
 /// The lines between an anchor's marks, without the indentation that they share.
-fn anchored(text: &str, anchor: &str) -> Option<Vec<String>> {
+fn anchored(text: &str, anchor: &str) -> Option<String> {
     let is =
         |line: &&str, mark: &str| line.trim().strip_prefix(mark).is_some_and(|name| name.trim() == anchor);
     let mut lines = text.lines().skip_while(|line| !is(line, "// ANCHOR:"));
@@ -68,40 +68,41 @@ fn anchored(text: &str, anchor: &str) -> Option<Vec<String>> {
     let lines: Vec<&str> = lines.take_while(|line| !is(line, "// ANCHOR_END:")).collect();
     let indent =
         lines.iter().filter(|line| !line.trim().is_empty()).map(|l| l.len() - l.trim_start().len()).min()?;
-    Some(lines.iter().map(|line| line.get(indent..).unwrap_or("").to_owned()).collect())
-}
-
-/// The item of a step with `todo!` for its body: what stands from `// step A.1: ...` to the first line
-/// that opens a block.
-fn without_body(item: &[String]) -> Option<String> {
-    let at = item.iter().position(|line| line.starts_with("// step "))?;
-    let (_, sentence) = item[at].split_once(' ')?.1.split_once(' ')?;
-    let end = item[at..].iter().position(|line| line.ends_with('{'))?;
-    let head = item[at + 1..=at + end].join("\n");
-    Some(format!("{head}\n    todo!(\"{sentence}\")\n}}\n"))
+    Some(lines.iter().map(|line| line.get(indent..).unwrap_or("")).collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SOLUTION: &str = "impl A {
+    const SOLUTION: &str = "impl Solution {
     // ANCHOR: x-step-1
     // why: because
     // step X.1: do it
     #[inline]
-    fn one(
-        &self,
-    ) {
+    fn one(&self) {
         if true { work() }
     }
     // ANCHOR_END: x-step-1
-}";
+}
+";
 
     #[test]
-    fn a_stub_keeps_the_head_and_loses_the_body() {
-        let stub = without_body(&anchored(SOLUTION, "x-step-1").unwrap()).unwrap();
-        assert_eq!(stub, "#[inline]\nfn one(\n    &self,\n) {\n    todo!(\"X.1: do it\")\n}\n");
-        assert_eq!(anchored(SOLUTION, "x-step-2"), None);
+    fn a_stub_is_what_the_reader_finds_in_the_exercise() {
+        let folder = tempfile::tempdir().unwrap();
+        let src = folder.path().join("book/src");
+        std::fs::create_dir_all(&src).unwrap();
+        std::fs::create_dir_all(folder.path().join("challenges/src/x")).unwrap();
+        std::fs::write(folder.path().join("challenges/src/x/solution.rs"), SOLUTION).unwrap();
+        let stub = |step| super::stub(&src, "x", step);
+        let first = stub("X.1").unwrap();
+        assert!(
+            first.starts_with(
+                "```rust,ignore\n// step X.1: do it\n#[inline]\nfn one(&self) {\n    todo!(\"X.1"
+            ),
+            "{first}"
+        );
+        assert!(first.ends_with(")\n}\n```") && !first.contains("work"), "{first}");
+        assert!(stub("X.2").unwrap_err().ends_with("has no anchor `x-step-2`"));
     }
 }
