@@ -73,8 +73,6 @@ fn anchored(text: &str, anchor: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     const SOLUTION: &str = "impl Solution {
     // ANCHOR: x-step-1
     // why: because
