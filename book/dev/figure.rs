@@ -1,0 +1,42 @@
+//! Drawings: SVG files of `book/src/figures`, inlined so that they take the colours of the page's theme.
+//!
+//! A file stands on its own: its `<title>` is the caption, its `<desc>` says in words what is drawn. Lines
+//! and letters are `currentColor`; fills are the style sheet's variables with a fallback for viewers that
+//! do not know them.
+
+use std::path::Path;
+
+use crate::html::{escape, one_line};
+
+/// The drawing `NAME.svg` as a figure with caption and alternative text.
+///
+/// # Errors
+/// Where the file is missing or lacks its title or description.
+pub fn inline(folder: &Path, name: &str) -> Result<String, String> {
+    let path = folder.join(format!("{name}.svg"));
+    let svg = crate::read(&path).map_err(|error| error.to_string())?;
+    let (title, svg) = take(&svg, "title").ok_or_else(|| lacks(name, "title"))?;
+    let (desc, svg) = take(&svg, "desc").ok_or_else(|| lacks(name, "desc"))?;
+    let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escape(&one_line(&desc)));
+    Ok(framed(&one_line(&svg).replacen("<svg ", &label, 1), &title))
+}
+
+/// Any SVG in a figure with a caption, scrolled sideways where the page is narrow.
+pub fn framed(svg: &str, caption: &str) -> String {
+    format!(
+        "<figure class=\"diagram\"><div class=\"scroll\">{}</div><figcaption>{}</figcaption></figure>",
+        one_line(svg),
+        one_line(caption)
+    )
+}
+
+fn lacks(name: &str, element: &str) -> String {
+    format!("figure `{name}` has no <{element}>")
+}
+
+/// The text of the first `<element>` and the SVG without it.
+fn take(svg: &str, element: &str) -> Option<(String, String)> {
+    let (before, from) = svg.split_once(&format!("<{element}>"))?;
+    let (text, after) = from.split_once(&format!("</{element}>"))?;
+    Some((text.trim().to_owned(), format!("{before}{after}")))
+}
