@@ -30,6 +30,7 @@ pub mod results;
 pub mod rubric;
 pub mod serve;
 pub mod steps;
+pub mod stubs;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use book::{Error, preprocess, serve};
+use book::{Error, preprocess, serve, stubs};
 
 const USAGE: &str = "\
 usage: cargo dev CHORE
@@ -11,6 +11,8 @@ usage: cargo dev CHORE
   book build [FOLDER]        build the pages (default: book/book)
   book serve [PORT]          build, serve on 127.0.0.1 (default: 3000), build again on every change
   book check                 build, then hold links, formulas, code blocks and addresses to the rules
+  stubs                      write every exercise from its solution
+  check                      hold exercises, book and pictures to the rules
   preprocessor [supports R]  mdBook's protocol on stdin and stdout";
 
 fn main() -> ExitCode {
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
             ended(serve::serve(&book::root(), port.parse().unwrap_or(3000)))
         }
         ["book", "check"] => ended(check()),
+        ["stubs"] => ended(stubs::write(&workbook())),
+        ["check"] => ended(stubs::check(&workbook()).and_then(|()| check())),
         ["preprocessor"] => ended(preprocess::stdin_to_stdout()),
         ["preprocessor", "supports", renderer] => ExitCode::from(u8::from(!preprocess::supports(renderer))),
         _ => {
@@ -41,6 +45,11 @@ fn ended(result: Result<(), Error>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The folder above the book's.
+fn workbook() -> PathBuf {
+    book::root().parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
 fn build(folder: Option<&str>) -> Result<(), Error> {

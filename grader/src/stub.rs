@@ -25,6 +25,11 @@ pub struct Step<'a> {
 const STEP: &str = "// step ";
 const WHY: &str = "// why:";
 
+/// Every built challenge's name and the text of its solution.
+pub fn solutions() -> impl Iterator<Item = (&'static str, &'static str)> {
+    crate::course::COURSES.iter().map(|course| (course.name, course.solution))
+}
+
 /// The steps that a text marks, once each, in order.
 pub fn steps(text: &str) -> Vec<Step<'_>> {
     let mut steps: Vec<Step<'_>> = Vec::new();

@@ -52,6 +52,7 @@ pub fn block_absmax(absmax: &Absmax, block: usize) -> f32 {
     scale(absmax, block)
 }
 
+// ANCHOR: nf4-oracle
 /// `w = f32(nf4[q] * a)`.
 fn element(weight: &Weight, e: usize) -> f32 {
     weight.table[nibble(weight.packed, e)] * scale(&weight.absmax, e / weight.block_size)
@@ -73,3 +74,4 @@ fn scale(absmax: &Absmax, b: usize) -> f32 {
         }
     }
 }
+// ANCHOR_END: nf4-oracle

@@ -1,6 +1,7 @@
 //! All tests of the workbook in one binary: one link step.
 
 mod agreement;
+mod book;
 mod golden;
 mod hostile;
 mod laws;
