@@ -241,18 +241,17 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
             let named: Vec<String> = challenge.into_iter().collect();
             verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
         }
-        Some(Verb::List) => verb::list(&options),
         Some(Verb::Hint { step }) => verb::hint(step.as_deref()),
         Some(Verb::Reset { challenge }) => verb::reset(named(&challenge)?),
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
-        Some(Verb::Doctor) => verb::doctor(),
+        Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case }) => verb::replay(&options, own, &case),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
         Some(Verb::VerifyReport { file }) => verb::verify_report(&file),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(own, &[], Scope::Score)?)
         }
-        None => verb::list(&options),
+        Some(Verb::List) | None => verb::list(&options),
     }
 }
 

@@ -66,7 +66,9 @@ impl Progress {
             } else {
                 for check in &challenge.checks {
                     let known = standing.checks.iter_mut().find(|known| known.name == check.name);
-                    known.map(|known| known.clone_from(check));
+                    if let Some(known) = known {
+                        known.clone_from(check);
+                    }
                 }
             }
             standing.code.clone_from(&challenge.code);

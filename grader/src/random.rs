@@ -1,6 +1,6 @@
 //! Random numbers that are the same everywhere: a report's seed reproduces its inputs for good.
 //!
-//! SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). A library's
+//! `SplitMix64` (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014). A library's
 //! generator may change its stream with a version; a replayed case must not.
 
 /// A generator.

@@ -142,7 +142,7 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
     let gathered =
         gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
     let Gathered { checks, guards, measurements, unmeasured } = gathered;
-    Ok(Graded { code, checks, guards, measurements, unmeasured })
+    Ok(Graded { code, guards, checks, measurements, unmeasured })
 }
 
 /// The items that the scope and `--case` leave.

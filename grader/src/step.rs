@@ -201,8 +201,8 @@ fn classify(bytes: &[u8; 16]) -> Instruction {
 fn encoded(map: u8, opcode: u8, prefix: u8, bytes: u64) -> Instruction {
     match (map, opcode, prefix) {
         (1, 0x2b, 0 | 1) | (1, 0xe7, 1) => Instruction::Streaming { bytes, vector: true },
-        (1, 0x77, _) => Instruction::Other, // VZEROUPPER, VZEROALL
-        (2, 0xf2 | 0xf3 | 0xf5..=0xf7, _) | (3, 0xf0, _) => Instruction::Other, // BMI: general registers
+        // VZEROUPPER; BMI, which works on general registers
+        (1, 0x77, _) | (2, 0xf2 | 0xf3 | 0xf5..=0xf7, _) | (3, 0xf0, _) => Instruction::Other,
         _ => Instruction::Vector,
     }
 }

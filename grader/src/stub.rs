@@ -105,7 +105,7 @@ fn hole<'a>(stub: &mut String, text: &'a str, step: Step<'_>) -> Result<&'a str,
         if depth == 0 && token == Token::Close {
             let indent = text[..open].lines().last().map_or(0, |line| line.len() - line.trim_start().len());
             let indent = if text[..open].ends_with('\n') { 0 } else { indent };
-            let _ = write!(stub, "{}{{\n", &text[..open]);
+            let _ = writeln!(stub, "{}{{", &text[..open]);
             let _ = write!(
                 stub,
                 "{:indent$}    todo!({:?})\n{:indent$}}}",

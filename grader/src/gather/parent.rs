@@ -169,7 +169,6 @@ impl Run {
                     deadline = Instant::now() + items[i].limit;
                     progress(&items[i].name);
                 }
-                Ok(Message::Begin(_)) => {}
                 Ok(Message::Check(check)) => into.checks.push(check),
                 Ok(Message::Guard(guard)) => into.add(guard),
                 Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
@@ -179,7 +178,7 @@ impl Run {
                     return Ok(());
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item)),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() > deadline {
                 let cause = format!("ran past its time limit of {} s", items[item].limit.as_secs());

@@ -123,10 +123,8 @@ impl<'a> Timed<'a> {
 
     /// Rounds of bound, A B B A, until the interval is clear of every threshold or the budget is spent.
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<Samples, String> {
-        let (fewest, budget) = match effort.quick {
-            true => (5, Duration::from_millis(1200)),
-            false => (12, Duration::from_secs(8)),
-        };
+        let (fewest, budget) =
+            if effort.quick { (5, Duration::from_millis(1200)) } else { (12, Duration::from_secs(8)) };
         let (fewest, budget) = match effort.samples {
             Some(pairs) => (pairs.div_ceil(2).max(1), Duration::ZERO),
             None => (fewest, budget),

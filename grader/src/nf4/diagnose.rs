@@ -89,7 +89,7 @@ const MISTAKES: [Mistake; 19] = [
     },
     Mistake {
         cause: "fused multiply-add: the product is rounded to f32 before the offset is added",
-        scale: |absmax, b| parts(absmax, b, |code, scale, offset| code.mul_add(scale, offset)),
+        scale: |absmax, b| parts(absmax, b, f32::mul_add),
         ..RIGHT
     },
     Mistake {

@@ -118,7 +118,8 @@ fn verdict(card: &Scorecard, course: &Course) -> String {
         checks.into_iter().flatten().filter(|check| !matches!(check.outcome, Passed | NotMeasured)).collect();
     let Some(first) = open.first() else {
         let tripped = card.guards.iter().filter(|guard| guard.tripped);
-        return tripped.map(|guard| format!("guard tripped: {} - {}\n", guard.name, guard.detail)).collect();
+        let told: Vec<String> = tripped.map(|guard| format!("{} - {}", guard.name, guard.detail)).collect();
+        return format!("guard tripped: {}\n", told.join("\nguard tripped: "));
     };
     format!(
         "\n{}: {}\n{}\n{} checks to go.  n next  h hint  l list  r run again  x reset  q quit\n",
@@ -181,7 +182,7 @@ fn read_keys(send: Sender<Event>) {
             }
             return;
         }
-        for byte in std::io::stdin().bytes().map_while(Result::ok) {
+        for byte in std::io::stdin().lock().bytes().map_while(Result::ok) {
             if send.send(Event::Key(byte as char)).is_err() {
                 return;
             }

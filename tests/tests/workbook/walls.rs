@@ -140,7 +140,7 @@ fn texts() -> Vec<(String, String)> {
 }
 
 fn sources() -> impl Iterator<Item = (String, String)> {
-    texts().into_iter().filter(|(path, _)| path.ends_with(".rs"))
+    texts().into_iter().filter(|(path, _)| Path::new(path).extension().is_some_and(|end| end == "rs"))
 }
 
 /// A file that holds `unsafe` has asked for it and said why.
