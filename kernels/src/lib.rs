@@ -4,7 +4,12 @@
 //! Nothing in this room knows a challenge or an oracle; a challenge is given a device and told what to
 //! compute.
 
+pub mod buffer;
 pub mod bytes;
 pub mod cpu;
+pub mod device;
+pub mod tile;
 
+pub use buffer::Buffer;
 pub use cpu::{Cpu, Vector};
+pub use device::{Counts, Device, DeviceError};

@@ -20,6 +20,7 @@
 
 pub mod baseline;
 pub mod solution;
+pub mod tile;
 
 use half::{bf16, f16};
 use kernels::Cpu;

@@ -3,11 +3,13 @@
 //! [`Cpu::launch`] is the CPU's word for a kernel launch: one parallel pass over an output that is cut
 //! into pieces, each owned by one thread at a time. Launches are counted; a fused kernel is one.
 
+mod device;
 mod host;
 mod stream;
 mod vector;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -20,7 +22,11 @@ pub struct Cpu {
     pool: Option<rayon::ThreadPool>, // none: everything runs on the calling thread
     threads: usize,
     vector: Vector,
+    made: Instant,
     launches: AtomicU64,
+    read: AtomicU64,      // bytes, by programs
+    written: AtomicU64,   // bytes, by programs
+    allocated: AtomicU64, // bytes
 }
 
 /// Pieces that a launch cuts for each thread: enough that a thread which the system holds up does not
@@ -41,7 +47,16 @@ impl Cpu {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.ok().filter(|_| threads > 1);
         let threads = if pool.is_some() { threads } else { 1 };
-        Self { pool, threads, vector: Vector::widest(), launches: AtomicU64::new(0) }
+        Self {
+            pool,
+            threads,
+            vector: Vector::widest(),
+            made: Instant::now(),
+            launches: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            allocated: AtomicU64::new(0),
+        }
     }
 
     /// The same device held to a narrower vector unit; `None` if the machine does not have it.

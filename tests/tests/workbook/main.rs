@@ -2,6 +2,7 @@
 
 mod agreement;
 mod book;
+mod device;
 mod golden;
 mod hostile;
 mod laws;

@@ -1,0 +1,107 @@
+//! The CPU behind the device's seam: tile programs on all threads.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+use super::Cpu;
+use crate::buffer::{Buffer, Plain};
+use crate::device::{Counts, Device, DeviceError};
+use crate::tile::{Element, Program, TILE};
+
+impl Device for Cpu {
+    fn name(&self) -> String {
+        "cpu".into()
+    }
+
+    fn alloc(&self, tag: &'static str, bytes: usize) -> Buffer {
+        self.allocated.fetch_add(bytes as u64, Relaxed);
+        Buffer::host(tag, bytes)
+    }
+
+    fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError> {
+        same_length(to, from.len())?;
+        to.view_mut::<u8>().copy_from_slice(from);
+        Ok(())
+    }
+
+    fn download(&self, from: &Buffer, to: &mut [u8]) -> Result<(), DeviceError> {
+        same_length(from, to.len())?;
+        to.copy_from_slice(from.view::<u8>());
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        program: &Program,
+        len: usize,
+        inputs: &[&Buffer],
+        output: &mut Buffer,
+    ) -> Result<(), DeviceError> {
+        program.check(len, inputs, output)?;
+        let (read, written) = program.traffic(len);
+        self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
+        self.written.fetch_add(written as u64, Relaxed);
+        match program.element {
+            Element::F16 => {
+                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [f16]| {
+                    to.convert_from_f32_slice(from);
+                })
+            }
+            Element::Bf16 => {
+                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [bf16]| {
+                    to.convert_from_f32_slice(from);
+                })
+            }
+            Element::F32 => {
+                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [f32]| {
+                    to.copy_from_slice(from);
+                });
+            }
+            Element::U8 => unreachable!("checked: a program ends in a float type"),
+        }
+        Ok(())
+    }
+
+    fn sync(&self) {} // a launch returns when it is done
+
+    fn clock(&self) -> Duration {
+        self.made.elapsed()
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            launches: self.launches(),
+            read_bytes: self.read.load(Relaxed),
+            written_bytes: self.written.load(Relaxed),
+            allocated_bytes: self.allocated.load(Relaxed),
+        }
+    }
+}
+
+impl Cpu {
+    /// Runs the program over an output, tile by tile; `round` stores a tile of f32.
+    fn fill<T: Plain>(
+        &self,
+        program: &Program,
+        inputs: &[&Buffer],
+        out: &mut [T],
+        round: impl Fn(&[f32], &mut [T]) + Sync,
+    ) {
+        self.launch(out, TILE, |first, piece| {
+            let mut values = program.values();
+            for (t, tile) in piece.chunks_mut(TILE).enumerate() {
+                round(program.run_tile(first + t * TILE, tile.len(), inputs, &mut values), tile);
+            }
+        });
+    }
+}
+
+fn same_length(buffer: &Buffer, host: usize) -> Result<(), DeviceError> {
+    if buffer.bytes() == host {
+        return Ok(());
+    }
+    Err(DeviceError::Length { tag: buffer.tag(), buffer: buffer.bytes(), host })
+}
