@@ -45,21 +45,9 @@ impl Device for Cpu {
         self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
         self.written.fetch_add(written as u64, Relaxed);
         match program.element {
-            Element::F16 => {
-                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [f16]| {
-                    to.convert_from_f32_slice(from);
-                })
-            }
-            Element::Bf16 => {
-                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [bf16]| {
-                    to.convert_from_f32_slice(from);
-                })
-            }
-            Element::F32 => {
-                self.fill(program, inputs, &mut output.view_mut()[..len], |from, to: &mut [f32]| {
-                    to.copy_from_slice(from);
-                });
-            }
+            Element::F16 => self.fill(program, inputs, &mut output.view_mut()[..len], store_f16),
+            Element::Bf16 => self.fill(program, inputs, &mut output.view_mut()[..len], store_bf16),
+            Element::F32 => self.fill(program, inputs, &mut output.view_mut()[..len], store_f32),
             Element::U8 => unreachable!("checked: a program ends in a float type"),
         }
         Ok(())
@@ -97,6 +85,18 @@ impl Cpu {
             }
         });
     }
+}
+
+fn store_f16(from: &[f32], to: &mut [f16]) {
+    to.convert_from_f32_slice(from);
+}
+
+fn store_bf16(from: &[f32], to: &mut [bf16]) {
+    to.convert_from_f32_slice(from);
+}
+
+fn store_f32(from: &[f32], to: &mut [f32]) {
+    to.copy_from_slice(from);
 }
 
 fn same_length(buffer: &Buffer, host: usize) -> Result<(), DeviceError> {
