@@ -52,11 +52,20 @@ pub fn total(challenge: &Challenge) -> Option<&Measurement> {
     challenge.measurements.get(&format!("{}.speedup", challenge.name))
 }
 
+/// The versions of one pass in their order, as `(label, time)`: `CHALLENGE.version.N-NAME` in microseconds.
+pub fn versions(challenge: &Challenge) -> Vec<(String, &Measurement)> {
+    let of =
+        |name| Some(own(challenge, name)?.strip_prefix("version.")?.split_once('-')?.1.replace('-', " "));
+    let all = challenge.measurements.iter();
+    all.filter_map(|(name, measurement)| Some((of(name)?, measurement))).collect()
+}
+
 /// Every measurement that is no timing, by its name without the challenge's.
 pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
     let rest = challenge.measurements.iter().filter_map(|(name, measurement)| {
         let short = own(challenge, name).unwrap_or(name);
-        (short != "speedup" && case(challenge, name).is_none()).then_some((short, measurement))
+        let counts = short != "speedup" && !short.starts_with("version.") && case(challenge, name).is_none();
+        counts.then_some((short, measurement))
     });
     rest.collect()
 }

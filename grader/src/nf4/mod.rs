@@ -6,6 +6,7 @@ mod diagnose;
 mod evidence;
 mod guards;
 mod inputs;
+mod staircase;
 mod watched;
 
 use std::time::Duration;
@@ -34,7 +35,8 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
         .iter()
         .filter(|bench| bench.published || !effort.quick)
         .map(|bench| Item { limit: bench_limit, ..item(format!("bench/{}", bench_name(bench)), 0) });
-    checks.chain(guards).chain(watched).chain(benches).collect()
+    let staircase = (!effort.quick).then(|| item("bench/staircase".into(), 30));
+    checks.chain(guards).chain(watched).chain(benches).chain(staircase).collect()
 }
 
 /// Does one item.
@@ -44,6 +46,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", "bytes")) => watched::bytes(child, attempt),
         Some(("watch", "instructions")) => watched::instructions(child),
+        Some(("bench", "staircase")) => staircase::run(child, attempt),
         Some(("bench", case)) => bench::run(child, attempt, case),
         _ => child.check(name, || checks::run(name, attempt, seed)),
     }

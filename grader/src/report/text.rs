@@ -190,7 +190,23 @@ fn timings(paper: &mut Paper, challenge: &Challenge) {
         let room = paper.width().saturating_sub(lead.len());
         paper.line(&[(Style::Plain, &lead), (Style::Bold, &short_ratio(total, room))]);
     }
+    staircase(paper, challenge);
     counts(paper, challenge);
+}
+
+/// The versions of one pass, one a line.
+fn staircase(paper: &mut Paper, challenge: &Challenge) {
+    let versions = timing::versions(challenge);
+    let unit = Time::of(versions.iter().map(|(_, time)| time.value));
+    if !versions.is_empty() {
+        paper.gap();
+        let note = format!(" in {}, the same weight by every version", unit.name());
+        paper.line(&[(Style::Bold, "  staircase"), (Style::Quiet, &note)]);
+    }
+    for (label, time) in &versions {
+        let shown = right(&digits(unit.scaled(time.value)), TIME);
+        paper.line(&[(Style::Plain, &left(&format!("  {label}"), CASE)), (Style::Plain, &shown)]);
+    }
 }
 
 const CASE: usize = 20;
