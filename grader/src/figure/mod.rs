@@ -58,8 +58,8 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
         ),
         figure(
             "staircase",
-            "The same weight by every version, from the library's three passes to the fastest, against the bound of \
-             the largest case. Medians; equal lengths are equal ratios.",
+            "The same weight by every version, from the library's three passes to the fastest, and what the machine \
+             needs to move the bytes. Medians; equal lengths are equal ratios.",
             staircase(challenge),
         ),
         figure(
@@ -127,24 +127,21 @@ pub fn where_time_stands(challenge: &Challenge) -> Option<String> {
     Some(plot.finish(panel.bottom + 36.0))
 }
 
-/// The time of every version of one pass, slowest idea first, with the machine's bound.
+/// The time of every version of one pass, from the first idea to the machine's bound.
 pub fn staircase(challenge: &Challenge) -> Option<String> {
     let versions = timing::versions(challenge);
     let rows: Vec<(&str, f64)> =
         versions.iter().filter_map(|(label, time)| Some((label.as_str(), usable(time.value)?))).collect();
     let slowest = rows.iter().map(|(_, us)| *us).reduce(f64::max)?;
-    let bound =
-        timing::timings(challenge).iter().filter_map(|case| usable(case.bound?.value)).reduce(f64::max);
     let unit = Time::of(rows.iter().map(|(_, us)| *us));
     let told = |(label, us): &(&str, f64)| format!("{label} {}", unit.show(*us));
     let alt = format!("{}.", rows.iter().map(told).collect::<Vec<_>>().join(", "));
     let mut plot = Plot::new(&format!("The staircase of {}", challenge.name), &alt);
-    let panel = Panel { left: LEFT, right: RIGHT, top: 46.0, bottom: 52.0 + ROW * rows.len() as f64 };
-    let least = rows.iter().map(|(_, us)| *us).chain(bound).reduce(f64::min)? * 0.7;
+    let panel = Panel { left: LEFT, right: RIGHT, top: 30.0, bottom: 36.0 + ROW * rows.len() as f64 };
+    let least = rows.iter().map(|(_, us)| *us).reduce(f64::min)? * 0.7;
     let domain = [unit.scaled(least), unit.scaled(slowest * 1.14)];
     let scale = Scale::new(Law::Log, domain, [LEFT, RIGHT]);
     let axis = labelled(scale, TICK_GAP, format!("{}, logarithmic", svg_name(unit)));
-    plot.legend(38.0, &[(Ink::Attempt, "time of a version"), (Ink::Bound, "bound of this machine")]);
     plot.axis(panel, &axis);
     plot.grid(&bands(panel, rows.len()), &axis, Ink::Grid);
     for (i, (label, us)) in rows.iter().enumerate() {
@@ -158,9 +155,6 @@ pub fn staircase(challenge: &Challenge) -> Option<String> {
         );
         let (y, end) = (track(top), axis.scale.at(unit.scaled(*us)));
         plot.area((LEFT, y - 6.0), (end, y + 6.0), Ink::Attempt, 0.85);
-        if let Some(bound) = bound {
-            plot.mark(axis.scale.at(unit.scaled(bound)), y, Ink::Bound);
-        }
     }
     Some(plot.finish(panel.bottom + 36.0))
 }
