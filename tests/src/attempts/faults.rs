@@ -14,7 +14,7 @@ use kernels::Cpu;
 use super::Entry;
 
 /// Every fault.
-pub const FAULTS: [Entry; 10] = [
+pub const FAULTS: [Entry; 11] = [
     Entry { name: "panics", hand_in: |all| all.nf4(Fault(|| panic!("no block has a scale of zero"))) },
     Entry { name: "overflows its stack", hand_in: |all| all.nf4(Fault(|| _ = deeper(&[0; 64]))) },
     Entry { name: "segfaults", hand_in: |all| all.nf4(Fault(segfault)) },
@@ -24,6 +24,7 @@ pub const FAULTS: [Entry; 10] = [
     Entry { name: "allocates without bound", hand_in: |all| all.nf4(Fault(hoard)) },
     Entry { name: "prints results", hand_in: |all| all.nf4(Fault(print_results)) },
     Entry { name: "spoils the result pipe", hand_in: |all| all.nf4(Fault(spoil_pipe)) },
+    Entry { name: "hangs at its exit", hand_in: |all| all.nf4(Fault(|| HANGING.with(|_| ()))) },
     Entry { name: "leaves a child process", hand_in: |all| all.nf4(Fault(leave_child)) },
 ];
 
@@ -103,6 +104,19 @@ fn spoil_pipe() {
         let _ = pipe.write_all(b"this is no message\n");
     }
     endless();
+}
+
+/// A value whose end never comes.
+struct Hanging;
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        endless();
+    }
+}
+
+thread_local! {
+    static HANGING: Hanging = const { Hanging };
 }
 
 /// Something that would outlive the grader by an hour.

@@ -27,7 +27,7 @@ const NAMED: [Named; 14] = [
     named(
         "forget the second level",
         "second level forgotten",
-        &["A.4/every-code", "A.4/offset", "A.5/prime-f16", "A.6/one-element-f32"],
+        &["A.4/every-code", "A.4/offset", "A.5/prime-f16", "A.6/prime-f32"],
     ),
     named(
         "forget the second scale",
