@@ -4,17 +4,15 @@
 //! never on the reader's own file, so that half-done work never turns the tests red. The copy is kept and
 //! only brought up to date, and its build folder with it, so that a second run compiles next to nothing.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use grader::scorecard::{Check, Outcome, Scorecard};
 use grader::stub;
 use serde_json::Value;
-use tests::program::{Ran, checks, finish, run};
+use tests::program::{Ran, checks, finish};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
 const PARTS: [&str; 12] = [
@@ -130,11 +128,6 @@ fn mirror(from: &Path, to: &Path) {
 
 fn program(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
-}
-
-/// The grader that the tests were built with: `own` with nothing to hand in.
-fn grader(arguments: &[&str]) -> Ran {
-    run(Path::new(env!("CARGO_BIN_EXE_own")), workbook(), arguments)
 }
 
 /// What stands between a step's anchors.
@@ -358,216 +351,4 @@ fn a_stub_has_the_solution_s_items_in_their_order() {
         let line_of_both = rest.any(|of_solution| of_solution == line);
         assert!(line_of_both, "this line of the stub is not in the solution, or not in its place: {line}");
     }
-}
-
-#[test]
-fn exit_codes_tell_what_happened() {
-    let file = workbook().join("Cargo.toml");
-    let below_a_file = file.join("report.json").display().to_string();
-    let solution = ["--attempt", "solution"];
-    let cases: [(i32, &[&str]); 21] = [
-        (0, &["test", "nf4", "--case", "A.1"]),
-        (0, &["test", "A", "--case", "A.1", "--device", "cpu"]),
-        (2, &["grade"]),
-        (2, &["score", "--fast"]),
-        (2, &["score", "nf5"]),
-        (2, &["score", "loss"]),
-        (2, &["test", "nf4", "--case", "no such check"]),
-        (2, &["replay", "nf4:A.1/no-such-check"]),
-        (2, &["replay", "A.1/prime"]),
-        (2, &["score", "--device", "tpu"]),
-        (2, &["score", "--seed", "twelve"]),
-        (2, &["score", "--samples", "0"]),
-        (2, &["score", "--timeout", "0"]),
-        (2, &["score", "--ranks", "2"]),
-        (2, &["verify-report", "no-such-file.json"]),
-        (2, &["verify-report", "Cargo.toml"]),
-        (2, &["rubric", "nf5"]),
-        (3, &["score", "--device", "cuda"]),
-        (3, &["test", "nf4", "--device", "cuda:1"]),
-        (4, &["test", "nf4", "--strict"]),
-        (6, &["test", "nf4", "--case", "A.1", "-o", &below_a_file]),
-    ];
-    for (code, arguments) in cases {
-        let ran = grader(&[arguments, &solution].concat());
-        assert_eq!(ran.code, code, "{arguments:?}\n{}\n{}", ran.stdout, ran.stderr);
-        let silent = ran.stderr.is_empty();
-        assert_eq!(
-            silent,
-            matches!(code, 0 | 4),
-            "{arguments:?} says why, on standard error:\n{}",
-            ran.stderr
-        );
-    }
-}
-
-#[test]
-fn away_from_the_workbook_only_the_solution_can_be_graded() {
-    let nowhere = tempfile::tempdir().expect("an empty folder");
-    let grader = |arguments: &[&str]| run(Path::new(env!("CARGO_BIN_EXE_own")), nowhere.path(), arguments);
-    for verb in [["list"].as_slice(), &["test", "nf4"], &["hint"], &["reset", "nf4"], &["report"]] {
-        let ran = grader(verb);
-        assert!(ran.code == 2 && ran.stderr.contains("no workbook"), "{verb:?}: {} {}", ran.code, ran.stderr);
-    }
-    assert_eq!(grader(&["test", "nf4", "--case", "A.1", "--attempt", "solution"]).code, 0);
-}
-
-#[test]
-fn a_timeout_ends_the_whole_command() {
-    let begin = std::time::Instant::now();
-    let long = ["score", "nf4", "--attempt", "solution", "--samples", "10000", "--timeout", "1", "--json"];
-    let ran = grader(&long);
-    assert_eq!(ran.code, 124, "{}", ran.stderr);
-    assert!(ran.stdout.is_empty() && ran.stderr.contains("--timeout"), "{}", ran.stderr);
-    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-}
-
-#[test]
-fn a_device_that_a_challenge_has_no_back_end_for_is_not_measured() {
-    let ran = grader(&["score", "nf4", "--attempt", "solution", "--device", "sim", "--json"]);
-    let card = ran.card();
-    assert!(checks(&card).iter().all(|check| check.outcome == Outcome::NotMeasured));
-    assert!(checks(&card).iter().all(|check| check.detail.contains("no back end for sim")));
-    assert_eq!((card.points, ran.code), (0, 0));
-}
-
-#[test]
-fn every_form_of_a_report_is_written_where_it_was_asked_for() {
-    let folder = tempfile::tempdir().expect("a folder for reports");
-    let [json, html, md] = ["card.json", "card.html", "card.md"].map(|name| folder.path().join(name));
-    let [json, html, md] = [&json, &html, &md].map(|path| path.to_str().expect("a plain path"));
-    let ran = grader(&[
-        "test",
-        "nf4",
-        "--attempt",
-        "solution",
-        "--case",
-        "A.1",
-        "--json",
-        "-o",
-        json,
-        "--html",
-        html,
-        "--md",
-        md,
-    ]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
-    let read = |path: &str| fs::read_to_string(path).expect("the report was written");
-    let card: Scorecard = serde_json::from_str(&read(json)).expect("a scorecard");
-    assert!(checks(&card).iter().all(|check| check.step() == "A.1"));
-    assert!(read(html).to_lowercase().starts_with("<!doctype html>"));
-    assert!(read(md).contains("single_triton_kernel"));
-    let again = grader(&["report", json]);
-    assert!(again.code == 0 && again.stdout.contains("nf4"), "{}{}", again.stdout, again.stderr);
-}
-
-#[test]
-fn json_is_all_that_json_prints() {
-    for arguments in [["test", "nf4", "--case", "A.2"], ["bench", "nf4", "--quick", "--samples=1"]] {
-        let ran = grader(&[arguments.as_slice(), &["--attempt", "solution", "--json"]].concat());
-        let card: Value = serde_json::from_str(&ran.stdout).expect("one JSON value");
-        let names: Vec<&str> = card["challenges"]
-            .as_array()
-            .expect("challenges")
-            .iter()
-            .filter_map(|challenge| challenge["name"].as_str())
-            .collect();
-        assert_eq!(names, ["nf4", "fsdp", "graph", "issues", "loss"]);
-        assert!(ran.stderr.is_empty(), "{}", ran.stderr);
-    }
-}
-
-#[test]
-fn every_verb_explains_itself() {
-    let verbs: [&[&str]; 14] = [
-        &[],
-        &["score"],
-        &["test"],
-        &["bench"],
-        &["watch"],
-        &["list"],
-        &["hint"],
-        &["reset"],
-        &["rubric"],
-        &["doctor"],
-        &["replay"],
-        &["report"],
-        &["verify-report"],
-        &["help"],
-    ];
-    for verb in verbs {
-        let help: &[&str] = if verb == ["help"] { &[] } else { &["--help"] };
-        let ran = grader(&[verb, help].concat());
-        assert!(ran.code == 0 && ran.stdout.contains("Usage: "), "{verb:?}: {}{}", ran.stdout, ran.stderr);
-    }
-    let doctor = grader(&["doctor"]);
-    assert!(doctor.code == 0 && doctor.stdout.contains("vector units"), "{}", doctor.stdout);
-    let rubric = grader(&["rubric"]);
-    assert!(rubric.code == 0 && rubric.stdout.contains("hardcoded_gradients"), "{}", rubric.stdout);
-}
-
-/// A way to tamper with a report.
-type Tamper = fn(&mut Value);
-
-#[test]
-fn a_report_holds_and_a_tampered_one_does_not() {
-    let folder = tempfile::tempdir().expect("a folder for reports");
-    let path = folder.path().join("card.json");
-    let name = path.to_str().expect("a plain path");
-    let made = grader(&["score", "nf4", "--attempt", "solution", "--quick", "--json", "-o", name]);
-    assert_eq!(made.code, 0, "{}", made.stderr);
-    let holds = grader(&["verify-report", name]);
-    assert_eq!(holds.code, 0, "{}{}", holds.stdout, holds.stderr);
-    let card: Value =
-        serde_json::from_str(&fs::read_to_string(&path).expect("the report")).expect("a scorecard");
-    for (what, tamper) in tampers() {
-        let mut tampered = card.clone();
-        tamper(&mut tampered);
-        assert_ne!(tampered, card, "{what} was changed");
-        fs::write(&path, tampered.to_string()).expect("the report can be written");
-        let ran = grader(&["verify-report", name]);
-        assert_eq!(ran.code, 1, "{what} was changed, and the report still holds:\n{}", ran.stdout);
-        assert!(ran.stdout.contains("the report says "), "{what}: {}", ran.stdout);
-    }
-}
-
-fn tampers() -> BTreeMap<&'static str, Tamper> {
-    fn nf4(card: &mut Value) -> &mut Value {
-        &mut card["challenges"][0]
-    }
-    fn number<'a>(card: &'a mut Value, name: &str) -> &'a mut Value {
-        card["challenges"][0]["measurements"].get_mut(name).unwrap_or_else(|| panic!("no number {name}"))
-    }
-    fn scaled(value: &mut Value, factor: f64) {
-        *value = (value.as_f64().expect("a number") * factor).into();
-    }
-    BTreeMap::from([
-        ("the total", (|card| card["points"] = 55.into()) as Tamper),
-        ("what is possible", |card| card["possible"] = 13.into()),
-        ("a challenge's points", |card| nf4(card)["points"] = 14.into()),
-        ("a row's points", |card| nf4(card)["rows"][0]["points"] = 4.into()),
-        ("a row's fact", |card| nf4(card)["rows"][5]["fact"] = "met".into()),
-        ("a row's wording", |card| nf4(card)["rows"][0]["wording"] = "works".into()),
-        ("a row's basis", |card| nf4(card)["rows"][0]["basis"] = "as published".into()),
-        ("a missing row", |card| _ = nf4(card)["rows"].as_array_mut().map(Vec::pop)),
-        ("a check's outcome", |card| {
-            for check in nf4(card)["checks"].as_array_mut().into_iter().flatten() {
-                check["outcome"] = "wrong".into();
-            }
-        }),
-        ("a guard", |card| card["guards"][0]["tripped"] = true.into()),
-        ("an interval", |card| scaled(&mut number(card, "nf4.speedup")["interval"][0], 1.01)),
-        ("a case's interval", |card| {
-            scaled(&mut number(card, "nf4.speedup.1024x4096.bf16")["interval"][1], 1.01);
-        }),
-        ("a speed-up", |card| scaled(&mut number(card, "nf4.speedup")["value"], 1.001)),
-        ("a sample", |card| scaled(&mut number(card, "nf4.attempt.4096x14336.bf16")["samples"][0], 0.99)),
-        ("a baseline's sample", |card| {
-            scaled(&mut number(card, "nf4.baseline.2048x8192.f16")["samples"][1], 1.02);
-        }),
-        ("a share of the bound", |card| {
-            scaled(&mut number(card, "nf4.share_of_bound.2048x8192.f16")["value"], 1.1);
-        }),
-        ("the hash of the code", |card| nf4(card)["code"] = "0".repeat(64).into()),
-    ])
 }
