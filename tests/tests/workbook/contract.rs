@@ -15,7 +15,7 @@ use serde_json::Value;
 use tests::program::{Ran, checks, finish};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 11] = [
     "reference",
     "kernels",
     "challenges",
@@ -27,7 +27,6 @@ const PARTS: [&str; 12] = [
     "Cargo.lock",
     "rustfmt.toml",
     "clippy.toml",
-    ".gitignore",
 ];
 
 const EXERCISE: &str = "challenges/src/nf4/exercise.rs";
