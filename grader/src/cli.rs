@@ -25,6 +25,7 @@ use crate::random::fresh_seed;
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, Scope};
 use crate::verb;
+use crate::workbook::Workbook;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -271,6 +272,12 @@ pub(crate) fn named(name: &str) -> Result<&'static Course, Failure> {
     })
 }
 
+/// Without a text to grade the command line asks for something that does not exist.
+fn there_are_exercises(courses: &[&Course]) -> Result<(), Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    courses.iter().try_for_each(|course| workbook.exercise(course).map(drop)).map_err(Failure::Usage)
+}
+
 impl Options {
     /// What a grading verb does.
     pub fn plan(&self, own: bool, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
@@ -282,12 +289,16 @@ impl Options {
                 "cuda:{n} cannot be had: this version has no CUDA back end"
             )));
         }
-        let courses = match challenges {
+        let courses: Vec<&Course> = match challenges {
             [] => COURSES.iter().collect(),
             names => names.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
         };
+        let attempt = self.attempt(own);
+        if attempt == Attempt::Exercise {
+            there_are_exercises(&courses)?;
+        }
         Ok(Plan {
-            attempt: self.attempt(own),
+            attempt,
             device: self.device.clone(),
             courses,
             scope,

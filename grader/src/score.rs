@@ -128,7 +128,11 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
                 }
                 _ => words.clone(),
             };
-            return Ok(without_answer(plan, course, &items, Outcome::DoesNotCompile, told));
+            let code = code_hash(&exercise(course)?);
+            return Ok(Graded {
+                code,
+                ..without_answer(plan, course, &items, Outcome::DoesNotCompile, told)
+            });
         }
     };
     let request = Request {
@@ -143,6 +147,11 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
     let Gathered { checks, guards, measurements, unmeasured } = gathered;
     Ok(Graded { code, guards, checks, measurements, unmeasured })
+}
+
+/// The reader's text.
+fn exercise(course: &Course) -> Result<String, String> {
+    Workbook::find()?.exercise(course)
 }
 
 /// The items that the scope and `--case` leave.
@@ -168,7 +177,7 @@ fn launch(plan: &Plan, course: &'static Course) -> Result<(Launch, Source, Strin
         Attempt::Own => Ok((here(own()?), Source::Own, String::new())),
         Attempt::Exercise => {
             let workbook = Workbook::find().map_err(NotBuilt::Untried)?;
-            let code = code_hash(&workbook.exercise(course).map_err(NotBuilt::Untried)?);
+            let code = code_hash(&exercise(course).map_err(NotBuilt::Untried)?);
             (plan.progress)("compiling the exercise");
             Ok((here(workbook.build(course)?), Source::Own, code))
         }
@@ -304,7 +313,8 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// What is wrong with a scorecard, as an exit code: 0 nothing, 1 a check or a guard.
+/// What is wrong with a scorecard, as an exit code: 0 nothing, 1 a check or a guard. A guard that could not
+/// look at an attempt counts like one that tripped: whatever kept it from looking was in the attempt.
 pub(crate) fn exit_code(card: &Scorecard, strict: bool) -> u8 {
     let checks = || card.challenges.iter().flat_map(|challenge| &challenge.checks);
     let is = |outcome| checks().any(|check| check.outcome == outcome);
@@ -312,7 +322,8 @@ pub(crate) fn exit_code(card: &Scorecard, strict: bool) -> u8 {
         return 6;
     }
     let failed = is(Outcome::Wrong) || is(Outcome::NotAttempted) || is(Outcome::DoesNotCompile);
-    if failed || card.guards.iter().any(|guard| guard.tripped) {
+    let blind = |guard: &Guard| !guard.ran && !guard.detail.is_empty();
+    if failed || card.guards.iter().any(|guard| guard.tripped || blind(guard)) {
         return 1;
     }
     let open = is(Outcome::NotMeasured)

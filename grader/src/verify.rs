@@ -108,7 +108,14 @@ impl Findings {
                 self.compare(&what, &"a ratio".to_string(), &"no samples of it".to_string());
                 continue;
             };
-            self.speedup(&what, number, speedup(Pairs { baseline, attempt }));
+            let pairs = Pairs { baseline, attempt };
+            self.speedup(&what, number, speedup(pairs));
+            self.samples(&what, &number.samples, &pairs.ratios());
+            let share = numbers.get(&format!("{name}.share_of_bound.{case}")).zip(times("bound"));
+            if let Some((share, bound)) = share {
+                let what = format!("{name} number {name}.share_of_bound.{case}");
+                self.near(&what, share.value, median(bound) / median(attempt));
+            }
         }
         if let Some(total) = numbers.get("nf4.speedup").filter(|_| name == "nf4") {
             match crate::nf4::total_speedup(numbers) {
@@ -127,6 +134,14 @@ impl Findings {
         let [low, high] = number.interval.unwrap_or([f64::NAN; 2]);
         self.near(&format!("{what} (lower end)"), low, interval[0]);
         self.near(&format!("{what} (upper end)"), high, interval[1]);
+    }
+
+    /// The ratios that a report shows are those of its times, pair by pair.
+    fn samples(&mut self, what: &str, says: &[f64], follows: &[f64]) {
+        self.compare(&format!("{what} (samples)"), &says.len(), &follows.len());
+        for (i, (says, follows)) in says.iter().zip(follows).enumerate() {
+            self.near(&format!("{what} (sample {i})"), *says, *follows);
+        }
     }
 
     /// Equal but for the last digits of a decimal number that was written and read.

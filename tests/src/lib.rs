@@ -1,5 +1,8 @@
 //! Why we believe it.
 //!
-//! The tests are one integration binary, `tests/workbook/`; what several of its modules need is here.
+//! The tests are one integration binary, `tests/workbook/`; what several of its modules need is here, and
+//! so are the attempts that the program `own` hands in.
 
+pub mod attempts;
 pub mod golden;
+pub mod program;

@@ -14,7 +14,9 @@
 #![allow(unsafe_code)] // vector code
 
 use half::{bf16, f16};
-use kernels::{Cpu, Vector};
+use kernels::Cpu;
+#[cfg(target_arch = "x86_64")]
+use kernels::Vector;
 
 use super::{Absmax, Output, Weight};
 
@@ -60,12 +62,14 @@ fn codes_to_values<T: Element>(cpu: &Cpu, weight: &Weight<'_>, scales: &[f32], o
             let begin = first + b * weight.block_size;
             let scale = scales[begin / weight.block_size];
             let packed = &weight.packed[begin / 2..];
+            #[cfg(target_arch = "x86_64")]
             let done = match cpu.vector() {
-                #[cfg(target_arch = "x86_64")]
                 // SAFETY: the device names a vector unit only where the machine has it.
                 Vector::Avx512 => unsafe { by_sixteens(weight.table, scale, packed, block) },
                 _ => 0,
             };
+            #[cfg(not(target_arch = "x86_64"))]
+            let done = 0;
             by_pairs(weight.table, scale, &packed[done / 2..], &mut block[done..]);
         }
     });

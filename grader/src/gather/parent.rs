@@ -131,7 +131,7 @@ struct Fault {
 /// A running child.
 struct Run {
     child: Box<dyn ChildWrapper>,
-    results: Receiver<Message>,
+    results: Receiver<Result<Message, String>>, // a line that is no message is an error
     output: Arc<Mutex<Vec<u8>>>,
     memory_limit: usize,
 }
@@ -149,7 +149,7 @@ impl Run {
         let (send, results) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
-                let Ok(message) = serde_json::from_str(&line) else { return };
+                let message = serde_json::from_str(&line).map_err(|_| line);
                 if send.send(message).is_err() {
                     return;
                 }
@@ -159,11 +159,19 @@ impl Run {
     }
 
     /// Collects results until the list is done, or says what went wrong with which item.
-    fn listen(mut self, items: &[Item], into: &mut Gathered, progress: &dyn Fn(&str)) -> Result<(), Fault> {
+    fn listen(self, items: &[Item], into: &mut Gathered, progress: &dyn Fn(&str)) -> Result<(), Fault> {
         let mut item = 0;
         let mut deadline = Instant::now() + Duration::from_secs(30); // for the program to start
         loop {
-            match self.results.recv_timeout(POLL) {
+            let message = match self.results.recv_timeout(POLL) {
+                Ok(Err(line)) => {
+                    let cause = format!("wrote {line:?} into the pipe of the grader's results");
+                    return Err(self.stopped(item, cause, false));
+                }
+                Ok(Ok(message)) => Ok(message),
+                Err(error) => Err(error),
+            };
+            match message {
                 Ok(Message::Begin(i)) if i < items.len() => {
                     item = i;
                     deadline = Instant::now() + items[i].limit;
@@ -173,11 +181,8 @@ impl Run {
                 Ok(Message::Guard(guard)) => into.add(guard),
                 Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
                 Ok(Message::Unmeasured(name, reason)) => _ = into.unmeasured.insert(name, reason),
-                Ok(Message::End) => {
-                    let _ = self.child.wait();
-                    return Ok(());
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item)),
+                Ok(Message::End) => return Ok(()), // ended by `drop`: an exit can hang, too
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item, deadline)),
                 Ok(Message::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() > deadline {
@@ -194,12 +199,18 @@ impl Run {
         }
     }
 
-    /// The child closed its pipe by itself.
-    fn ended(mut self, item: usize) -> Fault {
-        let status = self.child.wait();
+    /// The child closed its pipe by itself, as its end does. One that lives on is ended in time.
+    fn ended(mut self, item: usize, deadline: Instant) -> Fault {
+        let status = loop {
+            match self.child.try_wait() {
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL / 10),
+                status => break status,
+            }
+        };
         let said = self.said();
         let cause = match status {
-            Ok(status) => cause_of_death(status, &said),
+            Ok(Some(status)) => cause_of_death(status, &said),
+            Ok(None) => "closed the pipe of the grader's results and ran past its time limit".into(),
             Err(error) => format!("was lost: {error}"),
         };
         Fault { item, cause: with_output(cause, &said), hang: false }

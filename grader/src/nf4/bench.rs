@@ -166,13 +166,14 @@ impl<'a> Timed<'a> {
         let windows = self.renew(set);
         let Set { weight, out } = &mut self.sets[set];
         let view = weight.view();
+        // Before the attempt can change what it is asked about.
+        let want = |first: &usize| dequantize_bits_range(&view, self.dtype, *first..first + WINDOW);
+        let wants: Vec<Vec<u32>> = windows.iter().map(want).collect();
         let begin = Instant::now();
         self.subject.run(&self.cpu, &view, out.output());
         let time = micros(begin);
-        for first in windows {
-            let range = first..first + WINDOW;
-            let want = dequantize_bits_range(&view, self.dtype, range.clone());
-            if let Some(i) = range.clone().position(|e| out.bits(e) != want[e - first]) {
+        for (first, want) in windows.into_iter().zip(wants) {
+            if let Some(i) = (0..WINDOW).find(|i| out.bits(first + i) != want[*i]) {
                 return Err(format!("a timed call left a wrong answer at element {}", first + i));
             }
         }

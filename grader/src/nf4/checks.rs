@@ -2,7 +2,7 @@
 
 use challenges::nf4::{Absmax, CASES, Case, Nf4};
 use kernels::{Cpu, Vector};
-use reference::nf4::{CODE2, Dtype, NF4, Weight};
+use reference::nf4::{CODE2, Dtype, NF4, Weight, dequantize_bits};
 
 use super::diagnose::{self, Found};
 use super::inputs::{Buffer, Scale, weight};
@@ -119,7 +119,9 @@ fn block(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), Strin
         absmax: Absmax::Single(&scales),
     };
     let got: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-    diagnose::weight(&weight, Dtype::F32, &Found { got: &got, poison: f32::NAN.to_bits(), touched: None })
+    let want = dequantize_bits(&weight, Dtype::F32);
+    let found = Found { got: &got, want: &want, poison: f32::NAN.to_bits(), touched: None };
+    diagnose::weight(&weight, Dtype::F32, &found)
 }
 
 /// A.4: the scale of a block.
@@ -169,7 +171,7 @@ fn whole(attempt: &dyn Nf4, step: &str, case: &str, seed: u64) -> Result<(), Str
     }
 }
 
-/// One weight with plain scales, one with scales from subnormal to overflowing.
+/// One weight with plain scales, one whose f16 are subnormal, one where they overflow.
 fn one(
     attempt: &dyn Nf4,
     step: &str,
@@ -179,7 +181,7 @@ fn one(
     seed: u64,
     shift: usize,
 ) -> Result<(), String> {
-    [Scale::Plain, Scale::Wide].into_iter().try_for_each(|scale| {
+    [Scale::Plain, Scale::Small, Scale::Large].into_iter().try_for_each(|scale| {
         let weight = weight(case.len, case.block_size, case.nested, scale, seed);
         judge(attempt, step, cpu, &weight.view(), dtype, seed, shift)
     })
@@ -206,8 +208,12 @@ fn every_path(attempt: &dyn Nf4, path: &str, seed: u64) -> Result<(), String> {
     for cpu in [Cpu::with_threads(1), Cpu::new()] {
         let cpu = cpu.limited_to(vector).ok_or("the vector unit went away")?;
         for dtype in DTYPES {
-            for (len, block_size) in [(64 * 130 + 33, 64), (32 * 65 + 1, 32), (256 * 40, 256)] {
-                let weight = weight(len, block_size, true, Scale::Wide, seed);
+            for (len, block_size, scale) in [
+                (64 * 130 + 33, 64, Scale::Large),
+                (32 * 65 + 1, 32, Scale::Small),
+                (256 * 40, 256, Scale::Wide),
+            ] {
+                let weight = weight(len, block_size, true, scale, seed);
                 judge(attempt, "A.6", &cpu, &weight.view(), dtype, seed, 0)?;
             }
         }
@@ -226,11 +232,12 @@ fn judge(
     shift: usize,
 ) -> Result<(), String> {
     let mut buffer = Buffer::shifted(dtype, weight.len, seed, shift);
+    let want = dequantize_bits(weight, dtype); // before the attempt can change what it is asked about
     match step {
         "A.5" => attempt.dequantize(cpu, weight, buffer.output()),
         _ => attempt.dequantize_fast(cpu, weight, buffer.output()),
     }
     let got = buffer.all_bits();
-    let found = Found { got: &got, poison: buffer.poison(), touched: buffer.touched_canary() };
+    let found = Found { got: &got, want: &want, poison: buffer.poison(), touched: buffer.touched_canary() };
     diagnose::weight(weight, dtype, &found)
 }

@@ -6,12 +6,14 @@
 use std::fmt::Write;
 
 use half::f16;
-use reference::nf4::{Absmax, Dtype, Weight, block_absmax, dequantize_bits};
+use reference::nf4::{Absmax, Dtype, Weight, block_absmax};
 
 /// What an attempt left behind.
 pub(super) struct Found<'a> {
     /// Bit patterns of the output.
     pub got: &'a [u32],
+    /// What the format says, asked before the attempt ran.
+    pub want: &'a [u32],
     /// The pattern of an element that nobody wrote.
     pub poison: u32,
     /// The first element outside the output that was written, relative to the output.
@@ -204,7 +206,7 @@ fn same(dtype: Dtype, a: u32, b: u32) -> bool {
 
 /// Judges a whole weight.
 pub(super) fn weight(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>) -> Result<(), String> {
-    let want = dequantize_bits(weight, dtype);
+    let want = found.want;
     if let Some(touched) = found.touched {
         return Err(outside(weight.len, touched));
     }
@@ -221,7 +223,7 @@ pub(super) fn weight(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>) -> Re
         "  rule w = f32(table[code] * absmax), then rounded once to {}",
         super::dtype_name(dtype)
     );
-    let _ = write!(text, "  likely cause: {}", cause(weight, dtype, found, &want, &wrong));
+    let _ = write!(text, "  likely cause: {}", cause(weight, dtype, found, &wrong));
     Err(text)
 }
 
@@ -233,6 +235,7 @@ fn outside(len: usize, touched: isize) -> String {
     };
     format!(
         "the step wrote outside its output of {len} elements: the element {place} was changed\n  \
+         rule an output is written from its first element to its last, and nowhere else\n  \
          likely cause: tail not masked: the last block may be short"
     )
 }
@@ -272,8 +275,8 @@ fn distance(dtype: Dtype, got: u32, want: u32) -> String {
 }
 
 /// The mistake whose output is the attempt's.
-fn cause(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>, want: &[u32], wrong: &[usize]) -> String {
-    let got = found.got;
+fn cause(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>, wrong: &[usize]) -> String {
+    let (got, want) = (found.got, found.want);
     let unwritten = wrong.iter().filter(|e| got[**e] == found.poison).count();
     if unwritten == wrong.len() {
         return unwritten_cause(weight, wrong);
@@ -369,11 +372,12 @@ pub(super) fn values(rule: &str, got: &[f32], want: &[f32]) -> Result<(), String
     let differs = |e: &usize| got[*e].to_bits() != want[*e].to_bits();
     let Some(first) = (0..want.len()).find(differs) else { return Ok(()) };
     Err(format!(
-        "{} of {} values differ; the first is value {first}\n  got  {}\n  want {}\n  rule value = {rule}",
+        "{} of {} values differ; the first is value {first}\n  got  {}\n  want {}\n  off  {}\n  rule value = {rule}",
         (0..want.len()).filter(differs).count(),
         want.len(),
         show(Dtype::F32, got[first].to_bits()),
         show(Dtype::F32, want[first].to_bits()),
+        distance(Dtype::F32, got[first].to_bits(), want[first].to_bits()),
     ))
 }
 

@@ -9,7 +9,7 @@ use challenges::nf4::BENCHES;
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Measurement, Outcome, Truth};
+use crate::scorecard::{Check, Guard, Measurement, Outcome, Truth};
 use crate::timing::{Pairs, Verdict, at_least, total_speedup};
 
 /// Working memory of a fused pass: what a thread may hold at most.
@@ -31,12 +31,19 @@ pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
     facts.insert("custom_asm_works", vector_code(seen));
     facts.insert("uses_cache_eviction", streaming(seen));
     facts.insert("tested_in_f16_and_bf16", both_types(seen));
-    if let Some(guard) = seen.guards.iter().find(|guard| guard.tripped) {
-        let reason = format!("guard tripped: {} - {}", guard.name, guard.detail);
+    if let Some(reason) = caught(seen) {
         let judged = facts.values_mut().filter(|fact| fact.truth != Truth::Unmeasured);
         judged.for_each(|fact| *fact = unmet(&reason));
     }
     facts
+}
+
+/// Why an attempt that looks right gets nothing: a guard tripped, or one that the attempt kept from looking.
+fn caught(seen: &Seen<'_>) -> Option<String> {
+    let told = |kind: &str, guard: &Guard| format!("guard {kind}: {} - {}", guard.name, guard.detail);
+    let tripped = seen.guards.iter().find(|guard| guard.tripped);
+    let blind = seen.guards.iter().find(|guard| !guard.ran && all_pass(seen));
+    tripped.map(|guard| told("tripped", guard)).or_else(|| blind.map(|guard| told("could not look", guard)))
 }
 
 /// Why no line of A can be judged, if so.

@@ -12,8 +12,12 @@ use crate::random::Random;
 pub(super) enum Scale {
     /// As in a trained model: a few hundredths, all within a factor of two.
     Plain,
-    /// From subnormal f16 to past its largest number, so that every branch of a rounding is taken.
+    /// Anywhere from subnormal f16 to past its largest number.
     Wide,
+    /// So small that nearly every f16 is subnormal or zero.
+    Small,
+    /// So large that f16 overflows, in some block at least.
+    Large,
 }
 
 /// A weight of random codes with well-formed scales. Every byte is random, the padding nibble of an odd
@@ -25,6 +29,8 @@ pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, 
     let magnitude = |random: &mut Random| match scale {
         Scale::Plain => (0.01 + 0.02 * random.unit()) as f32,
         Scale::Wide => (random.unit() * 40.0 - 24.0).exp2() as f32,
+        Scale::Small => (random.unit() * 10.0 - 22.0).exp2() as f32,
+        Scale::Large => (random.unit() * 2.5 + 15.5).exp2() as f32,
     };
     let absmax = if nested {
         let scales = (0..blocks.div_ceil(NESTED_BLOCK)).map(|_| magnitude(&mut random)).collect();

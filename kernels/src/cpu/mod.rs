@@ -44,8 +44,8 @@ impl Cpu {
 
     /// A given number of threads. With one, work runs on the calling thread itself.
     pub fn with_threads(threads: usize) -> Self {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.ok().filter(|_| threads > 1);
+        let build = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
+        let pool = (threads > 1).then(build).flatten();
         let threads = if pool.is_some() { threads } else { 1 };
         Self {
             pool,

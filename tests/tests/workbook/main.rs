@@ -2,11 +2,17 @@
 
 mod agreement;
 mod book;
+mod cheats;
+mod commands;
+mod contract;
 mod device;
+mod faults;
 mod golden;
 mod hostile;
 mod laws;
 mod look;
+mod planted;
 mod schema;
+mod tampering;
 mod transcription;
 mod walls;

@@ -1,0 +1,130 @@
+//! Faults: attempts that end early, never, or in a way that disturbs whoever grades them.
+//!
+//! Each is the solution but for one check's input (a block whose scale is zero), so that a test can tell
+//! whether the fault stayed where it belongs.
+
+#![allow(unsafe_code)] // a segmentation fault has no safe form
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use kernels::Cpu;
+
+use super::Entry;
+
+/// Every fault.
+pub const FAULTS: [Entry; 11] = [
+    Entry { name: "panics", hand_in: |all| all.nf4(Fault(|| panic!("no block has a scale of zero"))) },
+    Entry { name: "overflows its stack", hand_in: |all| all.nf4(Fault(|| _ = deeper(&[0; 64]))) },
+    Entry { name: "segfaults", hand_in: |all| all.nf4(Fault(segfault)) },
+    Entry { name: "exits", hand_in: |all| all.nf4(Fault(|| std::process::exit(0))) },
+    Entry { name: "aborts", hand_in: |all| all.nf4(Fault(|| std::process::abort())) },
+    Entry { name: "loops", hand_in: |all| all.nf4(Fault(endless)) },
+    Entry { name: "allocates without bound", hand_in: |all| all.nf4(Fault(hoard)) },
+    Entry { name: "prints results", hand_in: |all| all.nf4(Fault(print_results)) },
+    Entry { name: "spoils the result pipe", hand_in: |all| all.nf4(Fault(spoil_pipe)) },
+    Entry { name: "hangs at its exit", hand_in: |all| all.nf4(Fault(|| HANGING.with(|_| ()))) },
+    Entry { name: "leaves a child process", hand_in: |all| all.nf4(Fault(leave_child)) },
+];
+
+/// Where "leaves a child process" writes down the process that it left.
+pub const PID_FILE: &str = "WARPBOOK_PID_FILE";
+
+/// The solution, and what happens at a block whose scale is zero.
+struct Fault(fn());
+
+impl Nf4 for Fault {
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        Solution.unpack(packed, codes);
+    }
+
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
+        Solution.look_up(codes, table, values);
+    }
+
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
+        if absmax == 0.0 {
+            (self.0)();
+        }
+        Solution.block(packed, table, absmax, values);
+    }
+
+    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
+        Solution.absmax(absmax, block)
+    }
+
+    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        Solution.dequantize(cpu, weight, out);
+    }
+
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        Solution.dequantize_fast(cpu, weight, out);
+    }
+}
+
+/// Every call needs a frame of its own, and none of them is the last.
+fn deeper(above: &[u64; 64]) -> u64 {
+    let mine = std::hint::black_box(above.map(|word| word + 1));
+    if mine[0] == u64::MAX { 0 } else { deeper(&mine) + mine[1] }
+}
+
+fn segfault() {
+    let nowhere = std::hint::black_box(8usize) as *mut u64;
+    // SAFETY: none; the first page belongs to nobody, which is the point.
+    unsafe { nowhere.write_volatile(1) };
+}
+
+fn endless() {
+    loop {
+        std::hint::spin_loop();
+    }
+}
+
+fn hoard() {
+    let mut all = Vec::new();
+    loop {
+        all.push(std::hint::black_box(vec![0u8; 64 << 20]));
+    }
+}
+
+/// What the grader would say, on every stream that an attempt has, and an answer awaited.
+fn print_results() {
+    let forged = r#"{"Check":{"name":"A.5/prime-f16","outcome":"wrong","detail":"","replay":""}}"#;
+    for _ in 0..2000 {
+        println!("{forged}\n\"End\"");
+        eprintln!("{{\"points\": 55}} {forged}");
+    }
+    let _ = std::io::stdin().read(&mut [0; 16]);
+}
+
+/// Finds the grader's pipe and writes nonsense into it, then waits to be believed.
+fn spoil_pipe() {
+    if let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open("/dev/stdin") {
+        let _ = pipe.write_all(b"this is no message\n");
+    }
+    endless();
+}
+
+/// A value whose end never comes.
+struct Hanging;
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        endless();
+    }
+}
+
+thread_local! {
+    static HANGING: Hanging = const { Hanging };
+}
+
+/// Something that would outlive the grader by an hour.
+fn leave_child() {
+    let mut sleep = Command::new("sleep");
+    sleep.arg("3600").stdin(Stdio::null());
+    #[allow(clippy::zombie_processes)] // that nobody waits for it is the fault
+    let child = sleep.spawn().expect("there is a program called sleep");
+    let file = std::env::var_os(PID_FILE).expect("the test says where to write the process's number");
+    std::fs::write(file, child.id().to_string()).expect("the number can be written");
+}

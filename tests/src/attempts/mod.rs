@@ -1,0 +1,71 @@
+//! Attempts at challenge A that a user's own crate might hand in: honest ones, cheats, bugs, faults.
+//!
+//! A guard that nobody ever saw trip proves nothing, and one that trips on honest work does harm. So each
+//! kind of cheat is here as a program, next to an honest twin that does the same kind of thing; each mistake
+//! that a report claims to recognise is here as the code of someone who made it; and each way for a program
+//! to end early is here, too. `src/bin/own.rs` hands one of them in, chosen by name.
+
+mod cheats;
+mod faults;
+mod output;
+mod planted;
+mod twins;
+
+use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use grader::Attempts;
+use kernels::Cpu;
+
+pub use cheats::CHEATS;
+pub use faults::{FAULTS, PID_FILE};
+pub use planted::PLANTED;
+pub use twins::TWINS;
+
+/// The environment variable that names the attempt to hand in.
+pub const VARIABLE: &str = "WARPBOOK_ATTEMPT";
+
+/// An attempt with a name.
+pub struct Entry {
+    /// What [`VARIABLE`] says.
+    pub name: &'static str,
+    /// Adds it to what a program hands in.
+    pub hand_in: fn(Attempts) -> Attempts,
+}
+
+/// The attempt called `name`.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    CHEATS.iter().chain(&TWINS).chain(&PLANTED).chain(&FAULTS).find(|entry| entry.name == name)
+}
+
+/// The solution with another last step: `fast` answers in place of A.6.
+struct Last<F>(F);
+
+/// The solution with `fast` in place of A.6; what it captures is its memory between calls.
+fn last<F: Fn(&Cpu, &Weight<'_>, Output<'_>) + Sync>(fast: F) -> Last<F> {
+    Last(fast)
+}
+
+impl<F: Fn(&Cpu, &Weight<'_>, Output<'_>) + Sync> Nf4 for Last<F> {
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        Solution.unpack(packed, codes);
+    }
+
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
+        Solution.look_up(codes, table, values);
+    }
+
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
+        Solution.block(packed, table, absmax, values);
+    }
+
+    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
+        Solution.absmax(absmax, block)
+    }
+
+    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        Solution.dequantize(cpu, weight, out);
+    }
+
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        (self.0)(cpu, weight, out);
+    }
+}

@@ -1,0 +1,140 @@
+//! Contract: every guard is tripped by a cheat of its kind, and by no honest attempt.
+
+use grader::scorecard::Scorecard;
+use tests::attempts::{CHEATS, TWINS};
+use tests::program::{Ran, checks, own, tripped, unpassed};
+
+const OWN: &str = env!("CARGO_BIN_EXE_own");
+
+/// A cheat, and how the grader shows that it saw it.
+struct Caught {
+    cheat: &'static str,
+    /// The guard that trips, and others that may: memory that was given back is handed out again at the same
+    /// address, so an answer by pointer is one by content, too.
+    guards: &'static [&'static str],
+    /// Whether the checks alone would have let it pass.
+    passes_checks: bool,
+}
+
+const fn caught(cheat: &'static str, guards: &'static [&'static str], passes_checks: bool) -> Caught {
+    Caught { cheat, guards, passes_checks }
+}
+
+/// The cheats that checks and guards see.
+const BY_TEST: [Caught; 18] = [
+    caught("answers by pointer", &["answers cached by pointer", "answers cached by content"], true),
+    caught("answers by sampled content", &["answers cached by content"], true),
+    caught("answers by whole content", &["answers cached by content"], true),
+    caught("answers by call count", &["answers cached by call count"], true),
+    caught("leaves zeros unwritten", &["unwritten outputs"], false),
+    caught("scribbles on its input", &["inputs modified"], true),
+    caught("makes its input fit its answer", &["inputs modified", "constants and zeros"], false),
+    caught("answers zero", &["constants and zeros"], false),
+    caught("answers a constant", &["constants and zeros"], false),
+    caught("answers NaN", &["NaN as a wildcard"], false),
+    caught("finishes later", &["work finished after the clock stops"], true),
+    caught("knows the listed shapes", &["right on the checked shapes only"], true),
+    caught("rounds the scale to bf16", &["lower precision"], false),
+    caught("goes through f16", &["lower precision"], false),
+    caught("writes past the end", &["writes outside the buffer"], false),
+    caught("writes before the beginning", &["writes outside the buffer"], false),
+    caught("asks the oracle", &["an oracle called inside a step"], true),
+    caught("asks the oracle for a scale", &["an oracle called inside a step"], true),
+];
+
+/// The cheats that only the timed runs can see.
+const BY_BENCH: [Caught; 2] = [
+    caught("skips timed work", &["wrong answers in timed calls"], true),
+    caught("mends only what was spoilt", &["past the physical bound"], true),
+];
+
+const TEST: [&str; 5] = ["test", "nf4", "--json", "--seed", "0x1"];
+const BENCH: [&str; 8] =
+    ["bench", "nf4", "--quick", "--case", "bench/2048x8192.f16", "--json", "--seed", "0x1"];
+
+fn only_these_tripped(cheat: &str, guards: &[&str], card: &Scorecard) {
+    let tripped = tripped(card);
+    assert!(tripped.contains(&guards[0]), "{cheat} is not seen: {:#?}", card.guards);
+    assert!(tripped.iter().all(|guard| guards.contains(guard)), "{cheat}: {:#?}", card.guards);
+}
+
+fn nothing_is_won(what: &str, ran: &Ran, card: &Scorecard) {
+    assert!(card.challenges[0].points <= 0, "{what}: {} points", card.challenges[0].points);
+    assert_eq!(ran.code, 1, "{what}: exit code");
+}
+
+#[test]
+fn a_cheat_trips_the_guard_of_its_kind() {
+    for Caught { cheat, guards, passes_checks } in BY_TEST {
+        let ran = own(OWN, cheat, &TEST);
+        let card = ran.card();
+        only_these_tripped(cheat, guards, &card);
+        assert_eq!(unpassed(&card).is_empty(), passes_checks, "{cheat}: {:?}", unpassed(&card).first());
+        nothing_is_won(cheat, &ran, &card);
+    }
+}
+
+#[test]
+fn a_cheat_on_the_clock_is_seen_by_the_timed_runs() {
+    for Caught { cheat, guards, .. } in BY_BENCH {
+        let ran = own(OWN, cheat, &BENCH);
+        let card = ran.card();
+        only_these_tripped(cheat, guards, &card);
+        nothing_is_won(cheat, &ran, &card);
+        let untimed = own(OWN, cheat, &TEST).card();
+        assert!(unpassed(&untimed).is_empty(), "{cheat} is careful outside timed calls");
+    }
+}
+
+#[test]
+fn a_cheat_that_ends_its_process_before_a_guard_gains_nothing_by_it() {
+    let cheat = "leaves when it is watched";
+    let ran = own(OWN, cheat, &TEST);
+    let card = ran.card();
+    assert!(unpassed(&card).is_empty(), "the checks see nothing");
+    let blind = card.guards.iter().filter(|guard| !guard.ran).count();
+    assert!(blind > 0 && tripped(&card).is_empty(), "the guards could not run");
+    nothing_is_won(cheat, &ran, &card);
+}
+
+#[test]
+fn an_honest_twin_trips_no_guard() {
+    for twin in &TWINS {
+        let ran = own(OWN, twin.name, &TEST);
+        let card = ran.card();
+        assert!(tripped(&card).is_empty(), "{}: {:#?}", twin.name, card.guards);
+        assert!(card.guards.iter().all(|guard| guard.ran), "{}: {:#?}", twin.name, card.guards);
+        assert!(unpassed(&card).is_empty(), "{}: {:?}", twin.name, unpassed(&card).first());
+        assert!(!checks(&card).is_empty() && ran.code == 0, "{}: exit code {}", twin.name, ran.code);
+    }
+}
+
+#[test]
+fn an_honest_twin_is_timed_without_a_guard_tripping() {
+    for twin in ["honest", "delegates and counts its calls"] {
+        let ran = own(OWN, twin, &BENCH);
+        let card = ran.card();
+        assert!(tripped(&card).is_empty(), "{twin}: {:#?}", card.guards);
+        assert_eq!(card.guards.len(), 2, "{twin}: both guards of the timed runs looked");
+        assert_eq!(ran.code, 0, "{twin}: exit code");
+    }
+}
+
+#[test]
+fn every_guard_is_tripped_by_some_cheat() {
+    let card = own(OWN, "honest", &["score", "nf4", "--quick", "--samples", "2", "--json"]).card();
+    assert!(card.guards.len() >= 14, "{} guards", card.guards.len());
+    for guard in &card.guards {
+        let by =
+            BY_TEST.iter().chain(&BY_BENCH).filter(|caught| caught.guards.contains(&guard.name.as_str()));
+        assert!(by.count() > 0, "no cheat trips {:?}", guard.name);
+    }
+}
+
+#[test]
+fn every_cheat_is_tried() {
+    let tried = |name| BY_TEST.iter().chain(&BY_BENCH).any(|caught| caught.cheat == name);
+    for cheat in &CHEATS {
+        assert!(tried(cheat.name) || cheat.name == "leaves when it is watched", "{:?}", cheat.name);
+    }
+}

@@ -1,0 +1,166 @@
+//! Contract: what programs outside rely on: verbs, flags, exit codes, what is printed where.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use grader::scorecard::{Outcome, Scorecard};
+use serde_json::Value;
+use tests::program::{Ran, checks, run};
+
+const GRADER: &str = env!("CARGO_BIN_EXE_own"); // with nothing to hand in, it is the grader
+
+fn workbook() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
+}
+
+/// Runs the grader in the workbook.
+fn grader(arguments: &[&str]) -> Ran {
+    run(Path::new(GRADER), workbook(), arguments)
+}
+
+#[test]
+fn exit_codes_tell_what_happened() {
+    let file = workbook().join("Cargo.toml");
+    let below_a_file = file.join("report.json").display().to_string();
+    let solution = ["--attempt", "solution"];
+    let cases: [(i32, &[&str]); 21] = [
+        (0, &["test", "nf4", "--case", "A.1"]),
+        (0, &["test", "A", "--case", "A.1", "--device", "cpu"]),
+        (2, &["grade"]),
+        (2, &["score", "--fast"]),
+        (2, &["score", "nf5"]),
+        (2, &["score", "loss"]),
+        (2, &["test", "nf4", "--case", "no such check"]),
+        (2, &["replay", "nf4:A.1/no-such-check"]),
+        (2, &["replay", "A.1/prime"]),
+        (2, &["score", "--device", "tpu"]),
+        (2, &["score", "--seed", "twelve"]),
+        (2, &["score", "--samples", "0"]),
+        (2, &["score", "--timeout", "0"]),
+        (2, &["score", "--ranks", "2"]),
+        (2, &["verify-report", "no-such-file.json"]),
+        (2, &["verify-report", "Cargo.toml"]),
+        (2, &["rubric", "nf5"]),
+        (3, &["score", "--device", "cuda"]),
+        (3, &["test", "nf4", "--device", "cuda:1"]),
+        (4, &["test", "nf4", "--strict"]),
+        (6, &["test", "nf4", "--case", "A.1", "-o", &below_a_file]),
+    ];
+    for (code, arguments) in cases {
+        let ran = grader(&[arguments, &solution].concat());
+        assert_eq!(ran.code, code, "{arguments:?}\n{}\n{}", ran.stdout, ran.stderr);
+        let silent = ran.stderr.is_empty();
+        assert_eq!(
+            silent,
+            matches!(code, 0 | 4),
+            "{arguments:?} says why, on standard error:\n{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn away_from_the_workbook_only_the_solution_can_be_graded() {
+    let nowhere = tempfile::tempdir().expect("an empty folder");
+    let grader = |arguments: &[&str]| run(Path::new(GRADER), nowhere.path(), arguments);
+    for verb in [["list"].as_slice(), &["test", "nf4"], &["hint"], &["reset", "nf4"], &["report"]] {
+        let ran = grader(verb);
+        assert!(ran.code == 2 && ran.stderr.contains("no workbook"), "{verb:?}: {} {}", ran.code, ran.stderr);
+    }
+    assert_eq!(grader(&["test", "nf4", "--case", "A.1", "--attempt", "solution"]).code, 0);
+}
+
+#[test]
+fn a_timeout_ends_the_whole_command() {
+    let begin = Instant::now();
+    let long = ["score", "nf4", "--attempt", "solution", "--samples", "10000", "--timeout", "1", "--json"];
+    let ran = grader(&long);
+    assert_eq!(ran.code, 124, "{}", ran.stderr);
+    assert!(ran.stdout.is_empty() && ran.stderr.contains("--timeout"), "{}", ran.stderr);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_device_that_a_challenge_has_no_back_end_for_is_not_measured() {
+    let ran = grader(&["score", "nf4", "--attempt", "solution", "--device", "sim", "--json"]);
+    let card = ran.card();
+    assert!(checks(&card).iter().all(|check| check.outcome == Outcome::NotMeasured));
+    assert!(checks(&card).iter().all(|check| check.detail.contains("no back end for sim")));
+    assert_eq!((card.points, ran.code), (0, 0));
+}
+
+#[test]
+fn every_form_of_a_report_is_written_where_it_was_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder for reports");
+    let [json, html, md] = ["card.json", "card.html", "card.md"].map(|name| folder.path().join(name));
+    let [json, html, md] = [&json, &html, &md].map(|path| path.to_str().expect("a plain path"));
+    let ran = grader(&[
+        "test",
+        "nf4",
+        "--attempt",
+        "solution",
+        "--case",
+        "A.1",
+        "--json",
+        "-o",
+        json,
+        "--html",
+        html,
+        "--md",
+        md,
+    ]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{}", ran.stderr);
+    let read = |path: &str| fs::read_to_string(path).expect("the report was written");
+    let card: Scorecard = serde_json::from_str(&read(json)).expect("a scorecard");
+    assert!(checks(&card).iter().all(|check| check.step() == "A.1"));
+    assert!(read(html).to_lowercase().starts_with("<!doctype html>"));
+    assert!(read(md).contains("single_triton_kernel"));
+    let again = grader(&["report", json]);
+    assert!(again.code == 0 && again.stdout.contains("nf4"), "{}{}", again.stdout, again.stderr);
+}
+
+#[test]
+fn json_is_all_that_json_prints() {
+    for arguments in [["test", "nf4", "--case", "A.2"], ["bench", "nf4", "--quick", "--samples=1"]] {
+        let ran = grader(&[arguments.as_slice(), &["--attempt", "solution", "--json"]].concat());
+        let card: Value = serde_json::from_str(&ran.stdout).expect("one JSON value");
+        let names: Vec<&str> = card["challenges"]
+            .as_array()
+            .expect("challenges")
+            .iter()
+            .filter_map(|challenge| challenge["name"].as_str())
+            .collect();
+        assert_eq!(names, ["nf4", "fsdp", "graph", "issues", "loss"]);
+        assert!(ran.stderr.is_empty(), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn every_verb_explains_itself() {
+    let verbs: [&[&str]; 14] = [
+        &[],
+        &["score"],
+        &["test"],
+        &["bench"],
+        &["watch"],
+        &["list"],
+        &["hint"],
+        &["reset"],
+        &["rubric"],
+        &["doctor"],
+        &["replay"],
+        &["report"],
+        &["verify-report"],
+        &["help"],
+    ];
+    for verb in verbs {
+        let help: &[&str] = if verb == ["help"] { &[] } else { &["--help"] };
+        let ran = grader(&[verb, help].concat());
+        assert!(ran.code == 0 && ran.stdout.contains("Usage: "), "{verb:?}: {}{}", ran.stdout, ran.stderr);
+    }
+    let doctor = grader(&["doctor"]);
+    assert!(doctor.code == 0 && doctor.stdout.contains("vector units"), "{}", doctor.stdout);
+    let rubric = grader(&["rubric"]);
+    assert!(rubric.code == 0 && rubric.stdout.contains("hardcoded_gradients"), "{}", rubric.stdout);
+}

@@ -1,0 +1,353 @@
+//! Contract: stubs fail, solutions pass, and a half-typed exercise stops nothing but itself.
+//!
+//! Everything here happens in a copy of the workbook, `target/contract/workbook`, on exercises derived there:
+//! never on the reader's own file, so that half-done work never turns the tests red. The copy is kept and
+//! only brought up to date, and its build folder with it, so that a second run compiles next to nothing.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use grader::scorecard::{Check, Outcome, Scorecard};
+use grader::stub;
+use serde_json::Value;
+use tests::program::{Ran, checks, finish};
+
+/// What makes the workbook; the rest of a checkout is the reader's or can be made again.
+const PARTS: [&str; 11] = [
+    "reference",
+    "kernels",
+    "challenges",
+    "grader",
+    "tests",
+    "book",
+    ".cargo",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rustfmt.toml",
+    "clippy.toml",
+];
+
+const EXERCISE: &str = "challenges/src/nf4/exercise.rs";
+
+/// A copy of the workbook, used by one test at a time.
+struct Copy {
+    root: PathBuf,
+    grader: PathBuf,
+    _lock: File, // two runs of the tests must not share the copy
+}
+
+static COPY: LazyLock<Mutex<Copy>> = LazyLock::new(|| Mutex::new(Copy::make()));
+
+fn copy() -> MutexGuard<'static, Copy> {
+    COPY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn workbook() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
+}
+
+impl Copy {
+    fn make() -> Self {
+        let target = workbook().join("target/contract");
+        let root = target.join("workbook");
+        fs::create_dir_all(&root).expect("the copy's folder");
+        let lock = File::create(target.join("lock")).expect("the copy's lock");
+        lock.lock().expect("the copy is free at some time");
+        for part in PARTS {
+            mirror(&workbook().join(part), &root.join(part));
+        }
+        let copy = Self { grader: program(&target.join("release"), "grader"), root, _lock: lock };
+        let ran = copy.cargo(&["build", "--release", "--quiet", "-p", "grader", "--bin", "grader"]);
+        assert_eq!(ran.code, 0, "the grader does not compile:\n{}", ran.stderr);
+        copy
+    }
+
+    /// An untouched workbook.
+    fn fresh(&self) -> &Self {
+        let _ = fs::remove_dir_all(self.root.join(".warpbook"));
+        self.write("");
+        assert_eq!(self.grader(&["reset", "nf4"]).code, 0);
+        let _ = fs::remove_dir_all(self.root.join(".warpbook"));
+        self
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Ran {
+        finish(self.command(Path::new(env!("CARGO"))).args(arguments))
+    }
+
+    fn grader(&self, arguments: &[&str]) -> Ran {
+        finish(self.command(&self.grader).args(arguments))
+    }
+
+    /// Without the variables by which cargo tells a test what it was built from.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        let told = std::env::vars_os().map(|(name, _)| name);
+        for name in told.filter(|name| name.to_string_lossy().starts_with("CARGO_PKG")) {
+            command.env_remove(name);
+        }
+        command.current_dir(&self.root).env("CARGO_TARGET_DIR", workbook().join("target/contract"));
+        command
+    }
+
+    fn read(&self) -> String {
+        fs::read_to_string(self.root.join(EXERCISE)).expect("the exercise can be read")
+    }
+
+    fn write(&self, exercise: &str) {
+        fs::write(self.root.join(EXERCISE), exercise).expect("the exercise can be written");
+    }
+}
+
+/// Makes `to` equal to `from`; files that are equal keep their times, so that nothing is compiled for them.
+fn mirror(from: &Path, to: &Path) {
+    if !from.is_dir() {
+        let text = fs::read(from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+        if fs::read(to).is_ok_and(|old| old == text) {
+            return;
+        }
+        return fs::write(to, text).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    }
+    fs::create_dir_all(to).expect("a folder of the copy");
+    let names = |folder: &Path| -> Vec<_> {
+        let entries = fs::read_dir(folder).expect("a folder of the workbook");
+        entries.map(|entry| entry.expect("an entry").file_name()).filter(|name| name != "target").collect()
+    };
+    let wanted = names(from);
+    for name in names(to).iter().filter(|name| !wanted.contains(name)) {
+        let gone = to.join(name);
+        let _ = if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) };
+    }
+    for name in wanted {
+        mirror(&from.join(&name), &to.join(&name));
+    }
+}
+
+fn program(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+}
+
+/// What stands between a step's anchors.
+fn region(text: &str, step: usize) -> std::ops::Range<usize> {
+    let (open, close) =
+        (format!("// ANCHOR: nf4-step-{step}\n"), format!("// ANCHOR_END: nf4-step-{step}\n"));
+    let begin = text.find(&open).expect("the step begins") + open.len();
+    begin..begin + text[begin..].find(&close).expect("the step ends")
+}
+
+/// The solution as a reader would have typed it.
+fn solved() -> String {
+    challenges::nf4::SOLUTION.replace("Solution", "Exercise")
+}
+
+fn outcomes(card: &Scorecard, step: &str) -> Vec<Outcome> {
+    checks(card).iter().filter(|check| check.step() == step).map(|check| check.outcome).collect()
+}
+
+fn all(card: &Scorecard, step: &str, outcome: Outcome) {
+    let got = outcomes(card, step);
+    assert!(!got.is_empty() && got.iter().all(|got| *got == outcome), "{step} is not {outcome:?}: {got:?}");
+}
+
+#[test]
+fn an_untouched_workbook_is_worth_nothing_and_costs_nothing() {
+    let copy = copy();
+    copy.fresh();
+    let first = copy.grader(&[]);
+    assert!(first.stdout.starts_with("0 of 55. Start: A.1 "), "{}", first.stdout);
+    assert_eq!(first.code, 0);
+    let ran = copy.grader(&["score", "--quick", "--json"]);
+    let card = ran.card();
+    for step in stub::steps(challenges::nf4::SOLUTION) {
+        all(&card, step.name, Outcome::NotAttempted);
+    }
+    assert_eq!((card.points, card.possible, ran.code), (0, 55, 1));
+    assert!(!card.challenges[0].attempted && card.challenges[0].built);
+    assert!(!card.guards.iter().any(|guard| guard.tripped), "a hole is no cheat");
+}
+
+#[test]
+fn a_typed_in_solution_gets_every_point_of_the_cpu() {
+    let copy = copy();
+    copy.fresh().write(&solved());
+    let ran = copy.grader(&["score", "--quick", "--json"]);
+    let card = ran.card();
+    let open: Vec<&Check> = checks(&card).iter().filter(|check| check.outcome != Outcome::Passed).collect();
+    assert!(open.is_empty(), "{open:#?}");
+    // One point needs challenge C; two rows, four points, need a system that lets a process be stepped.
+    let stepped = copy.grader(&["doctor"]).stdout.contains("instructions of the solution");
+    let points = if stepped { 13 } else { 9 };
+    assert_eq!(card.challenges[0].points, points, "{:#?}", card.challenges[0].rows);
+    assert_eq!(card.challenges[0].unmeasured, 14 - points);
+    assert_eq!(ran.code, 0);
+    let screen = copy.grader(&["list"]).stdout;
+    assert!(screen.starts_with(&format!("{} of 55. ", card.points)), "{screen}");
+}
+
+#[test]
+fn a_step_that_does_not_compile_stops_nothing_but_itself() {
+    let copy = copy();
+    copy.fresh();
+    let mut text = copy.read();
+    for step in 1..=3 {
+        let body = &solved()[region(&solved(), step)];
+        text.replace_range(region(&text, step), body);
+    }
+    copy.write(&text);
+    the_first_three_steps_pass(&copy);
+
+    let broken = text.replace("todo!(\"A.4", "let scale = ; todo!(\"A.4");
+    copy.write(&broken);
+    its_step_says_what_the_compiler_said(&copy);
+    the_other_verbs_go_on(&copy, &broken);
+}
+
+fn the_first_three_steps_pass(copy: &Copy) {
+    let ran = copy.grader(&["test", "nf4", "--json"]);
+    let card = ran.card();
+    for (written, hole) in [("A.1", "A.4"), ("A.2", "A.5"), ("A.3", "A.6")] {
+        all(&card, written, Outcome::Passed);
+        all(&card, hole, Outcome::NotAttempted);
+    }
+    assert_eq!((ran.code, card.challenges[0].attempted), (1, true));
+    let screen = copy.grader(&[]).stdout;
+    assert!(screen.starts_with("0 of 55. Next: A.4 "), "{screen}");
+}
+
+fn its_step_says_what_the_compiler_said(copy: &Copy) {
+    let ran = copy.grader(&["score", "--json"]);
+    let card = ran.card();
+    for step in stub::steps(challenges::nf4::SOLUTION) {
+        all(&card, step.name, Outcome::DoesNotCompile);
+    }
+    for check in checks(&card) {
+        let told = match check.step() {
+            "A.4" => "error: expected expression, found `;`",
+            _ => "does not compile, because of A.4",
+        };
+        assert!(check.detail.contains(told), "{}: {}", check.name, check.detail);
+    }
+    assert!(checks(&card).iter().any(|check| check.detail.contains("exercise.rs:")), "rustc says where");
+    assert_eq!((ran.code, card.points), (1, 0));
+}
+
+fn the_other_verbs_go_on(copy: &Copy, broken: &str) {
+    let list = copy.grader(&["list"]);
+    assert!(list.code == 0 && list.stdout.contains("does not compile"), "{}", list.stdout);
+    let hint = copy.grader(&["hint"]);
+    assert!(hint.code == 0 && hint.stdout.contains("hint: "), "{}{}", hint.stdout, hint.stderr);
+    let named = copy.grader(&["hint", "A.4"]);
+    assert!(named.code == 0 && named.stdout.contains("A.4, "), "{}", named.stdout);
+    let solution = copy.grader(&["test", "nf4", "--attempt", "solution"]);
+    assert_eq!(solution.code, 0, "{}", solution.stdout);
+    let rooms = ["-p", "grader", "-p", "challenges", "-p", "kernels", "-p", "reference"];
+    let built = copy.cargo(&[["build", "--release", "--quiet"].as_slice(), &rooms].concat());
+    assert_eq!(built.code, 0, "a room includes the exercise:\n{}", built.stderr);
+    let reset = copy.grader(&["reset", "nf4"]);
+    assert_eq!(reset.code, 0, "{}", reset.stderr);
+    let derived = stub::derive(challenges::nf4::SOLUTION).expect("the solution's markers are sound");
+    assert_eq!(copy.read(), derived, "`reset` writes the exercise afresh");
+    assert_eq!(backups(copy), [broken], "the reader's text is kept");
+}
+
+/// The texts of the backups; each is called by its challenge and its date.
+fn backups(copy: &Copy) -> Vec<String> {
+    let folder = fs::read_dir(copy.root.join(".warpbook/backups")).expect("there are backups");
+    let text = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().expect("a plain name");
+        let date = name.strip_prefix("nf4-exercise-").and_then(|name| name.strip_suffix(".rs"));
+        let year = date.and_then(|date| date.get(..4)?.parse::<u32>().ok());
+        assert!(year.is_some_and(|year| year > 2024), "{name} has no date");
+        fs::read_to_string(entry.path()).expect("a backup can be read")
+    };
+    folder.map(|entry| text(entry.expect("an entry"))).collect()
+}
+
+#[test]
+fn an_exercise_that_is_gone_is_an_answer_too() {
+    let copy = copy();
+    copy.fresh();
+    fs::remove_file(copy.root.join(EXERCISE)).expect("the exercise was there");
+    let list = copy.grader(&["list"]);
+    assert!(list.code == 0 && list.stdout.contains("grader reset nf4"), "{}", list.stdout);
+    let score = copy.grader(&["score"]);
+    assert!(score.code == 2 && score.stderr.contains("grader reset nf4"), "{}", score.stderr);
+    assert_eq!(copy.grader(&["reset", "nf4"]).code, 0);
+    assert_eq!(copy.read(), stub::derive(challenges::nf4::SOLUTION).expect("sound markers"));
+}
+
+#[test]
+fn hints_grow_and_end_with_the_largest() {
+    let copy = copy();
+    copy.fresh();
+    let asked: Vec<String> = (0..4).map(|_| copy.grader(&["hint", "a.4"]).stdout).collect();
+    for (text, size) in asked.iter().zip(["small", "medium", "large", "large"]) {
+        assert!(text.starts_with(&format!("A.4, {size} hint: ")), "{text}");
+    }
+    assert_eq!(copy.grader(&["hint", "A.9"]).code, 2);
+}
+
+#[test]
+fn no_target_of_the_workspace_includes_an_exercise() {
+    let mut cargo = Command::new(env!("CARGO"));
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let ran = finish(cargo.current_dir(workbook()).args(arguments));
+    let metadata: Value = serde_json::from_str(&ran.stdout).expect("cargo prints JSON");
+    let targets = metadata["packages"].as_array().expect("packages").iter().flat_map(|package| {
+        let targets = package["targets"].as_array().expect("targets").iter();
+        targets.map(|target| (package["name"].as_str().unwrap_or_default(), target))
+    });
+    let mut readers = 0;
+    for (package, target) in targets {
+        if package == "attempts" && target["kind"][0] == "bin" {
+            assert_eq!(target["required-features"][0], "reader", "{target}");
+            assert_eq!((&target["test"], &target["doc"]), (&Value::Bool(false), &Value::Bool(false)));
+            readers += 1;
+        } else {
+            let path = PathBuf::from(target["src_path"].as_str().expect("a path"));
+            for file in sources(path.parent().expect("a folder")) {
+                includes_no_exercise(&file);
+            }
+        }
+    }
+    assert!(readers > 0, "the attempts package has its programs");
+}
+
+/// The Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(folder).expect("a folder of sources").map(|entry| entry.expect("an entry").path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let here = files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "rs"));
+    here.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
+
+fn includes_no_exercise(file: &Path) {
+    let text = fs::read_to_string(file).expect("a source");
+    let includes = |line: &str| {
+        line == "mod exercise;"
+            || line == "pub mod exercise;"
+            || (line.starts_with("#[path") && line.contains("exercise"))
+    };
+    assert!(!text.lines().any(|line| includes(line.trim())), "{} includes an exercise", file.display());
+}
+
+#[test]
+fn a_stub_has_the_solution_s_items_in_their_order() {
+    let (solution, stub) = (solved(), stub::derive(challenges::nf4::SOLUTION).expect("sound markers"));
+    let item = |line: &&str| {
+        let heads =
+            ["fn ", "unsafe fn ", "pub ", "struct ", "enum ", "impl ", "trait ", "const ", "use ", "#["];
+        let method = line.strip_prefix("    ").is_some_and(|line| line.starts_with("fn "));
+        method || heads.iter().any(|head| line.starts_with(head))
+    };
+    let [kept, items] = [&stub, &solution].map(|text| text.lines().filter(item).collect::<Vec<_>>());
+    assert_eq!(kept, items);
+    let mut rest = solution.lines();
+    for line in stub.lines().filter(|line| !line.trim_start().starts_with("todo!(")) {
+        let line_of_both = rest.any(|of_solution| of_solution == line);
+        assert!(line_of_both, "this line of the stub is not in the solution, or not in its place: {line}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Contract: whatever one step does to its process, the others are judged.
+
+use std::time::{Duration, Instant};
+
+use grader::scorecard::{Check, Outcome};
+use tests::attempts::FAULTS;
+use tests::program::{checks, own, unpassed};
+
+const OWN: &str = env!("CARGO_BIN_EXE_own");
+
+/// The one check whose input brings a fault about.
+const FAULTY: &str = "A.3/zero-scale";
+
+/// A fault, and what its check is to say where the system has signals.
+const CAUSES: [(&str, &str); 7] = [
+    ("panics", "no block has a scale of zero"),
+    ("overflows its stack", "a stack overflow"),
+    ("segfaults", "a segmentation fault"),
+    ("exits", "left the process with exit(0) instead of returning"),
+    ("aborts", "an abort"),
+    ("allocates without bound", "memory limit"),
+    ("spoils the result pipe", "the pipe of the grader's results"),
+];
+
+const TEST: [&str; 5] = ["test", "nf4", "--case", "A.", "--json"];
+
+fn only_the_faulty_check<'a>(fault: &str, unpassed: &[&'a Check]) -> &'a Check {
+    let [check] = unpassed else { panic!("{fault}: one check is wrong, not {unpassed:#?}") };
+    assert_eq!((check.name.as_str(), check.outcome), (FAULTY, Outcome::Wrong), "{fault}");
+    check
+}
+
+#[test]
+fn a_fault_is_its_own_check_s_and_says_its_cause() {
+    for (fault, cause) in CAUSES {
+        let ran = own(OWN, fault, &TEST);
+        let card = ran.card();
+        let check = only_the_faulty_check(fault, &unpassed(&card));
+        let cause = if cfg!(unix) { cause } else { "" };
+        assert!(check.detail.contains(cause), "{fault}: {cause:?} is not said:\n{}", check.detail);
+        assert!(checks(&card).len() > 100 && ran.code == 1, "{fault}: exit code {}", ran.code);
+    }
+}
+
+#[test]
+fn an_endless_loop_ends_at_its_limit() {
+    let begin = Instant::now();
+    let ran = own(OWN, "loops", &["test", "nf4", "--case", FAULTY, "--json"]);
+    let card = ran.card();
+    let check = only_the_faulty_check("loops", &unpassed(&card));
+    assert!(check.detail.contains("ran past its time limit of 10 s"), "{}", check.detail);
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn what_an_attempt_prints_is_no_result() {
+    let ran = own(OWN, "prints results", &TEST);
+    let card = ran.card(); // standard output is one scorecard, with nothing before or after
+    assert!(unpassed(&card).is_empty(), "{:#?}", unpassed(&card));
+    assert!(!ran.stderr.contains("points"), "what it printed stays with it:\n{}", ran.stderr);
+    assert_eq!(ran.code, 0);
+}
+
+#[test]
+fn an_exit_that_hangs_keeps_nobody_waiting() {
+    let begin = Instant::now();
+    let ran = own(OWN, "hangs at its exit", &TEST);
+    assert!(unpassed(&ran.card()).is_empty(), "the answers are right");
+    assert!(begin.elapsed() < Duration::from_secs(10) && ran.code == 0, "{:?}", begin.elapsed());
+}
+
+#[cfg(target_os = "linux")] // where /proc tells who lives
+#[test]
+fn a_process_that_an_attempt_leaves_ends_with_it() {
+    let folder = tempfile::tempdir().expect("a folder for the process's number");
+    let file = folder.path().join("pid");
+    let mut command = std::process::Command::new(OWN);
+    let ran = tests::program::finish(
+        command
+            .args(["test", "nf4", "--case", FAULTY, "--json"])
+            .env(tests::attempts::VARIABLE, "leaves a child process")
+            .env(tests::attempts::PID_FILE, &file),
+    );
+    assert!(unpassed(&ran.card()).is_empty(), "the answer is right");
+    let id = std::fs::read_to_string(&file).expect("the attempt started its process");
+    let patience = Instant::now() + Duration::from_secs(5);
+    while lives(&id) {
+        assert!(Instant::now() < patience, "process {id} outlives the grader");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process runs; one that ended and was not collected yet does not.
+#[cfg(target_os = "linux")]
+fn lives(id: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+#[test]
+fn every_fault_is_tried() {
+    let apart = ["loops", "prints results", "hangs at its exit", "leaves a child process"];
+    for fault in &FAULTS {
+        let named = CAUSES.iter().any(|(name, _)| *name == fault.name) || apart.contains(&fault.name);
+        assert!(named, "{:?}", fault.name);
+    }
+}
