@@ -58,7 +58,7 @@ struct Command {
 enum Verb {
     /// Checks, guards, measurements: the whole scorecard
     Score {
-        /// nf4, fsdp, graph, issues, loss, or a letter; all that are built if none is named
+        /// nf4, fsdp, graph, issues, loss, a letter, or a step as A.3; all that are built if none is named
         challenges: Vec<String>,
     },
     /// Only the checks and guards
@@ -289,10 +289,17 @@ impl Options {
                 "cuda:{n} cannot be had: this version has no CUDA back end"
             )));
         }
-        let courses: Vec<&Course> = match challenges {
-            [] => COURSES.iter().collect(),
-            names => names.iter().map(|name| named(name)).collect::<Result<_, _>>()?,
-        };
+        let (mut courses, mut case): (Vec<&Course>, _) = (Vec::new(), self.case.clone());
+        for name in challenges {
+            let (challenge, step) = name.split_once('.').unwrap_or((name, ""));
+            courses.push(named(challenge)?);
+            if !step.is_empty() {
+                case.get_or_insert(format!("{}/", name.to_uppercase())); // `test A.3`: that step alone
+            }
+        }
+        if courses.is_empty() {
+            courses = COURSES.iter().collect();
+        }
         let attempt = self.attempt(own);
         if attempt == Attempt::Exercise {
             there_are_exercises(&courses)?;
@@ -302,7 +309,7 @@ impl Options {
             device: self.device.clone(),
             courses,
             scope,
-            case: self.case.clone(),
+            case,
             effort: self.effort(),
             progress: verb::progress(),
         })

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::score::Scope;
 use crate::scorecard::{Check, Outcome, Scorecard};
 use crate::workbook::Workbook;
 
@@ -58,7 +59,7 @@ impl Progress {
     }
 
     /// Takes over the outcomes of a run; checks that were not part of it keep theirs.
-    pub fn record(&mut self, card: &Scorecard) {
+    pub fn record(&mut self, card: &Scorecard, scope: Scope) {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
             let standing = self.challenges.entry(challenge.name.clone()).or_default();
             if standing.code != challenge.code || standing.checks.len() <= challenge.checks.len() {
@@ -71,8 +72,17 @@ impl Progress {
                     }
                 }
             }
+            if scope == Scope::Score {
+                standing.points = challenge.points;
+            } else if standing.code != challenge.code {
+                standing.points = 0; // other code, not measured yet
+            }
             standing.code.clone_from(&challenge.code);
-            standing.points = challenge.points;
+            let passed = |step: &str| {
+                let mut of_step = standing.checks.iter().filter(|check| check.step() == step);
+                of_step.all(|check| matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured))
+            };
+            self.hints.retain(|step, _| !passed(step));
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Seen {
     pub streaming: u64,
     /// Bytes that those wrote.
     pub streamed_bytes: u64,
+    /// Those that no fence follows: they may reach memory after the call has returned.
+    pub unfenced: u64,
 }
 
 /// The hidden first argument of the watched process.
@@ -152,6 +154,8 @@ enum Instruction {
     Other,
     /// Works on vectors.
     Vector,
+    /// Waits for earlier stores: SFENCE, MFENCE, or a locked instruction.
+    Fence,
     /// Stores so many bytes past the caches.
     Streaming { bytes: u64, vector: bool },
 }
@@ -163,9 +167,11 @@ impl Seen {
         match instruction {
             Instruction::Other => {}
             Instruction::Vector => self.vector += 1,
+            Instruction::Fence => self.unfenced = 0,
             Instruction::Streaming { bytes, vector } => {
                 self.vector += u64::from(vector);
                 self.streaming += 1;
+                self.unfenced += 1;
                 self.streamed_bytes += bytes;
             }
         }
@@ -179,6 +185,9 @@ fn classify(bytes: &[u8; 16]) -> Instruction {
     let mut at = bytes.iter().take_while(|byte| LEGACY.contains(byte)).count().min(4);
     let wide = bytes[at] & 0xf8 == 0x48; // REX.W
     let operand = bytes[..at].contains(&0x66);
+    if bytes[..at].contains(&0xf0) {
+        return Instruction::Fence;
+    }
     at += usize::from(bytes[at] & 0xf0 == 0x40);
     let [a, b, c, d, e] = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3], bytes[at + 4]];
     match a {
@@ -186,6 +195,7 @@ fn classify(bytes: &[u8; 16]) -> Instruction {
         0xc4 => encoded(b & 31, d, c & 3, 16 << (c >> 2 & 1)),
         0x62 => encoded(b & 7, e, c & 3, 16 << (d >> 5 & 3).min(2)),
         0x0f => match (b, c) {
+            (0xae, 0xf0..) => Instruction::Fence, // MFENCE, SFENCE
             (0x2b, _) => Instruction::Streaming { bytes: 16, vector: true },
             (0xe7, _) => Instruction::Streaming { bytes: if operand { 16 } else { 8 }, vector: true },
             (0xc3, _) => Instruction::Streaming { bytes: if wide { 8 } else { 4 }, vector: false },
@@ -225,6 +235,16 @@ mod tests {
         assert_eq!(of(&[0x66, 0x0f, 0xe7, 0x07]), streaming(16)); // movntdq [rdi], xmm0
         assert_eq!(of(&[0x48, 0x0f, 0xc3, 0x07]), Instruction::Streaming { bytes: 8, vector: false }); // movnti
         assert_eq!(of(&[0xc5, 0xfd, 0x7f, 0x07]), Instruction::Vector); // vmovdqa [rdi], ymm0
+    }
+
+    #[test]
+    fn a_fence_settles_the_stores_before_it() {
+        assert_eq!(of(&[0x0f, 0xae, 0xf8]), Instruction::Fence); // sfence
+        assert_eq!(of(&[0xf0, 0x48, 0x0f, 0xc1, 0x07]), Instruction::Fence); // lock xadd [rdi], rax
+        let mut seen = Seen::default();
+        let store = Instruction::Streaming { bytes: 64, vector: true };
+        [store, store, Instruction::Fence, store].map(|instruction| seen.count(instruction));
+        assert_eq!((seen.streaming, seen.unfenced), (3, 1));
     }
 
     #[test]

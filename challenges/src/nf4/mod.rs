@@ -14,7 +14,8 @@
 //! **Rounding.** `a = f32(f32(code2[q8] * absmax2) + offset)`, `w = f32(table[q] * a)`, then once to the
 //! output's type, to nearest even. Each step rounds by itself: a fused multiply-add gives other bits.
 //!
-//! **Not required.** Checking the weight (the grader hands in whole ones), quantising, other formats.
+//! **Not required.** Checking the weight (the grader hands in whole ones: all lengths fit, all scales are finite),
+//! quantising, other formats. Outputs can still be subnormal, and can overflow.
 //!
 //! Sources: Dettmers et al., QLoRA (2023), section 3; the order of roundings is that of `bitsandbytes`.
 
@@ -43,10 +44,12 @@ pub trait Nf4: Sync {
     /// A.4 - the f32 scale of block number `block`, with or without double quantisation.
     fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32;
 
-    /// A.5 - the whole weight in one pass, rounded to the output's type. No buffer between input and output.
+    /// A.5 - the whole weight in one pass, rounded to the output's type: one `cpu.launch`, and no buffer between
+    /// input and output.
     fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>);
 
-    /// A.6 - the same bits, fast: the vector unit that `cpu` names, streaming stores, all its threads.
+    /// A.6 - the same bits, fast: the vector unit that `cpu` names, streaming stores, all its threads; again one
+    /// `cpu.launch`. A fence follows the last streaming store.
     /// With one thread the work is done on the calling thread, where the grader can watch it.
     fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>);
 }
@@ -81,7 +84,7 @@ const fn case(name: &'static str, len: usize, block_size: usize, nested: bool) -
 }
 
 /// Correctness cases of A.5 and A.6, each in f16, bf16 and f32.
-pub const CASES: [Case; 16] = [
+pub const CASES: [Case; 17] = [
     case("one-element", 1, 64, true),
     case("one-byte", 2, 64, true),
     case("odd-length", 63, 64, true),
@@ -91,6 +94,7 @@ pub const CASES: [Case; 16] = [
     case("prime", 8191, 64, true),
     case("two-scale-blocks", 64 * 257, 64, true),
     case("more-blocks-than-threads", 64 * 4099 + 3, 64, true),
+    case("blocks-that-no-piece-divides", 4096 * 403 + 1, 4096, true),
     case("block-32", 32 * 301 + 7, 32, true),
     case("block-128", 128 * 67 + 99, 128, true),
     case("block-256-single-level", 256 * 33 + 1, 256, false),

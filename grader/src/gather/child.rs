@@ -70,8 +70,9 @@ fn end_with_parent() {
 fn end_with_parent() {} // a Windows job object ends with its parent
 
 fn remember(message: &str) {
+    let message = crate::workbook::as_the_reader_knows_it(message);
     let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    last.get_or_insert_with(|| message.to_owned());
+    last.get_or_insert(message);
 }
 
 impl Child {
@@ -136,12 +137,18 @@ pub(crate) enum Unwound {
     Panic(String),
 }
 
-/// Runs what may panic.
+/// Runs what may panic. A hole is known by the panic's own message, which travels with it across threads; where
+/// it happened is known to the hook alone, if one is set.
 pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
     *PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
-    catch_unwind(AssertUnwindSafe(run)).map_err(|_| {
-        let message = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let message = message.unwrap_or_else(|| "panicked without a message".into());
-        if message.contains("not yet implemented") { Unwound::Hole } else { Unwound::Panic(message) }
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let said = payload.downcast_ref::<String>().map(String::as_str);
+        let said =
+            said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message");
+        if said.starts_with("not yet implemented") {
+            return Unwound::Hole;
+        }
+        let hook = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        Unwound::Panic(hook.unwrap_or_else(|| said.to_owned()))
     })
 }

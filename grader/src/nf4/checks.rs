@@ -46,6 +46,7 @@ pub(super) fn names() -> Vec<String> {
             names.extend(CASES.iter().map(|case| format!("{step}/{}-{dtype}", case.name)));
             names.push(format!("{step}/unaligned-view-{dtype}"));
             names.push(format!("{step}/own-table-{dtype}"));
+            names.push(format!("{step}/extreme-scales-{dtype}"));
         }
     }
     for vector in [Vector::Portable, Vector::Neon, Vector::Avx2, Vector::Avx512] {
@@ -163,6 +164,10 @@ fn whole(attempt: &dyn Nf4, step: &str, case: &str, seed: u64) -> Result<(), Str
                 .try_for_each(|shift| one(attempt, step, &cpu, &case, dtype, seed, shift))
         }
         "own-table" => own_table(attempt, step, &cpu, dtype, seed),
+        "extreme-scales" => {
+            let weight = weight(64 * 90 + 21, 64, false, Scale::Extreme, seed);
+            judge(attempt, step, &cpu, &weight.view(), dtype, seed, 0)
+        }
         _ => {
             let case = CASES.iter().find(|known| known.name == name);
             let case = case.ok_or_else(|| format!("{step} has no check called {case:?} ({name})"))?;
@@ -216,6 +221,8 @@ fn every_path(attempt: &dyn Nf4, path: &str, seed: u64) -> Result<(), String> {
                 let weight = weight(len, block_size, true, scale, seed);
                 judge(attempt, "A.6", &cpu, &weight.view(), dtype, seed, 0)?;
             }
+            let weight = weight(64 * 65 + 40, 64, false, Scale::Extreme, seed);
+            judge(attempt, "A.6", &cpu, &weight.view(), dtype, seed, 0)?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use half::f16;
-use reference::nf4::{Absmax, Dtype, Weight, block_absmax};
+use reference::nf4::{Absmax, CODE2, Dtype, NF4, Weight, block_absmax};
 
 /// What an attempt left behind.
 pub(super) struct Found<'a> {
@@ -27,6 +27,7 @@ struct Mistake {
     code: fn(&[u8], usize) -> u8,
     block: fn(usize, usize) -> usize,
     round: fn(Dtype, f32) -> u32,
+    built_in_table: bool,
 }
 
 const RIGHT: Mistake = Mistake {
@@ -35,10 +36,38 @@ const RIGHT: Mistake = Mistake {
     code: right_code,
     block: |e, size| e / size,
     round: Dtype::round,
+    built_in_table: false,
 };
 
 /// Every mistake that can be told apart by its bits.
-const MISTAKES: [Mistake; 19] = [
+const MISTAKES: [Mistake; 22] = [
+    Mistake {
+        cause: "the built-in table instead of the weight's own: a checkpoint may carry another",
+        built_in_table: true,
+        ..RIGHT
+    },
+    Mistake {
+        cause: "the built-in 8-bit table instead of the weight's own: a checkpoint may carry another",
+        scale: |absmax, b| match absmax {
+            Absmax::Single(scales) => scales[b],
+            Absmax::Double { codes, scales, block_size, offset, .. } => {
+                let scaled = CODE2[codes[b] as usize] * scales[b / block_size];
+                scaled + offset
+            }
+        },
+        ..RIGHT
+    },
+    Mistake {
+        cause: "second-level blocks of 256 where this weight has others: Absmax::Double tells its block_size",
+        scale: |absmax, b| match absmax {
+            Absmax::Single(scales) => scales[b],
+            Absmax::Double { codes, table, scales, offset, .. } => {
+                let scaled = table[codes[b] as usize] * scales[b / 256];
+                scaled + offset
+            }
+        },
+        ..RIGHT
+    },
     Mistake {
         cause: "swapped nibbles: the even element is the HIGH half of its byte",
         code: |packed, e| if e % 2 == 0 { packed[e / 2] & 15 } else { packed[e / 2] >> 4 },
@@ -191,7 +220,8 @@ impl Mistake {
         let element = |e: usize| {
             let block = (self.block)(e, weight.block_size);
             (block < blocks).then(|| {
-                let value = weight.table[(self.code)(weight.packed, e) as usize];
+                let table = if self.built_in_table { &NF4 } else { weight.table };
+                let value = table[(self.code)(weight.packed, e) as usize];
                 (self.round)(dtype, value * (self.scale)(&weight.absmax, block))
             })
         };
@@ -325,8 +355,16 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
         return "lower precision: every value is close, and some step rounds too early or too coarsely"
             .into();
     }
+    if let Some(told) = another_scale(weight, dtype, got, wrong[0]) {
+        return told;
+    }
+    if reordered(got, want, wrong[0]) {
+        return "the right values in the wrong places within 32: vector instructions that unpack or shuffle work \
+                within each 128-bit half"
+            .into();
+    }
     let last_block = (weight.len - 1) / weight.block_size * weight.block_size;
-    if wrong[0] >= last_block && weight.len % weight.block_size != 0 {
+    if wrong[0] >= last_block && last_block > 0 && weight.len % weight.block_size != 0 {
         return "tail: only the last, short block is wrong".into();
     }
     if wrong.iter().all(|e| e % 2 == 1) {
@@ -335,7 +373,48 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
     if wrong.iter().all(|e| e % 2 == 0) {
         return "only even elements are wrong: look at the high nibble".into();
     }
-    "none of the known ones; `replay` shows the neighbourhood".into()
+    format!("none of the known ones; the neighbourhood:{}", neighbourhood(weight, dtype, got, want, wrong[0]))
+}
+
+/// Whether the block around a wrong element is right but for its scale, which is another block's.
+fn another_scale(weight: &Weight<'_>, dtype: Dtype, got: &[u32], e: usize) -> Option<String> {
+    let block = e / weight.block_size;
+    let elements = block * weight.block_size..((block + 1) * weight.block_size).min(weight.len);
+    let with =
+        |scale: f32, e: usize| dtype.round(weight.table[right_code(weight.packed, e) as usize] * scale);
+    let fits = |other: &usize| {
+        let scale = right_scale(&weight.absmax, *other);
+        *other != block && elements.clone().all(|e| same(dtype, with(scale, e), got[e]))
+    };
+    let other = (0..weight.len.div_ceil(weight.block_size)).find(fits)?;
+    Some(format!(
+        "block {block} is scaled with the scale of block {other}: a block's number counts from the weight's first \
+         element, (first + offset) / block_size"
+    ))
+}
+
+/// Whether the 32 values around a wrong element are the right ones in another order.
+fn reordered(got: &[u32], want: &[u32], e: usize) -> bool {
+    let group = e / 32 * 32..(e / 32 * 32 + 32).min(want.len());
+    let sorted = |bits: &[u32]| {
+        let mut bits = bits[group.clone()].to_vec();
+        bits.sort_unstable();
+        bits
+    };
+    sorted(got) == sorted(want)
+}
+
+/// A few elements around the first wrong one.
+fn neighbourhood(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], first: usize) -> String {
+    let around = first.saturating_sub(2)..(first + 6).min(want.len());
+    let line = |e: usize| {
+        let mark = if same(dtype, got[e], want[e]) { ' ' } else { '!' };
+        let (code, scale) =
+            (right_code(weight.packed, e), right_scale(&weight.absmax, e / weight.block_size));
+        let (got, want) = (dtype.value(got[e]), dtype.value(want[e]));
+        format!("\n  {mark} {e:>7}  code {code:>2}  scale {scale:<12e} got {got:<14e} want {want:e}")
+    };
+    around.map(line).collect()
 }
 
 /// Judges unpacked codes.

@@ -72,9 +72,9 @@ fn single_kernel(seen: &Seen<'_>) -> Fact {
     let (peak, launches) = (peak.unwrap_or(f64::MAX), launches.unwrap_or(f64::MAX));
     let scales = 4096.0 * 4096.0 / 64.0 * 4.0; // bytes of the smallest full-size intermediate, the f32 scales
     let evidence = format!(
-        "{per_thread:.0} bytes a thread at the peak (limit 65536), {peak:.0} in all (an f32 buffer for the scales would take {scales:.0}), {launches:.0} launch(es)"
+        "{per_thread:.0} bytes a thread at the peak (limit 65536), {peak:.0} in all (an f32 buffer for the scales would take {scales:.0}), launches through the given device: {launches:.0}, one is needed"
     );
-    let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches <= 1.0;
+    let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches == 1.0;
     if fused && all_pass(seen) { met(&evidence) } else { unmet(&with_wrong_answers(seen, evidence)) }
 }
 
@@ -90,8 +90,8 @@ fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
         return every(seen.why_not("nf4.speedup"));
     };
     if !all_pass(seen) {
-        let facts: BTreeMap<_, _> = every(unmet("wrong answers have no speed: see the checks"));
-        return facts;
+        let flaw = flaw(seen).unwrap_or_default();
+        return every(unmet(&format!("not judged by its speed, because {flaw}")));
     }
     let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
@@ -162,8 +162,16 @@ fn streaming(seen: &Seen<'_>) -> Fact {
     };
     let output = watched::STEPPED_LEN as f64 * 2.0;
     let stores = seen.value("nf4.streaming_stores").unwrap_or(0.0);
-    let evidence = format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes");
-    if bytes >= output / 2.0 && all_pass(seen) {
+    let unfenced = seen.value("nf4.unfenced_stores").unwrap_or(0.0);
+    let fence = match unfenced {
+        0.0 => String::new(),
+        n => format!(
+            "; no fence (SFENCE) follows the last {n:.0} of them, so they may still be on their way when the step returns"
+        ),
+    };
+    let evidence =
+        format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes{fence}");
+    if bytes >= output / 2.0 && unfenced == 0.0 && all_pass(seen) {
         met(&evidence)
     } else {
         unmet(&with_wrong_answers(seen, evidence))
@@ -192,6 +200,26 @@ fn all_pass(seen: &Seen<'_>) -> bool {
     answers(seen).iter().all(|check| check.outcome == Outcome::Passed)
 }
 
+/// What keeps a good number from counting.
 fn with_wrong_answers(seen: &Seen<'_>, evidence: String) -> String {
-    if all_pass(seen) { evidence } else { format!("{evidence}; but answers are wrong: see the checks") }
+    match flaw(seen) {
+        None => evidence,
+        Some(flaw) => format!("{evidence}; but {flaw}"),
+    }
+}
+
+/// The first check of the answer that has not passed.
+fn flaw(seen: &Seen<'_>) -> Option<String> {
+    let answers = answers(seen);
+    let wrong = answers.iter().find(|check| check.outcome == Outcome::Wrong);
+    let open = answers.iter().find(|check| check.outcome != Outcome::Passed);
+    match (wrong, open) {
+        (Some(check), _) => Some(format!("answers are wrong, as in {}", check.name)),
+        (None, Some(check)) => Some(format!(
+            "the step is not finished: {} is {}",
+            check.name,
+            crate::evidence::word(check.outcome)
+        )),
+        (None, None) => None,
+    }
 }

@@ -18,6 +18,8 @@ pub(super) enum Scale {
     Small,
     /// So large that f16 overflows, in some block at least.
     Large,
+    /// At the ends of f32: outputs that are subnormal in bf16 and in f32, and such that nearly overflow.
+    Extreme,
 }
 
 /// A weight of random codes with well-formed scales. Every byte is random, the padding nibble of an odd
@@ -31,6 +33,8 @@ pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, 
         Scale::Wide => (random.unit() * 40.0 - 24.0).exp2() as f32,
         Scale::Small => (random.unit() * 10.0 - 22.0).exp2() as f32,
         Scale::Large => (random.unit() * 2.5 + 15.5).exp2() as f32,
+        Scale::Extreme if random.below(2) == 0 => (random.unit() * 20.0 - 145.0).exp2() as f32,
+        Scale::Extreme => (random.unit() * 3.0 + 124.9).exp2() as f32,
     };
     let absmax = if nested {
         let scales = (0..blocks.div_ceil(NESTED_BLOCK)).map(|_| magnitude(&mut random)).collect();

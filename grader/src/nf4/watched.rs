@@ -65,6 +65,7 @@ pub(super) fn instructions(child: &mut Child) {
             child.measured("nf4.instructions", count(seen.instructions));
             child.measured("nf4.vector_instructions", count(seen.vector));
             child.measured("nf4.streaming_stores", count(seen.streaming));
+            child.measured("nf4.unfenced_stores", count(seen.unfenced));
             let bytes = Measurement { unit: "B".into(), ..count(seen.streamed_bytes) };
             child.measured("nf4.streamed_bytes", bytes);
         }

@@ -87,6 +87,9 @@ impl Tone {
 impl Finding<'_> {
     /// The checks' names, the rest of a long list counted.
     pub fn names(&self) -> String {
+        if self.outcome == Outcome::DoesNotCompile {
+            return format!("the exercise, in {}", self.checks[0].step());
+        }
         let shown = if self.checks.len() > 4 { 3 } else { 4 };
         let names: Vec<&str> = self.checks.iter().take(shown).map(|check| check.name.as_str()).collect();
         let rest = self.checks.len() - names.len();
@@ -138,6 +141,10 @@ pub fn findings(challenge: &Challenge) -> Vec<Finding<'_>> {
             Some(finding) => finding.checks.push(check),
             None => all.push(Finding { outcome: check.outcome, detail: &check.detail, checks: vec![check] }),
         }
+    }
+    if all.iter().any(|finding| finding.outcome == Outcome::DoesNotCompile && finding.detail.contains('\n')) {
+        // The compiler's words are told once, not once more for each step that they keep from running.
+        all.retain(|finding| finding.outcome != Outcome::DoesNotCompile || finding.detail.contains('\n'));
     }
     all.sort_by_key(|finding| !finding.is_fault());
     all
@@ -316,7 +323,10 @@ mod tests {
             }
             for width in [0, 40, 80] {
                 let text = text::render(&card, text::Options { color: true, width });
-                assert!(text.lines().all(|line| paper::columns(&clean(line)) <= width.max(40)));
+                assert!(
+                    text.lines()
+                        .all(|line| paper::columns(&clean(line)) <= width.max(paper::COMPILER_COLUMNS))
+                );
             }
             assert!(!markdown::render(&card).is_empty());
             assert!(html::render(&card).is_ok());

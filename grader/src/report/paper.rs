@@ -45,6 +45,9 @@ pub struct Paper {
     out: String,
 }
 
+/// Columns of the lines that a compiler lays out itself.
+pub const COMPILER_COLUMNS: usize = 160;
+
 impl Paper {
     /// An empty page; widths below 40 columns are taken as 40.
     pub fn new(color: bool, width: usize) -> Self {
@@ -96,6 +99,16 @@ impl Paper {
             } else {
                 self.line(&[(Style::Plain, &blank), (style, line)]);
             }
+        }
+    }
+
+    /// Lines as they are, indented, up to [`COMPILER_COLUMNS`]: a folded line would leave its caret behind.
+    pub fn unfolded(&mut self, indent: usize, style: Style, text: &str) {
+        let blank = " ".repeat(indent);
+        for line in clean(text).lines() {
+            self.span(Style::Plain, &blank);
+            self.span(style, &cut(line.trim_end(), COMPILER_COLUMNS - indent));
+            self.out.push('\n');
         }
     }
 

@@ -133,10 +133,25 @@ fn checks(paper: &mut Paper, challenge: &Challenge) {
     }
     paper.gap();
     paper.wrapped(&[(Style::Bold, "  checks  ")], Style::Plain, &super::tally(challenge));
-    for finding in findings(challenge) {
-        if finding.is_fault() { fault(paper, &finding) } else { missing(paper, &finding) }
+    let (faults, holes): (Vec<_>, Vec<_>) = findings(challenge).into_iter().partition(Finding::is_fault);
+    let shown = if faults.len() > FAULTS { FAULTS - 1 } else { FAULTS };
+    faults.iter().take(shown).for_each(|finding| fault(paper, finding));
+    let rest: Vec<&str> = faults
+        .iter()
+        .skip(shown)
+        .flat_map(|finding| &finding.checks)
+        .map(|check| check.name.as_str())
+        .collect();
+    if !rest.is_empty() {
+        paper.gap();
+        let lead = format!("  \u{2717} {} more  ", rest.len());
+        paper.wrapped(&[(Style::Bad, &lead)], Style::Plain, &rest.join(", "));
     }
+    holes.iter().for_each(|finding| missing(paper, finding));
 }
+
+/// Faults that are told in full: the first one mended often mends the others.
+const FAULTS: usize = 5;
 
 fn fault(paper: &mut Paper, finding: &Finding) {
     let style = if finding.outcome == Outcome::GraderFault { Style::Alarm } else { Style::Bad };
@@ -150,6 +165,9 @@ fn fault(paper: &mut Paper, finding: &Finding) {
         Style::Bold,
         &finding.names(),
     );
+    if finding.outcome == Outcome::DoesNotCompile {
+        return paper.unfolded(4, Style::Plain, finding.detail); // carets point at columns
+    }
     let lines: Vec<&str> = finding.detail.lines().collect();
     paper.verbatim(6, Style::Plain, &lines[..lines.len().min(DETAIL_LINES)].join("\n"));
     if lines.len() > DETAIL_LINES {
@@ -335,7 +353,13 @@ mod tests {
         for card in [fixture::solved(), fixture::half_done(), fixture::untouched()] {
             for width in [40, 64, 80, 132] {
                 let text = plain(&card, width);
-                let long: Vec<&str> = text.lines().filter(|line| paper::columns(line) > width).collect();
+                let compiler = text
+                    .lines()
+                    .skip_while(|line| !line.contains("error["))
+                    .take_while(|line| !line.is_empty());
+                let compiler: Vec<&str> = compiler.collect();
+                let too_long = |line: &&str| paper::columns(line) > width && !compiler.contains(line);
+                let long: Vec<&str> = text.lines().filter(too_long).collect();
                 assert!(long.is_empty(), "{width}: {long:#?}");
             }
         }

@@ -16,7 +16,12 @@ const SIZES: [&str; 3] = ["small", "medium", "large"];
 pub(crate) fn hint(asked: Option<&str>) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let mut progress = Progress::load(&workbook);
-    let (course, step) = which(asked, &progress)?;
+    let Some((course, step)) = which(asked, &progress)? else {
+        print(
+            "every step is done; `diff` your exercise with solution.rs, and read the rest of the lesson there\n",
+        );
+        return Ok(0);
+    };
     print(&next_hint(course, &step, &mut progress)?);
     if let Err(error) = progress.save(&workbook) {
         eprintln!("warpbook: progress is not kept ({error}); the next hint will be this one again");
@@ -38,9 +43,11 @@ pub(crate) fn next_hint(course: &Course, step: &str, progress: &mut Progress) ->
     if let Some((check, cause)) = failed.and_then(|check| Some((check, cause(check)?))) {
         text = format!("{} failed. {cause}\n{text}", check.name);
     }
-    if size != "large" {
-        text.push_str("(ask again for a larger one)\n");
-    }
+    text.push_str(if size == "large" {
+        "(there is no larger one)\n"
+    } else {
+        "(ask again for a larger one)\n"
+    });
     Ok(text)
 }
 
@@ -51,20 +58,20 @@ fn failed_check<'a>(checks: &'a [Check], step: &str) -> Option<&'a Check> {
 /// What the check found out already.
 fn cause(check: &Check) -> Option<String> {
     let line = check.detail.lines().find(|line| line.trim_start().starts_with("likely cause: "))?;
-    Some(format!("Its {}.", line.trim()))
+    let cause = line.trim();
+    (!cause.contains("none of the known")).then(|| format!("Its {cause}."))
 }
 
-/// The step that is meant: a named one, or the first that has not passed.
-fn which(asked: Option<&str>, progress: &Progress) -> Result<(&'static Course, String), Failure> {
+/// The step that is meant: a named one, or the first that has not passed; none if all have.
+fn which(asked: Option<&str>, progress: &Progress) -> Result<Option<(&'static Course, String)>, Failure> {
     let asked = asked.unwrap_or(COURSES[0].name);
     let (letter, step) =
         asked.split_once('.').map_or((asked, None), |(letter, _)| (letter, Some(asked.to_uppercase())));
     let course = named(letter)?;
     let steps = stub::steps(course.solution);
-    let next = || {
-        let standing = progress.challenges.get(course.name);
-        let check = standing.and_then(|standing| standing.next());
-        check.map_or(steps.first().map_or("", |step| step.name), Check::step).to_owned()
+    let next = || match progress.challenges.get(course.name) {
+        Some(standing) => standing.next().map(|check| check.step().to_owned()),
+        None => steps.first().map(|step| step.name.to_owned()),
     };
-    Ok((course, step.unwrap_or_else(next)))
+    Ok(step.or_else(next).map(|step| (course, step)))
 }

@@ -43,11 +43,20 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
         match states.iter().find(|(course, _)| course.name == rubric.name) {
             Some((course, state)) => text.push_str(&challenge(course, state)),
             None => {
-                let _ = writeln!(text, "{} {:<7} not part of this version", rubric.letter, rubric.name);
+                let _ = writeln!(text, "{} {:<7} not built in this version", rubric.letter, rubric.name);
             }
         }
     }
     text
+}
+
+/// Where the reader goes on after a run, in one line.
+pub(crate) fn what_next() -> String {
+    let Ok(workbook) = Workbook::find() else { return String::new() };
+    let progress = Progress::load(&workbook);
+    let states: Vec<(&Course, State)> =
+        COURSES.iter().map(|course| (course, state(&workbook, course, &progress))).collect();
+    format!("{}\n", next(&states))
 }
 
 fn state(workbook: &Workbook, course: &Course, progress: &Progress) -> State {
@@ -103,7 +112,7 @@ fn penalty() -> String {
     let taken: Vec<String> =
         taken.map(|rubric| format!("{} for {}", -rubric.not_attempted, rubric.letter)).collect();
     format!(
-        "(the published scheme takes {} when they are not tried; what is not part of this version costs nothing)",
+        "(the published scheme takes {} when they are not tried; what is not built yet costs nothing)",
         taken.join(" and ")
     )
 }

@@ -3,7 +3,7 @@
 use crate::cli::Failure;
 use crate::course::Course;
 use crate::date;
-use crate::progress::{folder, write_atomically};
+use crate::progress::{Progress, folder, write_atomically};
 use crate::stub;
 use crate::verb::score::print;
 use crate::workbook::Workbook;
@@ -26,6 +26,10 @@ pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
         print(&format!("kept your text as {}\n", backup.display()));
     }
     write_atomically(&path, &fresh).map_err(fault)?;
+    let mut progress = Progress::load(&workbook);
+    let own = format!("{}.", course.letter());
+    progress.hints.retain(|step, _| !step.starts_with(&own)); // hints begin small again
+    let _ = progress.save(&workbook);
     print(&format!("wrote {}\n", course.exercise().display()));
     Ok(0)
 }

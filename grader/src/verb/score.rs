@@ -1,7 +1,10 @@
 //! `score`, `test`, `bench`, `replay`, `report`, `rubric`, `verify-report`: run or read, then show.
 
+use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+
+use indicatif::ProgressBar;
 
 use crate::cli::{Failure, Options, named};
 use crate::progress::{Progress, folder, write_atomically};
@@ -22,9 +25,12 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
         )));
     }
     if plan.attempt == Attempt::Exercise {
-        remember(&card);
+        remember(&card, plan.scope);
     }
     show(options, &card)?;
+    if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
+        print(&crate::verb::what_next());
+    }
     Ok(exit_code(&card, options.strict))
 }
 
@@ -34,10 +40,14 @@ fn nothing_ran(card: &Scorecard) -> bool {
 }
 
 /// Progress is a convenience: where it cannot be written, the score still stands.
-fn remember(card: &Scorecard) {
+fn remember(card: &Scorecard, scope: Scope) {
     let Ok(workbook) = Workbook::find() else { return };
     let mut progress = Progress::load(&workbook);
-    progress.record(card);
+    progress.record(card, scope);
+    if scope != Scope::Score {
+        let _ = progress.save(&workbook); // the last scorecard stays that of a whole run
+        return;
+    }
     let json = serde_json::to_string_pretty(card).unwrap_or_default();
     let written =
         progress.save(&workbook).and_then(|()| write_atomically(&folder(&workbook).join("last.json"), &json));
@@ -91,14 +101,28 @@ fn width() -> usize {
     }
 }
 
-/// What a run says while it works: a line on a terminal, nothing elsewhere.
+/// What a run says while it works: a line on a terminal, nothing elsewhere. The line is gone when the run is:
+/// an empty message ends it.
 pub(crate) fn progress() -> Box<dyn Fn(&str)> {
     if !std::io::stderr().is_terminal() {
         return Box::new(|_| {});
     }
-    let spinner = indicatif::ProgressBar::new_spinner();
-    spinner.enable_steady_tick(std::time::Duration::from_millis(120));
-    Box::new(move |item| spinner.set_message(item.to_owned()))
+    let line: RefCell<Option<ProgressBar>> = RefCell::new(None);
+    Box::new(move |item| {
+        if item.is_empty() {
+            if let Some(spinner) = line.take() {
+                spinner.finish_and_clear();
+            }
+            return;
+        }
+        let mut line = line.borrow_mut();
+        let spinner = line.get_or_insert_with(|| {
+            let spinner = ProgressBar::new_spinner();
+            spinner.enable_steady_tick(std::time::Duration::from_millis(120));
+            spinner
+        });
+        spinner.set_message(item.to_owned());
+    })
 }
 
 /// Runs one check alone.

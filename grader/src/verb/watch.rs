@@ -4,6 +4,7 @@
 //! On a terminal single keys work: n next step, h hint, l list, r run again, x reset, q quit. A run covers the
 //! checks and guards; when all of them pass, the whole scorecard is measured once.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime};
@@ -43,16 +44,43 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     read_keys(send);
     print(&first_screen(&workbook));
     let mut code = grade(options, plan, course, &workbook);
+    let mut waiting = meanwhile(&events);
+    let mut asked_to_reset = false;
     loop {
-        match next(&events) {
-            Some(Event::Saved | Event::Key('r')) => code = grade(options, plan, course, &workbook),
+        match waiting.take().or_else(|| next(&events)) {
+            Some(Event::Saved | Event::Key('r')) => {
+                code = grade(options, plan, course, &workbook);
+                waiting = meanwhile(&events);
+            }
             Some(Event::Key('n' | 'l')) => print(&first_screen(&workbook)),
             Some(Event::Key('h')) => tell(hint(Some(course.name))),
-            Some(Event::Key('x')) => tell(reset(course)),
+            Some(Event::Key('x')) if asked_to_reset => tell(reset(course)),
+            Some(Event::Key('x')) => {
+                print("x again writes the exercise afresh (your text is kept); any other key does not\n");
+                asked_to_reset = true;
+                continue;
+            }
             Some(Event::Key('q')) | None => return Ok(code),
-            Some(Event::Key(_)) => {}
+            Some(Event::Key(key)) if key.is_whitespace() => {}
+            Some(Event::Key(_)) => print(KEYS),
         }
+        asked_to_reset = false;
     }
+}
+
+/// What the keys do.
+const KEYS: &str = "n next  h hint  l list  r run again  x x reset  q quit\n";
+
+/// What came in while a run was going on: a `q`, else a save. Other keys of a terminal were meant for what was
+/// on the screen then, and are dropped.
+fn meanwhile(events: &Receiver<Event>) -> Option<Event> {
+    if !std::io::stdin().is_terminal() {
+        return None;
+    }
+    let all: Vec<Event> = events.try_iter().collect();
+    let quit = all.iter().any(|event| matches!(event, Event::Key('q')));
+    let saved = all.iter().any(|event| matches!(event, Event::Saved));
+    if quit { Some(Event::Key('q')) } else { saved.then_some(Event::Saved) }
 }
 
 /// The next event; a burst of saves is taken as one.
@@ -96,11 +124,13 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         }
     };
     let mut progress = Progress::load(workbook);
-    progress.record(&card);
+    progress.record(&card, Scope::Test);
     let _ = progress.save(workbook);
     if exit_code(&card, false) == 0 {
         print("every check passes: measuring\n");
-        return score(options, plan).unwrap_or(6);
+        let code = score(options, plan).unwrap_or(6);
+        print(KEYS);
+        return code;
     }
     print(&verdict(&card, course));
     1
@@ -108,7 +138,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
 
 /// The first check that has not passed, in full, and how many are left.
 fn verdict(card: &Scorecard, course: &Course) -> String {
-    use crate::scorecard::Outcome::{NotMeasured, Passed};
+    use crate::scorecard::Outcome::{DoesNotCompile, NotMeasured, Passed};
     let checks = card
         .challenges
         .iter()
@@ -122,8 +152,8 @@ fn verdict(card: &Scorecard, course: &Course) -> String {
         return format!("guard tripped: {}\n", told.join("\nguard tripped: "));
     };
     format!(
-        "\n{}: {}\n{}\n{} checks to go.  n next  h hint  l list  r run again  x reset  q quit\n",
-        first.name,
+        "\n{}: {}\n{}\n{} checks to go.  {KEYS}",
+        if first.outcome == DoesNotCompile { "the exercise" } else { &first.name },
         crate::evidence::word(first.outcome),
         crate::report::clean::clean(&first.detail),
         open.len(),
@@ -171,7 +201,7 @@ fn poll(path: &Path, send: Sender<Event>) {
 
 /// Single keys on a terminal; elsewhere letters of standard input, and its end is a `q`.
 fn read_keys(send: Sender<Event>) {
-    use std::io::{IsTerminal, Read};
+    use std::io::Read;
     std::thread::spawn(move || {
         if std::io::stdin().is_terminal() {
             let terminal = console::Term::stdout();
