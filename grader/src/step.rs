@@ -243,7 +243,9 @@ mod tests {
         assert_eq!(of(&[0xf0, 0x48, 0x0f, 0xc1, 0x07]), Instruction::Fence); // lock xadd [rdi], rax
         let mut seen = Seen::default();
         let store = Instruction::Streaming { bytes: 64, vector: true };
-        [store, store, Instruction::Fence, store].map(|instruction| seen.count(instruction));
+        for instruction in [store, store, Instruction::Fence, store] {
+            seen.count(instruction);
+        }
         assert_eq!((seen.streaming, seen.unfenced), (3, 1));
     }
 

@@ -74,7 +74,7 @@ fn single_kernel(seen: &Seen<'_>) -> Fact {
     let evidence = format!(
         "{per_thread:.0} bytes a thread at the peak (limit 65536), {peak:.0} in all (an f32 buffer for the scales would take {scales:.0}), launches through the given device: {launches:.0}, one is needed"
     );
-    let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches == 1.0;
+    let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches as u64 == 1;
     if fused && all_pass(seen) { met(&evidence) } else { unmet(&with_wrong_answers(seen, evidence)) }
 }
 

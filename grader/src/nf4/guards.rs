@@ -285,7 +285,7 @@ fn changed_part(after: &Quantized, before: &Quantized) -> &'static str {
     if after.packed != before.packed {
         return "packed codes";
     }
-    if after.table != before.table {
+    if after.table.map(f32::to_bits) != before.table.map(f32::to_bits) {
         return "table";
     }
     match (&after.absmax, &before.absmax) {

@@ -26,8 +26,10 @@ const ROUNDS: usize = 5;
 /// One way of doing it.
 struct Version<'a> {
     name: String,
-    run: Box<dyn FnMut(&Quantized, Output<'_>) + 'a>,
+    run: Run<'a>,
 }
+
+type Run<'a> = Box<dyn FnMut(&Quantized, Output<'_>) + 'a>;
 
 /// Times every version, round by round, and reports the medians.
 pub(super) fn run(child: &mut Child, attempt: &dyn Nf4) {
@@ -114,7 +116,7 @@ fn tile_program(weight: &Quantized) -> Option<Vec<f64>> {
         let begin = cpu.clock();
         tile::run(&cpu, &uploaded, Dtype::Bf16, LEN, &mut out).ok()?;
         if round > 0 {
-            samples.push((cpu.clock() - begin).as_secs_f64() * 1e6);
+            samples.push(cpu.clock().saturating_sub(begin).as_secs_f64() * 1e6);
         }
     }
     Some(samples)

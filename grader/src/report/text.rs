@@ -147,7 +147,9 @@ fn checks(paper: &mut Paper, challenge: &Challenge) {
         let lead = format!("  \u{2717} {} more  ", rest.len());
         paper.wrapped(&[(Style::Bad, &lead)], Style::Plain, &rest.join(", "));
     }
-    holes.iter().for_each(|finding| missing(paper, finding));
+    for finding in &holes {
+        missing(paper, finding);
+    }
 }
 
 /// Faults that are told in full: the first one mended often mends the others.

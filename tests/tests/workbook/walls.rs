@@ -148,6 +148,7 @@ fn sources() -> impl Iterator<Item = (String, String)> {
 fn unsafe_stands_only_where_the_machine_is_touched() {
     let allowed = [
         "reference/src/",            // the one call that maps a file: counted below
+        "kernels/src/buffer.rs",     // bytes viewed as numbers
         "kernels/src/bytes.rs",      // GlobalAlloc
         "kernels/src/cpu/stream.rs", // streaming stores
         "kernels/src/cuda/",
