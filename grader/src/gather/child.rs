@@ -41,11 +41,15 @@ pub(crate) fn run(argument: &str, work: impl Fn(&mut Child, &str)) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Standard input is the writing end of the pipe (see the module's head); this is a private copy of it.
+/// Standard input is the writing end of the pipe (see the module's head); this is a private copy of it. Where
+/// safe code can, standard input is then made what an attempt expects: empty.
 #[cfg(unix)]
 fn result_pipe() -> std::io::Result<PipeWriter> {
     use std::os::fd::AsFd;
-    Ok(std::io::stdin().as_fd().try_clone_to_owned()?.into())
+    let private = std::io::stdin().as_fd().try_clone_to_owned()?;
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    nix::unistd::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(private.into())
 }
 
 #[cfg(windows)]

@@ -114,7 +114,7 @@ fn times(out: &mut String, challenge: &Challenge) {
             line(out, &time(case, unit));
         }
         if let Some(total) = timing::total(challenge) {
-            line(out, &format!("| **all timed cases** | | | | | **{}** |", text(&ratio(total))));
+            line(out, &format!("| **published cases** | | | | | **{}** |", text(&ratio(total))));
         }
     }
     let counts: Vec<String> =

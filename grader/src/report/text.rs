@@ -206,7 +206,7 @@ fn timings(paper: &mut Paper, challenge: &Challenge) {
         timing(paper, case, unit);
     }
     if let Some(total) = timing::total(challenge) {
-        let lead = left("  all timed cases", CASE + 3 * TIME + SHARE + 2);
+        let lead = left("  published cases", CASE + 3 * TIME + SHARE + 2);
         let room = paper.width().saturating_sub(lead.len());
         paper.line(&[(Style::Plain, &lead), (Style::Bold, &short_ratio(total, room))]);
     }
