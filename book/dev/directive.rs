@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{figure, maths, quiz, results, rubric, steps};
+use crate::{figure, maths, quiz, results, rubric, steps, tile};
 
 /// Fills in the directives of a text that holds no code, and the formulas between them.
 ///
@@ -38,6 +38,10 @@ fn fill(inside: &str, src: &Path) -> Result<String, String> {
         ["measured", ref names @ ..] if !names.is_empty() => {
             results::read(&src.join("results")).map(|reports| results::measured(&reports, names))
         }
+        ["plot", challenge, name] => {
+            results::read(&src.join("results")).map(|reports| results::plot(&reports, challenge, name))
+        }
+        ["tile", challenge] => tile::program(challenge),
         _ => Err(format!("nothing fills in `{{{{#{inside}}}}}`")),
     }
 }

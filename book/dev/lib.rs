@@ -12,6 +12,8 @@
 //! | `{{#stub NAME STEP}}`, `{{#hints NAME STEP}}` | a step without its body, its folded hints | [`steps`] |
 //! | `{{#results}}` | every recorded scorecard | [`results`] |
 //! | `{{#measured PREFIX ...}}` | the recorded numbers whose names begin so | [`results`] |
+//! | `{{#plot NAME FIGURE}}` | one plot of a challenge for each recorded scorecard | [`results`] |
+//! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
 //!
 //! The same value runs inside `cargo dev book` and, over mdBook's stdin protocol, under a plain
 //! `mdbook serve book`. Nothing on a finished page comes from a network, and [`check`] holds that.
@@ -31,6 +33,7 @@ pub mod rubric;
 pub mod serve;
 pub mod steps;
 pub mod stubs;
+pub mod tile;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

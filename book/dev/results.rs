@@ -205,6 +205,19 @@ pub fn measured(reports: &[Report], prefixes: &[&str]) -> String {
     table(&head, &rows.collect::<String>())
 }
 
+/// One figure of [`grader::figure`] for each report that has what it needs, named by its machine.
+pub fn plot(reports: &[Report], challenge: &str, name: &str) -> String {
+    let plots: Vec<String> = reports.iter().filter_map(|report| plot_of(report, challenge, name)).collect();
+    if plots.is_empty() { NOTHING.into() } else { plots.join("\n\n") }
+}
+
+fn plot_of(report: &Report, name: &str, figure: &str) -> Option<String> {
+    let all = grader::figure::all(challenge(report, name)?);
+    let one = all.into_iter().find(|one| one.name == figure)?;
+    let machine = escape(&processor(&report.card.machine));
+    Some(framed(&one.svg, &format!("<b>{}</b> ({machine}). {}", escape(&report.name), one.caption)))
+}
+
 fn numbers(report: &Report) -> impl Iterator<Item = (&String, &Measurement)> {
     report.card.challenges.iter().flat_map(|challenge| &challenge.measurements)
 }
@@ -253,6 +266,7 @@ mod tests {
         let reports = read(folder.path()).unwrap();
         assert!(page(&reports).unwrap().contains("No result has been recorded yet"));
         assert_eq!(measured(&reports, &["nf4."]), NOTHING);
+        assert_eq!(plot(&reports, "nf4", "staircase"), NOTHING);
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! What the book says that the grader prints is what the grader prints.
+//!
+//! A chapter that shows a `cargo grader replay` shows its output in the next block of plain text. This program
+//! hands in an attempt with the chapter's mistakes, runs each such command and compares, to the letter. With
+//! `UPDATE=1` the pages are rewritten.
+//!
+//! The grader starts the program that it is part of again, as the child that an attempt runs in. So this test
+//! is a program without a harness: with [`AS_GRADER`] set it is the grader.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use book::markdown::{Block, Piece, pieces};
+use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use grader::Attempts;
+use kernels::Cpu;
+
+/// Set for the grader's own processes.
+const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
+
+/// The pages that show what the grader prints.
+const PAGES: [&str; 1] = ["nf4.md"];
+
+/// The solution with the two mistakes that the chapter asks for: nibbles swapped in A.1, `mul_add` in A.4.
+struct Mistaken;
+
+fn main() -> ExitCode {
+    if std::env::var_os(AS_GRADER).is_some() {
+        return Attempts::new().nf4(Mistaken).run(std::env::args_os());
+    }
+    let src = book::root().join("src");
+    let stale: usize = PAGES.iter().map(|page| stale(&src.join(page))).sum();
+    if stale == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many printed texts of a page are not what its commands print.
+fn stale(page: &Path) -> usize {
+    let text = std::fs::read_to_string(page).expect("the page can be read");
+    let shown = shown(&text);
+    assert!(!shown.is_empty(), "{} shows no replay", page.display());
+    let (mut fresh, mut stale) = (text.clone(), 0);
+    for (command, body) in shown {
+        let printed = printed(command);
+        if printed != body {
+            eprintln!("{command}\n-- the page\n{body}-- the grader\n{printed}");
+            fresh = fresh.replace(body, &printed);
+            stale += 1;
+        }
+    }
+    if stale > 0 && std::env::var_os("UPDATE").is_some() {
+        std::fs::write(page, fresh).expect("the page can be written");
+        return 0;
+    }
+    stale
+}
+
+/// Each `cargo grader replay` of a page with the plain text that follows.
+fn shown(text: &str) -> Vec<(&str, &str)> {
+    let blocks: Vec<Block<'_>> = pieces(text).into_iter().filter_map(block).collect();
+    let after = blocks.windows(2).filter(|pair| pair[1].info == "text");
+    after.filter_map(|pair| Some((replay(pair[0].body)?, pair[1].body))).collect()
+}
+
+fn block(piece: Piece<'_>) -> Option<Block<'_>> {
+    if let Piece::Block(block) = piece { Some(block) } else { None }
+}
+
+fn replay(body: &str) -> Option<&str> {
+    body.trim().strip_prefix("cargo grader ").filter(|words| words.starts_with("replay "))
+}
+
+/// What a command of the grader prints.
+fn printed(command: &str) -> String {
+    let program = std::env::current_exe().expect("this program has a path");
+    let output =
+        Command::new(program).args(command.split_whitespace()).env(AS_GRADER, "1").output().expect("it runs");
+    String::from_utf8(output.stdout).expect("the grader prints UTF-8")
+}
+
+impl Nf4 for Mistaken {
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        let swapped: Vec<u8> = packed.iter().map(|byte| byte.rotate_left(4)).collect();
+        Solution.unpack(&swapped, codes);
+    }
+
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
+        Solution.look_up(codes, table, values);
+    }
+
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
+        Solution.block(packed, table, absmax, values);
+    }
+
+    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
+        match *absmax {
+            Absmax::Single(scales) => scales[block],
+            Absmax::Double { codes, table, scales, block_size, offset } => {
+                table[codes[block] as usize].mul_add(scales[block / block_size], offset)
+            }
+        }
+    }
+
+    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        Solution.dequantize(cpu, weight, out);
+    }
+
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        Solution.dequantize_fast(cpu, weight, out);
+    }
+}
