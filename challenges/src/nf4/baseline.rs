@@ -58,21 +58,23 @@ impl Baseline {
 /// The third pass, block by block.
 fn codes_to_values<T: Element>(cpu: &Cpu, weight: &Weight<'_>, scales: &[f32], out: &mut [T]) {
     cpu.launch(out, weight.block_size, |first, piece| {
-        for (b, block) in piece.chunks_mut(weight.block_size).enumerate() {
-            let begin = first + b * weight.block_size;
-            let scale = scales[begin / weight.block_size];
-            let packed = &weight.packed[begin / 2..];
+        let scales = &scales[first / weight.block_size..];
+        let packed = &weight.packed[first / 2..];
+        match cpu.vector() {
             #[cfg(target_arch = "x86_64")]
-            let done = match cpu.vector() {
-                // SAFETY: the device names a vector unit only where the machine has it.
-                Vector::Avx512 => unsafe { by_sixteens(weight.table, scale, packed, block) },
-                _ => 0,
-            };
-            #[cfg(not(target_arch = "x86_64"))]
-            let done = 0;
-            by_pairs(weight.table, scale, &packed[done / 2..], &mut block[done..]);
+            // SAFETY: the device names a vector unit only where the machine has it.
+            Vector::Avx512 => unsafe { piece_by_sixteens(weight, scales, packed, piece) },
+            _ => piece_by_pairs(weight, scales, packed, piece),
         }
     });
+}
+
+/// The blocks of a piece, one value at a time.
+fn piece_by_pairs<T: Element>(weight: &Weight<'_>, scales: &[f32], packed: &[u8], out: &mut [T]) {
+    let packed = packed.chunks(weight.block_size / 2);
+    for ((block, packed), scale) in out.chunks_mut(weight.block_size).zip(packed).zip(scales) {
+        by_pairs(weight.table, *scale, packed, block);
+    }
 }
 
 /// A byte in, two values out.
@@ -88,27 +90,30 @@ fn by_pairs<T: Element>(table: &[f32; 16], scale: f32, packed: &[u8], block: &mu
 }
 // ANCHOR_END: nf4-baseline
 
-/// Eight bytes in, sixteen values out, as far as whole sixteens go; returns how many elements that was.
+/// The blocks of a piece, eight bytes in and sixteen values out at a time.
+///
+/// # Safety
+/// The machine has AVX-512 F, BW, VL and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,f16c")]
-fn by_sixteens<T: Element>(table: &[f32; 16], scale: f32, packed: &[u8], block: &mut [T]) -> usize {
-    use core::arch::x86_64::{
-        _mm512_loadu_ps, _mm512_mul_ps, _mm512_permutexvar_ps, _mm512_set_epi32, _mm512_set1_epi64,
-        _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_srlv_epi32,
-    };
-    let (sixteens, _) = block.as_chunks_mut::<16>();
+unsafe fn piece_by_sixteens<T: Element>(weight: &Weight<'_>, scales: &[f32], packed: &[u8], out: &mut [T]) {
+    use core::arch::x86_64::*;
     let shifts = _mm512_set_epi32(0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4, 0, 4);
     let spread = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0); // byte of each lane
     // SAFETY: 16 floats.
-    let table = unsafe { _mm512_loadu_ps(table.as_ptr()) };
-    let scale = _mm512_set1_ps(scale);
-    for (values, bytes) in sixteens.iter_mut().zip(packed.as_chunks::<8>().0) {
-        let bytes = _mm512_set1_epi64(i64::from_le_bytes(*bytes));
-        let codes = _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, spread), shifts);
-        // SAFETY: this function has the same features.
-        unsafe { T::store(_mm512_mul_ps(_mm512_permutexvar_ps(codes, table), scale), values) };
+    let table = unsafe { _mm512_loadu_ps(weight.table.as_ptr()) };
+    let blocks = out.chunks_mut(weight.block_size).zip(packed.chunks(weight.block_size / 2));
+    for ((block, packed), scale) in blocks.zip(scales) {
+        let scales = _mm512_set1_ps(*scale);
+        let (sixteens, rest) = block.as_chunks_mut::<16>();
+        for (values, bytes) in sixteens.iter_mut().zip(packed.as_chunks::<8>().0) {
+            let bytes = _mm512_set1_epi64(i64::from_le_bytes(*bytes));
+            let codes = _mm512_srlv_epi32(_mm512_shuffle_epi8(bytes, spread), shifts);
+            // SAFETY: this function has the same features.
+            unsafe { T::store(_mm512_mul_ps(_mm512_permutexvar_ps(codes, table), scales), values) };
+        }
+        by_pairs(weight.table, *scale, &packed[sixteens.len() * 8..], rest);
     }
-    sixteens.len() * 16
 }
 
 /// An output type: how a value is rounded to it, one at a time or sixteen.
