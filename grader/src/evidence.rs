@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::rubric::Fact;
-use crate::scorecard::{Check, Guard, Measurement, Outcome, Truth};
+use crate::scorecard::{Check, Guard, Measurement, Truth};
 
 /// Everything that facts may rest on. All of it stands in a report, but for the reasons.
 pub(crate) struct Seen<'a> {
@@ -51,16 +51,4 @@ pub(crate) fn unmet(evidence: &str) -> Fact {
 /// A fact that could not be measured.
 pub(crate) fn unmeasured(reason: &str) -> Fact {
     Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}") }
-}
-
-/// An outcome in the words of the report.
-pub(crate) fn word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Passed => "passed",
-        Outcome::Wrong => "wrong",
-        Outcome::NotAttempted => "not attempted",
-        Outcome::NotMeasured => "not measured",
-        Outcome::DoesNotCompile => "does not compile",
-        Outcome::GraderFault => "fault of the grader",
-    }
 }

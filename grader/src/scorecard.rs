@@ -146,6 +146,20 @@ pub enum Outcome {
     GraderFault,
 }
 
+impl Outcome {
+    /// As the JSON and every report spell it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Wrong => "wrong",
+            Self::NotAttempted => "not attempted",
+            Self::NotMeasured => "not measured",
+            Self::DoesNotCompile => "does not compile",
+            Self::GraderFault => "fault of the grader",
+        }
+    }
+}
+
 /// One correctness check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {

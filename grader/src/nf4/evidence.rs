@@ -142,7 +142,7 @@ fn vector_code(seen: &Seen<'_>) -> Fact {
         seen.checks.iter().filter(|check| check.name.starts_with("A.6/every-path-")).collect();
     let wrong = paths.iter().find(|check| check.outcome != Outcome::Passed);
     if let Some(check) = wrong {
-        evidence = format!("{evidence}; {} is {}", check.name, crate::evidence::word(check.outcome));
+        evidence = format!("{evidence}; {} is {}", check.name, check.outcome.word());
     } else if enough {
         let names: Vec<&str> =
             paths.iter().filter_map(|check| check.name.split("every-path-").nth(1)).collect();
@@ -215,11 +215,9 @@ fn flaw(seen: &Seen<'_>) -> Option<String> {
     let open = answers.iter().find(|check| check.outcome != Outcome::Passed);
     match (wrong, open) {
         (Some(check), _) => Some(format!("answers are wrong, as in {}", check.name)),
-        (None, Some(check)) => Some(format!(
-            "the step is not finished: {} is {}",
-            check.name,
-            crate::evidence::word(check.outcome)
-        )),
+        (None, Some(check)) => {
+            Some(format!("the step is not finished: {} is {}", check.name, check.outcome.word()))
+        }
         (None, None) => None,
     }
 }

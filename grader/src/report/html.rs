@@ -10,7 +10,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, Value};
 use serde::Serialize;
 
-use super::{Finding, Tone, amount, clean, findings, idle, outcome, points, ratio, title, truth};
+use super::{Finding, Tone, amount, clean, findings, idle, points, ratio, title, truth};
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::rubric::THRESHOLDS;
@@ -243,7 +243,7 @@ fn time(case: &Timing, unit: Time) -> [String; 7] {
 
 fn note(finding: &Finding) -> Note {
     Note {
-        outcome: outcome(finding.outcome),
+        outcome: finding.outcome.word(),
         names: clean(&finding.names()),
         detail: clean(finding.detail),
         replay: if finding.is_fault() { clean(&finding.checks[0].replay) } else { String::new() },

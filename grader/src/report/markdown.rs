@@ -5,7 +5,7 @@
 //! details go into fences longer than any run of backticks inside them. Neither code nor fences are
 //! searched for `@names`, and an `@` or a web address in a sentence is broken up, so a report notifies nobody.
 
-use super::{Finding, Tone, amount, findings, idle, outcome, points, ratio, title, truth};
+use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::scorecard::{Challenge, Measurement, Row, Scorecard};
@@ -138,7 +138,7 @@ fn time(case: &Timing, unit: Time) -> String {
 }
 
 fn finding(out: &mut String, finding: &Finding) {
-    let head = format!("{}: {}", outcome(finding.outcome), html(&finding.names()));
+    let head = format!("{}: {}", finding.outcome.word(), html(&finding.names()));
     line(out, &format!("\n<details><summary>{head}</summary>\n"));
     let lines: Vec<&str> = finding.detail.lines().collect();
     let more = lines

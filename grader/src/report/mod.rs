@@ -111,18 +111,6 @@ pub fn truth(truth: Truth) -> &'static str {
     }
 }
 
-/// The words that `--json` uses for an outcome.
-pub fn outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Passed => "passed",
-        Outcome::Wrong => "wrong",
-        Outcome::NotAttempted => "not attempted",
-        Outcome::NotMeasured => "not measured",
-        Outcome::DoesNotCompile => "does not compile",
-        Outcome::GraderFault => "fault of the grader",
-    }
-}
-
 /// The effect of a row beside what it could add: `+3 of 3`, `-3`, `? of 1`.
 pub fn points(row: &Row) -> String {
     let effect = match row {
@@ -160,7 +148,7 @@ pub fn tally(challenge: &Challenge) -> String {
         Outcome::NotAttempted,
         Outcome::NotMeasured,
     ];
-    let word = |how| if how == Outcome::DoesNotCompile { "not compiling" } else { outcome(how) };
+    let word = |how: Outcome| if how == Outcome::DoesNotCompile { "not compiling" } else { how.word() };
     let ended = |how| challenge.checks.iter().filter(|check| check.outcome == how).count();
     let parts = all.map(|how| (ended(how), word(how))).into_iter().filter(|(n, _)| *n > 0);
     parts.map(|(n, word)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
@@ -343,7 +331,7 @@ mod tests {
             Outcome::DoesNotCompile,
             Outcome::GraderFault,
         ] {
-            assert_eq!(serde_json::to_value(how).unwrap(), outcome(how));
+            assert_eq!(serde_json::to_value(how).unwrap(), how.word());
         }
     }
 }

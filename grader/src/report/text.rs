@@ -6,7 +6,7 @@
 //! is not said again. Times stand beside the machine's own limit.
 
 use super::paper::{Paper, Style, columns, left, right, wrap};
-use super::{Finding, Tone, amount, findings, idle, outcome, points, ratio, title, truth};
+use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::rubric::THRESHOLDS;
@@ -161,7 +161,7 @@ fn fault(paper: &mut Paper, finding: &Finding) {
     paper.wrapped(
         &[
             (Style::Plain, "  "),
-            (style, &format!("\u{2717} {}", outcome(finding.outcome))),
+            (style, &format!("\u{2717} {}", finding.outcome.word())),
             (Style::Plain, "  "),
         ],
         Style::Bold,
@@ -185,7 +185,7 @@ fn fault(paper: &mut Paper, finding: &Finding) {
 
 fn missing(paper: &mut Paper, finding: &Finding) {
     let symbol = if finding.outcome == Outcome::NotAttempted { "\u{25cb}" } else { "?" };
-    let lead = format!("  {symbol} {}  ", left(outcome(finding.outcome), 13));
+    let lead = format!("  {symbol} {}  ", left(finding.outcome.word(), 13));
     let names = finding.names();
     let text = if finding.detail.is_empty() { names } else { format!("{names}: {}", finding.detail) };
     paper.gap();

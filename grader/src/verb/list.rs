@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use crate::cli::{Failure, Options};
 use crate::course::{COURSES, Course};
-use crate::evidence::word;
 use crate::progress::{Progress, Standing};
 use crate::report;
 use crate::rubric::{RUBRICS, possible};
@@ -143,5 +142,5 @@ fn step_state(state: &State, step: &str) -> &'static str {
         Outcome::NotMeasured,
         Outcome::Passed,
     ];
-    worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", word)
+    worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", Outcome::word)
 }

@@ -139,7 +139,7 @@ pub(crate) fn replay(options: &Options, own: bool, case: &str) -> Result<u8, Fai
     let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {
         return Err(Failure::Usage(format!("challenge {} has no check called {name:?}", course.letter())));
     };
-    print(&format!("{}: {}\n", check.name, crate::evidence::word(check.outcome)));
+    print(&format!("{}: {}\n", check.name, check.outcome.word()));
     if !check.detail.is_empty() {
         print(&format!("{}\n", report::clean::clean(&check.detail)));
     }

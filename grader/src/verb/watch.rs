@@ -154,7 +154,7 @@ fn verdict(card: &Scorecard, course: &Course) -> String {
     format!(
         "\n{}: {}\n{}\n{} checks to go.  {KEYS}",
         if first.outcome == DoesNotCompile { "the exercise" } else { &first.name },
-        crate::evidence::word(first.outcome),
+        first.outcome.word(),
         crate::report::clean::clean(&first.detail),
         open.len(),
     )
