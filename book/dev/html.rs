@@ -39,11 +39,6 @@ pub fn inline(text: &str) -> Result<String, String> {
     Ok(html)
 }
 
-/// Puts HTML on one line: a line break could end a Markdown HTML block, a blank line certainly does.
-pub fn one_line(html: &str) -> String {
-    html.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 /// The tags and texts of a page. Comments are left out; the inside of `script` and `style` is one text.
 pub fn tokens(page: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();

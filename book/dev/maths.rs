@@ -72,7 +72,7 @@ fn mathml(latex: &str, display_mode: DisplayMode) -> Result<String, String> {
     let mut math = String::new();
     push_mathml(&mut math, events.into_iter().map(Ok::<_, ParserError>), config)
         .map_err(|error| format!("the formula `{latex}` cannot be drawn: {error}"))?;
-    Ok(inert(&crate::html::one_line(&math)))
+    Ok(inert(&one_line(&math)))
 }
 
 /// Writes what Markdown would take for markup as entities, between tags only.
@@ -92,6 +92,11 @@ fn inert(html: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// Puts HTML on one line: a line break could end a Markdown HTML block, a blank line certainly does.
+pub fn one_line(html: &str) -> String {
+    html.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

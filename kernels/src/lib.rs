@@ -8,8 +8,10 @@ pub mod buffer;
 pub mod bytes;
 pub mod cpu;
 pub mod device;
+mod error;
 pub mod tile;
 
 pub use buffer::Buffer;
 pub use cpu::{Cpu, Vector};
-pub use device::{Counts, Device, DeviceError};
+pub use device::{Counts, Device};
+pub use error::DeviceError;

@@ -13,7 +13,7 @@ use std::fmt;
 use half::{bf16, f16};
 
 use crate::buffer::Buffer;
-use crate::device::DeviceError;
+use crate::error::DeviceError;
 
 /// The number of an operation whose value is used.
 pub type Value = usize;

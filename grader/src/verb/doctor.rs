@@ -7,7 +7,7 @@ use kernels::{Cpu, Vector, cpu};
 
 use crate::report;
 use crate::score::machine;
-use crate::verb::score::print;
+use crate::terminal::print;
 use crate::workbook::Workbook;
 
 /// Prints a line for each thing that the grader relies on.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::{Failure, named};
 use crate::course::{COURSES, Course};
+use crate::options::{Failure, named};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};
 use crate::stub;
-use crate::verb::score::print;
+use crate::terminal::print;
 use crate::workbook::Workbook;
 
 const SIZES: [&str; 3] = ["small", "medium", "large"];

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use crate::cli::{Failure, Options};
 use crate::course::{COURSES, Course};
+use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing};
 use crate::report;
 use crate::rubric::{RUBRICS, possible};
 use crate::scorecard::Outcome;
 use crate::stub::{self, Step, code_hash};
-use crate::verb::score::print;
+use crate::terminal::print;
 use crate::workbook::Workbook;
 
 /// Where one exercise stands, without running anything.

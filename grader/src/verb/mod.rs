@@ -11,5 +11,5 @@ pub(crate) use doctor::doctor;
 pub(crate) use hint::hint;
 pub(crate) use list::{first_screen, list, what_next};
 pub(crate) use reset::reset;
-pub(crate) use score::{progress, replay, report, rubric, score, verify_report};
+pub(crate) use score::{replay, report, rubric, score, verify_report};
 pub(crate) use watch::watch;

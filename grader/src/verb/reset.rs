@@ -1,11 +1,11 @@
 //! `reset`: an exercise as it was in the beginning, the reader's text kept aside.
 
-use crate::cli::Failure;
 use crate::course::Course;
 use crate::date;
+use crate::options::Failure;
 use crate::progress::{Progress, folder, write_atomically};
 use crate::stub;
-use crate::verb::score::print;
+use crate::terminal::print;
 use crate::workbook::Workbook;
 
 /// Derives the exercise from the solution after a dated backup.

@@ -1,17 +1,14 @@
 //! `score`, `test`, `bench`, `replay`, `report`, `rubric`, `verify-report`: run or read, then show.
 
-use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-use indicatif::ProgressBar;
-
-use crate::cli::{Failure, Options, named};
+use crate::options::{Failure, Options, named};
 use crate::progress::{Progress, folder, write_atomically};
 use crate::report::{self, text};
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::{Outcome, Scorecard};
+use crate::terminal::{print, width};
 use crate::verify::verify;
 use crate::workbook::Workbook;
 
@@ -83,46 +80,9 @@ pub(crate) fn show(options: &Options, card: &Scorecard) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A closed pipe (`| head`) is no fault.
-pub(crate) fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     write_atomically(path, text)
         .map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
-}
-
-/// Columns of the terminal, 80 elsewhere.
-fn width() -> usize {
-    match console::Term::stdout().size_checked() {
-        Some((_, columns)) => usize::from(columns).clamp(60, 100),
-        None => 80,
-    }
-}
-
-/// What a run says while it works: a line on a terminal, nothing elsewhere. The line is gone when the run is:
-/// an empty message ends it.
-pub(crate) fn progress() -> Box<dyn Fn(&str)> {
-    if !std::io::stderr().is_terminal() {
-        return Box::new(|_| {});
-    }
-    let line: RefCell<Option<ProgressBar>> = RefCell::new(None);
-    Box::new(move |item| {
-        if item.is_empty() {
-            if let Some(spinner) = line.take() {
-                spinner.finish_and_clear();
-            }
-            return;
-        }
-        let mut line = line.borrow_mut();
-        let spinner = line.get_or_insert_with(|| {
-            let spinner = ProgressBar::new_spinner();
-            spinner.enable_steady_tick(std::time::Duration::from_millis(120));
-            spinner
-        });
-        spinner.set_message(item.to_owned());
-    })
 }
 
 /// Runs one check alone.

@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 
 use notify::{RecursiveMode, Watcher};
 
-use crate::cli::{Failure, Options};
 use crate::course::Course;
+use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
-use crate::verb::score::{print, score};
+use crate::terminal::{self, print};
+use crate::verb::score::score;
 use crate::verb::{first_screen, hint, reset};
 use crate::workbook::Workbook;
 
@@ -114,7 +115,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         scope: Scope::Test,
         case: plan.case.clone(),
         effort: plan.effort.clone(),
-        progress: crate::verb::progress(),
+        progress: terminal::progress(),
     };
     let card = match run(&quick) {
         Ok(card) => card,

@@ -8,7 +8,8 @@ use half::{bf16, f16};
 
 use super::Cpu;
 use crate::buffer::{Buffer, Plain};
-use crate::device::{Counts, Device, DeviceError};
+use crate::device::{Counts, Device};
+use crate::error::DeviceError;
 use crate::tile::{Element, Program, TILE};
 
 impl Device for Cpu {

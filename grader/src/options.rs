@@ -1,0 +1,192 @@
+//! The flags of every verb, and what a grading verb makes of them.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::course::{self, COURSES, Course};
+use crate::gather::Effort;
+use crate::random::fresh_seed;
+use crate::rubric::RUBRICS;
+use crate::score::{Attempt, Device, Plan, Scope};
+use crate::terminal;
+use crate::workbook::Workbook;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line asks for something that does not exist: 2.
+    Usage(String),
+    /// The asked device cannot be had: 3.
+    NoDevice(String),
+    /// Reading or writing failed, or the grader did: 6.
+    Fault(String),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AttemptName {
+    Exercise,
+    Solution,
+}
+
+/// Flags of every verb.
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools)] // each is a flag of the published command line
+pub(crate) struct Options {
+    /// What to grade: the reader's exercise or the workbook's solution
+    #[arg(long, global = true, value_enum)]
+    attempt: Option<AttemptName>,
+    /// auto, cpu, sim, cuda or cuda:N
+    #[arg(long, global = true, default_value = "auto", value_parser = device)]
+    device: Device,
+    /// Ranks of challenge B
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
+    /// A checkpoint for challenges B, C and E
+    #[arg(long, global = true, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// The scorecard as JSON on standard output, and nothing else there
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Where the output goes instead of standard output
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Writes the report as one self-contained HTML file, too
+    #[arg(long, global = true, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Writes the report as Markdown, too
+    #[arg(long, global = true, value_name = "FILE")]
+    pub md: Option<PathBuf>,
+    /// Seed of the generated inputs (decimal or 0x...); a fresh one if none is given
+    #[arg(long, global = true, value_name = "S", value_parser = seed)]
+    seed: Option<u64>,
+    /// Only the checks and cases whose name contains this
+    #[arg(long, global = true, value_name = "NAME")]
+    case: Option<String>,
+    /// Timed pairs a case; as many as the protocol needs if none is given
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    samples: Option<u32>,
+    /// Fewer samples and the published cases only
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Ends the whole command after so many seconds
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub timeout: Option<u64>,
+    /// Exit code 4 if anything was inconclusive or could not be measured
+    #[arg(long, global = true)]
+    pub strict: bool,
+    /// No colours
+    #[arg(long, global = true)]
+    no_color: bool,
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    match text.split_once(':').map_or((text, None), |(kind, number)| (kind, Some(number))) {
+        ("auto", None) => Ok(Device::Auto),
+        ("cpu", None) => Ok(Device::Cpu),
+        ("sim", None) => Ok(Device::Sim),
+        ("cuda", None) => Ok(Device::Cuda(0)),
+        ("cuda", Some(number)) => {
+            number.parse().map(Device::Cuda).map_err(|_| format!("{number:?} is no number of a GPU"))
+        }
+        _ => Err("auto, cpu, sim, cuda or cuda:N is needed".into()),
+    }
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "a number of 64 bits is needed, decimal or 0x and hexadecimal".into())
+}
+
+/// A built challenge, or why it cannot be named here.
+pub(crate) fn named(name: &str) -> Result<&'static Course, Failure> {
+    let known = RUBRICS
+        .iter()
+        .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
+    course::find(name).ok_or_else(|| match known {
+        Some(rubric) => Failure::Usage(format!(
+            "challenge {} ({}) is not part of this version",
+            rubric.letter, rubric.name
+        )),
+        None => Failure::Usage(format!(
+            "no challenge is called {name:?}: nf4, fsdp, graph, issues, loss or A to E is needed"
+        )),
+    })
+}
+
+/// Without a text to grade the command line asks for something that does not exist.
+fn there_are_exercises(courses: &[&Course]) -> Result<(), Failure> {
+    let workbook = Workbook::find().map_err(Failure::Usage)?;
+    courses.iter().try_for_each(|course| workbook.exercise(course).map(drop)).map_err(Failure::Usage)
+}
+
+impl Options {
+    /// What a grading verb does.
+    pub fn plan(&self, own: bool, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
+        if let Some(flag) = self.flag_without_meaning() {
+            return Err(Failure::Usage(flag));
+        }
+        if let Device::Cuda(n) = self.device {
+            return Err(Failure::NoDevice(format!(
+                "cuda:{n} cannot be had: this version has no CUDA back end"
+            )));
+        }
+        let (mut courses, mut case): (Vec<&Course>, _) = (Vec::new(), self.case.clone());
+        for name in challenges {
+            let (challenge, step) = name.split_once('.').unwrap_or((name, ""));
+            courses.push(named(challenge)?);
+            if !step.is_empty() {
+                case.get_or_insert(format!("{}/", name.to_uppercase())); // `test A.3`: that step alone
+            }
+        }
+        if courses.is_empty() {
+            courses = COURSES.iter().collect();
+        }
+        let attempt = self.attempt(own);
+        if attempt == Attempt::Exercise {
+            there_are_exercises(&courses)?;
+        }
+        Ok(Plan {
+            attempt,
+            device: self.device.clone(),
+            courses,
+            scope,
+            case,
+            effort: self.effort(),
+            progress: terminal::progress(),
+        })
+    }
+
+    /// Whose attempt is meant.
+    pub fn attempt(&self, own: bool) -> Attempt {
+        match self.attempt {
+            Some(AttemptName::Solution) => Attempt::Solution,
+            _ if own => Attempt::Own,
+            _ => Attempt::Exercise,
+        }
+    }
+
+    fn effort(&self) -> Effort {
+        Effort {
+            seed: self.seed.unwrap_or_else(fresh_seed),
+            quick: self.quick,
+            samples: self.samples.map(|samples| samples as usize),
+        }
+    }
+
+    /// A flag for a challenge that is not built has no meaning yet, and saying nothing would hide that.
+    fn flag_without_meaning(&self) -> Option<String> {
+        let flag = if self.ranks.is_some() { "--ranks" } else { self.model.as_ref().map(|_| "--model")? };
+        Some(format!("{flag} is for challenges that are not part of this version"))
+    }
+
+    /// Whether text may be coloured.
+    pub fn color(&self) -> bool {
+        let wanted = !self.no_color && std::env::var_os("NO_COLOR").is_none();
+        wanted && self.output.is_none() && std::io::stdout().is_terminal()
+    }
+}
