@@ -6,7 +6,8 @@
 
 use std::path::Path;
 
-use crate::html::{escape, one_line};
+use crate::html::escape;
+use crate::maths::one_line;
 
 /// The drawing `NAME.svg` as a figure with caption and alternative text.
 ///
