@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use process_wrap::std::{ChildWrapper, CommandWrap};
@@ -133,6 +134,7 @@ struct Run {
     child: Box<dyn ChildWrapper>,
     results: Receiver<Result<Message, String>>, // a line that is no message is an error
     output: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
     memory_limit: usize,
 }
 
@@ -144,8 +146,8 @@ impl Run {
         command.stdin(Stdio::from(writer)).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = contained(command).spawn()?;
         let output = Arc::new(Mutex::new(Vec::new()));
-        keep(child.stdout().take(), &output);
-        keep(child.stderr().take(), &output);
+        let readers = [keep(child.stdout().take(), &output), keep(child.stderr().take(), &output)];
+        let readers = readers.into_iter().flatten().collect();
         let (send, results) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
@@ -155,7 +157,7 @@ impl Run {
                 }
             }
         });
-        Ok(Self { child, results, output, memory_limit: request.memory_limit })
+        Ok(Self { child, results, output, readers, memory_limit: request.memory_limit })
     }
 
     /// Collects results until the list is done, or says what went wrong with which item.
@@ -222,7 +224,13 @@ impl Run {
         Fault { item, cause: with_output(cause, &said), hang }
     }
 
+    /// Its last words. They may still be on their way when it is gone, but not for long; what it started and
+    /// left behind may hold the pipe open for ever.
     fn said(&self) -> String {
+        let patience = Instant::now() + Duration::from_millis(500);
+        while Instant::now() < patience && !self.readers.iter().all(JoinHandle::is_finished) {
+            std::thread::sleep(POLL / 10);
+        }
         let output = self.output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         String::from_utf8_lossy(&output).trim().to_owned()
     }
@@ -245,10 +253,10 @@ fn contained(command: Command) -> CommandWrap {
 }
 
 /// Reads an attempt's own output to its end, keeping the last part.
-fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) {
-    let Some(mut stream) = stream else { return };
+fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) -> Option<JoinHandle<()>> {
+    let mut stream = stream?;
     let output = Arc::clone(output);
-    std::thread::spawn(move || {
+    Some(std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stream.read(&mut buffer) {
             let mut kept = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -256,7 +264,7 @@ fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>
             let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
             kept.drain(..excess);
         }
-    });
+    }))
 }
 
 /// What a program that ended by itself died of.

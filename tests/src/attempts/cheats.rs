@@ -195,8 +195,15 @@ fn late() -> impl Nf4 {
 
 /// Right on each shape that the checks and the timed cases use, which anybody can read.
 fn listed_shapes() -> impl Nf4 {
-    const OF_CHECKS: [(usize, usize); 5] =
-        [(64 * 65 + 9, 64), (64 * 70 + 5, 64), (64 * 130 + 33, 64), (32 * 65 + 1, 32), (256 * 40, 256)];
+    const OF_CHECKS: [(usize, usize); 7] = [
+        (64 * 65 + 9, 64),
+        (64 * 65 + 40, 64),
+        (64 * 70 + 5, 64),
+        (64 * 90 + 21, 64),
+        (64 * 130 + 33, 64),
+        (32 * 65 + 1, 32),
+        (256 * 40, 256),
+    ];
     last(|cpu: &Cpu, weight: &Weight<'_>, mut out: Output<'_>| {
         let shape = (weight.len, weight.block_size);
         let listed = CASES.iter().any(|case| (case.len, case.block_size) == shape)

@@ -98,12 +98,30 @@ fn print_results() {
     let _ = std::io::stdin().read(&mut [0; 16]);
 }
 
-/// Finds the grader's pipe and writes nonsense into it, then waits to be believed.
+/// Looks for the grader's pipe among everything that is open, writes nonsense into what could be it, then waits
+/// to be believed.
 fn spoil_pipe() {
-    if let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open("/dev/stdin") {
-        let _ = pipe.write_all(b"this is no message\n");
+    for descriptor in (0..64).filter(|descriptor| ![1, 2].contains(descriptor)) {
+        let path = format!("/dev/fd/{descriptor}");
+        if !is_pipe(&path) {
+            continue;
+        }
+        if let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open(path) {
+            let _ = pipe.write_all(b"this is no message\n");
+        }
     }
     endless();
+}
+
+#[cfg(unix)]
+fn is_pipe(path: &str) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &str) -> bool {
+    false
 }
 
 /// A value whose end never comes.
