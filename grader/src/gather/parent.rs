@@ -281,7 +281,10 @@ fn cause_of_death(status: ExitStatus, said: &str) -> String {
             7 => "a bus error (SIGBUS)",
             8 => "an arithmetic fault (SIGFPE)",
             9 => "a kill (SIGKILL), as the system sends when memory runs out",
-            11 => "a segmentation fault (SIGSEGV)",
+            11 => {
+                "a segmentation fault (SIGSEGV); likely cause: an aligned or streaming store at an address that is \
+                 not a multiple of its size, or an index past the end of a buffer"
+            }
             _ => return format!("ended by signal {signal}"),
         };
         return format!("ended by {name}");
