@@ -63,12 +63,20 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
 }
 
 /// A result that no memory system could give is refused, never clamped. The bound is the fastest of its
-/// samples, so that a neighbour's noise in it condemns nobody.
+/// samples, so that a neighbour's noise in it condemns nobody; the attempt is judged by its lower quartile, so
+/// that noise in most of its samples does not hide that it skips work.
 fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
     let bound = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
-    let attempt = median(&samples.attempt);
+    let attempt = lower_quartile(&samples.attempt);
     (attempt * REFUSED < bound)
         .then(|| format!("{case}: {attempt:.0} us, where this machine needs {bound:.0} us to move the bytes"))
+}
+
+/// The sample that a quarter of them lie below; infinity for none.
+fn lower_quartile(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 4).copied().unwrap_or(f64::INFINITY)
 }
 
 /// Times in microseconds.
