@@ -7,6 +7,7 @@
 pub mod buffer;
 pub mod bytes;
 pub mod cpu;
+pub mod cuda;
 pub mod device;
 mod error;
 pub mod tile;

@@ -1,0 +1,3 @@
+//! NVIDIA GPUs: found at run time, used where they answer.
+
+pub mod library;
