@@ -1,3 +1,4 @@
 //! NVIDIA GPUs: found at run time, used where they answer.
 
+pub mod condition;
 pub mod library;
