@@ -23,6 +23,7 @@
 #![allow(unsafe_code)] // foreign functions: each block says why its call is sound
 
 mod compile;
+pub mod condition;
 mod device;
 mod driver;
 mod error;
