@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use challenges::nf4::Bench;
 use challenges::nf4::cuda::{BENCHES, Baseline, Build, Kernel};
+use kernels::cuda::condition::Condition;
 use kernels::cuda::{Allocation, Event, Graph};
 use reference::nf4::Dtype;
 
@@ -56,8 +57,13 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
         return child.unmeasured(&unmeasured, "no timed case has this name");
     };
     let effort = child.request.effort.clone();
+    let begin = condition(session);
     match timed(session, bench, &effort) {
         Ok(timed) => {
+            let end = condition(session);
+            if let Some(reason) = begin.iter().chain(&end).find_map(Condition::refusal) {
+                return child.unmeasured(&unmeasured, &reason);
+            }
             child.guard(TIMED_CALLS, || Ok(timed.wrong.clone()));
             child.guard(BEHIND_THE_CLOCK, || Ok(timed.behind.clone()));
             if let Some(wrong) = timed.wrong.or(timed.behind) {
@@ -69,10 +75,33 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
                 total_bytes(bench.rows * bench.columns) / crate::timing::median(&timed.samples.bound) / 1e3;
             let copy = Measurement { value: copy, unit: "GB/s".into(), interval: None, samples: vec![] };
             child.measured(&format!("nf4.copy_rate.{name}"), copy);
+            tell(child, end.as_ref());
         }
         Err(trouble) => {
             child.ends_if(trouble.is_broken());
             child.unmeasured(&unmeasured, &trouble.reason());
+        }
+    }
+}
+
+/// What NVML says of the card; nothing where there is no NVML, which `doctor` tells.
+fn condition(session: &Session) -> Option<Condition> {
+    Condition::of(&session.gpu.card().pci_bus).ok()
+}
+
+/// Records the card's condition after the last timed case.
+fn tell(child: &mut Child, condition: Option<&Condition>) {
+    let Some(condition) = condition else { return };
+    let numbers = [
+        ("nf4.sm_clock", condition.sm_clock_mhz.map(f64::from), "MHz"),
+        ("nf4.memory_clock", condition.memory_clock_mhz.map(f64::from), "MHz"),
+        ("nf4.temperature", condition.temperature_c.map(f64::from), "C"),
+        ("nf4.power", condition.power_w, "W"),
+        ("nf4.throttle_reasons", Some(condition.throttle.len() as f64), "count"),
+    ];
+    for (name, value, unit) in numbers {
+        if let Some(value) = value {
+            child.measured(name, Measurement { value, unit: unit.into(), interval: None, samples: vec![] });
         }
     }
 }
