@@ -2,6 +2,7 @@
 
 mod agreement;
 mod book;
+mod card;
 mod cheats;
 mod commands;
 mod contract;
