@@ -82,7 +82,8 @@ fn card(driver: &Found, ordinal: c_int) -> Result<Card, String> {
 /// A function of the driver. `F` must be the type that cuda.h gives it, as it is everywhere in this file.
 fn function<F: Copy>(driver: &Found, name: &str) -> Result<F, String> {
     // SAFETY: this file's promise.
-    unsafe { driver.function(name) }.ok_or_else(|| format!("the driver has no function {name}: reinstall it"))
+    unsafe { driver.function(name) }
+        .ok_or_else(|| format!("the NVIDIA driver has no function {name}: install it again"))
 }
 
 fn answered(function: &str, status: Status) -> Result<(), String> {
