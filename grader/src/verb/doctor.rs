@@ -3,6 +3,8 @@
 use std::process::Command;
 use std::time::Instant;
 
+use kernels::cuda::condition::Condition;
+use kernels::cuda::library::{self, Card, Found, Kind, NotFound};
 use kernels::{Cpu, Vector, cpu};
 
 use crate::report;
@@ -13,20 +15,19 @@ use crate::workbook::Workbook;
 /// Prints a line for each thing that the grader relies on.
 pub(crate) fn doctor() -> u8 {
     let vectors: Vec<String> = Vector::available().iter().map(ToString::to_string).collect();
-    let lines = [
-        ("machine", report::machine(&machine())),
-        ("vector units", vectors.join(", ")),
-        ("memory", memory()),
-        ("streaming", streaming()),
-        ("single-step", stepping()),
-        ("GPU", "none used: this version has no CUDA back end; every challenge runs on the CPU".into()),
-        ("workbook", workbook()),
-        ("compiler", compiler()),
-    ];
-    for (name, told) in lines {
-        print(&format!("{name:<13} {told}\n"));
-    }
+    line("machine", &report::machine(&machine()));
+    line("vector units", &vectors.join(", "));
+    line("memory", &memory());
+    line("streaming", &streaming());
+    line("single-step", &stepping());
+    gpu();
+    line("workbook", &workbook());
+    line("compiler", &compiler());
     0
+}
+
+fn line(name: &str, told: &str) {
+    print(&format!("{name:<13} {told}\n"));
 }
 
 fn memory() -> String {
@@ -84,4 +85,64 @@ fn compiler() -> String {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(_) => "no cargo on PATH: an exercise cannot be compiled; rustup installs it".into(),
     }
+}
+
+/// The driver, its cards, and CUDA's libraries: all of them where there is a card, else those that are there.
+fn gpu() {
+    let cards = library::open(Kind::Driver).map_err(|missing| missing.to_string()).and_then(library::cards);
+    let listed = cards.as_ref().is_ok_and(|cards| !cards.is_empty());
+    match cards {
+        Ok(cards) if listed => cards.iter().enumerate().for_each(|(n, card)| one(n, card)),
+        Ok(_) => none("the NVIDIA driver lists no card"),
+        Err(reason) => none(&reason),
+    }
+    for kind in [Kind::Driver, Kind::Nvrtc, Kind::CublasLt, Kind::Nccl, Kind::Nvml] {
+        match library::open(kind) {
+            Ok(found) => here(found),
+            Err(missing) if kind == Kind::Driver => more(&format!("fix: {}", missing.fix())),
+            Err(missing) if listed || !missing.refused.is_empty() => gap(&missing),
+            Err(_) => {}
+        }
+    }
+}
+
+fn none(reason: &str) {
+    line("GPU", "none; every challenge runs on the CPU");
+    more(reason);
+}
+
+/// One card. Whether it can be *used* is the probe's answer: `Gpu::probe()` is asked here.
+fn one(n: usize, card: &Card) {
+    line(&format!("GPU {n}"), &card.to_string());
+    if library::open(Kind::Nvml).is_ok() {
+        more(&Condition::of(&card.bus).map_or_else(|reason| reason, |condition| condition.to_string()));
+    }
+    more("not used: this version has no CUDA back end; every challenge runs on the CPU");
+}
+
+fn here(found: &Found) {
+    let Found { kind, path, place, version, passed_over, .. } = found;
+    let version = version.map_or(String::new(), |(major, minor)| format!("{major}.{minor}, "));
+    line(&short(*kind), &format!("{version}{} ({place})", path.display()));
+    for refused in passed_over {
+        more(&format!("passed over: {refused}"));
+    }
+    if *kind == Kind::Driver && found.version.is_some_and(|version| version < (12, 0)) {
+        more("fix: update NVIDIA's driver; one of CUDA 12.0 or newer is needed");
+    }
+}
+
+fn gap(missing: &NotFound) {
+    line(&short(missing.kind), &format!("missing: {}", missing.reason()));
+    more(&format!("fix: {}", missing.fix()));
+}
+
+/// A line that goes on with the one above it.
+fn more(told: &str) {
+    line("", told);
+}
+
+/// A library's name in the first column.
+fn short(kind: Kind) -> String {
+    if kind == Kind::Driver { "CUDA driver".into() } else { kind.to_string() }
 }
