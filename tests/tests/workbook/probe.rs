@@ -1,0 +1,57 @@
+//! Drivers that are old, empty or broken: stand-ins, met by the real programs.
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::process::Command;
+
+use tests::program::{Ran, finish};
+use tests::stub::compile;
+
+const GRADER: &str = env!("CARGO_BIN_EXE_own");
+
+/// The grader on a machine whose driver is a stand-in.
+fn beside(driver: &Path, arguments: &[&str]) -> Ran {
+    let mut command = Command::new(GRADER);
+    finish(command.args(arguments).env("LD_LIBRARY_PATH", driver).env_remove("CUDA_HOME"))
+}
+
+/// What there is, and what `doctor` says of it.
+const DRIVERS: [(&str, &[&str]); 5] = [
+    ("", &["Tesla T4, compute capability 7.5, 40 SMs, 14.6 GiB", "13.0, "]),
+    ("old", &["Tesla T4, compute capability 7.5, 40 SMs, 14.6 GiB", "12.4, "]),
+    ("ancient", &["11.4, ", "fix: update NVIDIA's driver"]),
+    ("empty", &["GPU           none", "cuInit returns 100: there is no NVIDIA card"]),
+    ("bare", &["GPU           none", "the NVIDIA driver has no function cuDeviceGetCount"]),
+];
+
+#[test]
+fn no_driver_brings_the_doctor_or_a_score_down() {
+    for (variant, told) in DRIVERS {
+        let folder = tempfile::tempdir().expect("a folder for a driver");
+        let library = folder.path().join("libcuda.so.1");
+        compile("driver", variant, &library);
+
+        let doctor = beside(folder.path(), &["doctor"]);
+        assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{variant}: {}", doctor.stdout);
+        assert!(doctor.stdout.contains(&library.display().to_string()), "{variant}: {}", doctor.stdout);
+        for told in told {
+            assert!(doctor.stdout.contains(told), "{variant}: {told:?}\n{}", doctor.stdout);
+        }
+
+        let score = beside(folder.path(), &["score", "nf4", "--device", "cuda", "--attempt", "solution"]);
+        assert_eq!(score.code, 3, "{variant}: {}{}", score.stdout, score.stderr);
+        assert!(!score.stderr.contains("panicked"), "{variant}: {}", score.stderr);
+        assert_eq!(score.stderr.lines().count(), 1, "{variant}: one sentence\n{}", score.stderr);
+    }
+}
+
+#[test]
+fn a_driver_that_is_no_library_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().expect("a folder for a driver");
+    let library = folder.path().join("libcuda.so.1");
+    std::fs::write(&library, "no library").expect("a file");
+    let doctor = beside(folder.path(), &["doctor"]);
+    assert_eq!(doctor.code, 0, "{}", doctor.stderr);
+    let told = format!("no NVIDIA driver that can be used: {}: ", library.display());
+    assert!(doctor.stdout.contains(&told), "{}", doctor.stdout); // then the loader's own words
+}
