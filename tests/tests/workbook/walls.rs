@@ -123,12 +123,12 @@ fn texts() -> Vec<(String, String)> {
         for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
+            let skipped = ["target", ".git", ".warpbook", "golden", "corpus", "artifacts", "coverage"];
+            if skipped.contains(&name.as_str()) || path.ends_with("book/book") {
+                continue; // in a second working tree .git is a file, which names the first
+            }
             if path.is_dir() {
-                let skipped = ["target", ".git", ".warpbook", "golden", "corpus", "artifacts", "coverage"];
-                let built = path.ends_with("book/book");
-                if !skipped.contains(&name.as_str()) && !built {
-                    folders.push(path);
-                }
+                folders.push(path);
             } else if let Ok(text) = std::fs::read_to_string(&path) {
                 let path =
                     path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/");
