@@ -27,6 +27,7 @@ pub mod html;
 pub mod markdown;
 pub mod maths;
 pub mod preprocess;
+pub mod ptx;
 pub mod quiz;
 pub mod results;
 pub mod rubric;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use book::{Error, preprocess, serve, stubs};
+use book::{Error, preprocess, ptx, serve, stubs};
 
 const USAGE: &str = "\
 usage: cargo dev CHORE
@@ -11,6 +11,7 @@ usage: cargo dev CHORE
   book build [FOLDER]        build the pages (default: book/book)
   book serve [PORT]          build, serve on 127.0.0.1 (default: 3000), build again on every change
   book check                 build, then hold links, formulas, code blocks and addresses to the rules
+  ptx                        compile the kernels whose PTX is kept
   stubs                      write every exercise from its solution
   check                      hold exercises, book and pictures to the rules
   preprocessor [supports R]  mdBook's protocol on stdin and stdout";
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
             ended(serve::serve(&book::root(), port.parse().unwrap_or(3000)))
         }
         ["book", "check"] => ended(check()),
+        ["ptx"] => ended(ptx::write(&workbook())),
         ["stubs"] => ended(stubs::write(&workbook())),
         ["check"] => ended(stubs::check(&workbook()).and_then(|()| check())),
         ["preprocessor"] => ended(preprocess::stdin_to_stdout()),

@@ -29,7 +29,8 @@ struct Hints {
 pub fn stub(src: &Path, challenge: &str, step: &str) -> Result<String, String> {
     let path = file(src, challenge, "solution.rs");
     let text = crate::read(&path).map_err(|error| error.to_string())?;
-    let stub = grader::stub::derive(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let stub = grader::stub::derive(&text, grader::stub::Language::Rust)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     let anchor = format!("{challenge}-step-{}", step.rsplit('.').next().unwrap_or(step));
     let item =
         anchored(&stub, &anchor).ok_or_else(|| format!("{} has no anchor `{anchor}`", path.display()))?;

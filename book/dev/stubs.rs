@@ -6,23 +6,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use grader::stub::{derive, solutions};
+use grader::stub::{Language, Origin, derive, solutions};
 
 use crate::{Error, Fault};
 
-fn exercise(root: &Path, name: &str) -> PathBuf {
-    root.join("challenges/src").join(name).join("exercise.rs")
+fn exercise(root: &Path, origin: &Origin) -> PathBuf {
+    root.join("challenges/src").join(origin.challenge).join(origin.file)
 }
 
 fn fault(name: &str, file: &str, what: String) -> Error {
     Error::Faults(vec![Fault { at: format!("challenges/src/{name}/{file}"), what }])
 }
 
+fn derived(origin: &Origin) -> Result<String, Error> {
+    derive(origin.solution, origin.language).map_err(|what| fault(origin.challenge, "solution", what))
+}
+
 /// Writes all exercises afresh, over whatever is there.
 pub fn write(root: &Path) -> Result<(), Error> {
-    for (name, solution) in solutions() {
-        let path = exercise(root, name);
-        let stub = derive(solution).map_err(|what| fault(name, "solution.rs", what))?;
+    for origin in solutions() {
+        let path = exercise(root, &origin);
+        let stub = derived(&origin)?;
         fs::write(&path, stub).map_err(|source| Error::File { path: path.clone(), source })?;
         println!("{}", path.display());
     }
@@ -31,22 +35,19 @@ pub fn write(root: &Path) -> Result<(), Error> {
 
 /// Refuses a stale exercise.
 pub fn check(root: &Path) -> Result<(), Error> {
-    for (name, solution) in solutions() {
-        let path = exercise(root, name);
-        let stub = derive(solution).map_err(|what| fault(name, "solution.rs", what))?;
+    for origin in solutions() {
+        let path = exercise(root, &origin);
+        let (name, file, stub) = (origin.challenge, origin.file, derived(&origin)?);
         let found = crate::read(&path)?.replace("\r\n", "\n");
-        let holes = |text: &str| text.matches("todo!(").count();
+        let hole = if origin.language == Language::Cuda { "TODO(" } else { "todo!(" };
+        let holes = |text: &str| text.matches(hole).count();
         if found == stub {
-            println!("{name}: the exercise is its solution with {} holes", holes(&stub));
+            println!("{name}: {file} is its solution with {} holes", holes(&stub));
         } else if holes(&found) < holes(&stub) {
-            println!(
-                "{name}: the exercise is a reader's text ({} of {} holes left)",
-                holes(&found),
-                holes(&stub)
-            );
+            println!("{name}: {file} is a reader's text ({} of {} holes left)", holes(&found), holes(&stub));
         } else {
             let what = "is not what its solution gives: `cargo dev stubs` writes it";
-            return Err(fault(name, "exercise.rs", what.into()));
+            return Err(fault(name, file, what.into()));
         }
     }
     Ok(())

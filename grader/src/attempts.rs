@@ -1,18 +1,41 @@
 //! What a program hands in, and the three things that it can be started as.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use challenges::nf4::cuda::Attempt as Kernels;
 use challenges::nf4::{Nf4, Solution};
 
+use crate::course::Back;
 use crate::gather::{CHILD_FLAG, Source, run_child};
 use crate::step::STEP_FLAG;
 use crate::{cli, course};
+
+/// What a program hands in for the challenges, by what runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handed {
+    /// Rust for the CPU.
+    pub code: bool,
+    /// Kernels for a GPU.
+    pub kernels: bool,
+}
+
+impl Handed {
+    /// As the workbook does.
+    pub const EVERYTHING: Self = Self { code: true, kernels: true };
+
+    /// Whether it hands in anything.
+    pub fn any(self) -> bool {
+        self.code || self.kernels
+    }
+}
 
 /// A program's own attempts, one for each challenge it wants graded.
 #[derive(Default)]
 pub struct Attempts {
     nf4: Option<Box<dyn Nf4>>,
+    nf4_kernels: Option<Kernels>,
 }
 
 impl Attempts {
@@ -25,6 +48,13 @@ impl Attempts {
     #[must_use]
     pub fn nf4(mut self, attempt: impl Nf4 + 'static) -> Self {
         self.nf4 = Some(Box::new(attempt));
+        self
+    }
+
+    /// Hands in an attempt at challenge A on CUDA: a text with the kernels of every step.
+    #[must_use]
+    pub fn nf4_cuda(mut self, attempt: Kernels) -> Self {
+        self.nf4_kernels = Some(attempt);
         self
     }
 
@@ -42,9 +72,9 @@ impl Attempts {
         }
     }
 
-    /// Whether anything was handed in.
-    pub(crate) fn any(&self) -> bool {
-        self.nf4.is_some()
+    /// What was handed in.
+    pub(crate) fn handed(&self) -> Handed {
+        Handed { code: self.nf4.is_some(), kernels: self.nf4_kernels.is_some() }
     }
 
     /// The attempt at A: what was handed in, or the solution.
@@ -55,10 +85,25 @@ impl Attempts {
         }
     }
 
+    /// The kernels of A: the reader's text, what was handed in, or the solution.
+    pub(crate) fn nf4_kernels(&self, source: Source, text: Option<&Path>) -> Result<Kernels, String> {
+        if let Some(path) = text {
+            let read = std::fs::read_to_string(path);
+            let text = read.map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+            return Ok(Kernels { name: "exercise.cu".into(), text });
+        }
+        match (source, &self.nf4_kernels) {
+            (Source::Own, Some(own)) => Ok(own.clone()),
+            (Source::Own, None) => Err("this program hands in no kernels for challenge A".into()),
+            (Source::Solution, _) => Ok(Kernels::solution()),
+        }
+    }
+
     fn serve(&self, request: &str) -> ExitCode {
         run_child(request, |child, item| {
             let source = child.request.source;
-            if let Some(course) = course::find(&child.request.challenge) {
+            let back = if child.request.on_card { Back::Cuda } else { Back::Cpu };
+            if let Some(course) = course::find(&child.request.challenge, back) {
                 (course.work)(child, self, source, item);
             }
         })
@@ -66,7 +111,7 @@ impl Attempts {
 
     fn step_through(&self, challenge: &str, source: &str) -> ExitCode {
         let source = if source == "own" { Source::Own } else { Source::Solution };
-        let done = course::find(challenge).map(|course| (course.step_through)(self, source));
+        let done = course::find(challenge, Back::Cpu).map(|course| (course.step_through)(self, source));
         if matches!(done, Some(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

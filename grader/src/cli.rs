@@ -19,7 +19,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::Attempts;
-use crate::options::{Failure, Options, named};
+use crate::attempts::Handed;
+use crate::options::{Failure, Options};
 use crate::score::Scope;
 use crate::verb;
 
@@ -70,7 +71,7 @@ enum Verb {
     },
     /// Writes an exercise afresh; the old one is kept under .warpbook/backups
     Reset {
-        /// The challenge
+        /// The challenge, or one of its steps: nf4, A.9
         challenge: String,
     },
     /// The published rubric, and how each line is measured here
@@ -134,7 +135,7 @@ fn end_after(limit: Duration) {
 
 fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
     let Command { verb, options } = command;
-    let own = attempts.any();
+    let own = attempts.handed();
     match verb {
         Some(Verb::Score { challenges }) => {
             verb::score(&options, &options.plan(own, &challenges, Scope::Score)?)
@@ -149,8 +150,10 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
             let named: Vec<String> = challenge.into_iter().collect();
             verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
         }
-        Some(Verb::Hint { step }) => verb::hint(step.as_deref()),
-        Some(Verb::Reset { challenge }) => verb::reset(named(&challenge)?),
+        Some(Verb::Hint { step }) => verb::hint(&options, step.as_deref()),
+        Some(Verb::Reset { challenge }) => {
+            verb::reset(options.course(&challenge, options.back(Handed::EVERYTHING))?.0)
+        }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case }) => verb::replay(&options, own, &case),

@@ -1,4 +1,5 @@
-//! The challenges that this version can grade, each behind the same few functions.
+//! The courses that this version can grade, each behind the same few functions. A course is a challenge on one
+//! back end: its steps, its text, its ways of looking.
 
 use std::path::PathBuf;
 
@@ -6,11 +7,23 @@ use crate::Attempts;
 use crate::evidence::Seen;
 use crate::gather::{Child, Effort, Item, Source};
 use crate::rubric::Facts;
+use crate::stub::{self, Language};
 
-/// What the grader needs to know of a challenge.
+/// What runs an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Back {
+    /// Rust on the CPU: `exercise.rs`, built by cargo.
+    Cpu,
+    /// CUDA C++ on a GPU: `exercise.cu`, compiled when it is graded.
+    Cuda,
+}
+
+/// What the grader needs to know of a challenge on a back end.
 pub(crate) struct Course {
     /// `nf4`.
     pub name: &'static str,
+    /// What runs it.
+    pub back: Back,
     /// Its items, in order.
     pub items: fn(&Effort) -> Vec<Item>,
     /// Does one item in a child.
@@ -28,33 +41,92 @@ pub(crate) struct Course {
 }
 
 /// Every challenge that is built, in the published order.
-pub(crate) static COURSES: [Course; 1] = [Course {
-    name: "nf4",
-    items: crate::nf4::items,
-    work: |child, attempts, source, item| crate::nf4::work(child, attempts.nf4_attempt(source), item),
-    facts: crate::nf4::facts,
-    step_through: |attempts, source| crate::nf4::step_through(attempts.nf4_attempt(source)),
-    memory_limit: crate::nf4::MEMORY_LIMIT,
-    solution: challenges::nf4::SOLUTION,
-    hints: challenges::nf4::HINTS,
-}];
+pub(crate) static COURSES: [Course; 2] = [
+    Course {
+        name: "nf4",
+        back: Back::Cpu,
+        items: crate::nf4::items,
+        work: |child, attempts, source, item| crate::nf4::work(child, attempts.nf4_attempt(source), item),
+        facts: crate::nf4::facts,
+        step_through: |attempts, source| crate::nf4::step_through(attempts.nf4_attempt(source)),
+        memory_limit: crate::nf4::MEMORY_LIMIT,
+        solution: challenges::nf4::SOLUTION,
+        hints: challenges::nf4::HINTS,
+    },
+    Course {
+        name: "nf4",
+        back: Back::Cuda,
+        items: crate::nf4::cuda::items,
+        work: |child, attempts, source, item| match attempts
+            .nf4_kernels(source, child.request.text.as_deref())
+        {
+            Ok(attempt) => crate::nf4::cuda::work(child, attempt, item),
+            Err(reason) => child.impossible(item, &reason),
+        },
+        facts: crate::nf4::cuda::facts,
+        step_through: |_, _| Err("a kernel is not single-stepped".into()),
+        memory_limit: crate::nf4::cuda::MEMORY_LIMIT,
+        solution: challenges::nf4::cuda::SOLUTION,
+        hints: challenges::nf4::HINTS,
+    },
+];
 
-/// A built challenge, by name or letter.
-pub(crate) fn find(name: &str) -> Option<&'static Course> {
+/// A challenge on a back end, by name or letter.
+pub(crate) fn find(name: &str, back: Back) -> Option<&'static Course> {
     let rubric = crate::rubric::RUBRICS
         .iter()
         .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase())?;
-    COURSES.iter().find(|course| course.name == rubric.name)
+    COURSES.iter().find(|course| course.name == rubric.name && course.back == back)
+}
+
+/// The course that a step belongs to: `A.9`.
+pub(crate) fn of_step(step: &str) -> Option<&'static Course> {
+    let has = |course: &&Course| stub::steps(course.solution).iter().any(|known| known.name == step);
+    COURSES.iter().find(has)
 }
 
 impl Course {
     /// The reader's file, relative to the workbook's root.
     pub fn exercise(&self) -> PathBuf {
-        ["challenges", "src", self.name, "exercise.rs"].iter().collect()
+        ["challenges", "src", self.name, self.file()].iter().collect()
+    }
+
+    /// The reader's file's name.
+    pub fn file(&self) -> &'static str {
+        match self.back {
+            Back::Cpu => "exercise.rs",
+            Back::Cuda => "exercise.cu",
+        }
+    }
+
+    /// What the course's exercise is written in.
+    pub fn language(&self) -> Language {
+        match self.back {
+            Back::Cpu => Language::Rust,
+            Back::Cuda => Language::Cuda,
+        }
+    }
+
+    /// The name under which progress is kept: `nf4`, `nf4.cuda`.
+    pub fn key(&self) -> String {
+        key(self.name, self.back)
     }
 
     /// The published letter.
     pub fn letter(&self) -> &'static str {
         crate::rubric::find(self.name).map_or("", |rubric| rubric.letter)
+    }
+}
+
+/// The back end that a report's device names.
+pub(crate) fn back_of(device: &str) -> Back {
+    if device.starts_with("cuda") { Back::Cuda } else { Back::Cpu }
+}
+
+/// See [`Course::key`].
+pub(crate) fn key(name: &str, back: Back) -> String {
+    match back {
+        Back::Cpu => name.into(),
+        Back::Cuda => format!("{name}.cuda"),
     }
 }

@@ -33,6 +33,7 @@ mod gather;
 mod nf4;
 mod options;
 mod progress;
+pub mod ptx;
 mod random;
 pub mod report;
 pub mod rubric;

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::course::{self, COURSES, Course};
+use kernels::cuda::Gpu;
+
+use crate::attempts::Handed;
+use crate::course::{self, Back, COURSES, Course};
 use crate::gather::Effort;
 use crate::random::fresh_seed;
 use crate::rubric::RUBRICS;
@@ -39,7 +42,7 @@ pub(crate) struct Options {
     attempt: Option<AttemptName>,
     /// auto, cpu, sim, cuda or cuda:N
     #[arg(long, global = true, default_value = "auto", value_parser = device)]
-    device: Device,
+    pub device: Device,
     /// Ranks of challenge B
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
@@ -102,12 +105,12 @@ fn seed(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| "a number of 64 bits is needed, decimal or 0x and hexadecimal".into())
 }
 
-/// A built challenge, or why it cannot be named here.
-pub(crate) fn named(name: &str) -> Result<&'static Course, Failure> {
+/// A challenge on a back end, or on the one that it has; or why it cannot be named here.
+pub(crate) fn named(name: &str, back: Back) -> Result<&'static Course, Failure> {
     let known = RUBRICS
         .iter()
         .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
-    course::find(name).ok_or_else(|| match known {
+    course::find(name, back).or_else(|| course::find(name, Back::Cpu)).ok_or_else(|| match known {
         Some(rubric) => Failure::Usage(format!(
             "challenge {} ({}) is not part of this version",
             rubric.letter, rubric.name
@@ -126,27 +129,27 @@ fn there_are_exercises(courses: &[&Course]) -> Result<(), Failure> {
 
 impl Options {
     /// What a grading verb does.
-    pub fn plan(&self, own: bool, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
+    pub fn plan(&self, own: Handed, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
         if let Some(flag) = self.flag_without_meaning() {
             return Err(Failure::Usage(flag));
         }
         if let Device::Cuda(n) = self.device {
-            return Err(Failure::NoDevice(format!(
-                "cuda:{n} cannot be had: this version has no CUDA back end"
-            )));
+            let found = Gpu::look(n);
+            found.map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
+        let attempt = self.attempt(own.any());
+        let back = self.back(if attempt == Attempt::Own { own } else { Handed::EVERYTHING });
         let (mut courses, mut case): (Vec<&Course>, _) = (Vec::new(), self.case.clone());
         for name in challenges {
-            let (challenge, step) = name.split_once('.').unwrap_or((name, ""));
-            courses.push(named(challenge)?);
-            if !step.is_empty() {
+            let (course, step) = self.course(name, back)?;
+            courses.push(course);
+            if step {
                 case.get_or_insert(format!("{}/", name.to_uppercase())); // `test A.3`: that step alone
             }
         }
         if courses.is_empty() {
-            courses = COURSES.iter().collect();
+            courses = COURSES.iter().filter(|course| course.back == back).collect();
         }
-        let attempt = self.attempt(own);
         if attempt == Attempt::Exercise {
             there_are_exercises(&courses)?;
         }
@@ -159,6 +162,26 @@ impl Options {
             effort: self.effort(),
             progress: terminal::progress(),
         })
+    }
+
+    /// The back end that the device means: with `auto` a GPU where one answers and there are kernels to run.
+    pub fn back(&self, handed: Handed) -> Back {
+        match self.device {
+            Device::Cuda(_) => Back::Cuda,
+            Device::Cpu | Device::Sim => Back::Cpu,
+            Device::Auto if !handed.kernels => Back::Cpu,
+            Device::Auto if !handed.code || Gpu::look(0).is_ok() => Back::Cuda,
+            Device::Auto => Back::Cpu,
+        }
+    }
+
+    /// The course of a challenge, or of a step, and whether a step was named. A step says itself where it runs,
+    /// unless the command line does.
+    pub fn course(&self, name: &str, back: Back) -> Result<(&'static Course, bool), Failure> {
+        let Some((challenge, _)) = name.split_once('.') else { return Ok((named(name, back)?, false)) };
+        let by_letter = named(challenge, back)?;
+        let of_step = course::of_step(&name.to_uppercase()).filter(|_| self.device == Device::Auto);
+        Ok((of_step.unwrap_or(by_letter), true))
     }
 
     /// Whose attempt is meant.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::course::{back_of, key};
 use crate::score::Scope;
 use crate::scorecard::{Check, Outcome, Scorecard};
 use crate::workbook::Workbook;
@@ -17,7 +18,7 @@ use crate::workbook::Workbook;
 /// The reader's progress.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// By challenge.
+    /// By course: `nf4`, `nf4.cuda`.
     pub challenges: BTreeMap<String, Standing>,
     /// Hints shown, by step.
     pub hints: BTreeMap<String, usize>,
@@ -61,7 +62,8 @@ impl Progress {
     /// Takes over the outcomes of a run; checks that were not part of it keep theirs.
     pub fn record(&mut self, card: &Scorecard, scope: Scope) {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
-            let standing = self.challenges.entry(challenge.name.clone()).or_default();
+            let standing =
+                self.challenges.entry(key(&challenge.name, back_of(&challenge.device))).or_default();
             if standing.code != challenge.code || standing.checks.len() <= challenge.checks.len() {
                 standing.checks.clone_from(&challenge.checks);
             } else {

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 
+use kernels::cuda::Gpu;
 use kernels::{Vector, cpu};
 
-use crate::course::{COURSES, Course};
+use crate::course::{Back, COURSES, Course};
 use crate::evidence::{Seen, unmeasured};
 use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
+use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::code_hash;
@@ -61,13 +64,31 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// As reports name it.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Auto | Self::Cpu => "cpu".into(),
-            Self::Sim => "sim".into(),
-            Self::Cuda(n) => format!("cuda:{n}"),
+    /// As reports name it, for a course that runs on a back end.
+    pub fn name(&self, back: Back) -> String {
+        match (self, back) {
+            (Self::Auto, Back::Cuda) => "cuda:0".into(),
+            (Self::Auto | Self::Cpu, _) => "cpu".into(),
+            (Self::Sim, _) => "sim".into(),
+            (Self::Cuda(n), _) => format!("cuda:{n}"),
         }
+    }
+
+    /// Why a course cannot run here, if so.
+    fn cannot_run(&self, course: &Course) -> Option<String> {
+        let lacking =
+            || format!("challenge {} has no back end for {} yet", course.letter(), self.name(course.back));
+        match (self, course.back) {
+            (Self::Auto, Back::Cuda) => Gpu::look(0).err().map(|reason| reason.to_string()),
+            (Self::Cuda(n), Back::Cuda) => Gpu::look(*n).err().map(|reason| reason.to_string()),
+            (Self::Auto | Self::Cpu, Back::Cpu) => None,
+            _ => Some(lacking()),
+        }
+    }
+
+    /// The GPU's number.
+    fn ordinal(&self) -> usize {
+        if let Self::Cuda(n) = self { *n } else { 0 }
     }
 }
 
@@ -120,12 +141,11 @@ struct Graded {
 
 fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
     let items = chosen(plan, (course.items)(&plan.effort));
-    if let Device::Sim | Device::Cuda(_) = plan.device {
-        let reason = format!("challenge {} has no back end for {} yet", course.letter(), plan.device.name());
+    if let Some(reason) = plan.device.cannot_run(course) {
         return Ok(without_answer(plan, course, &items, Outcome::NotMeasured, |_| reason.clone()));
     }
-    let (launch, source, code) = match launch(plan, course) {
-        Ok(launch) => launch,
+    let Start { launch, source, code, text } = match start(plan, course) {
+        Ok(start) => start,
         Err(NotBuilt::Untried(reason)) => return Err(reason),
         Err(NotBuilt::Refused { step, words }) => {
             let told = |check: &str| match &step {
@@ -147,6 +167,9 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         effort: plan.effort.clone(),
         items,
         memory_limit: course.memory_limit,
+        on_card: course.back == Back::Cuda,
+        ordinal: plan.device.ordinal(),
+        text: text.as_ref().map(|file| file.path().to_path_buf()),
     };
     let progress = |item: &str| (plan.progress)(item);
     let gathered =
@@ -171,23 +194,53 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
     items.into_iter().filter(|item| in_scope(item) && named(item)).collect()
 }
 
-/// The program to start, what it is to work on, and the hash of the attempt's code.
-fn launch(plan: &Plan, course: &'static Course) -> Result<(Launch, Source, String), NotBuilt> {
+/// How a child is started.
+struct Start {
+    /// The program.
+    launch: Launch,
+    /// What it is to work on.
+    source: Source,
+    /// The hash of the attempt's code.
+    code: String,
+    /// A copy of the reader's kernels, so that a save in the middle of a run changes nothing.
+    text: Option<tempfile::NamedTempFile>,
+}
+
+/// The program to start, and what it is to work on.
+fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBuilt> {
     let own = || {
         std::env::current_exe()
             .map_err(|error| NotBuilt::Untried(format!("this program has no path: {error}")))
     };
     let here = |program: PathBuf| Launch { program, arguments: Vec::<OsString>::new() };
     match plan.attempt {
-        Attempt::Solution => Ok((here(own()?), Source::Solution, code_hash(course.solution))),
-        Attempt::Own => Ok((here(own()?), Source::Own, String::new())),
+        Attempt::Solution => {
+            let code = code_hash(course.solution);
+            Ok(Start { launch: here(own()?), source: Source::Solution, code, text: None })
+        }
+        Attempt::Own => {
+            Ok(Start { launch: here(own()?), source: Source::Own, code: String::new(), text: None })
+        }
+        Attempt::Exercise if course.back == Back::Cuda => {
+            let text = exercise(course).map_err(NotBuilt::Untried)?;
+            let copy = kept_aside(&text)
+                .map_err(|error| NotBuilt::Untried(format!("no temporary file can be written: {error}")))?;
+            Ok(Start { launch: here(own()?), source: Source::Own, code: code_hash(&text), text: Some(copy) })
+        }
         Attempt::Exercise => {
             let workbook = Workbook::find().map_err(NotBuilt::Untried)?;
             let code = code_hash(&exercise(course).map_err(NotBuilt::Untried)?);
             (plan.progress)("compiling the exercise");
-            Ok((here(workbook.build(course)?), Source::Own, code))
+            Ok(Start { launch: here(workbook.build(course)?), source: Source::Own, code, text: None })
         }
     }
+}
+
+/// A text in a file of its own, removed with the value.
+fn kept_aside(text: &str) -> std::io::Result<tempfile::NamedTempFile> {
+    let mut file = tempfile::NamedTempFile::new()?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 /// Every check with the same outcome, because none could be run.
@@ -223,7 +276,7 @@ fn without_answer(
 fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> Challenge {
     let Graded { code, guards, checks, measurements, unmeasured } = graded;
     let facts = (course.facts)(&Seen { checks, guards, measurements, unmeasured });
-    let device = plan.device.name();
+    let device = plan.device.name(course.back);
     let mut measurements = measurements.clone();
     if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4")
     {
@@ -294,7 +347,7 @@ fn total(plan: &Plan, challenges: Vec<Challenge>, guards: Vec<Guard>) -> Scoreca
         warpbook: env!("CARGO_PKG_VERSION").into(),
         attempt: plan.attempt.name().into(),
         seed: format!("{:#x}", plan.effort.seed),
-        machine: machine(),
+        machine: Machine { gpu: gpu(plan, &challenges), ..machine() },
         points: challenges.iter().map(|challenge| challenge.points).sum(),
         possible: possible(),
         unmeasured: challenges.iter().map(|challenge| challenge.unmeasured).sum(),
@@ -302,6 +355,13 @@ fn total(plan: &Plan, challenges: Vec<Challenge>, guards: Vec<Guard>) -> Scoreca
         challenges,
         guards,
     }
+}
+
+/// The GPU that a challenge ran on, as a report names it.
+fn gpu(plan: &Plan, challenges: &[Challenge]) -> Option<String> {
+    let used = challenges.iter().any(|challenge| challenge.device.starts_with("cuda"));
+    let card = used.then(|| Gpu::look(plan.device.ordinal()).ok()).flatten()?;
+    Some(report::card(&card))
 }
 
 /// This machine, as a report names it.
@@ -313,6 +373,7 @@ pub(crate) fn machine() -> Machine {
         vector: Vector::widest().to_string(),
         cache_bytes: host.cache_bytes,
         memory_bytes: host.memory_bytes,
+        gpu: None,
         os: std::env::consts::OS.into(),
         arch: std::env::consts::ARCH.into(),
         date: crate::date::today(),

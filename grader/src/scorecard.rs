@@ -46,6 +46,9 @@ pub struct Machine {
     pub cache_bytes: u64,
     /// Main memory in bytes (0: unknown).
     pub memory_bytes: u64,
+    /// The GPU that was used, if one was: its name, size, architecture and driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
     /// `linux`, `macos` or `windows`.
     pub os: String,
     /// `x86_64` or `aarch64`.

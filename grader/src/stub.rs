@@ -4,7 +4,8 @@
 //! `diff exercise.rs solution.rs` is the lesson:
 //!
 //! - a comment block that begins with `// why:` is dropped (it would give the answer away);
-//! - below a line `// step A.4: sentence`, the next body in braces becomes `todo!("A.4: sentence")`;
+//! - below a line `// step A.4: sentence`, the next body in braces becomes `todo!("A.4: sentence")`, or in CUDA
+//!   C++ `TODO("A.4: sentence");`;
 //! - everything else stays, in its order; the type `Solution` is called `Exercise`.
 //!
 //! The sentence of a step's first marker is the step's task, shown by `list` and by the book.
@@ -22,12 +23,48 @@ pub struct Step<'a> {
     pub task: &'a str,
 }
 
+/// What a text is written in: how it spells a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// `todo!("A.4: ...")`
+    Rust,
+    /// `TODO("A.9: ...");`
+    Cuda,
+}
+
+impl Language {
+    fn hole(self, sentence: &str) -> String {
+        match self {
+            Self::Rust => format!("todo!({sentence:?})"),
+            Self::Cuda => format!("TODO({sentence:?});"),
+        }
+    }
+}
+
 const STEP: &str = "// step ";
 const WHY: &str = "// why:";
 
-/// Every built challenge's name and the text of its solution.
-pub fn solutions() -> impl Iterator<Item = (&'static str, &'static str)> {
-    crate::course::COURSES.iter().map(|course| (course.name, course.solution))
+/// A solution's text, and the exercise that is derived from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The challenge's name.
+    pub challenge: &'static str,
+    /// The exercise's file: `exercise.cu`.
+    pub file: &'static str,
+    /// What both are written in.
+    pub language: Language,
+    /// The solution's text.
+    pub solution: &'static str,
+}
+
+/// Every solution that an exercise is derived from.
+pub fn solutions() -> impl Iterator<Item = Origin> {
+    crate::course::COURSES.iter().map(|course| Origin {
+        challenge: course.name,
+        file: course.file(),
+        language: course.language(),
+        solution: course.solution,
+    })
 }
 
 /// The steps that a text marks, once each, in order.
@@ -55,7 +92,7 @@ fn marker(line: &str) -> Option<Step<'_>> {
 ///
 /// # Errors
 /// A marker without a body below it, or a body that does not end.
-pub fn derive(solution: &str) -> Result<String, String> {
+pub fn derive(solution: &str, language: Language) -> Result<String, String> {
     let mut stub = String::new();
     let mut rest = solution;
     while !rest.is_empty() {
@@ -64,7 +101,7 @@ pub fn derive(solution: &str) -> Result<String, String> {
             rest = after_comment(rest);
         } else if let Some(step) = marker(line) {
             stub.push_str(line);
-            rest = hole(&mut stub, after, step)?;
+            rest = hole(&mut stub, after, step, language)?;
         } else {
             stub.push_str(line);
             rest = after;
@@ -92,7 +129,7 @@ fn after_comment(text: &str) -> &str {
 }
 
 /// Copies an item's head to `stub`, a hole for its body, and returns what follows the body.
-fn hole<'a>(stub: &mut String, text: &'a str, step: Step<'_>) -> Result<&'a str, String> {
+fn hole<'a>(stub: &mut String, text: &'a str, step: Step<'_>, language: Language) -> Result<&'a str, String> {
     let missing = || format!("no body below the marker of step {} ({})", step.name, step.task);
     let open = tokens(text).find(|(_, token)| *token == Token::Open).ok_or_else(missing)?.0;
     let mut depth = 0;
@@ -108,9 +145,9 @@ fn hole<'a>(stub: &mut String, text: &'a str, step: Step<'_>) -> Result<&'a str,
             let _ = writeln!(stub, "{}{{", &text[..open]);
             let _ = write!(
                 stub,
-                "{:indent$}    todo!({:?})\n{:indent$}}}",
+                "{:indent$}    {}\n{:indent$}}}",
                 "",
-                format!("{}: {}", step.name, step.task),
+                language.hole(&format!("{}: {}", step.name, step.task)),
                 ""
             );
             return Ok(&text[open + at + 1..]);
@@ -244,19 +281,26 @@ mod tests {
     #[test]
     fn a_marked_body_becomes_a_hole_and_the_rest_stays() {
         let want = "impl Exercise {\n    // step A.1: do it {well}\n    fn one(&self) -> u8 {\n        todo!(\"A.1: do it {well}\")\n    }\n\n    fn two() {}\n}\n";
-        assert_eq!(derive(SOLUTION).unwrap(), want);
+        assert_eq!(derive(SOLUTION, Language::Rust).unwrap(), want);
+    }
+
+    #[test]
+    fn a_hole_in_cuda_is_a_statement() {
+        let text = "// step A.8: add\n__device__ float f(int x) {\n    return x;\n}\n";
+        let want = "// step A.8: add\n__device__ float f(int x) {\n    TODO(\"A.8: add\");\n}\n";
+        assert_eq!(derive(text, Language::Cuda).unwrap(), want);
     }
 
     #[test]
     fn a_marker_without_a_body_is_an_error() {
-        assert!(derive("// step A.1: do\nfn f();").unwrap_err().contains("no body"));
-        assert!(derive("// step A.1: do\nfn f() { (").unwrap_err().contains("does not end"));
+        assert!(derive("// step A.1: do\nfn f();", Language::Rust).unwrap_err().contains("no body"));
+        assert!(derive("// step A.1: do\nfn f() { (", Language::Rust).unwrap_err().contains("does not end"));
     }
 
     #[test]
     fn braces_in_literals_and_comments_are_no_braces() {
         let text = "// step A.1: x\nfn f() { let a = \"}\"; let b = r#\"}\"}\"#; let c = '}'; /* } /* } */ */ }\nrest\n";
-        assert!(derive(text).unwrap().ends_with("}\nrest\n"));
+        assert!(derive(text, Language::Rust).unwrap().ends_with("}\nrest\n"));
     }
 
     #[test]

@@ -62,7 +62,9 @@ impl Findings {
 
     fn challenge(&mut self, card: &Scorecard, challenge: &Challenge) {
         let name = &challenge.name;
-        let (Some(rubric), Some(course)) = (rubric::find(name), course::find(name)) else {
+        let (Some(rubric), Some(course)) =
+            (rubric::find(name), course::find(name, course::back_of(&challenge.device)))
+        else {
             return self.compare(&format!("{name} points"), &challenge.points, &0);
         };
         if card.attempt == "solution" && !challenge.code.is_empty() {

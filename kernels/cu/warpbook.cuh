@@ -63,6 +63,14 @@ __device__ __forceinline__ u32 round_pair(float first, float second) {
     return (u32)(u16)round_output(first) | (u32)(u16)round_output(second) << 16;
 }
 
+// The f32 that a 16-bit pattern stands for; exact.
+__device__ __forceinline__ float from_f16(u16 bits) {
+    return __nvvm_h2f(bits);
+}
+__device__ __forceinline__ float from_bf16(u16 bits) {
+    return __uint_as_float((u32)bits << 16);
+}
+
 // A step that is not written yet: says so to the host and ends the thread.
 extern "C" __device__ u32 warpbook_hole;
 __device__ u32 warpbook_hole = 0;

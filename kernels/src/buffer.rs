@@ -1,15 +1,24 @@
-//! Device memory as a program sees it: bytes with a tag, aligned to a cache line.
+//! Device memory as a program sees it: bytes with a tag, aligned to a cache line, on the host or on a card.
 
 #![allow(unsafe_code)] // the two typed views
 
 use half::{bf16, f16};
 
+use crate::cuda::Allocation;
+use crate::error::DeviceError;
+
 /// Bytes on a device. Freed, and no longer counted, when dropped.
 #[derive(Debug)]
 pub struct Buffer {
-    lines: Vec<Line>,
+    storage: Storage,
     bytes: usize,
     tag: &'static str,
+}
+
+#[derive(Debug)]
+enum Storage {
+    Host(Vec<Line>),
+    Cuda(Allocation),
 }
 
 /// A cache line: the unit that buffers are aligned to.
@@ -41,7 +50,13 @@ unsafe impl Plain for bf16 {}
 impl Buffer {
     /// Zeroed bytes in host memory.
     pub(crate) fn host(tag: &'static str, bytes: usize) -> Self {
-        Self { lines: vec![Line([0; 64]); bytes.div_ceil(64)], bytes, tag }
+        Self { storage: Storage::Host(vec![Line([0; 64]); bytes.div_ceil(64)]), bytes, tag }
+    }
+
+    /// A card's memory.
+    pub(crate) fn cuda(allocation: Allocation) -> Self {
+        let (bytes, tag) = (allocation.bytes(), allocation.tag());
+        Self { storage: Storage::Cuda(allocation), bytes, tag }
     }
 
     /// Size in bytes.
@@ -55,16 +70,56 @@ impl Buffer {
     }
 
     /// The contents as numbers; a last part that does not fill one is left out.
+    ///
+    /// # Panics
+    /// If the bytes are on a card: only the device that made a buffer reads it.
     pub fn view<T: Plain>(&self) -> &[T] {
+        let Storage::Host(lines) = &self.storage else { panic!("buffer {} is on a card", self.tag) };
         let count = self.bytes / size_of::<T>();
         // SAFETY: the lines hold at least `bytes` bytes, aligned to 64; any bits are a `T`.
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), count) }
+        unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), count) }
     }
 
     /// The same, to be written.
+    ///
+    /// # Panics
+    /// As for [`Self::view`].
     pub fn view_mut<T: Plain>(&mut self) -> &mut [T] {
+        let Storage::Host(lines) = &mut self.storage else { panic!("buffer {} is on a card", self.tag) };
         let count = self.bytes / size_of::<T>();
         // SAFETY: as in `view`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), count) }
+        unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
+    }
+
+    /// Whether the bytes are in host memory.
+    pub(crate) fn on_host(&self) -> Result<(), DeviceError> {
+        match self.storage {
+            Storage::Host(_) => Ok(()),
+            Storage::Cuda(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the CPU" }),
+        }
+    }
+
+    /// The card's memory behind it.
+    pub(crate) fn on_card(&self) -> Result<&Allocation, DeviceError> {
+        match &self.storage {
+            Storage::Cuda(allocation) => Ok(allocation),
+            Storage::Host(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" }),
+        }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn on_card_mut(&mut self) -> Result<&mut Allocation, DeviceError> {
+        match &mut self.storage {
+            Storage::Cuda(allocation) => Ok(allocation),
+            Storage::Host(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" }),
+        }
+    }
+
+    /// Whether a copy to or from `host` bytes fits exactly.
+    pub(crate) fn same_length(&self, host: usize) -> Result<(), DeviceError> {
+        if self.bytes == host {
+            return Ok(());
+        }
+        Err(DeviceError::Length { tag: self.tag, buffer: self.bytes, host })
     }
 }

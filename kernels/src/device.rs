@@ -16,7 +16,7 @@ pub trait Device {
     fn name(&self) -> String;
 
     /// Zeroed memory; `tag` says what for.
-    fn alloc(&self, tag: &'static str, bytes: usize) -> Buffer;
+    fn alloc(&self, tag: &'static str, bytes: usize) -> Result<Buffer, DeviceError>;
 
     /// Copies from the host. The lengths must be equal.
     fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError>;
@@ -33,8 +33,8 @@ pub trait Device {
         output: &mut Buffer,
     ) -> Result<(), DeviceError>;
 
-    /// Waits until everything that was launched is done.
-    fn sync(&self);
+    /// Waits until everything that was launched is done; what went wrong on the way shows here.
+    fn sync(&self) -> Result<(), DeviceError>;
 
     /// Time since the device was made, on its own clock.
     fn clock(&self) -> Duration;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::cuda::CudaError;
+
 /// Why a device refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -15,6 +17,15 @@ pub enum DeviceError {
         /// Bytes on the host.
         host: usize,
     },
+    /// A buffer that another device made.
+    Elsewhere {
+        /// The buffer's tag.
+        tag: &'static str,
+        /// The device that was given it.
+        device: &'static str,
+    },
+    /// The GPU's driver or compiler refused.
+    Cuda(CudaError),
     /// A program wants more inputs than it was given.
     Inputs {
         /// The program's name.
@@ -52,6 +63,10 @@ impl fmt::Display for DeviceError {
             Self::Length { tag, buffer, host } => {
                 write!(f, "buffer {tag} has {buffer} bytes, the host's side of the copy {host}")
             }
+            Self::Elsewhere { tag, device } => {
+                write!(f, "buffer {tag} is in another device's memory, and was given to {device}")
+            }
+            Self::Cuda(error) => error.fmt(f),
             Self::Inputs { program, needed, given } => {
                 write!(f, "program {program} needs {needed} inputs, it was given {given}")
             }
@@ -66,3 +81,9 @@ impl fmt::Display for DeviceError {
 }
 
 impl std::error::Error for DeviceError {}
+
+impl From<CudaError> for DeviceError {
+    fn from(error: CudaError) -> Self {
+        Self::Cuda(error)
+    }
+}

@@ -20,6 +20,7 @@
 //! Sources: Dettmers et al., QLoRA (2023), section 3; the order of roundings is that of `bitsandbytes`.
 
 pub mod baseline;
+pub mod cuda;
 pub mod solution;
 pub mod tile;
 

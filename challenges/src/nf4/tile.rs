@@ -40,10 +40,10 @@ enum Scales {
 pub fn upload(device: &dyn Device, weight: &Weight<'_>) -> Result<Uploaded, DeviceError> {
     let mut buffers = Vec::new();
     let mut put = |tag, bytes: &[u8]| {
-        let mut buffer = device.alloc(tag, bytes.len());
+        let mut buffer = device.alloc(tag, bytes.len())?;
         device.upload(&mut buffer, bytes)?;
         buffers.push(buffer);
-        Ok(())
+        Ok::<(), DeviceError>(())
     };
     put("packed", weight.packed)?;
     put("table", &bytes(weight.table))?;
@@ -126,7 +126,7 @@ pub fn run_in_three(
     };
     let blocks = len.div_ceil(1 << weight.block_log2);
     let part = |n: usize| &weight.buffers[n];
-    let mut scaled = device.alloc("scales without offset", blocks * 4);
+    let mut scaled = device.alloc("scales without offset", blocks * 4)?;
     let first = Program {
         name: "scales".into(),
         ops: vec![
@@ -139,7 +139,7 @@ pub fn run_in_three(
         element: Element::F32,
     };
     device.run(&first, blocks, &[part(2), part(3), part(4)], &mut scaled)?;
-    let mut scales = device.alloc("scales", blocks * 4);
+    let mut scales = device.alloc("scales", blocks * 4)?;
     let second = Program {
         name: "offset".into(),
         ops: vec![

@@ -25,7 +25,8 @@ pub struct Timing<'a> {
     pub rate: Option<&'a Measurement>,
 }
 
-const FAMILIES: [&str; 6] = ["speedup", "baseline", "attempt", "bound", "share_of_bound", "rate"];
+const FAMILIES: [&str; 7] =
+    ["speedup", "baseline", "attempt", "bound", "share_of_bound", "rate", "copy_rate"];
 
 /// The timed cases in natural order: numbers inside names count by value.
 pub fn timings(challenge: &Challenge) -> Vec<Timing<'_>> {
@@ -64,10 +65,18 @@ pub fn versions(challenge: &Challenge) -> Vec<(String, &Measurement)> {
 pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
     let rest = challenge.measurements.iter().filter_map(|(name, measurement)| {
         let short = own(challenge, name).unwrap_or(name);
-        let counts = short != "speedup" && !short.starts_with("version.") && case(challenge, name).is_none();
+        let counts = short != "speedup" && !is_version(short) && case(challenge, name).is_none();
         counts.then_some((short, measurement))
     });
     rest.collect()
+}
+
+/// Whether a name is that of a version's time or rate, at the usual size or a small one.
+fn is_version(short: &str) -> bool {
+    short
+        .split('.')
+        .next()
+        .is_some_and(|family| family.trim_start_matches("small_").trim_end_matches("_rate") == "version")
 }
 
 /// `4096x14336.bf16` as people write it: `4096 x 14336 bf16`.

@@ -13,6 +13,7 @@ use crate::scorecard::{Check, Guard, Measurement, Outcome};
 pub(crate) struct Child {
     pub request: Request,
     pipe: PipeWriter,
+    ends: bool,
 }
 
 /// Where and why the last panic happened: panics on other threads lose their message on the way back.
@@ -31,11 +32,15 @@ pub(crate) fn run(argument: &str, work: impl Fn(&mut Child, &str)) -> ExitCode {
     kernels::bytes::set_limit(request.memory_limit);
     std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
     end_with_parent();
-    let mut child = Child { request, pipe };
+    let mut child = Child { request, pipe, ends: false };
     for i in 0..child.request.items.len() {
         child.send(&Message::Begin(i));
         let name = child.request.items[i].name.clone();
         work(&mut child, &name);
+        if child.ends {
+            child.send(&Message::GiveWay);
+            return ExitCode::SUCCESS;
+        }
     }
     child.send(&Message::End);
     ExitCode::SUCCESS
@@ -95,8 +100,27 @@ impl Child {
             Err(Unwound::Hole) => (Outcome::NotAttempted, String::new()),
             Err(Unwound::Panic(message)) => (Outcome::Wrong, message),
         };
+        self.outcome(name, outcome, detail);
+    }
+
+    /// Reports a check whose outcome is known.
+    pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: String) {
         let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
         self.send(&Message::Check(Check { name: name.into(), outcome, detail, replay }));
+    }
+
+    /// Reports an item that this machine cannot do.
+    pub fn impossible(&mut self, name: &str, reason: &str) {
+        match name.split_once('/') {
+            Some(("guard", guard)) => self.guard(guard, || Err(reason.into())),
+            Some(("bench" | "watch", _)) => self.unmeasured(name, reason),
+            _ => self.outcome(name, Outcome::NotMeasured, reason.into()),
+        }
+    }
+
+    /// Whether this process is of no more use after the present item: the next one is done by another.
+    pub fn ends_if(&mut self, broken: bool) {
+        self.ends |= broken;
     }
 
     /// Reports a guard: `Ok(None)` saw nothing, `Ok(Some)` caught something, `Err` could not run.

@@ -12,6 +12,7 @@
 mod child;
 mod parent;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,12 @@ pub(crate) struct Request {
     pub effort: Effort,
     pub items: Vec<Item>,
     pub memory_limit: usize,
+    /// Whether kernels are graded, on a GPU.
+    pub on_card: bool,
+    /// The GPU.
+    pub ordinal: usize,
+    /// A copy of the reader's kernel text, for an attempt that no program holds.
+    pub text: Option<PathBuf>,
 }
 
 /// What a child says, one line each.
@@ -92,6 +99,8 @@ pub(crate) enum Message {
     Measured(String, Measurement),
     /// Something could not be measured, and why.
     Unmeasured(String, String),
+    /// The item that was begun last is done, and this process can do no more: another is to go on.
+    GiveWay,
     /// All items are done.
     End,
 }

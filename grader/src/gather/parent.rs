@@ -70,7 +70,7 @@ pub(crate) fn gather(
         let batch = batch(rest);
         let run = Run::new(launch, &Request { items: batch.to_vec(), ..request.clone() })?;
         let done = match run.listen(batch, &mut gathered, progress) {
-            Ok(()) => batch.len(),
+            Ok(done) => done,
             Err(Fault { item, cause, hang }) => {
                 let skipped = if hang { siblings(&batch[item..]) } else { 1 };
                 for (i, at_fault) in batch[item..item + skipped].iter().enumerate() {
@@ -160,8 +160,9 @@ impl Run {
         Ok(Self { child, results, output, readers, memory_limit: request.memory_limit })
     }
 
-    /// Collects results until the list is done, or says what went wrong with which item.
-    fn listen(self, items: &[Item], into: &mut Gathered, progress: &dyn Fn(&str)) -> Result<(), Fault> {
+    /// Collects results until the list is done or the child gives way, and says how many items are done; or
+    /// what went wrong with which item.
+    fn listen(self, items: &[Item], into: &mut Gathered, progress: &dyn Fn(&str)) -> Result<usize, Fault> {
         let mut item = 0;
         let mut deadline = Instant::now() + Duration::from_secs(30); // for the program to start
         loop {
@@ -183,7 +184,8 @@ impl Run {
                 Ok(Message::Guard(guard)) => into.add(guard),
                 Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
                 Ok(Message::Unmeasured(name, reason)) => _ = into.unmeasured.insert(name, reason),
-                Ok(Message::End) => return Ok(()), // ended by `drop`: an exit can hang, too
+                Ok(Message::End) => return Ok(items.len()), // ended by `drop`: an exit can hang, too
+                Ok(Message::GiveWay) => return Ok(item + 1),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item, deadline)),
                 Ok(Message::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
             }

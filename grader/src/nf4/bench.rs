@@ -30,10 +30,10 @@ const WINDOWS: usize = 24;
 const WINDOW: usize = 512;
 
 /// The guard that compares each timed call's windows.
-const TIMED_CALLS: &str = "wrong answers in timed calls";
+pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 
 /// The guard on speed itself, and how much faster than its measured bound a result may be.
-const PAST_THE_BOUND: &str = "past the physical bound";
+pub(super) const PAST_THE_BOUND: &str = "past the physical bound";
 const REFUSED: f64 = 1.1;
 
 /// The thresholds that a case is sampled for until its interval is clear of them.
@@ -73,7 +73,7 @@ fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
 }
 
 /// The sample that a quarter of them lie below; infinity for none.
-fn lower_quartile(samples: &[f64]) -> f64 {
+pub(super) fn lower_quartile(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 4).copied().unwrap_or(f64::INFINITY)
@@ -81,10 +81,10 @@ fn lower_quartile(samples: &[f64]) -> f64 {
 
 /// Times in microseconds.
 #[derive(Default)]
-struct Samples {
-    baseline: Vec<f64>,
-    attempt: Vec<f64>,
-    bound: Vec<f64>,
+pub(super) struct Samples {
+    pub baseline: Vec<f64>,
+    pub attempt: Vec<f64>,
+    pub bound: Vec<f64>,
 }
 
 /// One matrix with its output.
@@ -222,7 +222,7 @@ fn micros(begin: Instant) -> f64 {
 }
 
 /// Bytes that one pass must move: codes, 8-bit scales, second-level scales, 16-bit outputs.
-fn total_bytes(len: usize) -> f64 {
+pub(super) fn total_bytes(len: usize) -> f64 {
     len as f64 * (0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0) + 2.0)
 }
 
@@ -231,12 +231,13 @@ fn streamed_bytes(len: usize) -> f64 {
 }
 
 /// Whether the interval leaves no threshold open.
-fn clear(samples: &Samples) -> bool {
+pub(super) fn clear(samples: &Samples) -> bool {
     let (_, interval) = speedup(Pairs { baseline: &samples.baseline, attempt: &samples.attempt });
     THRESHOLDS.iter().all(|threshold| at_least(interval, *threshold) != crate::timing::Verdict::Inconclusive)
 }
 
-fn report(child: &mut Child, bench: &Bench, samples: &Samples) {
+/// The numbers of one case.
+pub(super) fn report(child: &mut Child, bench: &Bench, samples: &Samples) {
     let name = bench_name(bench);
     let pairs = Pairs { baseline: &samples.baseline, attempt: &samples.attempt };
     let (value, interval) = speedup(pairs);

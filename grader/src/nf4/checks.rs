@@ -2,15 +2,15 @@
 
 use challenges::nf4::{Absmax, CASES, Case, Nf4};
 use kernels::{Cpu, Vector};
-use reference::nf4::{CODE2, Dtype, NF4, Weight, dequantize_bits};
+use reference::nf4::{Dtype, NF4, Weight, dequantize_bits};
 
 use super::diagnose::{self, Found};
-use super::inputs::{Buffer, Scale, weight};
+use super::inputs::{Buffer, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
 use super::{DTYPES, dtype_name};
 use crate::random::Random;
 
 /// Lengths that the small steps are tried at.
-const LENGTHS: [(&str, usize); 7] = [
+pub(super) const LENGTHS: [(&str, usize); 7] = [
     ("one-element", 1),
     ("one-byte", 2),
     ("odd-length", 63),
@@ -30,9 +30,6 @@ const BLOCKS: [(&str, usize, f32); 8] = [
     ("subnormal-scale", 64, 1.0e-40),
     ("huge-scale", 64, 3.0e38),
 ];
-
-const SCALES: [&str; 6] =
-    ["single-level", "every-code", "second-scale-block", "own-table", "fused-multiply-add", "offset"];
 
 /// Every check's name, in the order of the steps.
 pub(super) fn names() -> Vec<String> {
@@ -70,19 +67,22 @@ pub(super) fn run(name: &str, attempt: &dyn Nf4, seed: u64) -> Result<(), String
     }
 }
 
-fn length_of(case: &str) -> Result<usize, String> {
+pub(super) fn length_of(case: &str) -> Result<usize, String> {
     let found = LENGTHS.iter().find(|(name, _)| *name == case);
-    found.map(|(_, length)| *length).ok_or_else(|| format!("A.1 has no check called {case}"))
+    found.map(|(_, length)| *length).ok_or_else(|| format!("no length is called {case}"))
+}
+
+/// Packed bytes of a length, every byte there is for 512, and the codes in them.
+pub(super) fn codes_of(len: usize, random: &mut Random) -> (Vec<u8>, Vec<u8>) {
+    let packed: Vec<u8> = if len == 512 { (0..=255).collect() } else { random.bytes(len.div_ceil(2)) };
+    let code = |e: usize| if e % 2 == 0 { packed[e / 2] / 16 } else { packed[e / 2] % 16 };
+    let codes = (0..len).map(code).collect();
+    (packed, codes)
 }
 
 /// A.1: every byte's halves, in order.
 fn unpack(attempt: &dyn Nf4, len: usize, random: &mut Random) -> Result<(), String> {
-    let mut packed: Vec<u8> = random.bytes(len.div_ceil(2));
-    if len == 512 {
-        packed = (0..=255).collect();
-    }
-    let want: Vec<u8> =
-        (0..len).map(|e| if e % 2 == 0 { packed[e / 2] / 16 } else { packed[e / 2] % 16 }).collect();
+    let (packed, want) = codes_of(len, random);
     let mut codes = vec![0xee; len];
     attempt.unpack(&packed, &mut codes);
     diagnose::codes(&packed, &codes, &want)
@@ -127,21 +127,9 @@ fn block(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), Strin
 
 /// A.4: the scale of a block.
 fn absmax(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), String> {
-    let singles: Vec<f32> = (0..300).map(|_| random.unit() as f32).collect();
-    let codes: Vec<u8> = (0..=255).chain(random.bytes(300)).collect();
-    let own: [f32; 256] = std::array::from_fn(|_| random.unit() as f32 - 0.5);
-    let (table, block_size) = match case {
-        "own-table" => (&own, 64),
-        "second-scale-block" => (&CODE2, 128),
-        _ => (&CODE2, 256),
-    };
-    let scales: Vec<f32> =
-        (0..codes.len().div_ceil(block_size)).map(|_| random.unit() as f32 * 0.1).collect();
-    let offset = if case == "offset" { 3.5 } else { random.unit() as f32 * 0.05 };
-    let double = Absmax::Double { codes: &codes, table, scales: &scales, block_size, offset };
-    let absmax = if case == "single-level" { Absmax::Single(&singles) } else { double };
-    let blocks = if case == "single-level" { singles.len() } else { codes.len() };
-    let got: Vec<f32> = (0..blocks).map(|b| attempt.absmax(&absmax, b)).collect();
+    let scales = ManyScales::of(case, random);
+    let absmax = scales.absmax();
+    let got: Vec<f32> = (0..scales.blocks()).map(|b| attempt.absmax(&absmax, b)).collect();
     diagnose::scales(&absmax, &got)
 }
 
@@ -194,16 +182,7 @@ fn one(
 
 /// A checkpoint's own two tables.
 fn own_table(attempt: &dyn Nf4, step: &str, cpu: &Cpu, dtype: Dtype, seed: u64) -> Result<(), String> {
-    let weight = weight(64 * 70 + 5, 64, true, Scale::Plain, seed);
-    let mut view = weight.view();
-    let mut random = Random::new(seed);
-    let table: [f32; 16] = std::array::from_fn(|_| random.unit() as f32 * 2.0 - 1.0);
-    let code2: [f32; 256] = std::array::from_fn(|_| random.unit() as f32 * 2.0 - 1.0);
-    view.table = &table;
-    if let Absmax::Double { table, .. } = &mut view.absmax {
-        *table = &code2;
-    }
-    judge(attempt, step, cpu, &view, dtype, seed, 0)
+    judge(attempt, step, cpu, &weight_with_own_tables(seed).view(), dtype, seed, 0)
 }
 
 /// A.6 held to one vector unit, on one thread and on all.

@@ -15,58 +15,117 @@ use crate::timing::{Pairs, Verdict, at_least, total_speedup};
 /// Working memory of a fused pass: what a thread may hold at most.
 const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
 
-/// The facts of A, from what was seen.
+/// The facts of A on the CPU, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
-    if let Some(reason) = nothing_to_judge(seen) {
+    judged(&Answer { seen, steps: &["A.5", "A.6"] }, [single_kernel, vector_code, streaming])
+}
+
+/// What was seen, and the steps that answer the challenge: each dequantises a whole weight.
+pub(super) struct Answer<'a> {
+    pub seen: &'a Seen<'a>,
+    pub steps: &'static [&'static str],
+}
+
+/// The facts of A: those that are judged alike everywhere, and those of a device on its launches, its own
+/// instructions and its hints to the caches.
+pub(super) fn judged(answer: &Answer<'_>, [kernel, asm, eviction]: [fn(&Answer<'_>) -> Fact; 3]) -> Facts {
+    if let Some(reason) = answer.nothing_to_judge() {
         let facts = crate::rubric::RUBRICS[0].facts();
         return facts.into_iter().map(|name| (name, unmeasured(&reason))).collect();
     }
     let mut facts = Facts::new();
-    facts.insert("single_triton_kernel", single_kernel(seen));
-    facts.extend(speed(seen));
+    facts.insert("single_triton_kernel", kernel(answer));
+    facts.extend(speed(answer));
     facts.insert(
         "kernel_works_in_torch_compile",
         unmeasured("challenge C, whose compiled graph would run it, is not part of this version"),
     );
-    facts.insert("custom_asm_works", vector_code(seen));
-    facts.insert("uses_cache_eviction", streaming(seen));
-    facts.insert("tested_in_f16_and_bf16", both_types(seen));
-    if let Some(reason) = caught(seen) {
+    facts.insert("custom_asm_works", asm(answer));
+    facts.insert("uses_cache_eviction", eviction(answer));
+    facts.insert("tested_in_f16_and_bf16", both_types(answer));
+    if let Some(reason) = answer.caught() {
         let judged = facts.values_mut().filter(|fact| fact.truth != Truth::Unmeasured);
         judged.for_each(|fact| *fact = unmet(&reason));
     }
     facts
 }
 
-/// Why an attempt that looks right gets nothing: a guard tripped, or one that the attempt kept from looking.
-fn caught(seen: &Seen<'_>) -> Option<String> {
-    let told = |kind: &str, guard: &Guard| format!("guard {kind}: {} - {}", guard.name, guard.detail);
-    let tripped = seen.guards.iter().find(|guard| guard.tripped);
-    let blind = seen.guards.iter().find(|guard| !guard.ran && all_pass(seen));
-    tripped.map(|guard| told("tripped", guard)).or_else(|| blind.map(|guard| told("could not look", guard)))
-}
+impl Answer<'_> {
+    /// Why an attempt that looks right gets nothing: a guard tripped, or one that the attempt kept from looking.
+    fn caught(&self) -> Option<String> {
+        let told = |kind: &str, guard: &Guard| format!("guard {kind}: {} - {}", guard.name, guard.detail);
+        let guards = || self.seen.guards.iter();
+        let tripped = guards().find(|guard| guard.tripped);
+        let blind = guards().find(|guard| !guard.ran && self.all_pass());
+        tripped
+            .map(|guard| told("tripped", guard))
+            .or_else(|| blind.map(|guard| told("could not look", guard)))
+    }
 
-/// Why no line of A can be judged, if so.
-fn nothing_to_judge(seen: &Seen<'_>) -> Option<String> {
-    if seen.checks.iter().any(|check| check.outcome == Outcome::DoesNotCompile) {
-        return Some("the exercise does not compile".into());
+    /// Why no line of A can be judged, if so.
+    fn nothing_to_judge(&self) -> Option<String> {
+        let checks = || self.seen.checks.iter();
+        if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
+            return Some("the exercise does not compile".into());
+        }
+        let first = self.steps[0];
+        let of_first: Vec<&Check> = checks().filter(|check| check.step() == first).collect();
+        if of_first.is_empty() {
+            return Some(format!("the checks of {first} were not run"));
+        }
+        if of_first.iter().all(|check| check.outcome == Outcome::NotMeasured) {
+            return Some(of_first[0].detail.clone());
+        }
+        let mut answers = checks().filter(|check| self.steps.contains(&check.step()));
+        answers
+            .all(|check| check.outcome == Outcome::NotAttempted)
+            .then(|| format!("{first}, the first step that answers the challenge, is not written yet"))
     }
-    let answer: Vec<&Check> = seen.checks.iter().filter(|check| check.step() == "A.5").collect();
-    if answer.is_empty() {
-        return Some("the checks of A.5 were not run".into());
+
+    /// The checks that the answer is judged by: those of every step that is not a hole.
+    fn checks(&self) -> Vec<&Check> {
+        let tried = |check: &&Check| check.outcome != Outcome::NotAttempted;
+        let begun: Vec<&str> = self.seen.checks.iter().filter(tried).map(Check::step).collect();
+        let begun: Vec<&str> = self.steps.iter().filter(|step| begun.contains(step)).copied().collect();
+        self.seen.checks.iter().filter(|check| begun.contains(&check.step())).collect()
     }
-    if answer.iter().all(|check| check.outcome == Outcome::NotMeasured) {
-        return Some(answer[0].detail.clone());
+
+    pub fn all_pass(&self) -> bool {
+        self.checks().iter().all(|check| matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured))
     }
-    let fast_is_a_hole =
-        seen.checks.iter().all(|check| check.step() != "A.6" || check.outcome == Outcome::NotAttempted);
-    let whole_is_a_hole = answer.iter().all(|check| check.outcome == Outcome::NotAttempted);
-    (whole_is_a_hole && fast_is_a_hole)
-        .then(|| "A.5, the first step that answers the challenge, is not written yet".into())
+
+    /// The fact of something that holds only of right answers.
+    pub fn verdict(&self, holds: bool, evidence: String) -> Fact {
+        if holds && self.all_pass() { met(&evidence) } else { unmet(&self.with_wrong_answers(evidence)) }
+    }
+
+    /// What keeps a good number from counting.
+    fn with_wrong_answers(&self, evidence: String) -> String {
+        match self.flaw() {
+            None => evidence,
+            Some(flaw) => format!("{evidence}; but {flaw}"),
+        }
+    }
+
+    /// The first check of the answer that has not passed.
+    fn flaw(&self) -> Option<String> {
+        let checks = self.checks();
+        let wrong = checks.iter().find(|check| check.outcome == Outcome::Wrong);
+        let open =
+            checks.iter().find(|check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured));
+        match (wrong, open) {
+            (Some(check), _) => Some(format!("answers are wrong, as in {}", check.name)),
+            (None, Some(check)) => {
+                Some(format!("the step is not finished: {} is {}", check.name, check.outcome.word()))
+            }
+            (None, None) => None,
+        }
+    }
 }
 
 /// One launch, and no memory that could hold an intermediate.
-fn single_kernel(seen: &Seen<'_>) -> Fact {
+fn single_kernel(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
     let Some(per_thread) = seen.value("nf4.working_bytes") else { return seen.why_not("nf4.working_bytes") };
     let (peak, launches) = (seen.value("nf4.peak_bytes"), seen.value("nf4.launches"));
     let (peak, launches) = (peak.unwrap_or(f64::MAX), launches.unwrap_or(f64::MAX));
@@ -75,11 +134,12 @@ fn single_kernel(seen: &Seen<'_>) -> Fact {
         "{per_thread:.0} bytes a thread at the peak (limit 65536), {peak:.0} in all (an f32 buffer for the scales would take {scales:.0}), launches through the given device: {launches:.0}, one is needed"
     );
     let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches as u64 == 1;
-    if fused && all_pass(seen) { met(&evidence) } else { unmet(&with_wrong_answers(seen, evidence)) }
+    answer.verdict(fused, evidence)
 }
 
 /// The four thresholds of the published total.
-fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
+fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
+    let seen = answer.seen;
     const NAMES: [(&str, f64); 3] =
         [("speedup >= 1.05", 1.05), ("speedup >= 1.10", 1.10), ("speedup >= 1.15", 1.15)];
     let every = |fact: Fact| {
@@ -89,8 +149,8 @@ fn speed(seen: &Seen<'_>) -> BTreeMap<&'static str, Fact> {
     let Some((value, interval)) = total(seen.measurements) else {
         return every(seen.why_not("nf4.speedup"));
     };
-    if !all_pass(seen) {
-        let flaw = flaw(seen).unwrap_or_default();
+    if !answer.all_pass() {
+        let flaw = answer.flaw().unwrap_or_default();
         return every(unmet(&format!("not judged by its speed, because {flaw}")));
     }
     let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
@@ -128,7 +188,8 @@ pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64
 }
 
 /// Vector instructions ran, one for each block at least, and every path has the same bits.
-fn vector_code(seen: &Seen<'_>) -> Fact {
+fn vector_code(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
     let Some(vector) = seen.value("nf4.vector_instructions") else {
         return seen.why_not("nf4.vector_instructions");
     };
@@ -148,15 +209,12 @@ fn vector_code(seen: &Seen<'_>) -> Fact {
             paths.iter().filter_map(|check| check.name.split("every-path-").nth(1)).collect();
         evidence = format!("{evidence}; {} bit-equal", names.join(", "));
     }
-    if enough && wrong.is_none() && all_pass(seen) {
-        met(&evidence)
-    } else {
-        unmet(&with_wrong_answers(seen, evidence))
-    }
+    answer.verdict(enough && wrong.is_none(), evidence)
 }
 
 /// At least half of the output went past the caches.
-fn streaming(seen: &Seen<'_>) -> Fact {
+fn streaming(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
     let Some(bytes) = seen.value("nf4.streamed_bytes") else {
         return seen.why_not("nf4.vector_instructions");
     };
@@ -171,53 +229,14 @@ fn streaming(seen: &Seen<'_>) -> Fact {
     };
     let evidence =
         format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes{fence}");
-    if bytes >= output / 2.0 && unfenced == 0.0 && all_pass(seen) {
-        met(&evidence)
-    } else {
-        unmet(&with_wrong_answers(seen, evidence))
-    }
+    answer.verdict(bytes >= output / 2.0 && unfenced == 0.0, evidence)
 }
 
 /// Every case of both 16-bit types.
-fn both_types(seen: &Seen<'_>) -> Fact {
+fn both_types(answer: &Answer<'_>) -> Fact {
     let of_type = |check: &&Check| check.name.ends_with("-f16") || check.name.ends_with("-bf16");
-    let judged: Vec<&Check> = answers(seen).into_iter().filter(of_type).collect();
+    let judged: Vec<&Check> = answer.checks().into_iter().filter(of_type).collect();
     let passed = judged.iter().filter(|check| check.outcome == Outcome::Passed).count();
     let evidence = format!("{passed} of {} cases in f16 and bf16 are equal to the bit", judged.len());
     if passed == judged.len() && passed > 0 { met(&evidence) } else { unmet(&evidence) }
-}
-
-/// The checks that the answer is judged by: A.5's, and A.6's unless it is still a hole.
-fn answers<'a>(seen: &Seen<'a>) -> Vec<&'a Check> {
-    let steps = ["A.5", "A.6"].into_iter().filter(|step| {
-        seen.checks.iter().any(|check| check.step() == *step && check.outcome != Outcome::NotAttempted)
-    });
-    let steps: Vec<&str> = steps.collect();
-    seen.checks.iter().filter(|check| steps.contains(&check.step())).collect()
-}
-
-fn all_pass(seen: &Seen<'_>) -> bool {
-    answers(seen).iter().all(|check| check.outcome == Outcome::Passed)
-}
-
-/// What keeps a good number from counting.
-fn with_wrong_answers(seen: &Seen<'_>, evidence: String) -> String {
-    match flaw(seen) {
-        None => evidence,
-        Some(flaw) => format!("{evidence}; but {flaw}"),
-    }
-}
-
-/// The first check of the answer that has not passed.
-fn flaw(seen: &Seen<'_>) -> Option<String> {
-    let answers = answers(seen);
-    let wrong = answers.iter().find(|check| check.outcome == Outcome::Wrong);
-    let open = answers.iter().find(|check| check.outcome != Outcome::Passed);
-    match (wrong, open) {
-        (Some(check), _) => Some(format!("answers are wrong, as in {}", check.name)),
-        (None, Some(check)) => {
-            Some(format!("the step is not finished: {} is {}", check.name, check.outcome.word()))
-        }
-        (None, None) => None,
-    }
 }

@@ -3,7 +3,7 @@
 use challenges::nf4::Output;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use reference::nf4::{CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales};
+use reference::nf4::{Absmax, CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales};
 
 use crate::random::Random;
 
@@ -45,6 +45,68 @@ pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, 
         Scales::Single((0..blocks).map(|_| magnitude(&mut random)).collect())
     };
     Quantized { shape: vec![len], dtype: Dtype::F32, packed, table: NF4, block_size, absmax }
+}
+
+/// A weight whose two tables are not the built-in ones.
+pub(super) fn weight_with_own_tables(seed: u64) -> Quantized {
+    let mut own = weight(64 * 70 + 5, 64, true, Scale::Plain, seed);
+    let mut random = Random::new(seed);
+    own.table = std::array::from_fn(|_| random.unit() as f32 * 2.0 - 1.0);
+    if let Scales::Double { table, .. } = &mut own.absmax {
+        **table = std::array::from_fn(|_| random.unit() as f32 * 2.0 - 1.0);
+    }
+    own
+}
+
+/// Cases of the step that puts a scale together.
+pub(super) const SCALES: [&str; 6] =
+    ["single-level", "every-code", "second-scale-block", "own-table", "fused-multiply-add", "offset"];
+
+/// Scales of a few hundred blocks.
+pub(super) struct ManyScales {
+    single: Option<Vec<f32>>,
+    codes: Vec<u8>,
+    table: [f32; 256],
+    scales: Vec<f32>,
+    block_size: usize,
+    offset: f32,
+}
+
+impl ManyScales {
+    /// Of one of [`SCALES`].
+    pub fn of(case: &str, random: &mut Random) -> Self {
+        let singles: Vec<f32> = (0..300).map(|_| random.unit() as f32).collect();
+        let codes: Vec<u8> = (0..=255).chain(random.bytes(300)).collect();
+        let own: [f32; 256] = std::array::from_fn(|_| random.unit() as f32 - 0.5);
+        let (table, block_size) = match case {
+            "own-table" => (own, 64),
+            "second-scale-block" => (CODE2, 128),
+            _ => (CODE2, 256),
+        };
+        let scales = (0..codes.len().div_ceil(block_size)).map(|_| random.unit() as f32 * 0.1).collect();
+        let offset = if case == "offset" { 3.5 } else { random.unit() as f32 * 0.05 };
+        let single = (case == "single-level").then_some(singles);
+        Self { single, codes, table, scales, block_size, offset }
+    }
+
+    /// As a step gets them.
+    pub fn absmax(&self) -> Absmax<'_> {
+        match &self.single {
+            Some(scales) => Absmax::Single(scales),
+            None => Absmax::Double {
+                codes: &self.codes,
+                table: &self.table,
+                scales: &self.scales,
+                block_size: self.block_size,
+                offset: self.offset,
+            },
+        }
+    }
+
+    /// How many.
+    pub fn blocks(&self) -> usize {
+        self.single.as_ref().map_or(self.codes.len(), Vec::len)
+    }
 }
 
 /// Elements on either side of an output that nobody may touch.
@@ -153,7 +215,7 @@ impl Buffer {
 }
 
 /// The poison of a type: a pattern that no finite weight and no rounding gives.
-fn poison_bits(dtype: Dtype, poison: u16) -> u32 {
+pub(super) fn poison_bits(dtype: Dtype, poison: u16) -> u32 {
     match dtype {
         Dtype::F16 | Dtype::Bf16 => poison as u32,
         Dtype::F32 => (0x7f80_0000 | (poison as u32) << 3) | 1,

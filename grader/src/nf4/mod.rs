@@ -2,6 +2,7 @@
 
 mod bench;
 mod checks;
+pub(crate) mod cuda;
 mod diagnose;
 mod evidence;
 mod guards;

@@ -110,7 +110,7 @@ fn versions(attempt: &dyn Nf4) -> Vec<Version<'_>> {
 fn tile_program(weight: &Quantized) -> Option<Vec<f64>> {
     let cpu = Cpu::new();
     let uploaded = tile::upload(&cpu, &weight.view()).ok()?;
-    let mut out = cpu.alloc("out", LEN * 2);
+    let mut out = cpu.alloc("out", LEN * 2).ok()?;
     let mut samples = Vec::new();
     for round in 0..=ROUNDS {
         let begin = cpu.clock();

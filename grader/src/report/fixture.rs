@@ -97,6 +97,7 @@ fn add_up(card: &mut Scorecard) {
 
 fn machine() -> Machine {
     Machine {
+        gpu: None,
         cpu: "Fixture CPU (made up)".into(),
         cores: 2,
         vector: "AVX-512".into(),

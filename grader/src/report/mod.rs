@@ -205,8 +205,22 @@ pub fn machine(machine: &Machine) -> String {
         parts.push(format!("{} memory", bytes(machine.memory_bytes as f64)));
     }
     parts.push(format!("{} {}", machine.os, machine.arch));
+    parts.extend(machine.gpu.clone());
     parts.retain(|part| !part.trim().is_empty());
     parts.join(", ")
+}
+
+/// A card, as reports name it.
+pub fn card(card: &kernels::cuda::Card) -> String {
+    let (major, minor) = card.driver;
+    format!(
+        "{}, {} multiprocessors, {}, {} L2, {} memory, driver for CUDA {major}.{minor}",
+        card.name,
+        card.sms,
+        card.architecture(),
+        bytes(card.l2_bytes as f64),
+        bytes(card.memory_bytes as f64)
+    )
 }
 
 /// What the challenge asks, in a few words.

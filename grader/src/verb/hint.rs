@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::attempts::Handed;
 use crate::course::{COURSES, Course};
-use crate::options::{Failure, named};
+use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};
 use crate::stub;
@@ -13,10 +14,10 @@ use crate::workbook::Workbook;
 const SIZES: [&str; 3] = ["small", "medium", "large"];
 
 /// Prints the next larger hint of a step.
-pub(crate) fn hint(asked: Option<&str>) -> Result<u8, Failure> {
+pub(crate) fn hint(options: &Options, asked: Option<&str>) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let mut progress = Progress::load(&workbook);
-    let Some((course, step)) = which(asked, &progress)? else {
+    let Some((course, step)) = which(options, asked, &progress)? else {
         print(
             "every step is done; `diff` your exercise with solution.rs, and read the rest of the lesson there\n",
         );
@@ -38,7 +39,7 @@ pub(crate) fn next_hint(course: &Course, step: &str, progress: &mut Progress) ->
     let size = SIZES[(*shown).min(SIZES.len() - 1)];
     *shown += 1;
     let failed =
-        progress.challenges.get(course.name).and_then(|standing| failed_check(&standing.checks, step));
+        progress.challenges.get(&course.key()).and_then(|standing| failed_check(&standing.checks, step));
     let mut text = format!("{step}, {size} hint: {}\n", of_step.get(size).map_or("", String::as_str));
     if let Some((check, cause)) = failed.and_then(|check| Some((check, cause(check)?))) {
         text = format!("{} failed. {cause}\n{text}", check.name);
@@ -63,15 +64,20 @@ fn cause(check: &Check) -> Option<String> {
 }
 
 /// The step that is meant: a named one, or the first that has not passed; none if all have.
-fn which(asked: Option<&str>, progress: &Progress) -> Result<Option<(&'static Course, String)>, Failure> {
+fn which(
+    options: &Options,
+    asked: Option<&str>,
+    progress: &Progress,
+) -> Result<Option<(&'static Course, String)>, Failure> {
     let asked = asked.unwrap_or(COURSES[0].name);
-    let (letter, step) =
-        asked.split_once('.').map_or((asked, None), |(letter, _)| (letter, Some(asked.to_uppercase())));
-    let course = named(letter)?;
+    let (course, is_step) = options.course(asked, options.back(Handed::EVERYTHING))?;
+    if is_step {
+        return Ok(Some((course, asked.to_uppercase())));
+    }
     let steps = stub::steps(course.solution);
-    let next = || match progress.challenges.get(course.name) {
+    let next = match progress.challenges.get(&course.key()) {
         Some(standing) => standing.next().map(|check| check.step().to_owned()),
         None => steps.first().map(|step| step.name.to_owned()),
     };
-    Ok(step.or_else(next).map(|step| (course, step)))
+    Ok(next.map(|step| (course, step)))
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::course::{COURSES, Course};
+use kernels::cuda::Gpu;
+
+use crate::course::{Back, COURSES, Course};
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing};
 use crate::report;
@@ -32,21 +34,26 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let progress = Progress::load(workbook);
     let states: Vec<(&Course, State)> =
         COURSES.iter().map(|course| (course, state(workbook, course, &progress))).collect();
-    let points =
-        states.iter().map(|(_, state)| if let State::Graded(standing) = state { standing.points } else { 0 });
-    let points: i32 = points.sum();
+    let points: i32 = RUBRICS.iter().map(|rubric| best(rubric.name, &states)).sum();
     let mut text = format!("{points} of {}. {}\n", possible(), next(&states));
     let _ = writeln!(text, "thresholds: {}", report::thresholds(points));
     let _ = writeln!(text, "{}\n", penalty());
     for rubric in &RUBRICS {
-        match states.iter().find(|(course, _)| course.name == rubric.name) {
-            Some((course, state)) => text.push_str(&challenge(course, state)),
-            None => {
-                let _ = writeln!(text, "{} {:<7} not built in this version", rubric.letter, rubric.name);
-            }
+        let built = states.iter().filter(|(course, _)| course.name == rubric.name);
+        let told: String = built.map(|(course, state)| challenge(course, state)).collect();
+        if told.is_empty() {
+            let _ = writeln!(text, "{} {:<7} not built in this version", rubric.letter, rubric.name);
         }
+        text.push_str(&told);
     }
     text
+}
+
+/// The points of a challenge: those of the back end that it did best on.
+fn best(challenge: &str, states: &[(&Course, State)]) -> i32 {
+    let of = |state: &State| if let State::Graded(standing) = state { standing.points } else { 0 };
+    let own = states.iter().filter(|(course, _)| course.name == challenge);
+    own.map(|(_, state)| of(state)).max().unwrap_or(0)
 }
 
 /// Where the reader goes on after a run, in one line.
@@ -64,16 +71,22 @@ fn state(workbook: &Workbook, course: &Course, progress: &Progress) -> State {
         Err(reason) => return State::Missing(reason),
     };
     let code = code_hash(&text);
-    match progress.challenges.get(course.name) {
+    match progress.challenges.get(&course.key()) {
         Some(standing) if standing.code == code => State::Graded(standing.clone()),
-        _ if stub::derive(course.solution).is_ok_and(|stub| code_hash(&stub) == code) => State::Untouched,
+        _ if stub::derive(course.solution, course.language()).is_ok_and(|stub| code_hash(&stub) == code) => {
+            State::Untouched
+        }
         _ => State::Changed,
     }
 }
 
 /// The step that the reader goes on with.
 fn next(states: &[(&Course, State)]) -> String {
+    let here = |course: &Course| course.back == Back::Cpu || Gpu::look(0).is_ok();
     for (course, state) in states {
+        if !here(course) {
+            continue; // its steps wait for a machine with a GPU
+        }
         let steps = stub::steps(course.solution);
         match state {
             State::Untouched => return steps.first().map_or_else(String::new, |step| start(course, step)),
@@ -123,7 +136,8 @@ fn challenge(course: &Course, state: &State) -> String {
         State::Missing(_) => "the exercise is missing".into(),
         State::Graded(standing) => format!("{} points", standing.points),
     };
-    let mut text = format!("{} {:<7} {told}\n", course.letter(), course.name);
+    let place = if course.back == Back::Cuda { " on CUDA" } else { "" };
+    let mut text = format!("{} {:<7} {told}{place}\n", course.letter(), course.name);
     for step in stub::steps(course.solution) {
         let _ = writeln!(text, "  {:<5} {:<14} {}", step.name, step_state(state, step.name), step.task);
     }

@@ -12,7 +12,7 @@ use crate::workbook::Workbook;
 pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let path = workbook.root().join(course.exercise());
-    let fresh = stub::derive(course.solution).map_err(Failure::Fault)?;
+    let fresh = stub::derive(course.solution, course.language()).map_err(Failure::Fault)?;
     let fault =
         |error: std::io::Error| Failure::Fault(format!("{} cannot be written: {error}", path.display()));
     if let Ok(old) = std::fs::read_to_string(&path) {
@@ -20,15 +20,16 @@ pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
             print(&format!("{} is as it was in the beginning\n", course.exercise().display()));
             return Ok(0);
         }
-        let name = format!("{}-exercise-{}.rs", course.name, date::stamp());
+        let (stem, ending) = course.file().split_once('.').unwrap_or_default();
+        let name = format!("{}-{stem}-{}.{ending}", course.name, date::stamp());
         let backup = folder(&workbook).join("backups").join(name);
         write_atomically(&backup, &old).map_err(fault)?;
         print(&format!("kept your text as {}\n", backup.display()));
     }
     write_atomically(&path, &fresh).map_err(fault)?;
     let mut progress = Progress::load(&workbook);
-    let own = format!("{}.", course.letter());
-    progress.hints.retain(|step, _| !step.starts_with(&own)); // hints begin small again
+    let steps = stub::steps(course.solution);
+    progress.hints.retain(|step, _| steps.iter().all(|own| own.name != step)); // hints begin small again
     let _ = progress.save(&workbook);
     print(&format!("wrote {}\n", course.exercise().display()));
     Ok(0)

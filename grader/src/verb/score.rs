@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use crate::options::{Failure, Options, named};
+use crate::attempts::Handed;
+use crate::course;
+use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder, write_atomically};
 use crate::report::{self, text};
 use crate::rubric::RUBRICS;
-use crate::score::{Attempt, Plan, Scope, exit_code, run};
+use crate::score::{Attempt, Device, Plan, Scope, exit_code, run};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
 use crate::verify::verify;
@@ -86,14 +88,18 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Runs one check alone.
-pub(crate) fn replay(options: &Options, own: bool, case: &str) -> Result<u8, Failure> {
+pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
         Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
+    let step = name.split('/').next().unwrap_or_default();
+    if let (Some(course), Device::Auto) = (course::of_step(step), &plan.device) {
+        plan.courses = vec![course]; // a step says itself where it runs
+    }
     plan.case = Some(name.to_owned());
     let card = run(&plan).map_err(Failure::Fault)?;
-    let course = named(challenge)?;
+    let course = plan.courses[0];
     let checks =
         card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
     let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {

@@ -54,7 +54,7 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
                 waiting = meanwhile(&events);
             }
             Some(Event::Key('n' | 'l')) => print(&first_screen(&workbook)),
-            Some(Event::Key('h')) => tell(hint(Some(course.name))),
+            Some(Event::Key('h')) => tell(hint(options, Some(course.name))),
             Some(Event::Key('x')) if asked_to_reset => tell(reset(course)),
             Some(Event::Key('x')) => {
                 print("x again writes the exercise afresh (your text is kept); any other key does not\n");

@@ -17,19 +17,21 @@ impl Device for Cpu {
         "cpu".into()
     }
 
-    fn alloc(&self, tag: &'static str, bytes: usize) -> Buffer {
+    fn alloc(&self, tag: &'static str, bytes: usize) -> Result<Buffer, DeviceError> {
         self.allocated.fetch_add(bytes as u64, Relaxed);
-        Buffer::host(tag, bytes)
+        Ok(Buffer::host(tag, bytes))
     }
 
     fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError> {
-        same_length(to, from.len())?;
+        to.on_host()?;
+        to.same_length(from.len())?;
         to.view_mut::<u8>().copy_from_slice(from);
         Ok(())
     }
 
     fn download(&self, from: &Buffer, to: &mut [u8]) -> Result<(), DeviceError> {
-        same_length(from, to.len())?;
+        from.on_host()?;
+        from.same_length(to.len())?;
         to.copy_from_slice(from.view::<u8>());
         Ok(())
     }
@@ -42,6 +44,7 @@ impl Device for Cpu {
         output: &mut Buffer,
     ) -> Result<(), DeviceError> {
         program.check(len, inputs, output)?;
+        inputs.iter().copied().chain([&*output]).try_for_each(Buffer::on_host)?;
         let (read, written) = program.traffic(len);
         self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
         self.written.fetch_add(written as u64, Relaxed);
@@ -54,7 +57,9 @@ impl Device for Cpu {
         Ok(())
     }
 
-    fn sync(&self) {} // a launch returns when it is done
+    fn sync(&self) -> Result<(), DeviceError> {
+        Ok(()) // a launch returns when it is done
+    }
 
     fn clock(&self) -> Duration {
         self.made.elapsed()
@@ -98,11 +103,4 @@ fn store_bf16(from: &[f32], to: &mut [bf16]) {
 
 fn store_f32(from: &[f32], to: &mut [f32]) {
     to.copy_from_slice(from);
-}
-
-fn same_length(buffer: &Buffer, host: usize) -> Result<(), DeviceError> {
-    if buffer.bytes() == host {
-        return Ok(());
-    }
-    Err(DeviceError::Length { tag: buffer.tag(), buffer: buffer.bytes(), host })
 }

@@ -247,7 +247,8 @@ fn the_other_verbs_go_on(copy: &Copy, broken: &str) {
     assert_eq!(built.code, 0, "a room includes the exercise:\n{}", built.stderr);
     let reset = copy.grader(&["reset", "nf4"]);
     assert_eq!(reset.code, 0, "{}", reset.stderr);
-    let derived = stub::derive(challenges::nf4::SOLUTION).expect("the solution's markers are sound");
+    let derived = stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust)
+        .expect("the solution's markers are sound");
     assert_eq!(copy.read(), derived, "`reset` writes the exercise afresh");
     assert_eq!(backups(copy), [broken], "the reader's text is kept");
 }
@@ -275,7 +276,10 @@ fn an_exercise_that_is_gone_is_an_answer_too() {
     let score = copy.grader(&["score"]);
     assert!(score.code == 2 && score.stderr.contains("grader reset nf4"), "{}", score.stderr);
     assert_eq!(copy.grader(&["reset", "nf4"]).code, 0);
-    assert_eq!(copy.read(), stub::derive(challenges::nf4::SOLUTION).expect("sound markers"));
+    assert_eq!(
+        copy.read(),
+        stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust).expect("sound markers")
+    );
 }
 
 #[test]
@@ -336,7 +340,8 @@ fn includes_no_exercise(file: &Path) {
 
 #[test]
 fn a_stub_has_the_solution_s_items_in_their_order() {
-    let (solution, stub) = (solved(), stub::derive(challenges::nf4::SOLUTION).expect("sound markers"));
+    let (solution, stub) =
+        (solved(), stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust).expect("sound markers"));
     let item = |line: &&str| {
         let heads =
             ["fn ", "unsafe fn ", "pub ", "struct ", "enum ", "impl ", "trait ", "const ", "use ", "#["];

@@ -32,10 +32,10 @@ fn a_tile_program_equals_the_oracle_fused_and_in_three() {
                 let want = dequantize_bits(weight, dtype);
                 for device in [Cpu::with_threads(1), Cpu::with_threads(3)] {
                     let uploaded = upload(&device, weight).expect("a well-formed weight");
-                    let mut out = device.alloc("out", len * dtype.bytes());
+                    let mut out = device.alloc("out", len * dtype.bytes()).unwrap();
                     run(&device, &uploaded, dtype, len, &mut out).expect("fits");
                     assert_eq!(bits(&out, dtype), want, "fused, {len}, {dtype:?}");
-                    let mut out = device.alloc("out", len * dtype.bytes());
+                    let mut out = device.alloc("out", len * dtype.bytes()).unwrap();
                     run_in_three(&device, &uploaded, dtype, len, &mut out).expect("fits");
                     assert_eq!(bits(&out, dtype), want, "in three, {len}, {dtype:?}");
                 }
@@ -50,7 +50,7 @@ fn launches_and_bytes_are_counted() {
     with_weight(len, 64, |weight| {
         let device = Cpu::with_threads(2);
         let uploaded = upload(&device, weight).expect("a well-formed weight");
-        let mut out = device.alloc("out", len * 2);
+        let mut out = device.alloc("out", len * 2).unwrap();
         let before = device.counts();
         run(&device, &uploaded, Dtype::Bf16, len, &mut out).expect("fits");
         let once = device.counts();
@@ -84,7 +84,8 @@ fn program(ops: Vec<Op>, result: usize) -> Program {
 #[test]
 fn what_does_not_fit_is_refused_before_it_runs() {
     let device = Cpu::with_threads(1);
-    let (short, mut out) = (device.alloc("short", 12), device.alloc("out", 64));
+    let short = device.alloc("short", 12).unwrap();
+    let mut out = device.alloc("out", 64).unwrap();
     let load = Op::Load { input: 0, element: Element::F32, index: Index::Lane };
     let told = |program: Program, inputs: &[&Buffer], out: &mut Buffer| {
         device.run(&program, 16, inputs, out).expect_err("must be refused").to_string()
@@ -101,7 +102,7 @@ fn what_does_not_fit_is_refused_before_it_runs() {
     );
     let code = vec![Op::Nibble { input: 0 }];
     assert!(told(program(code, 0), &[&short], &mut out).contains("needs to end in an f32 value"));
-    let mut tiny = device.alloc("tiny", 4);
+    let mut tiny = device.alloc("tiny", 4).unwrap();
     assert!(told(program(vec![load], 0), &[&out], &mut tiny).contains("of buffer tiny, which has 4"));
     assert_eq!(device.counts().launches, 0);
 }
@@ -109,7 +110,7 @@ fn what_does_not_fit_is_refused_before_it_runs() {
 #[test]
 fn a_copy_of_another_length_is_refused() {
     let device = Cpu::with_threads(1);
-    let mut buffer = device.alloc("ten", 10);
+    let mut buffer = device.alloc("ten", 10).unwrap();
     let refused = device.upload(&mut buffer, &[0; 11]).expect_err("too long");
     assert_eq!(refused, DeviceError::Length { tag: "ten", buffer: 10, host: 11 });
     assert!(device.download(&buffer, &mut [0; 9]).is_err());

@@ -1,0 +1,300 @@
+//! The timed cases on a card: baseline, attempt and a device copy, side by side.
+//!
+//! A sample is a graph of at least 20 calls between one pair of events, each call on a matrix of its own, and
+//! all of them together more than three times the L2 cache: what a call reads, no cache holds. Before each
+//! sample every code and scale code is replaced on the card, every output is poisoned, and a scratch buffer is
+//! read until nothing dirty is left in the L2. After it, windows of every output are compared with the oracle.
+//! So each timed call computes something that was not there before, and is checked. Event time is compared
+//! with the host's clock: work that goes on behind the second event shows there.
+
+use std::time::{Duration, Instant};
+
+use challenges::nf4::Bench;
+use challenges::nf4::cuda::{BENCHES, Baseline, Build, Kernel};
+use kernels::cuda::condition::Condition;
+use kernels::cuda::{Allocation, Event, Graph};
+use reference::nf4::Dtype;
+
+use super::content::{Content, GRAIN};
+use super::output::Output;
+use super::session::{Session, Via};
+use super::trouble::Tried;
+use crate::gather::{Child, Effort};
+use crate::nf4::bench::{
+    PAST_THE_BOUND, Samples, TIMED_CALLS, clear, lower_quartile, report as report_samples, total_bytes,
+};
+use crate::nf4::bench_name;
+use crate::random::Random;
+use crate::scorecard::Measurement;
+
+/// Calls of a sample, at least.
+const CALLS: usize = 20;
+
+/// How many times the L2 cache a rotation covers, at least.
+const ROTATION: usize = 3;
+
+/// Elements of a window that is compared, and windows of each output a sample.
+const WINDOW: usize = 512;
+const WINDOWS: usize = 2;
+
+/// Bytes of the device copy that the bound is measured with.
+const COPY_BYTES: usize = 512 << 20;
+
+/// The guard on work behind the second event.
+const BEHIND_THE_CLOCK: &str = "work behind the second event";
+
+/// How much longer than the events the host's clock may run: 25 %, and what it takes to queue and wait.
+const HOST_SLACK: f64 = 1.25;
+const HOST_SLACK_US: f64 = 400.0;
+
+/// How much faster than its bound a result may be.
+const REFUSED: f64 = 1.1;
+
+/// Times one case and reports its numbers.
+pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
+    let unmeasured = format!("nf4.speedup.{name}");
+    let Some(bench) = BENCHES.iter().find(|bench| bench_name(bench) == name) else {
+        return child.unmeasured(&unmeasured, "no timed case has this name");
+    };
+    let effort = child.request.effort.clone();
+    let begin = condition(session);
+    match timed(session, bench, &effort) {
+        Ok(timed) => {
+            let end = condition(session);
+            if let Some(reason) = begin.iter().chain(&end).find_map(Condition::refusal) {
+                return child.unmeasured(&unmeasured, &reason);
+            }
+            child.guard(TIMED_CALLS, || Ok(timed.wrong.clone()));
+            child.guard(BEHIND_THE_CLOCK, || Ok(timed.behind.clone()));
+            if let Some(wrong) = timed.wrong.or(timed.behind) {
+                return child.unmeasured(&unmeasured, &wrong);
+            }
+            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(session, bench, &timed.samples, timed.calls)));
+            report_samples(child, bench, &timed.samples);
+            let copy =
+                total_bytes(bench.rows * bench.columns) / crate::timing::median(&timed.samples.bound) / 1e3;
+            let copy = Measurement { value: copy, unit: "GB/s".into(), interval: None, samples: vec![] };
+            child.measured(&format!("nf4.copy_rate.{name}"), copy);
+            tell(child, end.as_ref());
+        }
+        Err(trouble) => {
+            child.ends_if(trouble.is_broken());
+            child.unmeasured(&unmeasured, &trouble.reason());
+        }
+    }
+}
+
+/// What NVML says of the card; nothing where there is no NVML, which `doctor` tells.
+fn condition(session: &Session) -> Option<Condition> {
+    Condition::of(&session.gpu.card().pci_bus).ok()
+}
+
+/// Records the card's condition after the last timed case.
+fn tell(child: &mut Child, condition: Option<&Condition>) {
+    let Some(condition) = condition else { return };
+    let numbers = [
+        ("nf4.sm_clock", condition.sm_clock_mhz.map(f64::from), "MHz"),
+        ("nf4.memory_clock", condition.memory_clock_mhz.map(f64::from), "MHz"),
+        ("nf4.temperature", condition.temperature_c.map(f64::from), "C"),
+        ("nf4.power", condition.power_w, "W"),
+        ("nf4.throttle_reasons", Some(condition.throttle.len() as f64), "count"),
+    ];
+    for (name, value, unit) in numbers {
+        if let Some(value) = value {
+            child.measured(name, Measurement { value, unit: unit.into(), interval: None, samples: vec![] });
+        }
+    }
+}
+
+/// A result that no memory system could give is refused, never clamped. Of the bytes that a sample writes, the
+/// L2 may still hold its own size when the second event is recorded; they are credited.
+fn past_the_bound(session: &Session, bench: &Bench, samples: &Samples, calls: usize) -> Option<String> {
+    let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min); // us for all bytes of a call
+    let bytes = total_bytes(bench.rows * bench.columns);
+    let credited = session.gpu.card().l2_bytes as f64 / calls as f64;
+    let bound = copy * (1.0 - credited / bytes).max(0.0);
+    let attempt = lower_quartile(&samples.attempt);
+    (attempt * REFUSED < bound).then(|| {
+        format!(
+            "{}: {attempt:.1} us a call, where this card needs {bound:.1} us to move the bytes",
+            bench_name(bench)
+        )
+    })
+}
+
+/// What a case's samples are, and what the calls left behind.
+struct Timed {
+    samples: Samples,
+    calls: usize,
+    wrong: Option<String>,
+    behind: Option<String>,
+}
+
+fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
+    let name = session.answer()?;
+    let kernel = session.kernel(Build::of(bench.dtype), Via::Machine, name)?;
+    let mut rotation = Rotation::new(session, bench, effort.seed)?;
+    let attempt = rotation.attempt_graph(&kernel)?;
+    let baseline = rotation.baseline_graph()?;
+    rotation.sample(&attempt)?; // once unmeasured: clocks, instruction caches
+    rotation.sample(&baseline)?;
+    let (fewest, budget) =
+        if effort.quick { (6, Duration::from_millis(1500)) } else { (15, Duration::from_secs(8)) };
+    let (fewest, budget) = match effort.samples {
+        Some(pairs) => (pairs.div_ceil(2).max(1), Duration::ZERO),
+        None => (fewest, budget),
+    };
+    let begin = Instant::now();
+    let mut timed = Timed { samples: Samples::default(), calls: rotation.calls(), wrong: None, behind: None };
+    let mut excess = f64::INFINITY;
+    loop {
+        timed.samples.bound.push(rotation.copy_us(total_bytes(rotation.len))?);
+        for (graph, is_attempt) in
+            [(&baseline, false), (&attempt, true), (&attempt, true), (&baseline, false)]
+        {
+            let sample = rotation.sample(graph)?;
+            if is_attempt {
+                timed.samples.attempt.push(sample.event_us);
+                excess = excess.min(sample.host_us - sample.event_us * rotation.calls() as f64 * HOST_SLACK);
+                timed.wrong = timed.wrong.or(rotation.wrong()?);
+            } else {
+                timed.samples.baseline.push(sample.event_us);
+            }
+        }
+        let enough = timed.samples.baseline.len() >= 2 * fewest;
+        if timed.wrong.is_some() || enough && (begin.elapsed() >= budget || clear(&timed.samples)) {
+            break;
+        }
+    }
+    timed.behind = (excess > HOST_SLACK_US)
+        .then(|| format!("the card was busy for {excess:.0} us more than its events tell, in every sample"));
+    Ok(timed)
+}
+
+/// The matrices that calls rotate over, with what a sample needs.
+pub(super) struct Rotation<'a> {
+    session: &'a Session,
+    sets: Vec<Set>,
+    scratch: Allocation,
+    copies: (Allocation, Allocation),
+    events: (Event, Event),
+    random: Random,
+    dtype: Dtype,
+    pub len: usize,
+}
+
+/// One matrix with its output, and the buffer between the baseline's launches.
+struct Set {
+    content: Content,
+    output: Output,
+    absmax: Allocation,
+}
+
+/// What one sample took.
+pub(super) struct Sample {
+    /// A call's share of the time between the events.
+    pub event_us: f64,
+    /// The host's clock over the whole sample.
+    pub host_us: f64,
+}
+
+impl<'a> Rotation<'a> {
+    pub fn new(session: &'a Session, bench: &Bench, seed: u64) -> Tried<Self> {
+        let gpu = &session.gpu;
+        let len = bench.rows * bench.columns;
+        let set_bytes = total_bytes(len) as usize;
+        let count = CALLS.max((ROTATION * gpu.card().l2_bytes).div_ceil(set_bytes) + 1);
+        let set = |i: usize| {
+            let content = Content::new(session, len, seed ^ bench.seed ^ (i as u64) << 32)?;
+            let output = Output::new(gpu, bench.dtype, len, seed ^ i as u64, 0)?;
+            let absmax = gpu.reserve("baseline's scales", Baseline::buffer_bytes(&content.weight))?;
+            Ok(Set { content, output, absmax })
+        };
+        let scratch = 2 * gpu.card().l2_bytes.max(1 << 20);
+        Ok(Self {
+            session,
+            sets: (0..count).map(set).collect::<Tried<_>>()?,
+            scratch: gpu.zeroed("flush", scratch)?,
+            copies: (gpu.zeroed("copy", COPY_BYTES)?, gpu.zeroed("copy", COPY_BYTES)?),
+            events: (gpu.event()?, gpu.event()?),
+            random: Random::named(seed, "timed windows"),
+            dtype: bench.dtype,
+            len,
+        })
+    }
+
+    /// Calls of a sample.
+    pub fn calls(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// One call of a kernel on each matrix.
+    pub fn attempt_graph(&self, kernel: &Kernel) -> Tried<Graph> {
+        let gpu = &self.session.gpu;
+        Ok(gpu.capture(gpu.stream(), |_| {
+            self.sets.iter().try_for_each(|set| kernel.run(gpu, &set.content.weight, set.output.address()))
+        })?)
+    }
+
+    /// The three launches on each matrix.
+    pub fn baseline_graph(&self) -> Tried<Graph> {
+        let gpu = &self.session.gpu;
+        let baseline = Baseline::build(gpu, self.dtype)?;
+        Ok(gpu.capture(gpu.stream(), |_| {
+            let call = |set: &Set| baseline.run(gpu, &set.content.weight, &set.absmax, set.output.address());
+            self.sets.iter().try_for_each(call)
+        })?)
+    }
+
+    /// Fresh content, poison, a clean cache; then the graph between two events.
+    pub fn sample(&mut self, graph: &Graph) -> Tried<Sample> {
+        let (session, gpu) = (self.session, &self.session.gpu);
+        for set in &mut self.sets {
+            set.content.renew(session, self.random.next_u64())?;
+            set.output.poison(gpu)?;
+        }
+        session.flush(&self.scratch)?;
+        gpu.stream().sync()?;
+        let begin = Instant::now();
+        self.events.0.record(gpu.stream())?;
+        graph.launch(gpu.stream())?;
+        self.events.1.record(gpu.stream())?;
+        gpu.stream().sync()?;
+        let host_us = begin.elapsed().as_secs_f64() * 1e6;
+        let event_us = self.events.1.micros_since(&self.events.0)? / self.calls() as f64;
+        Ok(Sample { event_us, host_us })
+    }
+
+    /// Microseconds that a device copy needs to read and write so many bytes.
+    pub fn copy_us(&mut self, bytes: f64) -> Tried<f64> {
+        let gpu = &self.session.gpu;
+        self.events.0.record(gpu.stream())?;
+        self.copies.1.copy(gpu.stream(), 0, &self.copies.0, 0, COPY_BYTES)?;
+        self.events.1.record(gpu.stream())?;
+        gpu.stream().sync()?;
+        let us = self.events.1.micros_since(&self.events.0)?;
+        Ok(us * bytes / (2.0 * COPY_BYTES as f64))
+    }
+
+    /// What is wrong with the outputs, by windows of each.
+    pub fn wrong(&mut self) -> Tried<Option<String>> {
+        for (call, set) in self.sets.iter().enumerate() {
+            let last = self.len / GRAIN;
+            for window in 0..WINDOWS {
+                let grain = if window == 0 { last - 1 } else { self.random.below(last) };
+                let first = grain * GRAIN;
+                let want = set.content.want(self.dtype, first, GRAIN);
+                let shift = self.random.below(GRAIN - WINDOW);
+                let got = set.output.window(first + shift, WINDOW)?;
+                if let Some(i) = (0..WINDOW).find(|i| got[*i] != want[shift + i]) {
+                    let element = first + shift + i;
+                    return Ok(Some(format!(
+                        "timed call {} left a wrong answer at element {element}",
+                        call + 1
+                    )));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,250 @@
+//! The correctness checks of the CUDA steps: every kernel against the oracle, bit for bit.
+
+use challenges::nf4::cuda::{Build, OnCard, STEPS};
+use challenges::nf4::{CASES, Case};
+use kernels::cuda::Arguments;
+use reference::nf4::{Absmax, Dtype, NF4, Quantized, Weight, dequantize_bits};
+
+use super::content::{Content, GRAIN};
+use super::output::Output;
+use super::session::{Session, Via};
+use super::trouble::{Tried, Trouble};
+use crate::gather::Child;
+use crate::nf4::checks::{LENGTHS, codes_of, length_of};
+use crate::nf4::diagnose::{self, Found};
+use crate::nf4::inputs::{ManyScales, SCALES, Scale, weight, weight_with_own_tables};
+use crate::nf4::{DTYPES, dtype_name};
+use crate::random::Random;
+use crate::scorecard::Outcome;
+use crate::stub;
+
+/// Steps whose kernel dequantises a whole weight.
+const WHOLE: [&str; 3] = ["A.9", "A.10", "A.12"];
+
+/// Words of 16 bytes that the hinted copy is tried with.
+const COPIES: [(&str, usize); 4] =
+    [("one-word", 1), ("less-than-a-warp", 31), ("ragged", 257), ("many-blocks", 100_003)];
+
+/// Byte shifts of the codes and element shifts of the output in a view.
+const SHIFTS: [(usize, usize); 7] = [(0, 1), (1, 0), (2, 3), (3, 8), (4, 4), (5, 31), (8, 2)];
+
+/// Elements of a weight that 32-bit indices cannot count.
+const MANY: usize = (1 << 31) + GRAIN * 3 + 37;
+
+/// Every check's name, in the order of the steps.
+pub(super) fn names() -> Vec<String> {
+    let mut names = Vec::new();
+    names.extend(LENGTHS.map(|(case, _)| format!("A.7/{case}")));
+    names.extend(SCALES.map(|case| format!("A.8/{case}")));
+    for step in WHOLE {
+        if step == "A.12" {
+            names.extend(COPIES.map(|(case, _)| format!("A.11/{case}")));
+            names.push("A.11/without-inline-ptx".into());
+        }
+        for dtype in DTYPES.map(dtype_name) {
+            names.extend(CASES.iter().map(|case| format!("{step}/{}-{dtype}", case.name)));
+            names.push(format!("{step}/unaligned-views-{dtype}"));
+            names.push(format!("{step}/own-table-{dtype}"));
+            names.push(format!("{step}/extreme-scales-{dtype}"));
+        }
+    }
+    for dtype in DTYPES.map(dtype_name) {
+        names.push(format!("A.12/as-compute_75-ptx-{dtype}"));
+        names.push(format!("A.12/without-inline-ptx-{dtype}"));
+    }
+    names.push("A.12/more-than-2^31-elements-bf16".into());
+    names
+}
+
+/// Runs one check and reports it.
+pub(super) fn report(child: &mut Child, session: &Session, name: &str, seed: u64) {
+    let step = name.split('/').next().unwrap_or_default().to_owned();
+    let (outcome, detail) = match run(session, name, seed) {
+        Ok(()) => (Outcome::Passed, String::new()),
+        Err(Trouble::Uncompiled { words, line }) => {
+            (Outcome::DoesNotCompile, blamed(session, &step, words, line))
+        }
+        Err(trouble) => {
+            child.ends_if(trouble.is_broken());
+            trouble.outcome()
+        }
+    };
+    child.outcome(name, outcome, detail);
+}
+
+/// The compiler's words for the step whose line it refused; for the others, which step that is.
+fn blamed(session: &Session, step: &str, words: String, line: Option<usize>) -> String {
+    let at_fault = line.and_then(|line| stub::step_at(&session.attempt.text, line));
+    match at_fault {
+        Some(fault) if fault.name != step => {
+            format!("the exercise does not compile, because of {}", fault.name)
+        }
+        _ => words,
+    }
+}
+
+fn run(session: &Session, name: &str, seed: u64) -> Tried {
+    let unknown = || Trouble::Wrong(format!("no check is called {name}"));
+    let (step, case) = name.split_once('/').ok_or_else(unknown)?;
+    let mut random = Random::named(seed, name);
+    match step {
+        "A.7" => codes(session, length_of(case).map_err(Trouble::Wrong)?, &mut random),
+        "A.8" => scales(session, case, &mut random),
+        "A.11" => copy(session, case, &mut random),
+        _ => whole(session, step, case, random.next_u64()),
+    }
+}
+
+/// A.7: the codes, one a thread.
+fn codes(session: &Session, len: usize, random: &mut Random) -> Tried {
+    let (packed, want) = codes_of(len, random);
+    let scales = vec![1.0; len.div_ceil(64)];
+    let weight =
+        Weight { len, block_size: 64, packed: &packed, table: &NF4, absmax: Absmax::Single(&scales) };
+    let weight = OnCard::upload(&session.gpu, &weight, 0)?;
+    let out = session.gpu.uploaded("codes", &vec![0xee; len])?;
+    session.run(Build::of(Dtype::Bf16), Via::Machine, "codes", &weight, out.address())?;
+    let mut got = vec![0; len];
+    out.read(0, &mut got)?;
+    diagnose::codes(&packed, &got, &want).map_err(Trouble::Wrong)
+}
+
+/// A.8: the scales, one a thread.
+fn scales(session: &Session, case: &str, random: &mut Random) -> Tried {
+    let scales = ManyScales::of(case, random);
+    let blocks = scales.blocks();
+    let packed = random.bytes(blocks * 32);
+    let weight =
+        Weight { len: blocks * 64, block_size: 64, packed: &packed, table: &NF4, absmax: scales.absmax() };
+    let weight = OnCard::upload(&session.gpu, &weight, 0)?;
+    let out = session.gpu.uploaded("scales", &[0xff].repeat(blocks * 4))?;
+    session.run(Build::of(Dtype::Bf16), Via::Machine, "scales", &weight, out.address())?;
+    let mut got = vec![0; blocks * 4];
+    out.read(0, &mut got)?;
+    let got: Vec<f32> = got.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+    diagnose::scales(&scales.absmax(), &got).map_err(Trouble::Wrong)
+}
+
+/// A.11: a copy through the two hinted accesses; the twin in plain C copies the same.
+fn copy(session: &Session, case: &str, random: &mut Random) -> Tried {
+    let build = Build::of(Dtype::Bf16);
+    if case == "without-inline-ptx" {
+        return copied(session, build.plain(), 4099, random);
+    }
+    let words = COPIES.iter().find(|(name, _)| *name == case).map(|(_, words)| *words);
+    let words = words.ok_or_else(|| Trouble::Wrong(format!("A.11 has no check called {case}")))?;
+    copied(session, build, words, random)
+}
+
+fn copied(session: &Session, build: Build, words: usize, random: &mut Random) -> Tried {
+    let bytes = random.bytes(words * 16);
+    let from = session.gpu.uploaded("copied from", &bytes)?;
+    let to = session.gpu.uploaded("copied to", &vec![0xa5; words * 16 + 64])?;
+    let arguments = Arguments::new().u64(from.address()).u64(to.address()).u64(words as u64);
+    session.run_with(build, "copy_once", words * 4, arguments)?;
+    let mut got = vec![0; to.bytes()];
+    to.read(0, &mut got)?;
+    if got[words * 16..].iter().any(|byte| *byte != 0xa5) {
+        return Err(Trouble::Wrong("bytes behind the copy were written".into()));
+    }
+    match (0..words * 4).find(|word| got[word * 4..word * 4 + 4] != bytes[word * 4..word * 4 + 4]) {
+        None => Ok(()),
+        Some(word) => Err(Trouble::Wrong(format!(
+            "word {word} of {} is {:02x?}, {:02x?} was to be copied",
+            words * 4,
+            &got[word * 4..word * 4 + 4],
+            &bytes[word * 4..word * 4 + 4]
+        ))),
+    }
+}
+
+/// How a whole weight is tried.
+struct Trial<'a> {
+    session: &'a Session,
+    kernel: &'static str,
+    build: Build,
+    via: Via,
+    dtype: Dtype,
+    seed: u64,
+}
+
+/// A.9, A.10, A.12: whole weights.
+fn whole(session: &Session, step: &str, case: &str, seed: u64) -> Tried {
+    let unknown = || Trouble::Wrong(format!("{step} has no check called {case}"));
+    let kernel = STEPS.iter().find(|(name, _)| *name == step).ok_or_else(unknown)?.1;
+    let (name, dtype) = case.rsplit_once('-').ok_or_else(unknown)?;
+    let dtype = DTYPES.into_iter().find(|known| dtype_name(*known) == dtype).ok_or_else(unknown)?;
+    let trial = Trial { session, kernel, build: Build::of(dtype), via: Via::Machine, dtype, seed };
+    match name {
+        "unaligned-views" => trial.views(),
+        "own-table" => trial.judge(&weight_with_own_tables(seed), 0, 0),
+        "extreme-scales" => trial.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, seed), 0, 0),
+        "as-compute_75-ptx" => Trial { via: Via::Ptx75, ..trial }.every_case(),
+        "without-inline-ptx" => Trial { build: trial.build.plain(), ..trial }.every_case(),
+        "more-than-2^31-elements" => trial.many(),
+        _ => trial.case(CASES.iter().find(|case| case.name == name).ok_or_else(unknown)?),
+    }
+}
+
+impl Trial<'_> {
+    /// With plain scales, with scales whose f16 are subnormal, and with such that overflow.
+    fn case(&self, case: &Case) -> Tried {
+        [Scale::Plain, Scale::Small, Scale::Large].into_iter().try_for_each(|scale| {
+            self.judge(&weight(case.len, case.block_size, case.nested, scale, self.seed), 0, 0)
+        })
+    }
+
+    fn every_case(&self) -> Tried {
+        CASES.iter().try_for_each(|case| self.case(case))?;
+        self.views()
+    }
+
+    /// Codes and outputs that begin in the middle of a larger buffer.
+    fn views(&self) -> Tried {
+        let weight = weight(64 * 65 + 9, 64, true, Scale::Plain, self.seed);
+        SHIFTS.into_iter().try_for_each(|(bytes, elements)| self.judge(&weight, bytes, elements))
+    }
+
+    /// One weight; its codes begin `bytes` off an aligned address, its output `elements`.
+    fn judge(&self, weight: &Quantized, bytes: usize, elements: usize) -> Tried {
+        let view = weight.view();
+        let want = dequantize_bits(&view, self.dtype);
+        let on_card = OnCard::upload(&self.session.gpu, &view, bytes)?;
+        let output = Output::new(&self.session.gpu, self.dtype, view.len, self.seed, elements)?;
+        self.session.run(self.build, self.via, self.kernel, &on_card, output.address())?;
+        let seen = output.seen()?;
+        let found = Found { got: &seen.bits, want: &want, poison: output.unwritten(), touched: seen.touched };
+        diagnose::weight(&view, self.dtype, &found).map_err(|text| {
+            Trouble::Wrong(match (bytes, elements) {
+                (0, 0) => text,
+                _ => format!("codes {bytes} bytes and outputs {elements} elements off alignment:\n{text}"),
+            })
+        })
+    }
+
+    /// More elements than 32 bits count, compared where an index would wrap, and at random.
+    fn many(&self) -> Tried {
+        let content = Content::new(self.session, MANY, self.seed)?;
+        let output = Output::new(&self.session.gpu, self.dtype, MANY, self.seed, 0)?;
+        self.session.run(self.build, self.via, self.kernel, &content.weight, output.address())?;
+        let mut random = Random::named(self.seed, "windows");
+        let last = MANY / GRAIN * GRAIN;
+        let mut firsts = vec![0, (1 << 31) - GRAIN, 1 << 31, last];
+        firsts.extend((0..60).map(|_| random.below(last / GRAIN) * GRAIN));
+        for first in firsts {
+            let count = GRAIN.min(MANY - first);
+            let (want, got) = (content.want(self.dtype, first, count), output.window(first, count)?);
+            if let Some(i) = (0..count).find(|i| got[*i] != want[*i]) {
+                let unwritten = if got[i] == output.unwritten() { " (never written)" } else { "" };
+                return Err(Trouble::Wrong(format!(
+                    "element {} of {MANY} is {:#06x}{unwritten}, {:#06x} is right\n\
+                     likely cause: an index in 32 bits: 2^31 elements need a size_t or u64",
+                    first + i,
+                    got[i],
+                    want[i]
+                )));
+            }
+        }
+        Ok(())
+    }
+}

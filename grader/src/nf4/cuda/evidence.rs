@@ -1,0 +1,71 @@
+//! What was seen of a kernel says this about each published wording of A: as published, on a GPU.
+
+use super::watched::WATCHED_LEN;
+use crate::evidence::Seen;
+use crate::nf4::evidence::{Answer, judged};
+use crate::rubric::{Fact, Facts};
+
+/// Bytes of globals that a fused kernel may use beside its output: no room for an intermediate.
+const WORKING_BYTES: f64 = 64.0 * 1024.0;
+
+/// Bytes of the output of the weight that is looked at.
+const OUTPUT_BYTES: f64 = WATCHED_LEN as f64 * 2.0;
+
+/// Bytes of its codes.
+const CODE_BYTES: f64 = WATCHED_LEN as f64 / 2.0;
+
+/// The facts of A on a card, from what was seen.
+pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
+    judged(&Answer { seen, steps: &["A.9", "A.10", "A.12"] }, [single_kernel, inline_ptx, eviction])
+}
+
+/// One launch, and no memory beside the output.
+fn single_kernel(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
+    let Some(bytes) = seen.value("nf4.working_bytes") else { return seen.why_not("nf4.working_bytes") };
+    let launches = seen.value("nf4.launches").unwrap_or(f64::MAX);
+    let evidence = format!(
+        "{launches:.0} launch a weight, {bytes:.0} bytes of device memory beside inputs and output (an f32 buffer for the scales would take {:.0})",
+        WATCHED_LEN as f64 / 64.0 * 4.0
+    );
+    answer.verdict(launches as u64 == 1 && bytes <= WORKING_BYTES, evidence)
+}
+
+/// Inline PTX was executed, at least once for each warp that the output needs, and its twin in plain C has the
+/// same bits.
+fn inline_ptx(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
+    let Some(executed) = seen.value("nf4.inline_ptx_executions") else {
+        return seen.why_not("nf4.inline_ptx_executions");
+    };
+    let left = seen.value("nf4.plain_inline_ptx").unwrap_or(0.0);
+    let mut evidence =
+        format!("blocks of inline PTX were executed {executed:.0} times for {WATCHED_LEN} elements");
+    if executed > 0.0 && left > 0.0 {
+        let more = format!(
+            "; with INLINE_PTX 0 the text still holds {left:.0} of them, so nothing shows that both ways give the same bits"
+        );
+        evidence.push_str(&more);
+    } else if executed > 0.0 {
+        evidence.push_str("; without them the bits are the same");
+    }
+    let twins = seen.checks.iter().filter(|check| check.name.contains("without-inline-ptx"));
+    let twins_pass = twins
+        .into_iter()
+        .all(|check| !check.name.starts_with("A.12") || check.outcome != crate::scorecard::Outcome::Wrong);
+    let warps = WATCHED_LEN as f64 / (32.0 * 1024.0);
+    answer.verdict(executed >= warps && left == 0.0 && twins_pass, evidence)
+}
+
+/// At least half of the output, or of the codes, moved with a hint to the caches.
+fn eviction(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
+    let Some(stored) = seen.value("nf4.hinted_store_bytes") else {
+        return seen.why_not("nf4.inline_ptx_executions");
+    };
+    let loaded = seen.value("nf4.hinted_load_bytes").unwrap_or(0.0);
+    let evidence = format!(
+        "stores with an eviction or streaming hint wrote {stored:.0} of {OUTPUT_BYTES:.0} bytes, loads with one read {loaded:.0} of {CODE_BYTES:.0}"
+    );
+    answer.verdict(stored >= OUTPUT_BYTES / 2.0 || loaded >= CODE_BYTES / 2.0, evidence)
+}

@@ -1,0 +1,63 @@
+//! Challenge A on CUDA in the grader: the same questions as on the CPU, asked of kernels.
+//!
+//! One child process holds one card. It compiles the attempt's text when it first needs it and keeps what it
+//! compiled; after a fault that ends the use of the card (an illegal address, a trap) it reports what happened
+//! and gives way to a new process, which goes on with the next item.
+
+mod bench;
+mod checks;
+mod content;
+mod evidence;
+mod guards;
+mod marks;
+mod output;
+mod session;
+mod staircase;
+mod trouble;
+mod watched;
+
+use std::time::Duration;
+
+use challenges::nf4::cuda::{Attempt, BENCHES};
+
+pub(crate) use evidence::facts;
+use session::Session;
+
+use super::bench_name;
+use crate::gather::{Child, Effort, Item};
+
+/// Bytes of host memory that a child may hold; the driver itself takes several hundred MiB.
+pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
+
+/// Everything that there is to do, in order.
+pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
+    let checks = checks::names().into_iter().map(|name| item(name, 30));
+    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
+    let watched = ["watch/memory", "watch/marks", "watch/host"].map(|name| item(name.into(), 30));
+    let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick);
+    let benches = benches.map(|bench| item(format!("bench/{}", bench_name(bench)), 60));
+    let versions = staircase::names().into_iter().filter(|_| !effort.quick);
+    let versions = versions.map(|name| item(format!("bench/version/{name}"), 30));
+    checks.chain(guards).chain(watched).chain(benches).chain(versions).collect()
+}
+
+/// Does one item.
+pub(crate) fn work(child: &mut Child, attempt: Attempt, name: &str) {
+    let seed = child.request.effort.seed;
+    let session = match Session::of(child, attempt) {
+        Ok(session) => session,
+        Err(reason) => return child.impossible(name, &reason),
+    };
+    match name.split_once('/') {
+        Some(("guard", guard)) => guards::report(child, &session, guard, seed),
+        Some(("watch", "memory")) => watched::memory(child, &session),
+        Some(("watch", "marks")) => watched::marks(child, &session),
+        Some(("watch", "host")) => watched::host(child, &session),
+        Some(("bench", case)) => match case.strip_prefix("version/") {
+            Some(version) => staircase::run(child, &session, version),
+            None => bench::run(child, &session, case),
+        },
+        _ => checks::report(child, &session, name, seed),
+    }
+}

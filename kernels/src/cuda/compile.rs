@@ -1,0 +1,349 @@
+//! CUDA C++ to machine code, by NVRTC, once.
+//!
+//! A compilation is keyed by everything that its result depends on: the text, the headers and defines that go
+//! with it, the options, the architecture, and the compiler's version. What was compiled once is read from the
+//! cache's folder the next time, by any process. The cache may be deleted at any time.
+//!
+//! Reads: NVRTC User Guide, "Basic Usage" and "Supported Compile Options".
+
+use std::ffi::{CStr, CString, c_char};
+use std::fmt::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
+use sha2::{Digest, Sha256};
+
+use super::library::{self, Kind};
+
+/// A text to compile.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// As messages name it: `exercise.cu`.
+    pub name: &'a str,
+    /// The text.
+    pub text: &'a str,
+    /// Texts that it may include, by name.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// `-D` name and value.
+    pub defines: &'a [(&'a str, u32)],
+}
+
+/// What to compile for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Machine code and PTX for one architecture: (9, 0) is sm_90.
+    Machine((i32, i32)),
+    /// PTX alone, which drivers compile for that architecture and later ones.
+    Ptx((i32, i32)),
+}
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// What [`super::Gpu::load`] takes: machine code, or PTX.
+    pub image: Vec<u8>,
+    /// The PTX.
+    pub ptx: String,
+    /// Whether it was read from the cache.
+    pub cached: bool,
+    /// How long it took, to compile or to read.
+    pub took: Duration,
+}
+
+/// Why a text could not be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompileError {
+    /// There is no compiler.
+    NoCompiler(library::NotFound),
+    /// The compiler refused the text.
+    Refused {
+        /// The compiler's words, with the lines they are about.
+        log: String,
+        /// The line of the first error in the text itself, from 1.
+        line: Option<usize>,
+    },
+    /// The compiler itself failed.
+    Broken(String),
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCompiler(reason) => write!(f, "{reason}; {}", reason.fix()),
+            Self::Refused { log, .. } => f.write_str(log),
+            Self::Broken(what) => write!(f, "the run-time compiler failed: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for CompileError {}
+
+/// Options of every compilation. Nothing is contracted: a fused multiply-add would give other bits than the
+/// two roundings that a format asks for.
+const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--generate-line-info"];
+
+impl Target {
+    fn option(self) -> String {
+        match self {
+            Self::Machine((major, minor)) => format!("--gpu-architecture=sm_{major}{minor}"),
+            Self::Ptx((major, minor)) => format!("--gpu-architecture=compute_{major}{minor}"),
+        }
+    }
+}
+
+impl Source<'_> {
+    /// SHA-256 of everything in it but its name, in hexadecimal digits: what kept PTX is known by.
+    pub fn hash(&self) -> String {
+        let mut hash = Sha256::new();
+        let mut part = |text: &str| {
+            hash.update((text.len() as u64).to_le_bytes()); // so that no two lists run together
+            hash.update(text.as_bytes());
+        };
+        part(self.text);
+        self.headers.iter().for_each(|(name, text)| [name, text].into_iter().for_each(|text| part(text)));
+        part("defines");
+        self.defines.iter().for_each(|(name, value)| part(&format!("{name}={value}")));
+        OPTIONS.iter().for_each(|option| part(option));
+        digits(&hash.finalize())
+    }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Compiles, or reads what was compiled before.
+///
+/// # Errors
+/// No compiler, or its words about the text.
+pub fn compile(source: &Source<'_>, target: Target) -> Result<Compiled, CompileError> {
+    let begin = Instant::now();
+    library::open(Kind::Nvrtc).map_err(CompileError::NoCompiler)?;
+    let entry = Entry::of(source, target);
+    if let Some((image, ptx)) = entry.read() {
+        return Ok(Compiled { image, ptx, cached: true, took: begin.elapsed() });
+    }
+    let (image, ptx) = fresh(source, target)?;
+    entry.write(&image, &ptx);
+    Ok(Compiled { image, ptx, cached: false, took: begin.elapsed() })
+}
+
+/// Where compiled code is kept: WARPBOOK_CACHE, else the system's folder for caches; none if no such folder is
+/// known.
+pub fn cache_folder() -> Option<PathBuf> {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = named("WARPBOOK_CACHE") {
+        return Some(folder);
+    }
+    let system = if cfg!(windows) {
+        named("LOCALAPPDATA")
+    } else {
+        named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))
+    };
+    Some(system?.join("warpbook").join("cuda"))
+}
+
+/// A place in the cache: two files, the machine code and the PTX.
+struct Entry {
+    stem: Option<PathBuf>,
+    machine: bool,
+}
+
+impl Entry {
+    fn of(source: &Source<'_>, target: Target) -> Self {
+        let (major, minor) = version();
+        let key = format!("{} {} {major}.{minor}", source.hash(), target.option());
+        let stem = cache_folder().map(|folder| folder.join(digits(&Sha256::digest(key.as_bytes()))));
+        Self { stem, machine: matches!(target, Target::Machine(_)) }
+    }
+
+    fn read(&self) -> Option<(Vec<u8>, String)> {
+        let stem = self.stem.as_ref()?;
+        let ptx = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
+        let whole = ptx.contains(".version") && ptx.trim_end().ends_with(END_OF_ENTRY);
+        if !whole {
+            return None; // cut short, or not ours: compiled again
+        }
+        if !self.machine {
+            return Some((ptx.clone().into_bytes(), ptx));
+        }
+        let image = std::fs::read(stem.with_extension("cubin")).ok()?;
+        image.starts_with(b"\x7fELF").then_some((image, ptx))
+    }
+
+    /// A cache that cannot be written costs time, nothing else.
+    fn write(&self, image: &[u8], ptx: &str) {
+        let Some(stem) = &self.stem else { return };
+        let Some(folder) = stem.parent() else { return };
+        let written = std::fs::create_dir_all(folder);
+        let written = written
+            .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) });
+        let _ = written
+            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}\n{END_OF_ENTRY}\n").as_bytes()));
+    }
+}
+
+/// The last line of a PTX file in the cache.
+const END_OF_ENTRY: &str = "// whole";
+
+/// Writes a file so that nobody ever sees half of it.
+fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
+    std::fs::write(&aside, bytes)?;
+    std::fs::rename(&aside, path)
+}
+
+/// The compiler's version; (0, 0) if it does not tell.
+fn version() -> (i32, i32) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: the library is open; it writes two numbers.
+    let _ = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    (major, minor)
+}
+
+/// A program inside the compiler.
+struct Program(nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once.
+        let _ = unsafe { sys::nvrtcDestroyProgram(&raw mut self.0) };
+    }
+}
+
+type Get<T> = unsafe fn(nvrtcProgram, T) -> nvrtcResult;
+
+impl Program {
+    fn new(source: &Source<'_>) -> Result<Self, CompileError> {
+        let c = |text: &str| {
+            CString::new(text).map_err(|_| CompileError::Refused {
+                log: format!("{} holds a zero byte, which no text may", source.name),
+                line: None,
+            })
+        };
+        let (text, name) = (c(source.text)?, c(source.name)?);
+        let names = source.headers.iter().map(|(name, _)| c(name)).collect::<Result<Vec<_>, _>>()?;
+        let texts = source.headers.iter().map(|(_, text)| c(text)).collect::<Result<Vec<_>, _>>()?;
+        let pointers = |all: &[CString]| all.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
+        let (names, texts) = (pointers(&names), pointers(&texts));
+        let mut program = std::ptr::null_mut();
+        // SAFETY: every pointer is to a C string that outlives the call, which copies them.
+        let made = unsafe {
+            sys::nvrtcCreateProgram(
+                &raw mut program,
+                text.as_ptr(),
+                name.as_ptr(),
+                names.len() as i32,
+                texts.as_ptr(),
+                names.as_ptr(),
+            )
+        };
+        done("nvrtcCreateProgram", made)?;
+        Ok(Self(program))
+    }
+
+    /// One of the compiler's answers: its size, then its bytes.
+    fn answer(
+        &self,
+        call: &'static str,
+        size: Get<*mut usize>,
+        get: Get<*mut c_char>,
+    ) -> Result<Vec<u8>, CompileError> {
+        let mut length = 0;
+        // SAFETY: the program is alive; one number is written.
+        done(call, unsafe { size(self.0, &raw mut length) })?;
+        let mut bytes = vec![0u8; length];
+        // SAFETY: as many bytes are written as were announced.
+        done(call, unsafe { get(self.0, bytes.as_mut_ptr().cast()) })?;
+        Ok(bytes)
+    }
+
+    /// An answer that is a C string.
+    fn text(
+        &self,
+        call: &'static str,
+        size: Get<*mut usize>,
+        get: Get<*mut c_char>,
+    ) -> Result<String, CompileError> {
+        let bytes = self.answer(call, size, get)?;
+        Ok(CStr::from_bytes_until_nul(&bytes).unwrap_or_default().to_string_lossy().into_owned())
+    }
+}
+
+fn done(call: &'static str, result: nvrtcResult) -> Result<(), CompileError> {
+    match result {
+        nvrtcResult::NVRTC_SUCCESS => Ok(()),
+        other => Err(CompileError::Broken(format!("{call}: {other:?}"))),
+    }
+}
+
+fn fresh(source: &Source<'_>, target: Target) -> Result<(Vec<u8>, String), CompileError> {
+    let program = Program::new(source)?;
+    let options: Vec<String> = OPTIONS.iter().map(ToString::to_string).collect();
+    let defines = source.defines.iter().map(|(name, value)| format!("--define-macro={name}={value}"));
+    let options: Vec<CString> =
+        options.into_iter().chain([target.option()]).chain(defines).map(c_option).collect();
+    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    // SAFETY: the program is alive, and every pointer is to a C string that outlives the call.
+    let compiled = unsafe { sys::nvrtcCompileProgram(program.0, pointers.len() as i32, pointers.as_ptr()) };
+    if compiled == nvrtcResult::NVRTC_ERROR_COMPILATION {
+        let log = program.text("nvrtcGetProgramLog", sys::nvrtcGetProgramLogSize, sys::nvrtcGetProgramLog)?;
+        let line = first_error(&log, source.name);
+        return Err(CompileError::Refused { log: log.trim().to_owned(), line });
+    }
+    if compiled == nvrtcResult::NVRTC_ERROR_INVALID_OPTION {
+        let (major, minor) = version();
+        let option = target.option();
+        return Err(CompileError::Broken(format!("NVRTC {major}.{minor} does not take {option}")));
+    }
+    done("nvrtcCompileProgram", compiled)?;
+    let ptx = program.text("nvrtcGetPTX", sys::nvrtcGetPTXSize, sys::nvrtcGetPTX)?;
+    let image = match target {
+        Target::Ptx(_) => ptx.clone().into_bytes(),
+        Target::Machine(_) => program.answer("nvrtcGetCUBIN", sys::nvrtcGetCUBINSize, sys::nvrtcGetCUBIN)?,
+    };
+    Ok((image, ptx))
+}
+
+fn c_option(option: String) -> CString {
+    CString::new(option).unwrap_or_default() // options are built here, of names and numbers
+}
+
+/// The line of the first `exercise.cu(12): error: ...` about the text itself.
+fn first_error(log: &str, name: &str) -> Option<usize> {
+    let errors = log.lines().filter(|line| line.contains("error"));
+    let mut lines = errors.filter_map(|line| line.strip_prefix(name)?.strip_prefix('(')?.split_once(')'));
+    lines.next()?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_from_the_compilers_words() {
+        let log = "warpbook.cuh(3): error: x\nexercise.cu(12): warning: y\nexercise.cu(14): error: z\n";
+        assert_eq!(first_error(log, "exercise.cu"), Some(14));
+        assert_eq!(first_error("", "exercise.cu"), None);
+    }
+
+    #[test]
+    fn everything_that_a_result_depends_on_is_in_the_hash() {
+        let source = Source { name: "a.cu", text: "x", headers: &[("h", "y")], defines: &[("A", 1)] };
+        let others = [
+            Source { text: "z", ..source },
+            Source { headers: &[("h", "z")], ..source },
+            Source { headers: &[("g", "y")], ..source },
+            Source { headers: &[], ..source },
+            Source { defines: &[("A", 2)], ..source },
+            Source { defines: &[("B", 1)], ..source },
+        ];
+        assert!(others.iter().all(|other| other.hash() != source.hash()));
+        assert_eq!(Source { name: "b.cu", ..source }.hash(), source.hash());
+    }
+}

@@ -1,0 +1,83 @@
+//! Tile programs as CUDA C++: one thread a lane, one statement an operation.
+//!
+//! Every arithmetic operation is spelled with the function that names its rounding (`__fmul_rn`, `__fadd_rn`),
+//! so nothing is contracted and the bits are those of every other device.
+
+use std::fmt::Write;
+
+use crate::tile::{Element, Index, Op, Program};
+
+/// Threads a block of a generated kernel.
+pub(super) const THREADS: u32 = 256;
+
+/// The kernel's name in the generated text.
+pub(super) const ENTRY: &str = "program";
+
+/// The text; `inputs` is how many buffers it is given.
+pub(super) fn text(program: &Program, inputs: usize) -> String {
+    let parameters: String = (0..inputs).fold(String::new(), |mut text, i| {
+        let _ = write!(text, "const void* in{i}, ");
+        text
+    });
+    let mut text = format!(
+        "#include \"warpbook.cuh\"\n// {}\nextern \"C\" __global__ void {ENTRY}({parameters}Out* out, u64 lanes) {{\n    \
+         u64 lane = (u64)blockIdx.x * {THREADS} + threadIdx.x;\n    if (lane >= lanes) return;\n",
+        program.name
+    );
+    for (number, op) in program.ops.iter().enumerate() {
+        let _ = writeln!(text, "    {}", statement(number, op));
+    }
+    let _ = writeln!(text, "    out[lane] = round_output(v{});\n}}", program.result);
+    text
+}
+
+fn statement(number: usize, op: &Op) -> String {
+    match *op {
+        Op::Load { input, element, index } => {
+            let place = place(index);
+            match element {
+                Element::U8 => format!("u32 v{number} = ((const u8*)in{input})[{place}];"),
+                Element::F32 => format!("float v{number} = ((const float*)in{input})[{place}];"),
+                Element::F16 => format!("float v{number} = from_f16(((const u16*)in{input})[{place}]);"),
+                Element::Bf16 => format!("float v{number} = from_bf16(((const u16*)in{input})[{place}]);"),
+            }
+        }
+        Op::Nibble { input } => {
+            format!("u32 v{number} = ((const u8*)in{input})[lane >> 1] >> (lane & 1 ? 0 : 4) & 15;")
+        }
+        Op::Table { input, at, .. } => format!("float v{number} = ((const float*)in{input})[v{at}];"),
+        Op::Add(a, b) => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
+        Op::Mul(a, b) => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
+    }
+}
+
+fn place(index: Index) -> String {
+    match index {
+        Index::Lane => "lane".into(),
+        Index::Block(shift) => format!("lane >> {shift}"),
+        Index::First => "0".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_reads_like_its_print() {
+        let program = Program {
+            name: "scaled".into(),
+            ops: vec![
+                Op::Nibble { input: 0 },
+                Op::Table { input: 1, at: 0, entries: 16 },
+                Op::Load { input: 2, element: Element::F32, index: Index::Block(6) },
+                Op::Mul(1, 2),
+            ],
+            result: 3,
+            element: Element::F16,
+        };
+        let text = text(&program, 3);
+        assert!(text.contains("float v2 = ((const float*)in2)[lane >> 6];"), "{text}");
+        assert!(text.contains("float v3 = __fmul_rn(v1, v2);\n    out[lane] = round_output(v3);"), "{text}");
+    }
+}

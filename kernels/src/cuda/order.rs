@@ -1,0 +1,194 @@
+//! What happens in which order: streams, events, and graphs captured from a stream.
+//!
+//! Work on one stream runs in the order in which it was queued. An event is a mark on a stream; the time
+//! between two marks is the card's own. A graph is a piece of a stream's work that was written down once and
+//! can be queued again with a single call.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{
+    self, CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode,
+};
+
+use super::driver::{check, elapsed_ms};
+use super::error::CudaError;
+use super::module::Function;
+use super::probe::{Context, Gpu};
+
+/// A queue of work on a card.
+#[derive(Debug)]
+pub struct Stream {
+    handle: CUstream,
+    context: Arc<Context>,
+}
+
+// SAFETY: a stream's handle is a name that the driver accepts from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// Copies between host and card order themselves with it: it is a blocking stream.
+    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
+        context.enter()?;
+        let mut handle = std::ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_DEFAULT as u32;
+        // SAFETY: the driver writes one handle.
+        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut handle, flags) })?;
+        Ok(Self { handle, context: Arc::clone(context) })
+    }
+
+    pub(super) fn handle(&self) -> CUstream {
+        self.handle
+    }
+
+    pub(super) fn enter(&self) -> Result<(), CudaError> {
+        self.context.enter()
+    }
+
+    /// Waits until everything queued on it is done. The first error of a kernel shows here.
+    pub fn sync(&self) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: the handle is a stream.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.handle) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once; the driver finishes what is queued.
+        let _ = self.context.enter().map(|()| unsafe { sys::cuStreamDestroy_v2(self.handle) });
+    }
+}
+
+/// A mark on a stream.
+#[derive(Debug)]
+pub struct Event {
+    handle: CUevent,
+    context: Arc<Context>,
+}
+
+impl Event {
+    /// Puts the mark behind everything queued so far.
+    pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: both handles are alive.
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.handle, stream.handle) })
+    }
+
+    /// Waits until the stream has reached the mark.
+    pub fn wait(&self) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: the handle is alive.
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.handle) })
+    }
+
+    /// Microseconds on the card from `earlier` to this mark; both must have been reached.
+    pub fn micros_since(&self, earlier: &Self) -> Result<f64, CudaError> {
+        self.context.enter()?;
+        Ok(f64::from(elapsed_ms(earlier.handle, self.handle)?) * 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = self.context.enter().map(|()| unsafe { sys::cuEventDestroy_v2(self.handle) });
+    }
+}
+
+/// Work that was written down once, to be queued whole.
+#[derive(Debug)]
+pub struct Graph {
+    graph: CUgraph,
+    run: CUgraphExec,
+    context: Arc<Context>,
+    _kernels: Vec<Function>, // stay loaded as long as the graph can be launched
+}
+
+impl Graph {
+    /// Queues all of it.
+    pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {
+        self.context.enter()?;
+        // SAFETY: both handles are alive.
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.run, stream.handle) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.context.enter().is_ok() {
+            // SAFETY: made once, destroyed once.
+            unsafe {
+                let _ = sys::cuGraphExecDestroy(self.run);
+                let _ = sys::cuGraphDestroy(self.graph);
+            }
+        }
+    }
+}
+
+impl Gpu {
+    /// Another stream beside the GPU's own.
+    pub fn new_stream(&self) -> Result<Stream, CudaError> {
+        Stream::new(&self.inner.pool.context)
+    }
+
+    /// An event that can be timed.
+    pub fn event(&self) -> Result<Event, CudaError> {
+        let context = Arc::clone(&self.inner.pool.context);
+        context.enter()?;
+        let mut handle = std::ptr::null_mut();
+        let flags = CUevent_flags::CU_EVENT_DEFAULT as u32;
+        // SAFETY: the driver writes one handle.
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut handle, flags) })?;
+        Ok(Event { handle, context })
+    }
+
+    /// The kernels launched since a capture began; none while nothing is captured.
+    fn captured(&self) -> MutexGuard<'_, Option<Vec<Function>>> {
+        self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a launched kernel for the graph that is being captured, if one is.
+    pub(super) fn note(&self, function: &Function) {
+        if let Some(kernels) = self.captured().as_mut() {
+            kernels.push(function.clone());
+        }
+    }
+
+    /// Writes down what `queue` queues on `stream` instead of running it.
+    ///
+    /// # Errors
+    /// What `queue` refused, or what cannot be captured (a wait, an allocation from the driver).
+    pub fn capture(
+        &self,
+        stream: &Stream,
+        queue: impl FnOnce(&Stream) -> Result<(), CudaError>,
+    ) -> Result<Graph, CudaError> {
+        let context = Arc::clone(&self.inner.pool.context);
+        context.enter()?;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        *self.captured() = Some(Vec::new());
+        // SAFETY: the handle is alive.
+        check("cuStreamBeginCapture_v2", unsafe { sys::cuStreamBeginCapture_v2(stream.handle, mode) })?;
+        let queued = queue(stream);
+        let kernels = self.captured().take().unwrap_or_default();
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: a capture is open on the stream; the driver writes one handle.
+        let ended =
+            check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream.handle, &raw mut graph) });
+        queued?;
+        ended?;
+        let mut run = std::ptr::null_mut();
+        // SAFETY: the graph is whole; the driver writes one handle.
+        let made = check("cuGraphInstantiateWithFlags", unsafe {
+            sys::cuGraphInstantiateWithFlags(&raw mut run, graph, 0)
+        });
+        if let Err(error) = made {
+            // SAFETY: the graph was made above and nothing uses it.
+            let _ = unsafe { sys::cuGraphDestroy(graph) };
+            return Err(error);
+        }
+        Ok(Graph { graph, run, context, _kernels: kernels })
+    }
+}
