@@ -4,9 +4,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use kernels::cuda::condition::Condition;
-use kernels::cuda::library::{self, Card, Found, Kind, NotFound};
+use kernels::cuda::library::{self, Found, Kind, NotFound};
+use kernels::cuda::{Card, Gpu, NoGpu};
 use kernels::{Cpu, Vector, cpu};
 
+use crate::course::{Back, COURSES};
 use crate::report;
 use crate::score::machine;
 use crate::terminal::print;
@@ -87,37 +89,59 @@ fn compiler() -> String {
     }
 }
 
-/// The driver, its cards, and CUDA's libraries: all of them where there is a card, else those that are there.
+/// The cards, the driver, and CUDA's libraries: all of them where there is a card, else those that are there.
 fn gpu() {
-    let cards = library::open(Kind::Driver).map_err(|missing| missing.to_string()).and_then(library::cards);
-    let listed = cards.as_ref().is_ok_and(|cards| !cards.is_empty());
-    match cards {
-        Ok(cards) if listed => cards.iter().enumerate().for_each(|(n, card)| one(n, card)),
-        Ok(_) => none("the NVIDIA driver lists no card"),
-        Err(reason) => none(&reason),
-    }
+    let cards = cards();
     for kind in [Kind::Driver, Kind::Nvrtc, Kind::CublasLt, Kind::Nccl, Kind::Nvml] {
         match library::open(kind) {
             Ok(found) => here(found),
             Err(missing) if kind == Kind::Driver => more(&format!("fix: {}", missing.fix())),
-            Err(missing) if listed || !missing.refused.is_empty() => gap(&missing),
+            Err(missing) if cards > 0 || !missing.refused.is_empty() => gap(&missing),
             Err(_) => {}
         }
     }
 }
 
-fn none(reason: &str) {
-    line("GPU", "none; every challenge runs on the CPU");
-    more(reason);
+/// Prints the cards and returns how many there are.
+fn cards() -> usize {
+    let mut count = 0;
+    loop {
+        match Gpu::look(count) {
+            Ok(found) => card(&found),
+            Err(reason) if count == 0 => {
+                line("GPU", "none; every challenge runs on the CPU");
+                more(&reason.to_string());
+                return 0;
+            }
+            Err(NoGpu::NoDevice { .. }) => return count, // that was the last one
+            Err(reason) => {
+                line(&format!("GPU {count}"), &reason.to_string());
+                return count;
+            }
+        }
+        count += 1;
+    }
 }
 
-/// One card. Whether it can be *used* is the probe's answer: `Gpu::probe()` is asked here.
-fn one(n: usize, card: &Card) {
-    line(&format!("GPU {n}"), &card.to_string());
+/// What a card is, how it fares, and whether it can be used: only a start tells.
+fn card(card: &Card) {
+    let Card { ordinal, name, capability: (major, minor), sms, memory_bytes, pci_bus, .. } = card;
+    let memory = *memory_bytes as f64 / f64::from(1 << 30);
+    let told = format!("{name}, compute capability {major}.{minor}, {sms} SMs, {memory:.1} GiB");
+    line(&format!("GPU {ordinal}"), &told);
     if library::open(Kind::Nvml).is_ok() {
-        more(&Condition::of(&card.bus).map_or_else(|reason| reason, |condition| condition.to_string()));
+        more(&Condition::of(pci_bus).map_or_else(|reason| reason, |condition| condition.to_string()));
     }
-    more("not used: this version has no CUDA back end; every challenge runs on the CPU");
+    match Gpu::nth(*ordinal) {
+        Ok(_) => more(&format!("runs {}; the other challenges run on the CPU", on_cards())),
+        Err(reason) => more(&format!("not used: {reason}")),
+    }
+}
+
+/// The letters of the challenges that have a back end for it.
+fn on_cards() -> String {
+    let letters = COURSES.iter().filter(|course| course.back == Back::Cuda).map(|course| course.letter());
+    letters.collect::<Vec<_>>().join(", ")
 }
 
 fn here(found: &Found) {
@@ -127,7 +151,7 @@ fn here(found: &Found) {
     for refused in passed_over {
         more(&format!("passed over: {refused}"));
     }
-    if *kind == Kind::Driver && found.version.is_some_and(|version| version < (12, 0)) {
+    if *kind == Kind::Driver && found.version.is_none_or(|version| version < (12, 0)) {
         more("fix: update NVIDIA's driver; one of CUDA 12.0 or newer is needed");
     }
 }

@@ -16,7 +16,6 @@
 //! driver does not read: one with a higher major version is passed over.
 
 mod alias;
-mod card;
 mod handle;
 mod python;
 mod search;
@@ -24,8 +23,6 @@ mod search;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-
-pub use card::{Card, cards};
 
 use handle::Handle;
 
@@ -61,7 +58,7 @@ pub struct Found {
     pub version: Option<Version>,
     /// Those that came before it in the order and could not be used.
     pub passed_over: Vec<Refused>,
-    handle: Handle,
+    _handle: Handle, // held open, never read
 }
 
 /// Where a library was found.
