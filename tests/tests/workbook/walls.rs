@@ -46,7 +46,7 @@ fn may_use(room: &str, rooms: &[&str], libraries: &[&str]) {
 #[test]
 fn the_oracles_and_the_machine_do_not_know_each_other() {
     may_use("reference", &[], &["half", "safetensors", "memmap2", "serde", "serde_json"]);
-    may_use("kernels", &[], &["cudarc", "libloading", "nvml-wrapper", "rayon", "gemm", "half"]);
+    may_use("kernels", &[], &["cudarc", "libloading", "nvml-wrapper", "rayon", "gemm", "half", "sha2"]);
 }
 
 #[test]
