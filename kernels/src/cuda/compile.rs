@@ -166,11 +166,8 @@ impl Entry {
 
     fn read(&self) -> Option<(Vec<u8>, String)> {
         let stem = self.stem.as_ref()?;
-        let ptx = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
-        let whole = ptx.contains(".version") && ptx.trim_end().ends_with(END_OF_ENTRY);
-        if !whole {
-            return None; // cut short, or not ours: compiled again
-        }
+        let kept = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
+        let ptx = kept.strip_suffix(END_OF_ENTRY)?.to_owned(); // cut short, or not ours: compiled again
         if !self.machine {
             return Some((ptx.clone().into_bytes(), ptx));
         }
@@ -186,12 +183,12 @@ impl Entry {
         let written = written
             .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) });
         let _ = written
-            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}\n{END_OF_ENTRY}\n").as_bytes()));
+            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}{END_OF_ENTRY}").as_bytes()));
     }
 }
 
-/// The last line of a PTX file in the cache.
-const END_OF_ENTRY: &str = "// whole";
+/// What a PTX file in the cache ends with.
+const END_OF_ENTRY: &str = "\n// whole\n";
 
 /// Writes a file so that nobody ever sees half of it.
 fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
