@@ -39,7 +39,8 @@ pub fn stub(src: &Path, challenge: &str, step: &str) -> Result<String, String> {
         steps(&text).iter().any(|known| known.name == step)
     };
     let found = SOLUTIONS.iter().find(|solution| marks(solution));
-    let (name, language, shown) = found.ok_or_else(|| format!("no solution of {challenge} marks `{step}`"))?;
+    let (name, language, shown) =
+        found.ok_or_else(|| format!("no solution of {challenge} marks `{step}`"))?;
     let path = file(src, challenge, name);
     let text = crate::read(&path).map_err(|error| error.to_string())?;
     let stub = derive(&text, *language).map_err(|error| format!("{}: {error}", path.display()))?;
