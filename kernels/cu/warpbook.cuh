@@ -3,6 +3,7 @@
 // The host puts this text in front of a kernel's compiler as the header "warpbook.cuh" and defines
 //   OUTPUT_F16, OUTPUT_BF16 or OUTPUT_F32   the output's type: one of the three is 1, the others 0
 //   INLINE_PTX                              0 where the plain C twin of inline PTX is asked for, else 1
+// The inline PTX of this text begins with a comment that names it, so that it is not taken for a kernel's own.
 // No header of a CUDA toolkit is needed: the compiler and its built-in functions are enough.
 
 #pragma once
@@ -52,6 +53,10 @@ __device__ __forceinline__ Out round_output(float w) {
     return __float_as_uint(w);
 #elif OUTPUT_F16
     return (u16)__nvvm_f2h_rn(w);              // one cvt.rn.f16.f32; subnormals are kept
+#elif INLINE_PTX && __CUDA_ARCH__ >= 800
+    u16 bits;                                  // PTX ISA, "cvt": the compiler has no built-in function for it
+    asm("// warpbook.cuh\n\tcvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(w));
+    return bits;
 #else
     u32 bits = __float_as_uint(w);             // bf16 is the upper half: add just under half an ulp, and the
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);  // last kept bit decides a tie
@@ -60,7 +65,17 @@ __device__ __forceinline__ Out round_output(float w) {
 
 // Two outputs beside each other in a word, the first in the low half. Only for the 16-bit types.
 __device__ __forceinline__ u32 round_pair(float first, float second) {
+#if INLINE_PTX && __CUDA_ARCH__ >= 800 && !OUTPUT_F32
+    u32 pair;                                  // PTX ISA 9.7.9.22, cvt: one instruction for both, high half first
+#if OUTPUT_F16
+    asm("// warpbook.cuh\n\tcvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+#else
+    asm("// warpbook.cuh\n\tcvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+#endif
+    return pair;
+#else
     return (u32)(u16)round_output(first) | (u32)(u16)round_output(second) << 16;
+#endif
 }
 
 // The f32 that a 16-bit pattern stands for; exact.

@@ -1,6 +1,27 @@
 // Dequantising NF4 in one kernel: the last page of the lesson.
 //
-// HEADER
+//   scale = code2[codes[b]] * scales[b >> nested_shift] + offset       b = e >> block_shift, each rounded to f32
+//   out[e] = round(table[code(e)] * scale)                             the product to f32, then to the output
+//
+// Threads. A block of 256 owns a tile of 512 chunks, a warp 64 of them side by side, a thread two that lie 32
+//   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
+//   one block a tile, with no loop.
+// Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
+//   80GB HBM3 whose copy moves 2942 GB/s that bounds 2048 x 8192 at 14.3 us, 4096 x 14336 at 50.2 us and
+//   8192 x 28672 at 200.8 us.
+// Cache. Codes and outputs are touched once and say so. Scale codes are a line for 8192 elements, code2 is 1 KiB
+//   for all: the L1 keeps both. The L2 gets the codes before they are asked for.
+// Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
+// Versions, bf16, kernel time of 20 launches in a graph over rotating inputs, H100 80GB HBM3, November 2026:
+//   the library's three launches   76.2 us  1939 GB/s at 4096 x 14336, 26.0 us at 2048 x 8192 (baseline.cu)
+//   1 dequantize_naive            301.2 us   490 GB/s                  88.4 us
+//   2 dequantize_wide              59.4 us  2487 GB/s                  19.4 us
+//   3 dequantize                   50.6 us  2921 GB/s                  15.1 us          <- what is graded
+//     without inline PTX           53.9 us  2743 GB/s                  18.0 us
+//   What lies between 2 and 3, and what did not help, is staircase.cu.
+// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA: 9.7.9 for loads,
+//   stores and prefetches, 9.7.13.13 for griddepcontrol. CUDA C++ Programming Guide, Programmatic Dependent
+//   Launch.
 
 #include "warpbook.cuh"
 
@@ -11,17 +32,15 @@
 #endif
 
 constexpr u32 THREADS = 256;                   // a block of every kernel here
-constexpr u32 CHUNK = 8;                       // elements a thread takes at a time: one 4-byte load of codes
-
-// The outputs of a chunk as 16-byte stores: one of a 16-bit type, two of f32.
-struct Outputs {
-    uint4 part[sizeof(Out) / 2];
-};
+constexpr u32 WORD = 8;                        // codes of a 4-byte word
+constexpr u32 CHUNK = 16 / sizeof(Out);        // outputs of one 16-byte store: 8 of a 16-bit type, 4 of f32
+constexpr u32 TILE = THREADS * 2 * CHUNK;      // elements of a block of the last kernel, two chunks a thread
+constexpr u32 AHEAD = 2 * 8 * 132;             // tiles: twice what an H100 holds at once, 132 SMs of 2048 threads
 
 __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64)at % bytes == 0; }
 
-// why: Two codes share a byte, and the format puts the first of the two in the HIGH half. A reader who expects
-// little-endian nibbles gets a matrix whose neighbours are swapped, which passes every test of the mean.
+// why: Two codes share a byte, and the format puts the first of the two in the HIGH half. Swapped neighbours
+// have the same mean and the same histogram, so only a comparison element by element finds the mistake.
 // step A.7: the byte of element e, and of it the high half for even e, the low half for odd
 __device__ __forceinline__ u32 code_of(const Weight& w, u64 e) {
     const u32 byte = w.packed[e / 2];          // (1,) u8: two codes
@@ -35,9 +54,9 @@ extern "C" __global__ void codes(const __grid_constant__ Weight w, u8* out) {
 }
 LAUNCH(codes, 256, 1, 0, 0, 0);
 
-// why: A product and a sum beside each other are what a compiler fuses into one instruction that rounds once.
-// The format rounds twice, and the fused scale differs in its last bit often enough to flip four outputs in a
-// million. The intrinsics with _rn in their names are never fused, whatever the flags.
+// why: A product and a sum beside each other are what a compiler likes to fuse into one instruction that rounds
+// once. The format rounds twice, and the fused scale flips about four outputs in a million: too few for a
+// tolerance to see. The intrinsics that end in _rn are never fused, whatever the flags.
 // step A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     if (w.codes == nullptr) return w.scales[block];
@@ -46,15 +65,17 @@ __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     return __fadd_rn(__fmul_rn(first, second), w.offset);
 }
 
-// Every scale, one thread a block of the weight; the grid is that of the elements, so most threads have none.
+// Every scale, one thread a block of the weight. The grid is that of the elements: most threads have nothing.
 extern "C" __global__ void scales(const __grid_constant__ Weight w, float* out) {
     const u64 block = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (block << w.block_shift < w.len) out[block] = scale_of(w, block);
 }
 LAUNCH(scales, 256, 1, 0, 0, 0);
 
-// why: First right, then fast. One element a thread, no case to forget, nothing shared: whatever comes later
-// must equal this to the bit.
+// why: First right, then fast. One element a thread, nothing shared, no case to forget: whatever comes later
+// must equal this to the bit. It is slow for two reasons that the next steps take away one by one. A warp's
+// memory instructions move 16 bytes and 64; and the parameters' constant bank serves one address at a time, so
+// that 32 lanes with 16 different codes wait 16 times.
 // step A.9: one element a thread: table[code] times the scale of its block, rounded to the output
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
     const u64 e = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -64,60 +85,63 @@ extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Ou
 }
 LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 
-// why: A warp of the naive kernel asks for 16 bytes of codes and hands over 64 bytes of outputs, and pays for
-// two memory instructions, two address computations and a scale per element. Eight elements a thread make that
-// a 4-byte load and a 16-byte store: a warp reads 128 bytes and writes 512, whole lines both.
-// step A.10: the four bytes of a chunk as one word, byte by byte where the address does not allow the word
+// why: A chunk a thread is one 4-byte load and one 16-byte store: a warp reads 128 bytes and writes 512, whole
+// cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
+// half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
+// each leave every second half of a 32-byte sector empty, and cost a third of the bandwidth.
+// step A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
-    const u8* at = packed + chunk * (CHUNK / 2);
-    if (aligned(packed, 4)) return *(const u32*)at;             // (8,) codes
-    return at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24; // a view that begins anywhere
+    const u64 word = chunk * CHUNK / WORD;
+    u32 codes = 0;
+    if (aligned(packed, 4)) {
+        codes = ((const u32*)packed)[word];    // (8,) codes
+    } else {
+        for (u32 k = 0; k < 4; k++) codes |= (u32)packed[4 * word + k] << 8 * k;    // a view that begins anywhere
+    }
+    return codes >> chunk * CHUNK % WORD * 4;  // f32: the upper half for an odd chunk
 }
 
-// step A.10: eight codes of a word to eight outputs; element k has nibble k ^ 1, counted from the low end
-__device__ __forceinline__ Outputs outputs_of(u32 word, const float* table, float scale) {
+// step A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end
+__device__ __forceinline__ uint4 outputs_of(u32 codes, const float* table, float scale) {
     float value[CHUNK];
-    for (u32 k = 0; k < CHUNK; k++) value[k] = __fmul_rn(table[word >> 4 * (k ^ 1) & 15], scale);
-    Outputs outputs;
-    u32* words = (u32*)&outputs;
+    for (u32 k = 0; k < CHUNK; k++) value[k] = __fmul_rn(table[codes >> 4 * (k ^ 1) & 15], scale);
 #if OUTPUT_F32
-    for (u32 k = 0; k < CHUNK; k++) words[k] = round_output(value[k]);
+    return make_uint4(round_output(value[0]), round_output(value[1]), round_output(value[2]), round_output(value[3]));
 #else
-    for (u32 k = 0; k < CHUNK; k += 2) words[k / 2] = round_pair(value[k], value[k + 1]);
+    return make_uint4(round_pair(value[0], value[1]), round_pair(value[2], value[3]),
+                      round_pair(value[4], value[5]), round_pair(value[6], value[7]));
 #endif
-    return outputs;
 }
 
-// step A.10: elements first to last, which no wide store fits, one after another side by side
-__device__ __forceinline__ void one_by_one(const Weight& w, Out* out, u64 first, u64 last) {
-    for (u64 e = first + threadIdx.x; e < last; e += THREADS)
+// step A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit
+__device__ __forceinline__ void rest_of(const Weight& w, Out* out, u64 first, u64 last, u64 whole) {
+    last = min(last, w.len);
+    for (u64 e = max(first, whole) + threadIdx.x; e < last; e += THREADS)
         out[e] = round_output(__fmul_rn(w.table[code_of(w, e)], scale_of(w, e >> w.block_shift)));
 }
 
-// step A.10: a chunk a thread, wide where the addresses allow it; the ragged tail and odd views element by element
+// step A.10: the table in shared memory, then a chunk a thread; the ragged tail and odd views element by element
 extern "C" __global__ void dequantize_wide(const __grid_constant__ Weight w, Out* out) {
-    const u64 first = (u64)blockIdx.x * THREADS * CHUNK;        // of the block's elements
-    const u64 whole = aligned(out, 16) ? w.len / CHUNK * CHUNK : 0;
-    if (first + THREADS * CHUNK > whole) {                      // the last block, or all of an odd view
-        const u64 last = min(first + THREADS * CHUNK, w.len);
-        one_by_one(w, out, max(first, min(whole, last)), last);
-    }
+    __shared__ float table[16];                // 16 banks: lanes with different codes never wait for each other
+    if (threadIdx.x < 16) table[threadIdx.x] = w.table[threadIdx.x];
+    __syncthreads();                           // without it a warp looks up what the first has not put there yet
+    const u64 whole = aligned(out, 16) ? w.len / WORD * WORD : 0;
+    const u64 first = (u64)blockIdx.x * THREADS * CHUNK;
+    if (first + THREADS * CHUNK > whole) rest_of(w, out, first, first + THREADS * CHUNK, whole);
     const u64 e = first + threadIdx.x * CHUNK;
     if (e >= whole) return;
-    const u32 word = word_of(w.packed, e / CHUNK);
-    const Outputs outputs = outputs_of(word, w.table, scale_of(w, e >> w.block_shift));
-    uint4* to = (uint4*)(out + e);
-    for (u32 i = 0; i < sizeof(Out) / 2; i++) to[i] = outputs.part[i];  // (8,) Out
+    const float scale = scale_of(w, e >> w.block_shift);        // a block has 32 elements or more: one a chunk
+    *(uint4*)(out + e) = outputs_of(word_of(w.packed, e / CHUNK), table, scale);    // (CHUNK,) Out
 }
-LAUNCH(dequantize_wide, 256, 8, 0, 0, 0);
+LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
 
-// why: Every code is read once and every output written once, so neither has any business in a cache. A load
-// that does not enter the L1 leaves it to the scales, which eight threads share; a store marked for streaming
-// is the first that the L2 gives up, so that outputs nobody will read do not drive out codes about to be read.
+// why: Every code is read once and every output written once, so neither has any business in a cache. Both say
+// so, or it does not help: as long as one of the two streams goes through the L1, it drives out the scales and
+// the table behind them, which eight threads share.
 // step A.11: read a word that is read once
 __device__ __forceinline__ u32 load_once(const u32* from) {
 #if INLINE_PTX
-    u32 word;                                  // PTX ISA 9.7.9.8, ld: L1 is not to keep the line
+    u32 word;                                  // PTX ISA 9.7.9.8, ld: the L1 does not keep the line
     asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(from));
     return word;
 #else
@@ -126,17 +150,17 @@ __device__ __forceinline__ u32 load_once(const u32* from) {
 }
 
 // step A.11: write 16 bytes that are not read here again
-__device__ __forceinline__ void store_once(uint4* to, uint4 value) {
+__device__ __forceinline__ void store_once(void* to, uint4 value) {
 #if INLINE_PTX
-    // PTX ISA 9.7.9.11, st, and 9.7.9.1, cache operators: .cs, likely accessed once
+    // PTX ISA 9.7.9.11, st, with .cs of 9.7.9.1: likely accessed once, the first that a cache gives up
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
                  :: "l"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
 #else
-    *to = value;
+    *(uint4*)to = value;
 #endif
 }
 
-// A copy through both, four words a thread: its PTX shows whether the hints arrived.
+// A copy through both, four words a thread: its machine code shows whether the hints arrived.
 extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
     const u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= words4) return;
@@ -145,12 +169,12 @@ extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
 }
 LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
 
-// Three instructions without a C spelling. With OVERLAP the host launches a kernel while the one before it
-// still runs; until wait_for_previous returns, nothing that the one before may write is there to be read, and
-// nothing that it may read is there to be written.
+// Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
+// before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
+// and nothing that it may read can be written. Without OVERLAP all three do nothing.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA 9.7.13.13
 #endif
 }
 __device__ __forceinline__ void wait_for_previous() {
@@ -158,33 +182,66 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Brings a line into the L2, where a later write of the kernel before still finds it: no value is read yet.
+// Brings a line into the L2. That is no read: if the kernel before writes the line later, it writes it there.
 __device__ __forceinline__ void fetch_ahead(const void* at) {
 #if OVERLAP
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA 9.7.9.16
 #endif
 }
 
-// step A.12: all of it in one kernel
+// why: dequantize_wide is within a fifth of the bound for large weights; what is left is time in which the DRAM
+// has nothing to do. Between two launches, about 2 us: so the launch begins inside the one before it and spends
+// the wait on fetching codes into the L2, which needs nobody's permission. Inside a launch, when a wave of
+// blocks waits for its codes: so every block fetches for the one that comes AHEAD blocks later. Two chunks a
+// thread halve what is spent on scales, and a warp computes each of its scales once: lane l that of block l of
+// its part, handed on by a shuffle, in place of four loads by every lane.
+// step A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2
+__device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
+    constexpr u32 LINE = 256;                  // codes of 128 bytes
+    const u64 first = tile * TILE;
+    const u64 e = first + lane * LINE;
+    if (lane < TILE / LINE && e < w.len) fetch_ahead(w.packed + e / 2);
+    if (w.codes == nullptr) return;
+    if (lane == TILE / LINE && first < w.len) fetch_ahead(w.codes + (first >> w.block_shift));
+    if (lane == TILE / LINE + 1 && tile < 8) fetch_ahead(w.code2 + 32 * tile);
+    if (lane == TILE / LINE + 2 && 32 * tile << w.nested_shift << w.block_shift < w.len)
+        fetch_ahead(w.scales + 32 * tile);
+}
+
+// step A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs
 extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_constant__ Weight w, Out* out) {
     __shared__ float table[16];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u64 tile = blockIdx.x, first = tile * TILE;
     let_next_begin();
-    const u64 first = (u64)blockIdx.x * THREADS * CHUNK;
-    const u64 e = first + threadIdx.x * CHUNK;
-    const u64 whole = aligned(out, 16) && aligned(w.packed, 4) ? w.len / CHUNK * CHUNK : 0;
-    if (threadIdx.x % 32 == 0 && e < whole) fetch_ahead(w.packed + e / 2);
-    if (threadIdx.x == 0)
+    if (warp == 0) fetch_tile(w, tile + AHEAD, lane);
+    if (warp == 1 && tile < AHEAD) fetch_tile(w, tile, lane);   // nobody before fetched for these
+    if (threadIdx.x == THREADS - 1)
         for (u32 q = 0; q < 16; q++) table[q] = w.table[q];
-    __syncthreads();                           // without it a warp looks up a table that is not there yet
-    wait_for_previous();
-    if (first + THREADS * CHUNK > whole) {
-        const u64 last = min(first + THREADS * CHUNK, w.len);
-        one_by_one(w, out, max(first, min(whole, last)), last);
+    __syncthreads();                           // without it a warp looks up what the last has not put there yet
+    wait_for_previous();                       // without it codes are read that the kernel before still writes
+
+    const u64 whole = aligned(out, 16) ? w.len / WORD * WORD : 0;
+    if (first + TILE > whole) rest_of(w, out, first, first + TILE, whole);
+
+    const u64 start = first + warp * 64 * CHUNK;                // the warp's 64 chunks
+    const bool words = aligned(w.packed, 4);
+    u32 codes[2];
+    for (u32 i = 0; i < 2; i++) {
+        const u64 chunk = start / CHUNK + 32 * i + lane;
+        codes[i] = 0;
+        if (chunk * CHUNK < whole)
+            codes[i] = words ? load_once((const u32*)w.packed + chunk * CHUNK / WORD) >> chunk * CHUNK % WORD * 4
+                             : word_of(w.packed, chunk);        // (CHUNK,) codes
     }
-    if (e >= whole) return;
-    const u32 word = load_once((const u32*)(w.packed + e / 2));
-    const Outputs outputs = outputs_of(word, table, scale_of(w, e >> w.block_shift));
-    uint4* to = (uint4*)(out + e);
-    for (u32 i = 0; i < sizeof(Out) / 2; i++) store_once(to + i, outputs.part[i]);
+    const u64 block = start >> w.block_shift;                   // the warp's first: it has 16 at most
+    float scale = 0.0f;
+    if (lane <= (64 * CHUNK - 1) >> w.block_shift && block + lane << w.block_shift < w.len)
+        scale = scale_of(w, block + lane);                      // (1,) f32
+    for (u32 i = 0; i < 2; i++) {
+        const u64 e = start + (32 * i + lane) * CHUNK;
+        const float mine = __shfl_sync(0xffffffffu, scale, (u32)((e >> w.block_shift) - block));
+        if (e < whole) store_once(out + e, outputs_of(codes[i], table, mine));      // (CHUNK,) Out
+    }
 }
-LAUNCH(dequantize, 256, 8, 0, 0, OVERLAP);
+LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);

@@ -11,6 +11,9 @@ fn main() -> ExitCode {
     let Ok(name) = std::env::var(attempts::VARIABLE) else {
         return Attempts::new().run(std::env::args_os());
     };
+    if let Some(kernels) = attempts::cuda::find(&name) {
+        return Attempts::new().nf4_cuda(kernels.attempt()).run(std::env::args_os());
+    }
     let Some(entry) = attempts::find(&name) else {
         eprintln!("own: no attempt is called {name:?}");
         return ExitCode::from(2);

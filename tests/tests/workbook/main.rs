@@ -5,6 +5,7 @@ mod book;
 mod cheats;
 mod commands;
 mod contract;
+mod cuda;
 mod device;
 mod faults;
 mod golden;

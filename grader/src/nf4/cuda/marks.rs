@@ -47,12 +47,18 @@ const HINTS: [&str; 10] = [
 
 /// The instructions of interest of a PTX text, in order.
 pub(super) fn marks(ptx: &str) -> Vec<Mark> {
-    let mark = |(line, text): (usize, &str)| {
-        let text = text.trim();
-        let kind = if text == "// begin inline asm" { Some(Kind::Inline) } else { hinted(text) };
-        kind.map(|kind| Mark { kind, text: text.to_owned(), line })
+    let lines: Vec<&str> = ptx.lines().map(str::trim).collect();
+    let mark = |(line, text): (usize, &&str)| {
+        let kind = if *text == "// begin inline asm" { own(&lines[line..]) } else { hinted(text) };
+        kind.map(|kind| Mark { kind, text: (*text).to_owned(), line })
     };
-    ptx.lines().enumerate().filter_map(mark).collect()
+    lines.iter().enumerate().filter_map(mark).collect()
+}
+
+/// A block of inline PTX, unless it is the prelude's: those name it in their first line.
+fn own(block: &[&str]) -> Option<Kind> {
+    let of_the_prelude = block.get(1).is_some_and(|line| line.contains("warpbook.cuh"));
+    (!of_the_prelude).then_some(Kind::Inline)
 }
 
 /// A load or store with a hint.
@@ -163,6 +169,10 @@ mod tests {
 {
 \t// begin inline asm
 \tld.global.nc.L1::no_allocate.u32 %r1, [%rd1];
+\t// end inline asm
+\t// begin inline asm
+\t// warpbook.cuh
+\tcvt.rn.bf16.f32 %h1, %f1;
 \t// end inline asm
 \t@%p1 st.global.cs.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};
 \tst.global.v4.u32 [%rd2], {%r1, %r2, %r3, %r4};
