@@ -6,3 +6,4 @@
 pub mod attempts;
 pub mod golden;
 pub mod program;
+pub mod stub;

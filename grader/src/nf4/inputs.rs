@@ -8,7 +8,7 @@ use reference::nf4::{Absmax, CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales}
 use crate::random::Random;
 
 /// How the scales of a generated weight are spread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Scale {
     /// As in a trained model: a few hundredths, all within a factor of two.
     Plain,

@@ -3,8 +3,12 @@
 use std::process::Command;
 use std::time::Instant;
 
+use kernels::cuda::condition::Condition;
+use kernels::cuda::library::{self, Found, Kind, NotFound};
+use kernels::cuda::{Card, Gpu, NoGpu};
 use kernels::{Cpu, Vector, cpu};
 
+use crate::course::{Back, COURSES};
 use crate::report;
 use crate::score::machine;
 use crate::terminal::print;
@@ -13,20 +17,19 @@ use crate::workbook::Workbook;
 /// Prints a line for each thing that the grader relies on.
 pub(crate) fn doctor() -> u8 {
     let vectors: Vec<String> = Vector::available().iter().map(ToString::to_string).collect();
-    let lines = [
-        ("machine", report::machine(&machine())),
-        ("vector units", vectors.join(", ")),
-        ("memory", memory()),
-        ("streaming", streaming()),
-        ("single-step", stepping()),
-        ("GPU", "none used: this version has no CUDA back end; every challenge runs on the CPU".into()),
-        ("workbook", workbook()),
-        ("compiler", compiler()),
-    ];
-    for (name, told) in lines {
-        print(&format!("{name:<13} {told}\n"));
-    }
+    line("machine", &report::machine(&machine()));
+    line("vector units", &vectors.join(", "));
+    line("memory", &memory());
+    line("streaming", &streaming());
+    line("single-step", &stepping());
+    gpu();
+    line("workbook", &workbook());
+    line("compiler", &compiler());
     0
+}
+
+fn line(name: &str, told: &str) {
+    print(&format!("{name:<13} {told}\n"));
 }
 
 fn memory() -> String {
@@ -84,4 +87,86 @@ fn compiler() -> String {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(_) => "no cargo on PATH: an exercise cannot be compiled; rustup installs it".into(),
     }
+}
+
+/// The cards, the driver, and CUDA's libraries: all of them where there is a card, else those that are there.
+fn gpu() {
+    let cards = cards();
+    for kind in [Kind::Driver, Kind::Nvrtc, Kind::CublasLt, Kind::Nccl, Kind::Nvml] {
+        match library::open(kind) {
+            Ok(found) => here(found),
+            Err(missing) if kind == Kind::Driver => more(&format!("fix: {}", missing.fix())),
+            Err(missing) if cards > 0 || !missing.refused.is_empty() => gap(&missing),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Prints the cards and returns how many there are.
+fn cards() -> usize {
+    let mut count = 0;
+    loop {
+        match Gpu::look(count) {
+            Ok(found) => card(&found),
+            Err(reason) if count == 0 => {
+                line("GPU", "none; every challenge runs on the CPU");
+                more(&reason.to_string());
+                return 0;
+            }
+            Err(NoGpu::NoDevice { .. }) => return count, // that was the last one
+            Err(reason) => {
+                line(&format!("GPU {count}"), &reason.to_string());
+                return count;
+            }
+        }
+        count += 1;
+    }
+}
+
+/// What a card is, how it fares, and whether it can be used: only a start tells.
+fn card(card: &Card) {
+    let Card { ordinal, name, capability: (major, minor), sms, memory_bytes, pci_bus, .. } = card;
+    let memory = *memory_bytes as f64 / f64::from(1 << 30);
+    let told = format!("{name}, compute capability {major}.{minor}, {sms} SMs, {memory:.1} GiB");
+    line(&format!("GPU {ordinal}"), &told);
+    if library::open(Kind::Nvml).is_ok() {
+        more(&Condition::of(pci_bus).map_or_else(|reason| reason, |condition| condition.to_string()));
+    }
+    match Gpu::nth(*ordinal) {
+        Ok(_) => more(&format!("runs {}; the other challenges run on the CPU", on_cards())),
+        Err(reason) => more(&format!("not used: {reason}")),
+    }
+}
+
+/// The letters of the challenges that have a back end for it.
+fn on_cards() -> String {
+    let letters = COURSES.iter().filter(|course| course.back == Back::Cuda).map(|course| course.letter());
+    letters.collect::<Vec<_>>().join(", ")
+}
+
+fn here(found: &Found) {
+    let Found { kind, path, place, version, passed_over, .. } = found;
+    let version = version.map_or(String::new(), |(major, minor)| format!("{major}.{minor}, "));
+    line(&short(*kind), &format!("{version}{} ({place})", path.display()));
+    for refused in passed_over {
+        more(&format!("passed over: {refused}"));
+    }
+    if *kind == Kind::Driver && found.version.is_none_or(|version| version < (12, 0)) {
+        more("fix: update NVIDIA's driver; one of CUDA 12.0 or newer is needed");
+    }
+}
+
+fn gap(missing: &NotFound) {
+    line(&short(missing.kind), &format!("missing: {}", missing.reason()));
+    more(&format!("fix: {}", missing.fix()));
+}
+
+/// A line that goes on with the one above it.
+fn more(told: &str) {
+    line("", told);
+}
+
+/// A library's name in the first column.
+fn short(kind: Kind) -> String {
+    if kind == Kind::Driver { "CUDA driver".into() } else { kind.to_string() }
 }

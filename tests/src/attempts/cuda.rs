@@ -163,7 +163,11 @@ pub const CUDA_TWINS: [Kernels; 5] = [
     },
     Kernels {
         launch: "256, 1, 0, 65536, 1",
-        ..kernels("kernel: asks for shared memory and overlap", "extern __shared__ u8 room[];", RIGHT_AND_WAIT)
+        ..kernels(
+            "kernel: asks for shared memory and overlap",
+            "extern __shared__ u8 room[];",
+            RIGHT_AND_WAIT,
+        )
     },
 ];
 

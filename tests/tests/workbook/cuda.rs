@@ -8,9 +8,7 @@ use grader::scorecard::{Outcome, Scorecard, Truth};
 use grader::stub::{self, Language};
 use kernels::cuda::{CompileError, Gpu, KEPT, PRELUDE, Source, Target, compile};
 use reference::nf4::Dtype;
-use tests::attempts::cuda::{
-    CUDA_CHEATS, CUDA_FAULTS, CUDA_IDLE, CUDA_MISTAKES, CUDA_TWINS, Kernels,
-};
+use tests::attempts::cuda::{CUDA_CHEATS, CUDA_FAULTS, CUDA_IDLE, CUDA_MISTAKES, CUDA_TWINS, Kernels};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -75,7 +73,8 @@ fn the_solution_without_inline_ptx_has_none() {
         let target = Target::Ptx((9, 0));
         let Some(done) = compiled(&Attempt::solution(), build.plain(), target) else { return };
         assert!(!done.expect("compiles").contains("inline asm"), "{build:?}");
-        let with = compiled(&Attempt::solution(), build, target).expect("there is a compiler").expect("compiles");
+        let with =
+            compiled(&Attempt::solution(), build, target).expect("there is a compiler").expect("compiles");
         assert!(with.contains("inline asm"), "{build:?}");
     }
 }
@@ -144,7 +143,8 @@ fn a_kernel_that_cheats_trips_the_guard_of_its_kind() {
     }
     for (cheat, guards) in CUDA_CHEATS.iter().zip(CAUGHT) {
         let card = if guards[0] == "wrong answers in timed calls" {
-            let case = ["bench", "nf4", "--device", "cuda", "--quick", "--case", "bench/2048x8192.f16", "--json"];
+            let case =
+                ["bench", "nf4", "--device", "cuda", "--quick", "--case", "bench/2048x8192.f16", "--json"];
             own(OWN, cheat.name, &case).card()
         } else {
             tested(cheat).1
@@ -237,7 +237,8 @@ fn a_text_that_does_not_compile_says_where() {
     if !gpu() {
         return;
     }
-    let (ran, card) = tested(CUDA_FAULTS.iter().find(|kernels| kernels.name.contains("compile")).expect("one"));
+    let (ran, card) =
+        tested(CUDA_FAULTS.iter().find(|kernels| kernels.name.contains("compile")).expect("one"));
     assert!(checks(&card).iter().all(|check| check.outcome == Outcome::DoesNotCompile));
     let words = &checks(&card).iter().find(|check| check.name.starts_with("A.12/")).expect("A.12").detail;
     assert!(words.contains("exercise.cu(") && words.contains("right_anser"), "{words}");

@@ -7,7 +7,7 @@ use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
 
 /// A double-quantised weight of `len` elements.
-fn with_weight(len: usize, block_size: usize, test: impl FnOnce(&Weight<'_>)) {
+pub(crate) fn with_weight(len: usize, block_size: usize, test: impl FnOnce(&Weight<'_>)) {
     let blocks = len.div_ceil(block_size);
     let packed: Vec<u8> = (0..len.div_ceil(2)).map(|i| (i * 167 + i / 251) as u8).collect();
     let codes: Vec<u8> = (0..blocks).map(|b| (b * 91 + 3) as u8).collect();

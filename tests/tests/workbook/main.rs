@@ -2,6 +2,7 @@
 
 mod agreement;
 mod book;
+mod card;
 mod cheats;
 mod commands;
 mod contract;
@@ -11,8 +12,10 @@ mod faults;
 mod golden;
 mod hostile;
 mod laws;
+mod libraries;
 mod look;
 mod planted;
+mod probe;
 mod schema;
 mod tampering;
 mod transcription;

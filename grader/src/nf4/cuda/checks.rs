@@ -190,7 +190,8 @@ impl Trial<'_> {
     /// With plain scales, with scales whose f16 are subnormal, and with such that overflow.
     fn case(&self, case: &Case) -> Tried {
         [Scale::Plain, Scale::Small, Scale::Large].into_iter().try_for_each(|scale| {
-            self.judge(&weight(case.len, case.block_size, case.nested, scale, self.seed), 0, 0)
+            let (weight, want) = self.session.known(case, scale, self.dtype);
+            self.compare(&weight, &want, 0, 0)
         })
     }
 
@@ -205,15 +206,19 @@ impl Trial<'_> {
         SHIFTS.into_iter().try_for_each(|(bytes, elements)| self.judge(&weight, bytes, elements))
     }
 
-    /// One weight; its codes begin `bytes` off an aligned address, its output `elements`.
+    /// One weight and what the format says of it, views included.
     fn judge(&self, weight: &Quantized, bytes: usize, elements: usize) -> Tried {
+        self.compare(weight, &dequantize_bits(&weight.view(), self.dtype), bytes, elements)
+    }
+
+    /// One weight; its codes begin `bytes` off an aligned address, its output `elements`.
+    fn compare(&self, weight: &Quantized, want: &[u32], bytes: usize, elements: usize) -> Tried {
         let view = weight.view();
-        let want = dequantize_bits(&view, self.dtype);
         let on_card = OnCard::upload(&self.session.gpu, &view, bytes)?;
         let output = Output::new(&self.session.gpu, self.dtype, view.len, self.seed, elements)?;
         self.session.run(self.build, self.via, self.kernel, &on_card, output.address())?;
         let seen = output.seen()?;
-        let found = Found { got: &seen.bits, want: &want, poison: output.unwritten(), touched: seen.touched };
+        let found = Found { got: &seen.bits, want, poison: output.unwritten(), touched: seen.touched };
         diagnose::weight(&view, self.dtype, &found).map_err(|text| {
             Trouble::Wrong(match (bytes, elements) {
                 (0, 0) => text,

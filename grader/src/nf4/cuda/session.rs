@@ -4,12 +4,16 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use challenges::nf4::Case;
 use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
 use kernels::cuda::{Allocation, Arguments, CudaError, Gpu, Module, Source, Target, compile};
-use reference::nf4::Dtype;
+use reference::nf4::{Dtype, Quantized, dequantize_bits};
 
 use super::trouble::{Tried, Trouble};
-use crate::gather::Child;
+use crate::gather::{Child, Item};
+use crate::nf4::DTYPES;
+use crate::nf4::inputs::{Scale, weight};
+use crate::random::Random;
 
 /// What a text was compiled to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +31,13 @@ pub(super) struct Session {
     pub gpu: Gpu,
     pub attempt: Attempt,
     modules: RefCell<BTreeMap<(Build, Via), Result<Module, Trouble>>>,
+    seed: u64,
+    weights: RefCell<BTreeMap<Key, Rc<Quantized>>>,
+    wants: RefCell<BTreeMap<(Key, u8), Rc<Vec<u32>>>>,
 }
+
+/// A generated weight that several steps are tried with: the case's name and the spread of its scales.
+type Key = (&'static str, Scale);
 
 thread_local! {
     static SESSION: RefCell<Option<Rc<Session>>> = const { RefCell::new(None) };
@@ -40,9 +50,54 @@ impl Session {
             return Ok(known);
         }
         let gpu = Gpu::nth(child.request.ordinal).map_err(|reason| reason.to_string())?;
-        let session = Rc::new(Self { gpu, attempt, modules: RefCell::default() });
+        let session = Rc::new(Self {
+            gpu,
+            attempt,
+            modules: RefCell::default(),
+            seed: child.request.effort.seed,
+            weights: RefCell::default(),
+            wants: RefCell::default(),
+        });
+        session.compile_ahead(&child.request.items);
         SESSION.with(|place| *place.borrow_mut() = Some(Rc::clone(&session)));
         Ok(session)
+    }
+
+    /// Compiles what the items will need, all at once; the results wait in the compiler's cache. What does not
+    /// compile is compiled again where its error is reported.
+    fn compile_ahead(&self, items: &[Item]) {
+        let any = |part: &str| items.iter().any(|item| item.name.contains(part));
+        let card = self.gpu.card().capability;
+        let mut wanted = Vec::new();
+        for build in DTYPES.map(Build::of) {
+            wanted.push((build, Target::Machine(card)));
+            if any("as-compute_75") {
+                wanted.push((build, Target::Ptx((7, 5))));
+            }
+            if any("without-inline-ptx") {
+                wanted.push((build.plain(), Target::Machine(card)));
+            }
+        }
+        if any("watch/marks") {
+            wanted.push((Build::of(Dtype::Bf16), Target::Ptx(card)));
+        }
+        let attempt = &self.attempt;
+        std::thread::scope(|scope| {
+            for (build, target) in wanted {
+                scope.spawn(move || compile(&source(attempt, &build.defines()), target).is_ok());
+            }
+        });
+    }
+
+    /// The weight of a case and what the format says of it, made once for all the steps that are tried with it.
+    pub fn known(&self, case: &Case, scale: Scale, dtype: Dtype) -> (Rc<Quantized>, Rc<Vec<u32>>) {
+        let key = (case.name, scale);
+        let seed = Random::named(self.seed, case.name).next_u64();
+        let made = || Rc::new(weight(case.len, case.block_size, case.nested, scale, seed));
+        let weight = Rc::clone(self.weights.borrow_mut().entry(key).or_insert_with(made));
+        let asked = || Rc::new(dequantize_bits(&weight.view(), dtype));
+        let want = Rc::clone(self.wants.borrow_mut().entry((key, dtype as u8)).or_insert_with(asked));
+        (weight, want)
     }
 
     /// The attempt compiled in one way.
@@ -123,7 +178,7 @@ impl Session {
     /// The kernel that answers the challenge: A.12, or while that is a hole A.10, or A.9.
     pub fn answer(&self) -> Tried<&'static str> {
         let build = Build::of(Dtype::Bf16);
-        let weight = super::super::inputs::weight(64, 64, true, super::super::inputs::Scale::Plain, 1);
+        let weight = weight(64, 64, true, Scale::Plain, 1);
         let on_card = OnCard::upload(&self.gpu, &weight.view(), 0)?;
         let out = self.gpu.zeroed("output", 128)?;
         for name in ["dequantize", "dequantize_wide"] {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use libloading::Library;
 
 use super::alias::{self, Alias};
-use super::{Found, Kind, Version};
+use super::{Kind, Version};
 
 /// A library that stays open as long as this lives.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Handle {
     ///
     /// # Safety
     /// `F` is the type of a pointer to that function.
-    pub unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
+    unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
         // SAFETY: the caller's promise.
         unsafe { self.library.get::<F>(name) }.ok().map(|function| *function)
     }
@@ -111,17 +111,6 @@ impl Handle {
         // SAFETY: it takes nothing and needs no context.
         let number = unsafe { function() } as i32; // 13.1.0 is 130100
         Some((number / 10000, number % 10000 / 100))
-    }
-}
-
-impl Found {
-    /// A function of the library; `None` if it has none of that name.
-    ///
-    /// # Safety
-    /// `F` is the type of a pointer to that function.
-    pub(crate) unsafe fn function<F: Copy>(&self, name: &str) -> Option<F> {
-        // SAFETY: the caller's promise.
-        unsafe { self.handle.function(name) }
     }
 }
 

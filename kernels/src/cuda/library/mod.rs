@@ -16,7 +16,6 @@
 //! driver does not read: one with a higher major version is passed over.
 
 mod alias;
-mod card;
 mod handle;
 mod python;
 mod search;
@@ -24,8 +23,6 @@ mod search;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-
-pub use card::{Card, cards};
 
 use handle::Handle;
 
@@ -61,7 +58,7 @@ pub struct Found {
     pub version: Option<Version>,
     /// Those that came before it in the order and could not be used.
     pub passed_over: Vec<Refused>,
-    handle: Handle,
+    _handle: Handle, // held open, never read
 }
 
 /// Where a library was found.
@@ -129,17 +126,6 @@ fn driver_version(kind: Kind) -> Option<Version> {
 }
 
 impl Kind {
-    /// As messages name it.
-    fn title(self) -> &'static str {
-        match self {
-            Self::Driver => "NVIDIA driver",
-            Self::Nvrtc => "NVRTC",
-            Self::CublasLt => "cuBLASLt",
-            Self::Nccl => "NCCL",
-            Self::Nvml => "NVML",
-        }
-    }
-
     /// Whether what it makes is read by the driver, so that it may not be newer than that.
     fn follows_driver(self) -> bool {
         matches!(self, Self::Nvrtc | Self::CublasLt)
@@ -177,10 +163,23 @@ impl Kind {
 }
 
 impl NotFound {
+    /// What was looked for and where, or what was there and of no use.
+    pub fn reason(&self) -> String {
+        if let Some(why) = self.kind.impossible() {
+            return why.into();
+        }
+        if self.refused.is_empty() {
+            let names = self.kind.names().join(" or ");
+            return format!("looked for {names} in {}", self.looked.join(", "));
+        }
+        let refused: Vec<String> = self.refused.iter().map(ToString::to_string).collect();
+        refused.join("; ")
+    }
+
     /// One line that mends it.
     pub fn fix(&self) -> String {
         if self.kind.impossible().is_some() {
-            return "nothing to do: ranks are threads, and the CPU runs every challenge".into();
+            return "nothing to do: the CPU runs every challenge, and ranks are threads".into();
         }
         let wheel = match (self.kind, self.wheels()) {
             (Kind::Driver | Kind::Nvml, _) if cfg!(windows) => return "install NVIDIA's driver".into(),
@@ -212,27 +211,22 @@ impl NotFound {
 
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let title = self.kind.title();
-        if let Some(why) = self.kind.impossible() {
-            return write!(f, "no {title}: {why}");
-        }
-        if self.refused.is_empty() {
-            let name = self.kind.names()[0];
-            return write!(f, "no {title} ({name}): looked in {}", self.looked.join(", "));
-        }
-        let refused: Vec<String> = self.refused.iter().map(ToString::to_string).collect();
-        write!(f, "no {title} that can be used: {}", refused.join("; "))
+        let that = if self.refused.is_empty() { "" } else { " that can be used" };
+        write!(f, "no {}{that}: {}", self.kind, self.reason())
     }
 }
 
 impl std::error::Error for NotFound {}
 
 impl fmt::Display for Refused {
+    /// The file and the reason; the loader's words often name the file already, and better.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display().to_string();
-        let why =
-            self.why.strip_prefix(&path).map_or(self.why.as_str(), |rest| rest.trim_start_matches(": "));
-        write!(f, "{path}: {why}")
+        let bare = !path.contains(std::path::MAIN_SEPARATOR);
+        if self.why.starts_with(&path) || bare && self.why.contains(&path) {
+            return f.write_str(&self.why);
+        }
+        write!(f, "{path}: {}", self.why)
     }
 }
 
@@ -250,6 +244,12 @@ impl fmt::Display for Place {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.title())
+        f.write_str(match self {
+            Self::Driver => "NVIDIA driver",
+            Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
+            Self::Nccl => "NCCL",
+            Self::Nvml => "NVML",
+        })
     }
 }

@@ -48,7 +48,14 @@ fn look(kind: Kind, room: &Room, missing: &mut NotFound) -> Option<Found> {
             Ok(handle) => {
                 let path = handle.path().unwrap_or(file);
                 let (version, passed_over) = (handle.version(), std::mem::take(&mut missing.refused));
-                return Some(Found { kind, path, place: place.clone(), version, passed_over, handle });
+                return Some(Found {
+                    kind,
+                    path,
+                    place: place.clone(),
+                    version,
+                    passed_over,
+                    _handle: handle,
+                });
             }
             Err(Opening::Absent) => {}
             Err(Opening::Refused { path, why }) => note(missing, path.unwrap_or(file), why),

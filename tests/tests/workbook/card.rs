@@ -1,0 +1,142 @@
+//! The card as a device: the same seam as the CPU's, memory that is counted, graphs that replay, code that is
+//! compiled once. Without a GPU these tests print "not measured".
+
+use challenges::nf4::tile::{run, run_in_three, upload};
+use kernels::cuda::{Arguments, FILL, Gpu, Grid, PRELUDE, Source, Target, compile, output_defines};
+use kernels::tile::Element;
+use kernels::{Cpu, Device, DeviceError};
+use reference::nf4::{Dtype, dequantize_bits};
+
+use crate::device::with_weight;
+
+fn probed() -> Option<Gpu> {
+    match Gpu::probe() {
+        Ok(gpu) => Some(gpu),
+        Err(reason) => {
+            println!("not measured: {reason}");
+            None
+        }
+    }
+}
+
+fn bits(device: &dyn Device, out: &kernels::Buffer, dtype: Dtype) -> Vec<u32> {
+    let mut bytes = vec![0; out.bytes()];
+    device.download(out, &mut bytes).expect("the lengths are equal");
+    challenges::nf4::cuda::bits(dtype, &bytes)
+}
+
+#[test]
+fn a_tile_program_gives_the_same_bits_on_a_card() {
+    let Some(gpu) = probed() else { return };
+    for (len, block_size) in [(1, 64), (63, 64), (255, 32), (64 * 300 + 17, 64), (4096 * 17 + 1, 4096)] {
+        with_weight(len, block_size, |weight| {
+            for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32] {
+                let want = dequantize_bits(weight, dtype);
+                let uploaded = upload(&gpu, weight).expect("a well-formed weight");
+                let mut out = gpu.alloc("out", len * dtype.bytes()).expect("room");
+                run(&gpu, &uploaded, dtype, len, &mut out).expect("fits");
+                assert_eq!(bits(&gpu, &out, dtype), want, "fused, {len}, {dtype:?}");
+                let mut out = gpu.alloc("out", len * dtype.bytes()).expect("room");
+                run_in_three(&gpu, &uploaded, dtype, len, &mut out).expect("fits");
+                assert_eq!(bits(&gpu, &out, dtype), want, "in three, {len}, {dtype:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn launches_and_bytes_are_counted_alike_on_both_devices() {
+    let Some(gpu) = probed() else { return };
+    with_weight(64 * 1024, 64, |weight| {
+        let counted = |device: &dyn Device| {
+            let uploaded = upload(device, weight).expect("a well-formed weight");
+            let mut out = device.alloc("out", 64 * 1024 * 2).expect("room");
+            run(device, &uploaded, Dtype::Bf16, 64 * 1024, &mut out).expect("fits");
+            device.sync().expect("runs");
+            device.counts()
+        };
+        assert_eq!(counted(&gpu), counted(&Cpu::with_threads(1)));
+    });
+}
+
+#[test]
+fn a_buffer_of_another_device_is_refused() {
+    let Some(gpu) = probed() else { return };
+    let mut on_host = Cpu::with_threads(1).alloc("here", 16).expect("room");
+    let told = gpu.upload(&mut on_host, &[0; 16]).expect_err("must be refused");
+    assert_eq!(told, DeviceError::Elsewhere { tag: "here", device: "the GPU" });
+    let mut on_card = gpu.alloc("there", 16).expect("room");
+    let told = Cpu::with_threads(1).upload(&mut on_card, &[0; 16]).expect_err("must be refused").to_string();
+    assert_eq!(told, "buffer there is in another device's memory, and was given to the CPU");
+}
+
+#[test]
+fn memory_is_counted_by_tag_and_given_back() {
+    let Some(gpu) = probed() else { return };
+    let first = gpu.reserve("first", 1000).expect("room");
+    let address = first.address();
+    let second = gpu.reserve("second", 5000).expect("room");
+    assert_eq!((gpu.usage().current, gpu.usage().peak), (6000, 6000));
+    drop(first);
+    assert_eq!((gpu.usage().current, gpu.usage().peak), (5000, 6000));
+    let again = gpu.reserve("first", 900).expect("room");
+    assert_eq!(again.address(), address, "what was freed is handed out again");
+    assert_eq!(gpu.usage().tags["first"], (900, 1000));
+    drop(second);
+    gpu.reset_peak();
+    assert_eq!(gpu.usage().peak, 900);
+    let told = gpu.reserve("the moon", 1 << 50).expect_err("more than any card has").to_string();
+    assert!(told.contains("bytes of the card's memory are needed for the moon"), "{told}");
+}
+
+/// The kernel that fills memory with random words.
+fn filling(gpu: &Gpu) -> kernels::cuda::Function {
+    let defines = output_defines(Element::Bf16);
+    let source = Source { name: "fill.cu", text: FILL, headers: &[PRELUDE], defines: &defines };
+    gpu.build(&source).expect("compiles").function("random_words").expect("is there")
+}
+
+#[test]
+fn a_captured_graph_replays_and_its_launches_are_counted() {
+    let Some(gpu) = probed() else { return };
+    let words = 5000;
+    let out = gpu.zeroed("out", words * 8).expect("room");
+    let grid = Grid { blocks: 20, threads: 256, ..Grid::default() };
+    let arguments = Arguments::new().u64(out.address()).u64(words as u64).u64(7);
+    let function = filling(&gpu);
+    let before = gpu.launches();
+    let graph = gpu
+        .capture(gpu.stream(), |stream| gpu.launch_on(stream, &function, grid, arguments.clone()))
+        .expect("can be captured");
+    drop(function); // the graph keeps the code
+    assert_eq!(gpu.launches() - before, 1);
+    let mut bytes = vec![0xff; words * 8];
+    out.read(0, &mut bytes).expect("reads");
+    assert!(bytes.iter().all(|byte| *byte == 0), "captured, not run");
+    let (begin, end) = (gpu.event().expect("an event"), gpu.event().expect("an event"));
+    begin.record(gpu.stream()).expect("records");
+    graph.launch(gpu.stream()).expect("runs");
+    end.record(gpu.stream()).expect("records");
+    end.wait().expect("ends");
+    let took = end.micros_since(&begin).expect("both were reached");
+    assert!(took > 0.0 && took < 1e6, "{took} us");
+    out.read(0, &mut bytes).expect("reads");
+    let filled = bytes.chunks_exact(8).filter(|word| word.iter().any(|byte| *byte != 0)).count();
+    assert_eq!(filled, words);
+}
+
+#[test]
+fn a_second_compilation_reads_the_cache() {
+    let text = format!("extern \"C\" __global__ void k(int* a) {{ *a = {}; }}", std::process::id());
+    let source = Source { name: "k.cu", text: &text, headers: &[], defines: &[] };
+    if let Err(error @ kernels::cuda::CompileError::NoCompiler(_)) = compile(&source, Target::Ptx((7, 5))) {
+        println!("not measured: {error}");
+        return;
+    }
+    for target in [Target::Ptx((7, 5)), Target::Machine((8, 0))] {
+        let first = compile(&source, target).expect("compiles");
+        let second = compile(&source, target).expect("compiles");
+        assert!(second.cached, "{target:?}");
+        assert_eq!((&first.image, &first.ptx), (&second.image, &second.ptx), "{target:?}");
+    }
+}
