@@ -1,6 +1,27 @@
 // Dequantising NF4 in one kernel: the last page of the lesson.
 //
-// HEADER
+//   scale = code2[codes[b]] * scales[b >> nested_shift] + offset       b = e >> block_shift, each rounded to f32
+//   out[e] = round(table[code(e)] * scale)                             the product to f32, then to the output
+//
+// Threads. A block of 256 owns a tile of 512 chunks, a warp 64 of them side by side, a thread two that lie 32
+//   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
+//   one block a tile, with no loop.
+// Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
+//   80GB HBM3 whose copy moves 2942 GB/s that bounds 2048 x 8192 at 14.3 us, 4096 x 14336 at 50.2 us and
+//   8192 x 28672 at 200.8 us.
+// Cache. Codes and outputs are touched once and say so. Scale codes are a line for 8192 elements, code2 is 1 KiB
+//   for all: the L1 keeps both. The L2 gets the codes before they are asked for.
+// Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
+// Versions, bf16, kernel time of 20 launches in a graph over rotating inputs, H100 80GB HBM3, November 2026:
+//   the library's three launches   76.2 us  1939 GB/s at 4096 x 14336, 26.0 us at 2048 x 8192 (baseline.cu)
+//   1 dequantize_naive            301.2 us   490 GB/s                  88.4 us
+//   2 dequantize_wide              59.4 us  2487 GB/s                  19.4 us
+//   3 dequantize                   50.6 us  2921 GB/s                  15.1 us          <- what is graded
+//     without inline PTX           53.9 us  2743 GB/s                  18.0 us
+//   What lies between 2 and 3, and what did not help, is staircase.cu.
+// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA: 9.7.9 for loads,
+//   stores and prefetches, 9.7.13.13 for griddepcontrol. CUDA C++ Programming Guide, Programmatic Dependent
+//   Launch.
 
 #include "warpbook.cuh"
 
@@ -11,15 +32,14 @@
 #endif
 
 constexpr u32 THREADS = 256;                   // a block of every kernel here
-constexpr u32 CHUNK = 8;                       // elements a thread takes at a time: one 4-byte load of codes
-
-// The outputs of a chunk as 16-byte stores: one of a 16-bit type, two of f32.
-struct Outputs {
-    uint4 part[sizeof(Out) / 2];
-};
+constexpr u32 WORD = 8;                        // codes of a 4-byte word
+constexpr u32 CHUNK = 16 / sizeof(Out);        // outputs of one 16-byte store: 8 of a 16-bit type, 4 of f32
+constexpr u32 TILE = THREADS * 2 * CHUNK;      // elements of a block of the last kernel, two chunks a thread
+constexpr u32 AHEAD = 2 * 8 * 132;             // tiles: twice what an H100 holds at once, 132 SMs of 2048 threads
 
 __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64)at % bytes == 0; }
 
+// ANCHOR: nf4-step-7
 // step A.7: the byte of element e, and of it the high half for even e, the low half for odd
 __device__ __forceinline__ u32 code_of(const Weight& w, u64 e) {
     TODO("A.7: the byte of element e, and of it the high half for even e, the low half for odd");
@@ -31,57 +51,65 @@ extern "C" __global__ void codes(const __grid_constant__ Weight w, u8* out) {
     if (e < w.len) out[e] = (u8)code_of(w, e);
 }
 LAUNCH(codes, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-7
 
+// ANCHOR: nf4-step-8
 // step A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     TODO("A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are");
 }
 
-// Every scale, one thread a block of the weight; the grid is that of the elements, so most threads have none.
+// Every scale, one thread a block of the weight. The grid is that of the elements: most threads have nothing.
 extern "C" __global__ void scales(const __grid_constant__ Weight w, float* out) {
     const u64 block = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (block << w.block_shift < w.len) out[block] = scale_of(w, block);
 }
 LAUNCH(scales, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-8
 
+// ANCHOR: nf4-step-9
 // step A.9: one element a thread: table[code] times the scale of its block, rounded to the output
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
     TODO("A.9: one element a thread: table[code] times the scale of its block, rounded to the output");
 }
 LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-9
 
-// step A.10: the four bytes of a chunk as one word, byte by byte where the address does not allow the word
+// ANCHOR: nf4-step-10
+// step A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
-    TODO("A.10: the four bytes of a chunk as one word, byte by byte where the address does not allow the word");
+    TODO("A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read");
 }
 
-// step A.10: eight codes of a word to eight outputs; element k has nibble k ^ 1, counted from the low end
-__device__ __forceinline__ Outputs outputs_of(u32 word, const float* table, float scale) {
-    TODO("A.10: eight codes of a word to eight outputs; element k has nibble k ^ 1, counted from the low end");
+// step A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end
+__device__ __forceinline__ uint4 outputs_of(u32 codes, const float* table, float scale) {
+    TODO("A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end");
 }
 
-// step A.10: elements first to last, which no wide store fits, one after another side by side
-__device__ __forceinline__ void one_by_one(const Weight& w, Out* out, u64 first, u64 last) {
-    TODO("A.10: elements first to last, which no wide store fits, one after another side by side");
+// step A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit
+__device__ __forceinline__ void rest_of(const Weight& w, Out* out, u64 first, u64 last, u64 whole) {
+    TODO("A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit");
 }
 
-// step A.10: a chunk a thread, wide where the addresses allow it; the ragged tail and odd views element by element
+// step A.10: the table in shared memory, then a chunk a thread; the ragged tail and odd views element by element
 extern "C" __global__ void dequantize_wide(const __grid_constant__ Weight w, Out* out) {
-    TODO("A.10: a chunk a thread, wide where the addresses allow it; the ragged tail and odd views element by element");
+    TODO("A.10: the table in shared memory, then a chunk a thread; the ragged tail and odd views element by element");
 }
-LAUNCH(dequantize_wide, 256, 8, 0, 0, 0);
+LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
+// ANCHOR_END: nf4-step-10
 
+// ANCHOR: nf4-step-11
 // step A.11: read a word that is read once
 __device__ __forceinline__ u32 load_once(const u32* from) {
     TODO("A.11: read a word that is read once");
 }
 
 // step A.11: write 16 bytes that are not read here again
-__device__ __forceinline__ void store_once(uint4* to, uint4 value) {
+__device__ __forceinline__ void store_once(void* to, uint4 value) {
     TODO("A.11: write 16 bytes that are not read here again");
 }
 
-// A copy through both, four words a thread: its PTX shows whether the hints arrived.
+// A copy through both, four words a thread: its machine code shows whether the hints arrived.
 extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
     const u64 i = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (i >= words4) return;
@@ -89,13 +117,15 @@ extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
     store_once(to + i, make_uint4(load_once(at), load_once(at + 1), load_once(at + 2), load_once(at + 3)));
 }
 LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
+// ANCHOR_END: nf4-step-11
 
-// Three instructions without a C spelling. With OVERLAP the host launches a kernel while the one before it
-// still runs; until wait_for_previous returns, nothing that the one before may write is there to be read, and
-// nothing that it may read is there to be written.
+// ANCHOR: nf4-step-12
+// Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
+// before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
+// and nothing that it may read can be written. Without OVERLAP all three do nothing.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA 9.7.13.13
 #endif
 }
 __device__ __forceinline__ void wait_for_previous() {
@@ -103,15 +133,21 @@ __device__ __forceinline__ void wait_for_previous() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Brings a line into the L2, where a later write of the kernel before still finds it: no value is read yet.
+// Brings a line into the L2. That is no read: if the kernel before writes the line later, it writes it there.
 __device__ __forceinline__ void fetch_ahead(const void* at) {
 #if OVERLAP
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA 9.7.9.16
 #endif
 }
 
-// step A.12: all of it in one kernel
-extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_constant__ Weight w, Out* out) {
-    TODO("A.12: all of it in one kernel");
+// step A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2
+__device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
+    TODO("A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2");
 }
-LAUNCH(dequantize, 256, 8, 0, 0, OVERLAP);
+
+// step A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs
+extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_constant__ Weight w, Out* out) {
+    TODO("A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs");
+}
+LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);
+// ANCHOR_END: nf4-step-12
