@@ -1,7 +1,7 @@
 //! `cargo dev ptx` compiles the repository's kernels to the PTX that is kept under `kernels/ptx/`.
 //!
 //! It wants an NVRTC of CUDA 12, whose PTX drivers since 12.0 read; one of CUDA 13 writes a newer PTX and is
-//! refused. CUDA_HOME names the one to use: the folder of the wheel `nvidia-cuda-nvrtc-cu12`, or a toolkit.
+//! refused. `CUDA_HOME` names the one to use: the folder of the wheel `nvidia-cuda-nvrtc-cu12`, or a toolkit.
 
 use std::fs;
 use std::path::Path;

@@ -22,6 +22,8 @@
 //!     grader::Attempts::new().nf4(Mine).run(std::env::args_os())
 //! }
 //! ```
+//!
+//! Kernels are handed in as a text: `Attempts::new().nf4_cuda(Attempt { name: "mine.cu".into(), text })`.
 
 mod attempts;
 mod cli;

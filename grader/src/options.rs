@@ -134,7 +134,7 @@ impl Options {
             return Err(Failure::Usage(flag));
         }
         if let Device::Cuda(n) = self.device {
-            let found = Gpu::look(n);
+            let found = Gpu::nth(n); // a card can be listed and still not start
             found.map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
         let attempt = self.attempt(own.any());
@@ -168,10 +168,8 @@ impl Options {
     pub fn back(&self, handed: Handed) -> Back {
         match self.device {
             Device::Cuda(_) => Back::Cuda,
-            Device::Cpu | Device::Sim => Back::Cpu,
-            Device::Auto if !handed.kernels => Back::Cpu,
-            Device::Auto if !handed.code || Gpu::look(0).is_ok() => Back::Cuda,
-            Device::Auto => Back::Cpu,
+            Device::Auto if handed.kernels && (!handed.code || Gpu::look(0).is_ok()) => Back::Cuda,
+            Device::Auto | Device::Cpu | Device::Sim => Back::Cpu,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The kernel texts whose PTX is kept in the repository, so that a machine with a driver and no compiler runs
 //! the solutions.
 //!
-//! compute_75 is what the oldest cards of hosted notebooks (T4) run, and every later card can; compute_90 is
+//! `compute_75` is what the oldest cards of hosted notebooks (T4) run, and every later card can; `compute_90` is
 //! kept beside it where a text uses what only Hopper has.
 
 use challenges::nf4::cuda::{Attempt, Build};
@@ -15,14 +15,14 @@ pub struct Text {
     pub name: String,
     /// The architecture.
     pub capability: (i32, i32),
-    text: Attempt,
+    from: Attempt,
     defines: [(&'static str, u32); 4],
 }
 
 impl Text {
     /// What the compiler gets.
     pub fn source(&self) -> Source<'_> {
-        Source { name: &self.text.name, text: &self.text.text, headers: &[PRELUDE], defines: &self.defines }
+        Source { name: &self.from.name, text: &self.from.text, headers: &[PRELUDE], defines: &self.defines }
     }
 
     /// The PTX that is kept for it, if it is of today's text.
@@ -38,7 +38,7 @@ pub fn texts() -> Vec<Text> {
     let mut texts = Vec::new();
     let mut add = |name: String, text: &Attempt, build: Build, capability: (i32, i32)| {
         let name = format!("{name}-{}{}", capability.0, capability.1);
-        texts.push(Text { name, capability, text: text.clone(), defines: build.defines() });
+        texts.push(Text { name, capability, from: text.clone(), defines: build.defines() });
     };
     let own = |name: &str, text: &str| Attempt { name: name.into(), text: text.into() };
     let (solution, baseline) = (Attempt::solution(), own("baseline.cu", BASELINE));

@@ -70,7 +70,7 @@ __device__ __forceinline__ Out round_output(float w) {
 // Two outputs beside each other in a word, the first in the low half. Only for the 16-bit types.
 __device__ __forceinline__ u32 round_pair(float first, float second) {
 #if INLINE_PTX && __CUDA_ARCH__ >= 800 && !OUTPUT_F32
-    u32 pair;                                  // PTX ISA 9.7.9.22, cvt: one instruction for both, high half first
+    u32 pair;                                  // PTX ISA, "cvt": one instruction for both, the high half first
 #if OUTPUT_F16
     asm("// warpbook.cuh\n\tcvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
 #else

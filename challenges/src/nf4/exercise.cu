@@ -7,20 +7,24 @@
 //   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
 //   one block a tile, with no loop.
 // Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
-//   80GB HBM3 whose copy moves 2942 GB/s that bounds 2048 x 8192 at 14.3 us, 4096 x 14336 at 50.2 us and
-//   8192 x 28672 at 200.8 us.
-// Cache. Codes and outputs are touched once and say so. Scale codes are a line for 8192 elements, code2 is 1 KiB
-//   for all: the L1 keeps both. The L2 gets the codes before they are asked for.
+//   80GB HBM3 whose copy moves 2965 GB/s that bounds 2048 x 8192 at 14.2 us, 4096 x 14336 at 49.8 us and
+//   8192 x 28672 at 199.3 us.
+// Cache. Codes and outputs are touched once and say so. A line of scale codes is for 8192 elements, code2 is 1 KiB
+//   for all: the L1 serves both. The L2 gets the codes before they are asked for.
 // Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
-// Versions, bf16, kernel time of 20 launches in a graph over rotating inputs, H100 80GB HBM3, November 2026:
-//   the library's three launches   76.2 us  1939 GB/s at 4096 x 14336, 26.0 us at 2048 x 8192 (baseline.cu)
-//   1 dequantize_naive            301.2 us   490 GB/s                  88.4 us
-//   2 dequantize_wide              59.4 us  2487 GB/s                  19.4 us
-//   3 dequantize                   50.6 us  2921 GB/s                  15.1 us          <- what is graded
-//     without inline PTX           53.9 us  2743 GB/s                  18.0 us
+// Versions, bf16, kernel time in a graph of 20 launches over inputs rotated past the L2, H100 80GB HBM3, November
+//   2026, all in one run; f16 is within 1 %:
+//                                     2048 x 8192         4096 x 14336        8192 x 28672
+//   the library's three launches  26.1 us 1614 GB/s   75.7 us 1951 GB/s  287.6 us 2055 GB/s   (baseline.cu)
+//   1 dequantize_naive            87.1 us  485 GB/s  299.2 us  494 GB/s   1190 us  497 GB/s
+//   2 dequantize_wide             19.1 us 2212 GB/s   59.9 us 2468 GB/s  229.5 us 2575 GB/s
+//   3 dequantize                  14.9 us 2839 GB/s   50.4 us 2929 GB/s  200.6 us 2946 GB/s   <- what is graded
+//     launched without overlap    15.5 us 2725 GB/s   51.6 us 2862 GB/s  201.7 us 2930 GB/s
+//     compiled without inline PTX 17.4 us 2427 GB/s   53.7 us 2751 GB/s  205.3 us 2879 GB/s
+//   f32 (4.516 bytes an element): 26.6 us, 91.3 us, 364.7 us, 96 to 98 % of the copy.
 //   What lies between 2 and 3, and what did not help, is staircase.cu.
-// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA: 9.7.9 for loads,
-//   stores and prefetches, 9.7.13.13 for griddepcontrol. CUDA C++ Programming Guide, Programmatic Dependent
+// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA 9.0: "ld", "st",
+//   "Cache Operators", "prefetch", "griddepcontrol". CUDA C++ Programming Guide, Programmatic Dependent
 //   Launch.
 
 #include "warpbook.cuh"
@@ -76,14 +80,19 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // ANCHOR_END: nf4-step-9
 
 // ANCHOR: nf4-step-10
-// step A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read
+// step A.10: the word that holds a chunk's codes, read byte by byte where no word may be read
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
-    TODO("A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read");
+    TODO("A.10: the word that holds a chunk's codes, read byte by byte where no word may be read");
 }
 
-// step A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end
-__device__ __forceinline__ uint4 outputs_of(u32 codes, const float* table, float scale) {
-    TODO("A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end");
+// step A.10: a chunk's codes in the low bits: an odd chunk of f32 has the upper half of its word
+__device__ __forceinline__ u32 codes_of(u32 word, u64 chunk) {
+    TODO("A.10: a chunk's codes in the low bits: an odd chunk of f32 has the upper half of its word");
+}
+
+// step A.10: a chunk's values rounded, in the order in which they lie in memory
+__device__ __forceinline__ uint4 outputs_of(const float value[CHUNK]) {
+    TODO("A.10: a chunk's values rounded, in the order in which they lie in memory");
 }
 
 // step A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit
@@ -105,7 +114,7 @@ __device__ __forceinline__ u32 load_once(const u32* from) {
 }
 
 // step A.11: write 16 bytes that are not read here again
-__device__ __forceinline__ void store_once(void* to, uint4 value) {
+__device__ __forceinline__ void store_once(uint4* to, uint4 value) {
     TODO("A.11: write 16 bytes that are not read here again");
 }
 
@@ -125,7 +134,7 @@ LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
 // and nothing that it may read can be written. Without OVERLAP all three do nothing.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA 9.7.13.13
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA, "griddepcontrol"
 #endif
 }
 __device__ __forceinline__ void wait_for_previous() {
@@ -136,7 +145,7 @@ __device__ __forceinline__ void wait_for_previous() {
 // Brings a line into the L2. That is no read: if the kernel before writes the line later, it writes it there.
 __device__ __forceinline__ void fetch_ahead(const void* at) {
 #if OVERLAP
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA 9.7.9.16
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA, "prefetch"
 #endif
 }
 

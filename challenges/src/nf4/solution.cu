@@ -7,20 +7,24 @@
 //   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
 //   one block a tile, with no loop.
 // Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
-//   80GB HBM3 whose copy moves 2942 GB/s that bounds 2048 x 8192 at 14.3 us, 4096 x 14336 at 50.2 us and
-//   8192 x 28672 at 200.8 us.
-// Cache. Codes and outputs are touched once and say so. Scale codes are a line for 8192 elements, code2 is 1 KiB
-//   for all: the L1 keeps both. The L2 gets the codes before they are asked for.
+//   80GB HBM3 whose copy moves 2965 GB/s that bounds 2048 x 8192 at 14.2 us, 4096 x 14336 at 49.8 us and
+//   8192 x 28672 at 199.3 us.
+// Cache. Codes and outputs are touched once and say so. A line of scale codes is for 8192 elements, code2 is 1 KiB
+//   for all: the L1 serves both. The L2 gets the codes before they are asked for.
 // Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
-// Versions, bf16, kernel time of 20 launches in a graph over rotating inputs, H100 80GB HBM3, November 2026:
-//   the library's three launches   76.2 us  1939 GB/s at 4096 x 14336, 26.0 us at 2048 x 8192 (baseline.cu)
-//   1 dequantize_naive            301.2 us   490 GB/s                  88.4 us
-//   2 dequantize_wide              59.4 us  2487 GB/s                  19.4 us
-//   3 dequantize                   50.6 us  2921 GB/s                  15.1 us          <- what is graded
-//     without inline PTX           53.9 us  2743 GB/s                  18.0 us
+// Versions, bf16, kernel time in a graph of 20 launches over inputs rotated past the L2, H100 80GB HBM3, November
+//   2026, all in one run; f16 is within 1 %:
+//                                     2048 x 8192         4096 x 14336        8192 x 28672
+//   the library's three launches  26.1 us 1614 GB/s   75.7 us 1951 GB/s  287.6 us 2055 GB/s   (baseline.cu)
+//   1 dequantize_naive            87.1 us  485 GB/s  299.2 us  494 GB/s   1190 us  497 GB/s
+//   2 dequantize_wide             19.1 us 2212 GB/s   59.9 us 2468 GB/s  229.5 us 2575 GB/s
+//   3 dequantize                  14.9 us 2839 GB/s   50.4 us 2929 GB/s  200.6 us 2946 GB/s   <- what is graded
+//     launched without overlap    15.5 us 2725 GB/s   51.6 us 2862 GB/s  201.7 us 2930 GB/s
+//     compiled without inline PTX 17.4 us 2427 GB/s   53.7 us 2751 GB/s  205.3 us 2879 GB/s
+//   f32 (4.516 bytes an element): 26.6 us, 91.3 us, 364.7 us, 96 to 98 % of the copy.
 //   What lies between 2 and 3, and what did not help, is staircase.cu.
-// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA: 9.7.9 for loads,
-//   stores and prefetches, 9.7.13.13 for griddepcontrol. CUDA C++ Programming Guide, Programmatic Dependent
+// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA 9.0: "ld", "st",
+//   "Cache Operators", "prefetch", "griddepcontrol". CUDA C++ Programming Guide, Programmatic Dependent
 //   Launch.
 
 #include "warpbook.cuh"
@@ -96,22 +100,19 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
 // half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
 // each leave every second half of a 32-byte sector empty, and cost a third of the bandwidth.
-// step A.10: the codes of a chunk in the low bits of a word, read byte by byte where no word may be read
+// step A.10: the word that holds a chunk's codes, read byte by byte where no word may be read
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
     const u64 word = chunk * CHUNK / WORD;
-    u32 codes = 0;
-    if (aligned(packed, 4)) {
-        codes = ((const u32*)packed)[word];    // (8,) codes
-    } else {
-        for (u32 k = 0; k < 4; k++) codes |= (u32)packed[4 * word + k] << 8 * k;    // a view that begins anywhere
-    }
-    return codes >> chunk * CHUNK % WORD * 4;  // f32: the upper half for an odd chunk
+    if (aligned(packed, 4)) return ((const u32*)packed)[word];  // (8,) codes
+    const u8* at = packed + 4 * word;                           // a view that begins anywhere
+    return at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24;
 }
 
-// step A.10: a chunk's outputs; element k has nibble k ^ 1, counted from the low end
-__device__ __forceinline__ uint4 outputs_of(u32 codes, const float* table, float scale) {
-    float value[CHUNK];
-    for (u32 k = 0; k < CHUNK; k++) value[k] = __fmul_rn(table[codes >> 4 * (k ^ 1) & 15], scale);
+// step A.10: a chunk's codes in the low bits: an odd chunk of f32 has the upper half of its word
+__device__ __forceinline__ u32 codes_of(u32 word, u64 chunk) { return word >> chunk * CHUNK % WORD * 4; }
+
+// step A.10: a chunk's values rounded, in the order in which they lie in memory
+__device__ __forceinline__ uint4 outputs_of(const float value[CHUNK]) {
 #if OUTPUT_F32
     return make_uint4(round_output(value[0]), round_output(value[1]), round_output(value[2]), round_output(value[3]));
 #else
@@ -138,19 +139,23 @@ extern "C" __global__ void dequantize_wide(const __grid_constant__ Weight w, Out
     const u64 e = first + threadIdx.x * CHUNK;
     if (e >= whole) return;
     const float scale = scale_of(w, e >> w.block_shift);        // a block has 32 elements or more: one a chunk
-    *(uint4*)(out + e) = outputs_of(word_of(w.packed, e / CHUNK), table, scale);    // (CHUNK,) Out
+    const u32 codes = codes_of(word_of(w.packed, e / CHUNK), e / CHUNK);
+    float value[CHUNK];                        // element k has nibble k ^ 1, counted from the low end
+    for (u32 k = 0; k < CHUNK; k++) value[k] = __fmul_rn(table[codes >> 4 * (k ^ 1) & 15], scale);
+    ((uint4*)out)[e / CHUNK] = outputs_of(value);               // (CHUNK,) Out
 }
 LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
 // ANCHOR_END: nf4-step-10
 
 // ANCHOR: nf4-step-11
-// why: Every code is read once and every output written once, so neither has any business in a cache. Both say
-// so, or it does not help: as long as one of the two streams goes through the L1, it drives out the scales and
-// the table behind them, which eight threads share.
+// why: Every code is read once and every output written once, so neither has any business in a cache; a line so
+// marked is the first to be given up. In a kernel like dequantize_wide either hint alone is worth nothing and both
+// are worth 6 %, not because of the L1, but because of what launch after launch leaves in the L2. A profile of a
+// single launch does not show it (staircase.cu, v11 to v16).
 // step A.11: read a word that is read once
 __device__ __forceinline__ u32 load_once(const u32* from) {
 #if INLINE_PTX
-    u32 word;                                  // PTX ISA 9.7.9.8, ld: the L1 does not keep the line
+    u32 word;                                  // PTX ISA, "ld": the L1 does not keep the line
     asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(word) : "l"(from));
     return word;
 #else
@@ -159,13 +164,13 @@ __device__ __forceinline__ u32 load_once(const u32* from) {
 }
 
 // step A.11: write 16 bytes that are not read here again
-__device__ __forceinline__ void store_once(void* to, uint4 value) {
+__device__ __forceinline__ void store_once(uint4* to, uint4 value) {
 #if INLINE_PTX
-    // PTX ISA 9.7.9.11, st, with .cs of 9.7.9.1: likely accessed once, the first that a cache gives up
+    // PTX ISA, "st" and "Cache Operators": .cs, likely accessed once, the first that a cache gives up
     asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};"
                  :: "l"(to), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w) : "memory");
 #else
-    *(uint4*)to = value;
+    *to = value;
 #endif
 }
 
@@ -185,7 +190,7 @@ LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
 // and nothing that it may read can be written. Without OVERLAP all three do nothing.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA 9.7.13.13
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA, "griddepcontrol"
 #endif
 }
 __device__ __forceinline__ void wait_for_previous() {
@@ -196,63 +201,66 @@ __device__ __forceinline__ void wait_for_previous() {
 // Brings a line into the L2. That is no read: if the kernel before writes the line later, it writes it there.
 __device__ __forceinline__ void fetch_ahead(const void* at) {
 #if OVERLAP
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA 9.7.9.16
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(at));                // PTX ISA, "prefetch"
 #endif
 }
 
-// why: dequantize_wide is within a fifth of the bound for large weights; what is left is time in which the DRAM
-// has nothing to do. Between two launches, about 2 us: so the launch begins inside the one before it and spends
-// the wait on fetching codes into the L2, which needs nobody's permission. Inside a launch, when a wave of
-// blocks waits for its codes: so every block fetches for the one that comes AHEAD blocks later. Two chunks a
-// thread halve what is spent on scales, and a warp computes each of its scales once: lane l that of block l of
-// its part, handed on by a shuffle, in place of four loads by every lane.
+// why: dequantize_wide is a sixth above the bound for large weights, a third for small ones. What is left is time in
+// which the DRAM has nothing to do. Between two launches that is 1.5 us: so a launch begins inside the one before
+// it and spends the wait on fetching codes into the L2, for which it needs nobody's permission. Inside a launch it
+// is when a wave of blocks waits for its codes: so every block fetches for the one that comes AHEAD blocks later.
+// Only what differs from block to block is fetched so: when each block fetched code2 too, which is the same eight
+// lines for all, they queued for those and a small weight took a fifth longer. Two chunks a thread halve what is
+// spent on scales, and each scale is computed once a warp. The table goes into a register of each lane: a shuffle
+// of width 16 reads four bits of its index as they stand, so that a lookup needs no mask and no address, and the
+// kernel no barrier.
 // step A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2
 __device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
     constexpr u32 LINE = 256;                  // codes of 128 bytes
-    const u64 first = tile * TILE;
-    const u64 e = first + lane * LINE;
+    const u64 first = tile * TILE, e = first + lane * LINE;
     if (lane < TILE / LINE && e < w.len) fetch_ahead(w.packed + e / 2);
     if (w.codes == nullptr) return;
     if (lane == TILE / LINE && first < w.len) fetch_ahead(w.codes + (first >> w.block_shift));
-    if (lane == TILE / LINE + 1 && tile < 8) fetch_ahead(w.code2 + 32 * tile);
+    if (lane == TILE / LINE + 1 && tile < 8) fetch_ahead(w.code2 + 32 * tile);      // once a launch, not once a block
     if (lane == TILE / LINE + 2 && 32 * tile << w.nested_shift << w.block_shift < w.len)
         fetch_ahead(w.scales + 32 * tile);
 }
 
 // step A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs
 extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_constant__ Weight w, Out* out) {
-    __shared__ float table[16];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u64 tile = blockIdx.x, first = tile * TILE;
-    let_next_begin();
     if (warp == 0) fetch_tile(w, tile + AHEAD, lane);
     if (warp == 1 && tile < AHEAD) fetch_tile(w, tile, lane);   // nobody before fetched for these
-    if (threadIdx.x == THREADS - 1)
-        for (u32 q = 0; q < 16; q++) table[q] = w.table[q];
-    __syncthreads();                           // without it a warp looks up what the last has not put there yet
+    const float entry = w.table[lane % 16];    // lane q has what code q stands for
+    let_next_begin();
     wait_for_previous();                       // without it codes are read that the kernel before still writes
 
     const u64 whole = aligned(out, 16) ? w.len / WORD * WORD : 0;
     if (first + TILE > whole) rest_of(w, out, first, first + TILE, whole);
 
     const u64 start = first + warp * 64 * CHUNK;                // the warp's 64 chunks
-    const bool words = aligned(w.packed, 4);
-    u32 codes[2];
+    const bool easy = aligned(w.packed, 4);
+    u32 words[2];                              // both on their way before either is looked at
     for (u32 i = 0; i < 2; i++) {
         const u64 chunk = start / CHUNK + 32 * i + lane;
-        codes[i] = 0;
-        if (chunk * CHUNK < whole)
-            codes[i] = words ? load_once((const u32*)w.packed + chunk * CHUNK / WORD) >> chunk * CHUNK % WORD * 4
-                             : word_of(w.packed, chunk);        // (CHUNK,) codes
+        words[i] = 0;
+        if (chunk * CHUNK < whole)             // (8,) codes
+            words[i] = easy ? load_once((const u32*)w.packed + chunk * CHUNK / WORD) : word_of(w.packed, chunk);
     }
-    const u64 block = start >> w.block_shift;                   // the warp's first: it has 16 at most
+    const u64 block = start >> w.block_shift;  // the warp's first; it has 16 at most
     float scale = 0.0f;
     if (lane <= (64 * CHUNK - 1) >> w.block_shift && block + lane << w.block_shift < w.len)
-        scale = scale_of(w, block + lane);                      // (1,) f32
+        scale = scale_of(w, block + lane);     // (1,) f32
     for (u32 i = 0; i < 2; i++) {
         const u64 e = start + (32 * i + lane) * CHUNK;
         const float mine = __shfl_sync(0xffffffffu, scale, (u32)((e >> w.block_shift) - block));
-        if (e < whole) store_once(out + e, outputs_of(codes[i], table, mine));      // (CHUNK,) Out
+        const u32 codes = codes_of(words[i], e / CHUNK);
+        float value[CHUNK];
+        for (u32 k = 0; k < CHUNK; k++)
+            value[k] = __fmul_rn(__shfl_sync(0xffffffffu, entry, codes >> 4 * (k ^ 1), 16), mine);
+        const uint4 outputs = outputs_of(value);
+        if (e < whole) store_once((uint4*)out + e / CHUNK, outputs);    // (CHUNK,) Out
     }
 }
 LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);

@@ -236,11 +236,18 @@ pub fn idle(challenge: &Challenge) -> Option<String> {
         Challenge { built: false, .. } => {
             Some(format!("not built in this version, {} points", challenge.possible))
         }
+        Challenge { attempted: false, checks, .. } if all_unmeasured(checks) => {
+            Some(format!("not measured, {} points: {}", challenge.possible, checks[0].detail))
+        }
         Challenge { attempted: false, .. } if holes => {
             Some(format!("not attempted, {} of {} points", challenge.points, challenge.possible))
         }
         _ => None,
     }
+}
+
+fn all_unmeasured(checks: &[Check]) -> bool {
+    !checks.is_empty() && checks.iter().all(|check| check.outcome == Outcome::NotMeasured)
 }
 
 /// A count as people read it, its unit behind it; `streaming_stores` becomes `streaming stores`.

@@ -8,7 +8,7 @@ use kernels::cuda::library::{self, Found, Kind, NotFound};
 use kernels::cuda::{Card, Gpu, NoGpu};
 use kernels::{Cpu, Vector, cpu};
 
-use crate::course::{Back, COURSES};
+use crate::course::{Back, COURSES, Course};
 use crate::report;
 use crate::score::machine;
 use crate::terminal::print;
@@ -140,7 +140,7 @@ fn card(card: &Card) {
 
 /// The letters of the challenges that have a back end for it.
 fn on_cards() -> String {
-    let letters = COURSES.iter().filter(|course| course.back == Back::Cuda).map(|course| course.letter());
+    let letters = COURSES.iter().filter(|course| course.back == Back::Cuda).map(Course::letter);
     letters.collect::<Vec<_>>().join(", ")
 }
 

@@ -32,7 +32,7 @@ pub struct Source<'a> {
 /// What to compile for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Machine code and PTX for one architecture: (9, 0) is sm_90.
+    /// Machine code and PTX for one architecture: (9, 0) is `sm_90`.
     Machine((i32, i32)),
     /// PTX alone, which drivers compile for that architecture and later ones.
     Ptx((i32, i32)),
@@ -105,7 +105,9 @@ impl Source<'_> {
         self.headers.iter().for_each(|(name, text)| [name, text].into_iter().for_each(|text| part(text)));
         part("defines");
         self.defines.iter().for_each(|(name, value)| part(&format!("{name}={value}")));
-        OPTIONS.iter().for_each(|option| part(option));
+        for option in OPTIONS {
+            part(option);
+        }
         digits(&hash.finalize())
     }
 }
@@ -133,7 +135,7 @@ pub fn compile(source: &Source<'_>, target: Target) -> Result<Compiled, CompileE
     Ok(Compiled { image, ptx, cached: false, took: begin.elapsed() })
 }
 
-/// Where compiled code is kept: WARPBOOK_CACHE, else the system's folder for caches; none if no such folder is
+/// Where compiled code is kept: `WARPBOOK_CACHE`, else the system's folder for caches; none if no such folder is
 /// known.
 pub fn cache_folder() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -79,7 +79,7 @@ fn text(result: CUresult) -> String {
         // SAFETY: the driver writes a pointer to a string that lives as long as the process, or refuses.
         let found = unsafe { function(result, &raw mut text) } == CUresult::CUDA_SUCCESS && !text.is_null();
         // SAFETY: as above.
-        found.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()).unwrap_or_default()
+        if found { unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned() } else { String::new() }
     };
     format!("{} ({})", ask(sys::cuGetErrorName), ask(sys::cuGetErrorString))
 }

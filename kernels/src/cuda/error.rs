@@ -53,7 +53,7 @@ pub enum CudaError {
     Compile(CompileError),
 }
 
-/// Numbers of CUresult after which a process can use the card no more: an illegal address, a launch timeout,
+/// Numbers of `CUresult` after which a process can use the card no more: an illegal address, a launch timeout,
 /// a trap or assertion in a kernel, an illegal instruction, a misaligned or wrong address space, a bad program
 /// counter, a failed launch, an uncorrectable memory error.
 const STICKY: [u32; 10] = [214, 700, 702, 710, 714, 715, 716, 717, 718, 719];

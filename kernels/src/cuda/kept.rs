@@ -23,7 +23,21 @@ macro_rules! kept {
 }
 
 /// All of them.
-pub const KEPT: &[Kept] = kept![];
+pub const KEPT: &[Kept] = kept![
+    "fill-75",
+    "nf4-baseline-bf16-75",
+    "nf4-baseline-f16-75",
+    "nf4-baseline-f32-75",
+    "nf4-solution-bf16-75",
+    "nf4-solution-bf16-90",
+    "nf4-solution-f16-75",
+    "nf4-solution-f16-90",
+    "nf4-solution-f32-75",
+    "nf4-solution-f32-90",
+    "nf4-solution-plain-bf16-75",
+    "nf4-solution-plain-f16-75",
+    "nf4-solution-plain-f32-75",
+];
 
 /// The mark that the first line begins with.
 pub const MARK: &str = "// source ";
@@ -39,7 +53,7 @@ impl Kept {
         self.words().next().unwrap_or_default()
     }
 
-    /// The architecture that it was compiled for, as a number: 75 for compute_75.
+    /// The architecture that it was compiled for, as a number: 75 for `compute_75`.
     pub fn architecture(&self) -> i32 {
         let name = self.words().nth(1).and_then(|word| word.strip_prefix("compute_"));
         name.and_then(|digits| digits.parse().ok()).unwrap_or(i32::MAX)

@@ -22,7 +22,7 @@ pub struct Module {
 
 #[derive(Debug)]
 struct Handle {
-    module: CUmodule,
+    code: CUmodule,
     name: String,
     context: Arc<Context>,
 }
@@ -35,7 +35,7 @@ unsafe impl Sync for Handle {}
 /// A kernel of a module.
 #[derive(Clone, Debug)]
 pub struct Function {
-    function: CUfunction,
+    handle: CUfunction,
     name: String,
     module: Arc<Handle>, // stays loaded as long as one of its kernels is held
 }
@@ -149,7 +149,7 @@ impl Gpu {
             let text = if said.is_empty() { error.to_string() } else { format!("{error}\n{said}") };
             return Err(CudaError::Image { module: name.into(), text });
         }
-        Ok(Module { inner: Arc::new(Handle { module, name: name.into(), context }) })
+        Ok(Module { inner: Arc::new(Handle { code: module, name: name.into(), context }) })
     }
 
     /// Queues a kernel on the GPU's own stream.
@@ -196,7 +196,7 @@ impl Gpu {
         check("cuLaunchKernelEx", unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
-                function.function,
+                function.handle,
                 arguments.pointers().as_mut_ptr(),
                 std::ptr::null_mut(),
             )
@@ -220,10 +220,10 @@ impl Module {
         let mut function = std::ptr::null_mut();
         // SAFETY: the module is loaded; the driver writes one handle.
         check("cuModuleGetFunction", unsafe {
-            sys::cuModuleGetFunction(&raw mut function, handle.module, text.as_ptr())
+            sys::cuModuleGetFunction(&raw mut function, handle.code, text.as_ptr())
         })
         .map_err(|error| handle.missing(name, error))?;
-        Ok(Function { function, name: name.into(), module: Arc::clone(handle) })
+        Ok(Function { handle: function, name: name.into(), module: Arc::clone(handle) })
     }
 
     /// The bytes of a global variable.
@@ -258,7 +258,7 @@ impl Module {
         let (mut address, mut length) = (0, 0);
         // SAFETY: the module is loaded; the driver writes an address and a length.
         check("cuModuleGetGlobal_v2", unsafe {
-            sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut length, handle.module, text.as_ptr())
+            sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut length, handle.code, text.as_ptr())
         })
         .map_err(|error| handle.missing(name, error))?;
         Ok((address, length))
@@ -279,7 +279,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: loaded once, unloaded once, after the last kernel that holds it.
-        let _ = self.context.enter().map(|()| unsafe { sys::cuModuleUnload(self.module) });
+        let _ = self.context.enter().map(|()| unsafe { sys::cuModuleUnload(self.code) });
     }
 }
 
@@ -295,7 +295,7 @@ impl Function {
             let mut value = 0;
             // SAFETY: the kernel is loaded; the driver writes one number.
             check("cuFuncGetAttribute", unsafe {
-                sys::cuFuncGetAttribute(&raw mut value, which, self.function)
+                sys::cuFuncGetAttribute(&raw mut value, which, self.handle)
             })?;
             Ok::<u32, CudaError>(u32::try_from(value).unwrap_or(0))
         };
@@ -316,7 +316,7 @@ impl Function {
         check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &raw mut blocks,
-                self.function,
+                self.handle,
                 threads as i32,
                 shared_bytes as usize,
             )
@@ -329,7 +329,7 @@ impl Function {
         self.module.context.enter()?;
         let which = Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the kernel is loaded; takes a number.
-        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.function, which, bytes as i32) })
+        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.handle, which, bytes as i32) })
     }
 
     /// A refused launch, with what was asked for.

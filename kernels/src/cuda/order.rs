@@ -100,7 +100,7 @@ impl Drop for Event {
 /// Work that was written down once, to be queued whole.
 #[derive(Debug)]
 pub struct Graph {
-    graph: CUgraph,
+    plan: CUgraph,
     run: CUgraphExec,
     context: Arc<Context>,
     _kernels: Vec<Function>, // stay loaded as long as the graph can be launched
@@ -121,7 +121,7 @@ impl Drop for Graph {
             // SAFETY: made once, destroyed once.
             unsafe {
                 let _ = sys::cuGraphExecDestroy(self.run);
-                let _ = sys::cuGraphDestroy(self.graph);
+                let _ = sys::cuGraphDestroy(self.plan);
             }
         }
     }
@@ -189,6 +189,6 @@ impl Gpu {
             let _ = unsafe { sys::cuGraphDestroy(graph) };
             return Err(error);
         }
-        Ok(Graph { graph, run, context, _kernels: kernels })
+        Ok(Graph { plan: graph, run, context, _kernels: kernels })
     }
 }

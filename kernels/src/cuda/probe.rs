@@ -172,7 +172,7 @@ impl Gpu {
         Self::nth(0)
     }
 
-    /// Card number `ordinal`, as the driver counts them (CUDA_VISIBLE_DEVICES is respected).
+    /// Card number `ordinal`, as the driver counts them (`CUDA_VISIBLE_DEVICES` is respected).
     ///
     /// # Errors
     /// As for [`Gpu::probe`].

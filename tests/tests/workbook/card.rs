@@ -1,6 +1,8 @@
 //! The card as a device: the same seam as the CPU's, memory that is counted, graphs that replay, code that is
 //! compiled once. Without a GPU these tests print "not measured".
 
+use challenges::nf4::Weight;
+use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
 use challenges::nf4::tile::{run, run_in_three, upload};
 use kernels::cuda::{Arguments, FILL, Gpu, Grid, PRELUDE, Source, Target, compile, output_defines};
 use kernels::tile::Element;
@@ -9,7 +11,7 @@ use reference::nf4::{Dtype, dequantize_bits};
 
 use crate::device::with_weight;
 
-fn probed() -> Option<Gpu> {
+pub(crate) fn probed() -> Option<Gpu> {
     match Gpu::probe() {
         Ok(gpu) => Some(gpu),
         Err(reason) => {
@@ -17,6 +19,20 @@ fn probed() -> Option<Gpu> {
             None
         }
     }
+}
+
+/// What a kernel of the solution makes of a weight.
+pub(crate) fn dequantized(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype) -> Vec<u32> {
+    let (attempt, defines) = (Attempt::solution(), Build::of(dtype).defines());
+    let module = gpu.build(&source(&attempt, &defines)).expect("compiles");
+    let kernel = Kernel::of(&module, kernel).expect("is there");
+    let on_card = OnCard::upload(gpu, weight, 0).expect("room");
+    let out = gpu.zeroed("out", weight.len * dtype.bytes()).expect("room");
+    kernel.run(gpu, &on_card, out.address()).expect("runs");
+    gpu.stream().sync().expect("ends");
+    let mut bytes = vec![0; out.bytes()];
+    out.read(0, &mut bytes).expect("reads");
+    challenges::nf4::cuda::bits(dtype, &bytes)
 }
 
 fn bits(device: &dyn Device, out: &kernels::Buffer, dtype: Dtype) -> Vec<u32> {

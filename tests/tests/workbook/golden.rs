@@ -43,6 +43,19 @@ fn every_case_dequantises_to_the_bit() {
 }
 
 #[test]
+fn the_kernels_dequantise_every_case_to_the_bit() {
+    let Some(gpu) = crate::card::probed() else { return };
+    each_case(|case, tensors| {
+        let quantized = case.quantized(tensors);
+        let want = case.bits(tensors, "dequantized");
+        for kernel in ["dequantize_naive", "dequantize_wide", "dequantize"] {
+            let got = crate::card::dequantized(&gpu, kernel, &quantized.view(), quantized.dtype);
+            assert_same(&format!("{kernel} on {}", case.name), &got, &want);
+        }
+    });
+}
+
+#[test]
 fn a_window_of_every_case_dequantises_to_the_bit() {
     each_case(|case, tensors| {
         let quantized = case.quantized(tensors);

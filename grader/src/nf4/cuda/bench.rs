@@ -69,7 +69,8 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
             if let Some(wrong) = timed.wrong.or(timed.behind) {
                 return child.unmeasured(&unmeasured, &wrong);
             }
-            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(session, bench, &timed.samples, timed.calls)));
+            let credit = session.gpu.card().l2_bytes as f64 / timed.calls as f64;
+            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(bench, &timed.samples, credit)));
             report_samples(child, bench, &timed.samples);
             let copy =
                 total_bytes(bench.rows * bench.columns) / crate::timing::median(&timed.samples.bound) / 1e3;
@@ -107,18 +108,15 @@ fn tell(child: &mut Child, condition: Option<&Condition>) {
 }
 
 /// A result that no memory system could give is refused, never clamped. Of the bytes that a sample writes, the
-/// L2 may still hold its own size when the second event is recorded; they are credited.
-fn past_the_bound(session: &Session, bench: &Bench, samples: &Samples, calls: usize) -> Option<String> {
+/// L2 may still hold its own size when the second event is recorded: `credit` bytes a call.
+fn past_the_bound(bench: &Bench, samples: &Samples, credit: f64) -> Option<String> {
     let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min); // us for all bytes of a call
     let bytes = total_bytes(bench.rows * bench.columns);
-    let credited = session.gpu.card().l2_bytes as f64 / calls as f64;
-    let bound = copy * (1.0 - credited / bytes).max(0.0);
+    let bound = copy * (1.0 - credit / bytes).max(0.0);
     let attempt = lower_quartile(&samples.attempt);
     (attempt * REFUSED < bound).then(|| {
-        format!(
-            "{}: {attempt:.1} us a call, where this card needs {bound:.1} us to move the bytes",
-            bench_name(bench)
-        )
+        let name = bench_name(bench);
+        format!("{name}: {attempt:.1} us a call, where this card needs {bound:.1} us to move the bytes")
     })
 }
 
@@ -296,5 +294,21 @@ impl<'a> Rotation<'a> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_memory_could_do_is_refused_and_the_l2_is_credited() {
+        let bench =
+            BENCHES.iter().find(|bench| bench.rows == 4096 && bench.columns == 14336).expect("is timed");
+        let samples =
+            |attempt: f64| Samples { attempt: vec![attempt; 9], bound: vec![50.0; 9], baseline: vec![] };
+        assert_eq!(past_the_bound(bench, &samples(49.0), 0.0), None);
+        assert!(past_the_bound(bench, &samples(45.0), 0.0).expect("refused").contains("45.0 us a call"));
+        assert_eq!(past_the_bound(bench, &samples(45.0), 2.6e6), None, "2.6 MB of 148 may stay in the cache");
     }
 }

@@ -90,8 +90,9 @@ fn has(name: &str, suffix: &str) -> bool {
 /// Bytes that one thread moves: the type's size times the vector's length, or a copy's size operand.
 fn bytes(instruction: &str, name: &str) -> u32 {
     if name.starts_with("cp.async") {
-        let sizes = instruction.trim_end_matches(';').split(',').filter_map(|part| part.trim().parse().ok());
-        return sizes.last().unwrap_or(0);
+        let mut sizes =
+            instruction.trim_end_matches(';').split(',').filter_map(|part| part.trim().parse().ok());
+        return sizes.next_back().unwrap_or(0);
     }
     let lanes = if name.contains(".v8") {
         8
@@ -141,7 +142,7 @@ pub(super) fn global_bytes(ptx: &str) -> usize {
     let declared = ptx.lines().map(str::trim).filter(|line| line.contains(".global ") && line.ends_with(';'));
     let of = |line: &str| {
         let declaration = line.split('=').next().unwrap_or_default().trim_end_matches(';');
-        let bits = declaration.split_whitespace().filter_map(|word| {
+        let mut bits = declaration.split_whitespace().filter_map(|word| {
             let digits = word.strip_prefix('.')?.trim_start_matches(|c: char| c.is_alphabetic());
             (word.len() <= 5 && !word.starts_with(".align")).then_some(digits.parse::<usize>().ok())?
         });
@@ -150,7 +151,7 @@ pub(super) fn global_bytes(ptx: &str) -> usize {
             .skip(1)
             .filter_map(|part| part.split(']').next()?.trim().parse::<usize>().ok())
             .product();
-        bits.last().unwrap_or(0) / 8 * count
+        bits.next_back().unwrap_or(0) / 8 * count
     };
     declared.filter(|line| line.starts_with('.')).map(of).sum()
 }

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use challenges::nf4::Case;
 use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
-use kernels::cuda::{Allocation, Arguments, CudaError, Gpu, Module, Source, Target, compile};
+use kernels::cuda::{
+    Allocation, Arguments, CompileError, CudaError, Gpu, Kept, Module, Source, Target, compile,
+};
 use reference::nf4::{Dtype, Quantized, dequantize_bits};
 
 use super::trouble::{Tried, Trouble};
@@ -20,7 +22,7 @@ use crate::random::Random;
 pub(super) enum Via {
     /// The card's own machine code.
     Machine,
-    /// PTX for compute_75, compiled by the driver: what an older card would run.
+    /// PTX for `compute_75`, compiled by the driver: what an older card would run.
     Ptx75,
     /// PTX for the card, with a counter at each instruction of interest.
     Marked,
@@ -33,11 +35,14 @@ pub(super) struct Session {
     modules: RefCell<BTreeMap<(Build, Via), Result<Module, Trouble>>>,
     seed: u64,
     weights: RefCell<BTreeMap<Key, Rc<Quantized>>>,
-    wants: RefCell<BTreeMap<(Key, u8), Rc<Vec<u32>>>>,
+    wants: RefCell<BTreeMap<(Key, u8), Bits>>,
 }
 
 /// A generated weight that several steps are tried with: the case's name and the spread of its scales.
 type Key = (&'static str, Scale);
+
+/// Bit patterns of a whole output.
+type Bits = Rc<Vec<u32>>;
 
 thread_local! {
     static SESSION: RefCell<Option<Rc<Session>>> = const { RefCell::new(None) };
@@ -90,7 +95,7 @@ impl Session {
     }
 
     /// The weight of a case and what the format says of it, made once for all the steps that are tried with it.
-    pub fn known(&self, case: &Case, scale: Scale, dtype: Dtype) -> (Rc<Quantized>, Rc<Vec<u32>>) {
+    pub fn known(&self, case: &Case, scale: Scale, dtype: Dtype) -> (Rc<Quantized>, Bits) {
         let key = (case.name, scale);
         let seed = Random::named(self.seed, case.name).next_u64();
         let made = || Rc::new(weight(case.len, case.block_size, case.nested, scale, seed));
@@ -116,32 +121,21 @@ impl Session {
         match via {
             Via::Machine => Ok(self.gpu.build(&source)?),
             Via::Ptx75 => {
-                let ptx = self.ptx(&source, (7, 5))?;
+                let ptx = ptx(&source, (7, 5))?;
                 Ok(self.gpu.load(&format!("{} for compute_75", self.attempt.name), ptx.as_bytes())?)
             }
             Via::Marked => {
-                let ptx = self.ptx(&source, self.gpu.card().capability)?;
+                let ptx = ptx(&source, self.gpu.card().capability)?;
                 let marked = super::marks::marked(&ptx);
                 Ok(self.gpu.load(&format!("{} with counters", self.attempt.name), marked.as_bytes())?)
             }
         }
     }
 
-    /// The PTX of the attempt for an architecture; the kept one where there is no compiler.
-    fn ptx(&self, source: &Source<'_>, capability: (i32, i32)) -> Tried<String> {
-        match compile(source, Target::Ptx(capability)) {
-            Ok(compiled) => Ok(compiled.ptx),
-            Err(error) => match kernels::cuda::Kept::of(source, capability) {
-                Some(kept) => Ok(kept.ptx.to_owned()),
-                None => Err(CudaError::from(error).into()),
-            },
-        }
-    }
-
     /// The PTX that the card runs, as text.
     pub fn text(&self, build: Build) -> Tried<String> {
         let defines = build.defines();
-        self.ptx(&source(&self.attempt, &defines), self.gpu.card().capability)
+        ptx(&source(&self.attempt, &defines), self.gpu.card().capability)
     }
 
     /// A kernel of the attempt.
@@ -229,5 +223,17 @@ impl Session {
         let module = HELPERS.with(|helpers| helpers.borrow().clone());
         let module = module.ok_or_else(|| Trouble::Unmeasured("no helper kernels".into()))?;
         Ok(Kernel::of(&module, name)?)
+    }
+}
+
+/// The PTX of a text for an architecture; the kept one where there is no compiler.
+fn ptx(source: &Source<'_>, capability: (i32, i32)) -> Tried<String> {
+    match compile(source, Target::Ptx(capability)) {
+        Ok(compiled) => Ok(compiled.ptx),
+        Err(error @ CompileError::NoCompiler(_)) => match Kept::of(source, capability) {
+            Some(kept) => Ok(kept.ptx.to_owned()),
+            None => Err(CudaError::from(error).into()),
+        },
+        Err(error) => Err(CudaError::from(error).into()),
     }
 }

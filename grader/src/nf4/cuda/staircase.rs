@@ -40,14 +40,19 @@ pub(super) fn names() -> Vec<String> {
         .collect()
 }
 
-/// Kernels of a text whose names are those of versions.
+/// The kernels of a text whose names are those of versions (`v03_...`), in their order.
 fn kernels_of(text: &str) -> Vec<String> {
-    let declared = text.lines().filter(|line| line.contains("__global__"));
-    let named = declared.filter_map(|line| {
-        let name = line.split('(').next()?.rsplit(' ').find(|word| word.starts_with('v'))?;
-        name[1..].starts_with(|c: char| c.is_ascii_digit()).then(|| name.to_owned())
-    });
-    named.collect()
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let words = code.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+    let is_version = |word: &&str| {
+        let mut letters = word.chars();
+        let begins = letters.next() == Some('v') && letters.next().is_some_and(|c| c.is_ascii_digit());
+        begins && word.as_bytes().get(3) == Some(&b'_') && !word.ends_with("_choices")
+    };
+    let mut kernels: Vec<String> = words.filter(is_version).map(str::to_owned).collect();
+    kernels.sort();
+    kernels.dedup();
+    kernels
 }
 
 /// `v03_wide_stores` as measurements are named: `03-wide-stores`.
@@ -137,8 +142,8 @@ mod tests {
 
     #[test]
     fn versions_are_found_by_their_names() {
-        let text = "extern \"C\" __global__ void v01_naive(const Weight w)\n__global__ void helper(int)\n\
-                    extern \"C\" __global__ void __launch_bounds__(256) v02_wide_loads(\n";
+        let text = "LAUNCH(v01_naive, 256, 1, 0, 0, 0); // v99_is_told_of\nstruct v02_wide_loads_choices;\n\
+                    VERSION(v02_wide_loads, 1); int value, v1;";
         assert_eq!(kernels_of(text), ["v01_naive", "v02_wide_loads"]);
         assert_eq!(label("v02_wide_loads"), "02-wide-loads");
     }
