@@ -15,7 +15,7 @@
 //! | `{{#number NAME @WHICH}}` | one recorded number, within a sentence | [`measured`] |
 //! | `{{#cases NAME}}`, `{{#versions NAME}}` | a challenge's timed cases, its staircase, as tables | [`measured`] |
 //! | `{{#plot NAME FIGURE}}` | one plot of a challenge for each recorded scorecard | [`measured`] |
-//! | `{{#profile FILE ROW ...}}` | rows of a recorded profile | [`profile`] |
+//! | `{{#profile FILE ROW ... : COLUMN ...}}` | rows and columns of a recorded profile | [`profile`] |
 //! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
 //!
 //! A last word `@cuda`, `@cpu` or `@REPORT` keeps the numbers of that device or report only.
