@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::{figure, maths, quiz, results, rubric, steps, tile};
+use crate::results::Report;
+use crate::{figure, maths, measured, profile, quiz, results, rubric, steps, tile};
 
 /// Fills in the directives of a text that holds no code, and the formulas between them.
 ///
@@ -13,7 +14,8 @@ pub fn expand(text: &str, src: &Path) -> Result<String, String> {
     let mut rest = text;
     while let Some((before, inside, after)) = next(rest) {
         out += &maths::expand(before, str::to_owned)?;
-        out += &format!("\n\n{}\n\n", fill(inside, src)?);
+        let filled = fill(inside, src)?;
+        out += &if inline(inside) { filled } else { format!("\n\n{filled}\n\n") };
         rest = after;
     }
     Ok(out + &maths::expand(rest, str::to_owned)?)
@@ -26,6 +28,11 @@ fn next(text: &str) -> Option<(&str, &str, &str)> {
     Some((before, inside, after))
 }
 
+/// Whether what is filled in stands within a sentence.
+fn inline(inside: &str) -> bool {
+    inside.split_whitespace().next() == Some("number")
+}
+
 fn fill(inside: &str, src: &Path) -> Result<String, String> {
     let words: Vec<&str> = inside.split_whitespace().collect();
     match words[..] {
@@ -35,15 +42,30 @@ fn fill(inside: &str, src: &Path) -> Result<String, String> {
         ["stub", challenge, step] => steps::stub(src, challenge, step),
         ["hints", challenge, step] => steps::hints(src, challenge, step),
         ["results"] => results::read(&src.join("results")).and_then(|reports| results::page(&reports)),
-        ["measured", ref names @ ..] if !names.is_empty() => {
-            results::read(&src.join("results")).map(|reports| results::measured(&reports, names))
+        ["number" | "measured" | "plot" | "versions" | "cases", ref rest @ ..] if !rest.is_empty() => {
+            let (reports, rest) = measured::chosen(results::read(&src.join("results"))?, rest);
+            recorded(words[0], &reports, rest).unwrap_or_else(|| Err(unknown(inside)))
         }
-        ["plot", challenge, name] => {
-            results::read(&src.join("results")).map(|reports| results::plot(&reports, challenge, name))
-        }
+        ["profile", name, ref rows @ ..] => profile::shown(&src.join("results"), name, rows),
         ["tile", challenge] => tile::program(challenge),
-        _ => Err(format!("nothing fills in `{{{{#{inside}}}}}`")),
+        _ => Err(unknown(inside)),
     }
+}
+
+fn unknown(inside: &str) -> String {
+    format!("nothing fills in `{{{{#{inside}}}}}`")
+}
+
+/// What is filled in from recorded scorecards; nothing if the words do not fit.
+fn recorded(kind: &str, reports: &[Report], rest: &[&str]) -> Option<Result<String, String>> {
+    Some(match (kind, rest) {
+        ("number", [name]) => measured::number(reports, name),
+        ("measured", [_, ..]) => Ok(measured::measured(reports, rest)),
+        ("plot", [challenge, name]) => Ok(measured::plot(reports, challenge, name)),
+        ("versions", [challenge]) => Ok(measured::versions(reports, challenge)),
+        ("cases", [challenge]) => Ok(measured::cases(reports, challenge)),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -54,5 +76,13 @@ mod tests {
     fn an_unknown_directive_is_named() {
         let error = expand("a {{#rubrik nf4}} b", Path::new("")).unwrap_err();
         assert_eq!(error, "nothing fills in `{{#rubrik nf4}}`");
+        let error = expand("{{#plot nf4}}", Path::new("nowhere")).unwrap_err();
+        assert_eq!(error, "nothing fills in `{{#plot nf4}}`");
+    }
+
+    #[test]
+    fn a_number_stays_in_its_sentence() {
+        let text = expand("It takes {{#number nf4.x @h100}} here.", Path::new("nowhere")).unwrap();
+        assert_eq!(text, "It takes <em>(not measured yet)</em> here.");
     }
 }

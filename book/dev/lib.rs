@@ -11,9 +11,14 @@
 //! | `{{#figure NAME}}` | a drawing, inlined so that it follows the theme | [`figure`] |
 //! | `{{#stub NAME STEP}}`, `{{#hints NAME STEP}}` | a step without its body, its folded hints | [`steps`] |
 //! | `{{#results}}` | every recorded scorecard | [`results`] |
-//! | `{{#measured PREFIX ...}}` | the recorded numbers whose names begin so | [`results`] |
-//! | `{{#plot NAME FIGURE}}` | one plot of a challenge for each recorded scorecard | [`results`] |
+//! | `{{#measured PREFIX ...}}` | the recorded numbers whose names begin so | [`measured`] |
+//! | `{{#number NAME @WHICH}}` | one recorded number, within a sentence | [`measured`] |
+//! | `{{#cases NAME}}`, `{{#versions NAME}}` | a challenge's timed cases, its staircase, as tables | [`measured`] |
+//! | `{{#plot NAME FIGURE}}` | one plot of a challenge for each recorded scorecard | [`measured`] |
+//! | `{{#profile FILE ROW ... : COLUMN ...}}` | rows and columns of a recorded profile | [`profile`] |
 //! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
+//!
+//! A last word `@cuda`, `@cpu` or `@REPORT` keeps the numbers of that device or report only.
 //!
 //! The same value runs inside `cargo dev book` and, over mdBook's stdin protocol, under a plain
 //! `mdbook serve book`. Nothing on a finished page comes from a network, and [`check`] holds that.
@@ -26,7 +31,9 @@ pub mod figure;
 pub mod html;
 pub mod markdown;
 pub mod maths;
+pub mod measured;
 pub mod preprocess;
+pub mod profile;
 pub mod ptx;
 pub mod quiz;
 pub mod results;

@@ -3,7 +3,6 @@
 //! A scorecard is what `cargo grader score --json` wrote; nothing on the page was typed. One that cannot
 //! be read, or that does not follow from its own samples and from the code of this version, fails the book.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use grader::rubric::Rubric;
@@ -22,8 +21,8 @@ pub struct Report {
     pub card: Scorecard,
 }
 
-/// Shown while the folder is empty.
-const NOTHING: &str = "<p class=\"no-result\">No result has been recorded yet.</p>";
+/// Shown while nothing of what is asked for has been recorded.
+pub(crate) const NOTHING: &str = "<p class=\"no-result\">No result has been recorded yet.</p>";
 
 /// Reads every `*.json` of the folder, in the order of their names. A missing folder is an empty one.
 ///
@@ -73,7 +72,7 @@ pub fn page(reports: &[Report]) -> Result<String, String> {
 }
 
 /// A challenge that a report built and holds.
-fn challenge<'a>(report: &'a Report, name: &str) -> Option<&'a Challenge> {
+pub(crate) fn challenge<'a>(report: &'a Report, name: &str) -> Option<&'a Challenge> {
     report.card.challenges.iter().find(|challenge| challenge.name == name && challenge.built)
 }
 
@@ -96,9 +95,11 @@ fn machine(report: &Report) -> String {
     )
 }
 
-fn processor(machine: &Machine) -> String {
-    let Machine { cpu, cores, vector, cache_bytes, memory_bytes, .. } = machine;
-    let mut words = format!("{cpu}, {cores} cores, {vector}");
+/// A machine in words, the GPU that was used first.
+pub(crate) fn processor(machine: &Machine) -> String {
+    let Machine { cpu, cores, vector, cache_bytes, memory_bytes, gpu, .. } = machine;
+    let gpu = gpu.as_ref().map_or(String::new(), |gpu| format!("{gpu}; "));
+    let mut words = format!("{gpu}{cpu}, {cores} cores, {vector}");
     if *cache_bytes > 0 {
         words += &format!(", {} MiB last-level cache", cache_bytes >> 20);
     }
@@ -116,10 +117,20 @@ fn section(reports: &[Report], rubric: &Rubric) -> String {
         let cells: String = reports.iter().map(|report| cell(report, rubric.name, i)).collect();
         format!("<tr><th><code>{}</code></th>{cells}</tr>", escape(line.wording))
     });
+    let devices: String = reports.iter().map(|report| device(report, rubric.name)).collect();
     let total: String = reports.iter().map(|report| total(report, rubric.name)).collect();
+    let lines = std::iter::once(format!("<tr><th>ran on</th>{devices}</tr>")).chain(lines);
     let body = lines.collect::<String>() + &format!("<tr><th>points</th>{total}</tr>");
     let details: String = reports.iter().map(|report| measurements(report, rubric.name)).collect();
     format!("## {}. {}\n\n{}\n\n{details}", rubric.letter, rubric.title, table(&head, &body))
+}
+
+/// What a report's challenge ran on: its device, and the GPU's name.
+fn device(report: &Report, name: &str) -> String {
+    let Some(challenge) = challenge(report, name) else { return "<td>not built</td>".into() };
+    let gpu = report.card.machine.gpu.as_deref().filter(|_| challenge.device.starts_with("cuda"));
+    let name = gpu.and_then(|gpu| gpu.split(',').next()).map_or(String::new(), |name| format!(", {name}"));
+    format!("<td><code>{}</code>{}</td>", escape(&challenge.device), escape(&name))
 }
 
 fn total(report: &Report, name: &str) -> String {
@@ -188,57 +199,18 @@ fn number(name: &str, m: &Measurement) -> String {
     )
 }
 
-/// Recorded numbers whose names begin with one of the given words: names by machines.
-pub fn measured(reports: &[Report], prefixes: &[&str]) -> String {
-    let wanted = |name: &&String| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    let names: BTreeSet<&String> =
-        reports.iter().flat_map(numbers).map(|(name, _)| name).filter(wanted).collect();
-    if names.is_empty() {
-        return NOTHING.into();
-    }
-    let head: Vec<&str> =
-        ["measurement"].into_iter().chain(reports.iter().map(|report| report.name.as_str())).collect();
-    let rows = names.into_iter().map(|name| {
-        let cells: String = reports.iter().map(|report| number_cell(report, name)).collect();
-        format!("<tr><th><code>{}</code></th>{cells}</tr>", escape(name))
-    });
-    table(&head, &rows.collect::<String>())
-}
-
-/// One figure of [`grader::figure`] for each report that has what it needs, named by its machine.
-pub fn plot(reports: &[Report], challenge: &str, name: &str) -> String {
-    let plots: Vec<String> = reports.iter().filter_map(|report| plot_of(report, challenge, name)).collect();
-    if plots.is_empty() { NOTHING.into() } else { plots.join("\n\n") }
-}
-
-fn plot_of(report: &Report, name: &str, figure: &str) -> Option<String> {
-    let all = grader::figure::all(challenge(report, name)?);
-    let one = all.into_iter().find(|one| one.name == figure)?;
-    let machine = escape(&processor(&report.card.machine));
-    Some(framed(&one.svg, &format!("<b>{}</b> ({machine}). {}", escape(&report.name), one.caption)))
-}
-
-fn numbers(report: &Report) -> impl Iterator<Item = (&String, &Measurement)> {
-    report.card.challenges.iter().flat_map(|challenge| &challenge.measurements)
-}
-
-fn number_cell(report: &Report, name: &str) -> String {
-    match numbers(report).find(|(n, _)| *n == name) {
-        Some((_, m)) => format!("<td>{} {}</td>", value(m), interval(m)),
-        None => "<td>not measured</td>".into(),
-    }
-}
-
-fn value(m: &Measurement) -> String {
+/// A number with its unit.
+pub(crate) fn value(m: &Measurement) -> String {
     format!("{} {}", digits(m.value), escape(&m.unit))
 }
 
-fn interval(m: &Measurement) -> String {
+/// The ends of the interval, in brackets.
+pub(crate) fn interval(m: &Measurement) -> String {
     m.interval.map_or(String::new(), |[lo, hi]| format!("[{}, {}]", digits(lo), digits(hi)))
 }
 
 /// About four significant digits; whole numbers whole.
-fn digits(x: f64) -> String {
+pub(crate) fn digits(x: f64) -> String {
     match x.abs() {
         _ if x.fract() == 0.0 => format!("{x}"),
         a if a >= 1000.0 => format!("{x:.0}"),
@@ -248,7 +220,8 @@ fn digits(x: f64) -> String {
     }
 }
 
-fn table(head: &[&str], rows: &str) -> String {
+/// A table of results.
+pub(crate) fn table(head: &[&str], rows: &str) -> String {
     let head = head.iter().map(|name| format!("<th>{}</th>", escape(name))).collect::<Vec<_>>().concat();
     format!(
         "<div class=\"table-wrapper\"><table class=\"results\"><thead><tr>{head}</tr></thead>\
@@ -265,8 +238,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let reports = read(folder.path()).unwrap();
         assert!(page(&reports).unwrap().contains("No result has been recorded yet"));
-        assert_eq!(measured(&reports, &["nf4."]), NOTHING);
-        assert_eq!(plot(&reports, "nf4", "staircase"), NOTHING);
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! A challenge's steps as the reader meets them: the stub and the hints.
 //!
-//! Both come from the challenge's own folder. The stub is derived from `solution.rs` by the one rule of
-//! [`grader::stub`] and not taken from `exercise.rs`, which is the reader's text: a book built beside a
-//! half-done exercise still shows the steps as they were.
+//! Both come from the challenge's own folder. The stub is derived from the solution by the one rule of
+//! [`grader::stub`] and not taken from the exercise, which is the reader's text: a book built beside a
+//! half-done exercise still shows the steps as they were. A challenge may have a solution in Rust, one in CUDA
+//! C++, or both; a step belongs to the one that marks it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use grader::stub::{Language, derive, steps};
 use serde::Deserialize;
 
 use crate::html::inline;
+
+/// The texts that a challenge's folder may hold, what each is written in, and what a page calls that language.
+const SOLUTIONS: [(&str, Language, &str); 2] =
+    [("solution.rs", Language::Rust, "rust,ignore"), ("solution.cu", Language::Cuda, "cpp")];
 
 /// The hints of one step, from a nudge to nearly the code.
 #[derive(Debug, Deserialize)]
@@ -20,21 +26,28 @@ struct Hints {
     large: String,
 }
 
-/// A step of `challenges/src/NAME/solution.rs` with its body taken out, as a block of Markdown.
+/// A step of a challenge with its body taken out, as a block of Markdown.
 ///
-/// The step `A.3` of `nf4` is what stands between the marks of the anchor `nf4-step-3`.
+/// The step `A.3` of `nf4` is what stands between the marks of the anchor `nf4-step-3`, in the solution that
+/// has a marker of that step.
 ///
 /// # Errors
-/// Where the file or the anchor is missing, or no stub can be derived from the file.
+/// Where no solution marks the step, the anchor is missing, or no stub can be derived from the file.
 pub fn stub(src: &Path, challenge: &str, step: &str) -> Result<String, String> {
-    let path = file(src, challenge, "solution.rs");
+    let marks = |(name, _, _): &(&str, Language, &str)| {
+        let text = crate::read(&file(src, challenge, name)).unwrap_or_default();
+        steps(&text).iter().any(|known| known.name == step)
+    };
+    let found = SOLUTIONS.iter().find(|solution| marks(solution));
+    let (name, language, shown) =
+        found.ok_or_else(|| format!("no solution of {challenge} marks `{step}`"))?;
+    let path = file(src, challenge, name);
     let text = crate::read(&path).map_err(|error| error.to_string())?;
-    let stub = grader::stub::derive(&text, grader::stub::Language::Rust)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let stub = derive(&text, *language).map_err(|error| format!("{}: {error}", path.display()))?;
     let anchor = format!("{challenge}-step-{}", step.rsplit('.').next().unwrap_or(step));
     let item =
         anchored(&stub, &anchor).ok_or_else(|| format!("{} has no anchor `{anchor}`", path.display()))?;
-    Ok(format!("```rust,ignore\n{item}\n```"))
+    Ok(format!("```{shown}\n{item}\n```"))
 }
 
 /// The hints of a step, each folded away, the larger inside the smaller.
@@ -83,18 +96,37 @@ mod tests {
         if true { work() }
     }
     // ANCHOR_END: x-step-1
+
+    // step X.2: do more
+    fn two(&self) {}
 }
 ";
 
+    const KERNELS: &str = "// ANCHOR: x-step-3
+// why: because
+// step X.3: a helper
+__device__ int half_of(int x) { return x / 2; }
+
+// step X.3: the kernel
+__global__ void three(int* out) { out[0] = half_of(4); }
+LAUNCH(three, 32, 1, 0, 0, 0);
+// ANCHOR_END: x-step-3
+";
+
+    /// A workbook whose only challenge is `x`, and its book's sources.
+    fn workbook(solutions: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let (src, challenge) = (folder.path().join("book/src"), folder.path().join("challenges/src/x"));
+        std::fs::create_dir_all(&src).unwrap();
+        std::fs::create_dir_all(&challenge).unwrap();
+        solutions.iter().for_each(|(name, text)| std::fs::write(challenge.join(name), text).unwrap());
+        (folder, src)
+    }
+
     #[test]
     fn a_stub_is_what_the_reader_finds_in_the_exercise() {
-        let folder = tempfile::tempdir().unwrap();
-        let src = folder.path().join("book/src");
-        std::fs::create_dir_all(&src).unwrap();
-        std::fs::create_dir_all(folder.path().join("challenges/src/x")).unwrap();
-        std::fs::write(folder.path().join("challenges/src/x/solution.rs"), SOLUTION).unwrap();
-        let stub = |step| super::stub(&src, "x", step);
-        let first = stub("X.1").unwrap();
+        let (_folder, src) = workbook(&[("solution.rs", SOLUTION)]);
+        let first = super::stub(&src, "x", "X.1").unwrap();
         assert!(
             first.starts_with(
                 "```rust,ignore\n// step X.1: do it\n#[inline]\nfn one(&self) {\n    todo!(\"X.1"
@@ -102,6 +134,23 @@ mod tests {
             "{first}"
         );
         assert!(first.ends_with(")\n}\n```") && !first.contains("work"), "{first}");
-        assert!(stub("X.2").unwrap_err().ends_with("has no anchor `x-step-2`"));
+        assert!(super::stub(&src, "x", "X.2").unwrap_err().ends_with("has no anchor `x-step-2`"));
+    }
+
+    #[test]
+    fn a_step_is_found_in_the_solution_that_marks_it() {
+        let (_folder, src) = workbook(&[("solution.rs", SOLUTION), ("solution.cu", KERNELS)]);
+        let third = super::stub(&src, "x", "X.3").unwrap();
+        let want = "```cpp\n// step X.3: a helper\n__device__ int half_of(int x) {\n    TODO(\"X.3: a helper\");\n}\n";
+        assert!(third.starts_with(want), "{third}");
+        assert!(third.contains("TODO(\"X.3: the kernel\");\n}\nLAUNCH(three, 32"), "{third}");
+        assert!(super::stub(&src, "x", "X.1").unwrap().starts_with("```rust"));
+        assert_eq!(super::stub(&src, "x", "X.4").unwrap_err(), "no solution of x marks `X.4`");
+    }
+
+    #[test]
+    fn a_challenge_may_be_in_cuda_alone() {
+        let (_folder, src) = workbook(&[("solution.cu", KERNELS)]);
+        assert!(super::stub(&src, "x", "X.3").unwrap().starts_with("```cpp"));
     }
 }

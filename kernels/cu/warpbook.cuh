@@ -19,6 +19,7 @@ typedef u32 Out;                               // an output's bit pattern
 typedef u16 Out;
 #endif
 
+// ANCHOR: cuda-weight
 // A weight as a kernel gets it, by value: 120 bytes in the constant bank of the kernel's parameters.
 // Pointers are to device memory. Element e has the code packed[e / 2], high nibble for even e; its block is
 // e >> block_shift.
@@ -33,7 +34,9 @@ struct Weight {
     u32 nested_shift;                          // log2 of the scale codes a second-level block
     float table[16];                           // what a 4-bit code stands for
 };
+// ANCHOR_END: cuda-weight
 
+// ANCHOR: cuda-launch
 // How a kernel wants to be launched. The host reads it out of the compiled module.
 struct Launch {
     u32 threads;                               // a block
@@ -46,6 +49,7 @@ struct Launch {
 // LAUNCH(dequantize, 256, 8, 0, 0, 0): the launch of the kernel of that name.
 #define LAUNCH(kernel, threads, per_thread, blocks_per_sm, shared_bytes, overlap) \
     extern "C" __constant__ Launch kernel##_launch = {threads, per_thread, blocks_per_sm, shared_bytes, overlap}
+// ANCHOR_END: cuda-launch
 
 // f32 to the output's type, to nearest even, as a bit pattern. Of finite numbers; overflow is infinity.
 __device__ __forceinline__ Out round_output(float w) {

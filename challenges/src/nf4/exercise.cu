@@ -43,6 +43,7 @@ constexpr u32 AHEAD = 2 * 8 * 132;             // tiles: twice what an H100 hold
 
 __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64)at % bytes == 0; }
 
+// ANCHOR: nf4-step-7
 // step A.7: find the code of element e: the high half of its byte for even e, the low half for odd
 __device__ __forceinline__ u32 code_of(const Weight& w, u64 e) {
     TODO("A.7: find the code of element e: the high half of its byte for even e, the low half for odd");
@@ -54,7 +55,9 @@ extern "C" __global__ void codes(const __grid_constant__ Weight w, u8* out) {
     if (e < w.len) out[e] = (u8)code_of(w, e);
 }
 LAUNCH(codes, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-7
 
+// ANCHOR: nf4-step-8
 // step A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     TODO("A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded");
@@ -66,13 +69,17 @@ extern "C" __global__ void scales(const __grid_constant__ Weight w, float* out) 
     if (block << w.block_shift < w.len) out[block] = scale_of(w, block);
 }
 LAUNCH(scales, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-8
 
+// ANCHOR: nf4-step-9
 // step A.9: dequantise the whole weight, one element a thread, right to the bit
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
     TODO("A.9: dequantise the whole weight, one element a thread, right to the bit");
 }
 LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-9
 
+// ANCHOR: nf4-step-10
 // step A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
     TODO("A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes");
@@ -98,7 +105,9 @@ extern "C" __global__ void dequantize_wide(const __grid_constant__ Weight w, Out
     TODO("A.10: the table in shared memory, then a chunk a thread; the ragged tail and odd views element by element");
 }
 LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
+// ANCHOR_END: nf4-step-10
 
+// ANCHOR: nf4-step-11
 // step A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16
 __device__ __forceinline__ u32 load_once(const u32* from) {
     TODO("A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16");
@@ -117,7 +126,9 @@ extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
     store_once(to + i, make_uint4(load_once(at), load_once(at + 1), load_once(at + 2), load_once(at + 3)));
 }
 LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
+// ANCHOR_END: nf4-step-11
 
+// ANCHOR: nf4-step-12
 // Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
 // before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
 // and nothing that it may read can be written. Without OVERLAP all three do nothing.
@@ -149,3 +160,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_co
 }
 // The last number is 1 only for a kernel that calls wait_for_previous() before it reads: else write 0.
 LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);
+// ANCHOR_END: nf4-step-12

@@ -43,6 +43,7 @@ constexpr u32 AHEAD = 2 * 8 * 132;             // tiles: twice what an H100 hold
 
 __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64)at % bytes == 0; }
 
+// ANCHOR: nf4-step-7
 // why: Two codes share a byte, and the format puts the first of the two in the HIGH half. Swapped neighbours
 // have the same mean and the same histogram, so only a comparison element by element finds the mistake.
 // step A.7: find the code of element e: the high half of its byte for even e, the low half for odd
@@ -57,7 +58,9 @@ extern "C" __global__ void codes(const __grid_constant__ Weight w, u8* out) {
     if (e < w.len) out[e] = (u8)code_of(w, e);
 }
 LAUNCH(codes, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-7
 
+// ANCHOR: nf4-step-8
 // why: A product and a sum beside each other are what a compiler likes to fuse into one instruction that rounds
 // once. The format rounds twice, and the fused scale flips about four outputs in a million: too few for a
 // tolerance to see. The intrinsics that end in _rn are never fused, whatever the flags.
@@ -75,7 +78,9 @@ extern "C" __global__ void scales(const __grid_constant__ Weight w, float* out) 
     if (block << w.block_shift < w.len) out[block] = scale_of(w, block);
 }
 LAUNCH(scales, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-8
 
+// ANCHOR: nf4-step-9
 // why: First right, then fast. One element a thread, nothing shared, no case to forget: whatever comes later
 // must equal this to the bit. It is slow for two reasons that the next steps take away one by one. A warp's
 // memory instructions move 16 bytes and 64; and the parameters' constant bank serves one address at a time, so
@@ -88,7 +93,9 @@ extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Ou
     out[e] = round_output(__fmul_rn(w.table[code_of(w, e)], scale));    // (1,) Out
 }
 LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
+// ANCHOR_END: nf4-step-9
 
+// ANCHOR: nf4-step-10
 // why: A chunk a thread is one 4-byte load and one 16-byte store: a warp reads 128 bytes and writes 512, whole
 // cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
 // half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
@@ -138,7 +145,9 @@ extern "C" __global__ void dequantize_wide(const __grid_constant__ Weight w, Out
     ((uint4*)out)[e / CHUNK] = outputs_of(value);               // (CHUNK,) Out
 }
 LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
+// ANCHOR_END: nf4-step-10
 
+// ANCHOR: nf4-step-11
 // why: Every code is read once and every output written once, so neither has any business in a cache; a line so
 // marked is the first to be given up. In a kernel like dequantize_wide either hint alone is worth nothing and both
 // are worth 6 %, not because of the L1, but because of what launch after launch leaves in the L2. A profile of a
@@ -173,7 +182,9 @@ extern "C" __global__ void copy_once(const u32* from, uint4* to, u64 words4) {
     store_once(to + i, make_uint4(load_once(at), load_once(at + 1), load_once(at + 2), load_once(at + 3)));
 }
 LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
+// ANCHOR_END: nf4-step-11
 
+// ANCHOR: nf4-step-12
 // Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
 // before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
 // and nothing that it may read can be written. Without OVERLAP all three do nothing.
@@ -254,3 +265,4 @@ extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_co
 }
 // The last number is 1 only for a kernel that calls wait_for_previous() before it reads: else write 0.
 LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);
+// ANCHOR_END: nf4-step-12

@@ -14,6 +14,7 @@ mod hostile;
 mod laws;
 mod libraries;
 mod look;
+mod notebook;
 mod planted;
 mod probe;
 mod schema;
