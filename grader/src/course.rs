@@ -18,6 +18,16 @@ pub(crate) enum Back {
     Cuda,
 }
 
+impl Back {
+    /// As the command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
 /// What the grader needs to know of a challenge on a back end.
 pub(crate) struct Course {
     /// `nf4`.

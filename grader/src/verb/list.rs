@@ -56,12 +56,12 @@ fn best(challenge: &str, states: &[(&Course, State)]) -> i32 {
     own.map(|(_, state)| of(state)).max().unwrap_or(0)
 }
 
-/// Where the reader goes on after a run, in one line.
-pub(crate) fn what_next() -> String {
+/// Where the reader goes on after a run of some courses, in one line.
+pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);
     let states: Vec<(&Course, State)> =
-        COURSES.iter().map(|course| (course, state(&workbook, course, &progress))).collect();
+        courses.iter().map(|course| (*course, state(&workbook, course, &progress))).collect();
     format!("{}\n", next(&states))
 }
 
@@ -82,17 +82,19 @@ fn state(workbook: &Workbook, course: &Course, progress: &Progress) -> State {
 
 /// The step that the reader goes on with.
 fn next(states: &[(&Course, State)]) -> String {
-    let here = |course: &Course| course.back == Back::Cpu || Gpu::look(0).is_ok();
-    for (course, state) in states {
-        if !here(course) {
-            continue; // its steps wait for a machine with a GPU
-        }
+    let gpu = Gpu::look(0).is_ok();
+    let here = |course: &Course| course.back == Back::Cpu || gpu;
+    if !states.iter().any(|(course, _)| here(course)) {
+        return "These steps need a GPU; `cargo grader doctor` says what is missing.".into();
+    }
+    for (course, state) in states.iter().filter(|(course, _)| here(course)) {
         let steps = stub::steps(course.solution);
         match state {
             State::Untouched => return steps.first().map_or_else(String::new, |step| start(course, step)),
             State::Changed => {
+                let device = if gpu { format!(" --device {}", course.back.name()) } else { String::new() };
                 return format!(
-                    "{} has changed: `cargo grader test {}`",
+                    "{} has changed: `cargo grader test {}{device}`",
                     course.exercise().display(),
                     course.name
                 );

@@ -28,7 +28,7 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     }
     show(options, &card)?;
     if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
-        print(&crate::verb::what_next());
+        print(&crate::verb::what_next(&plan.courses));
     }
     Ok(exit_code(&card, options.strict))
 }
