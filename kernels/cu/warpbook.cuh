@@ -20,7 +20,7 @@ typedef u16 Out;
 #endif
 
 // ANCHOR: cuda-weight
-// A weight as a kernel gets it, by value: 128 bytes in the constant bank of the kernel's parameters.
+// A weight as a kernel gets it, by value: 120 bytes in the constant bank of the kernel's parameters.
 // Pointers are to device memory. Element e has the code packed[e / 2], high nibble for even e; its block is
 // e >> block_shift.
 struct Weight {

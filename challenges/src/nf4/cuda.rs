@@ -235,26 +235,29 @@ impl OnCard {
     }
 
     /// The struct `Weight` of warpbook.cuh, as its bytes.
-    pub fn argument(&self) -> Vec<u8> {
+    pub fn argument(&self) -> [u8; WEIGHT_BYTES] {
         let address = |part: &Option<Allocation>| part.as_ref().map_or(0, Allocation::address);
-        let mut bytes = Vec::with_capacity(120);
-        for pointer in [
-            self.packed.address() + self.shift as u64,
-            address(&self.codes),
-            self.scales.address(),
-            address(&self.code2),
-            self.len as u64,
-        ] {
-            bytes.extend(pointer.to_ne_bytes());
-        }
-        bytes.extend(self.offset.to_ne_bytes());
-        bytes.extend(self.block_size.trailing_zeros().to_ne_bytes());
-        bytes.extend(self.nested_block_size.trailing_zeros().to_ne_bytes());
-        self.table.iter().for_each(|value| bytes.extend(value.to_ne_bytes()));
-        bytes.resize(120, 0); // a struct with 64-bit members ends on 8 bytes
+        let mut bytes = [0; WEIGHT_BYTES]; // a struct with 64-bit members ends on 8 bytes: four of padding
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        put(&(self.packed.address() + self.shift as u64).to_ne_bytes());
+        put(&address(&self.codes).to_ne_bytes());
+        put(&self.scales.address().to_ne_bytes());
+        put(&address(&self.code2).to_ne_bytes());
+        put(&(self.len as u64).to_ne_bytes());
+        put(&self.offset.to_ne_bytes());
+        put(&self.block_size.trailing_zeros().to_ne_bytes());
+        put(&self.nested_block_size.trailing_zeros().to_ne_bytes());
+        self.table.iter().for_each(|value| put(&value.to_ne_bytes()));
         bytes
     }
 }
+
+/// Bytes of the struct `Weight` of warpbook.cuh.
+const WEIGHT_BYTES: usize = 120;
 
 /// The three-launch chain that the usual library runs, as kernels of `kernels/cu/baseline.cu`.
 #[derive(Clone, Debug)]

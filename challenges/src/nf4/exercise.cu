@@ -44,9 +44,9 @@ constexpr u32 AHEAD = 2 * 8 * 132;             // tiles: twice what an H100 hold
 __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64)at % bytes == 0; }
 
 // ANCHOR: nf4-step-7
-// step A.7: the byte of element e, and of it the high half for even e, the low half for odd
+// step A.7: find the code of element e: the high half of its byte for even e, the low half for odd
 __device__ __forceinline__ u32 code_of(const Weight& w, u64 e) {
-    TODO("A.7: the byte of element e, and of it the high half for even e, the low half for odd");
+    TODO("A.7: find the code of element e: the high half of its byte for even e, the low half for odd");
 }
 
 // Every code, one thread an element.
@@ -58,9 +58,9 @@ LAUNCH(codes, 256, 1, 0, 0, 0);
 // ANCHOR_END: nf4-step-7
 
 // ANCHOR: nf4-step-8
-// step A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are
+// step A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
-    TODO("A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are");
+    TODO("A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded");
 }
 
 // Every scale, one thread a block of the weight. The grid is that of the elements: most threads have nothing.
@@ -72,17 +72,17 @@ LAUNCH(scales, 256, 1, 0, 0, 0);
 // ANCHOR_END: nf4-step-8
 
 // ANCHOR: nf4-step-9
-// step A.9: one element a thread: table[code] times the scale of its block, rounded to the output
+// step A.9: dequantise the whole weight, one element a thread, right to the bit
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
-    TODO("A.9: one element a thread: table[code] times the scale of its block, rounded to the output");
+    TODO("A.9: dequantise the whole weight, one element a thread, right to the bit");
 }
 LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // ANCHOR_END: nf4-step-9
 
 // ANCHOR: nf4-step-10
-// step A.10: the word that holds a chunk's codes, read byte by byte where no word may be read
+// step A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
-    TODO("A.10: the word that holds a chunk's codes, read byte by byte where no word may be read");
+    TODO("A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes");
 }
 
 // step A.10: a chunk's codes in the low bits: an odd chunk of f32 has the upper half of its word
@@ -108,9 +108,9 @@ LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
 // ANCHOR_END: nf4-step-10
 
 // ANCHOR: nf4-step-11
-// step A.11: read a word that is read once
+// step A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16
 __device__ __forceinline__ u32 load_once(const u32* from) {
-    TODO("A.11: read a word that is read once");
+    TODO("A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16");
 }
 
 // step A.11: write 16 bytes that are not read here again
@@ -149,14 +149,15 @@ __device__ __forceinline__ void fetch_ahead(const void* at) {
 #endif
 }
 
-// step A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2
+// step A.12: as fast as the memory: what helps, together; first what a block fetches ahead into the L2
 __device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
-    TODO("A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2");
+    TODO("A.12: as fast as the memory: what helps, together; first what a block fetches ahead into the L2");
 }
 
 // step A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs
 extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_constant__ Weight w, Out* out) {
     TODO("A.12: fetch ahead, wait, then two chunks a thread: loads, scales, outputs");
 }
+// The last number is 1 only for a kernel that calls wait_for_previous() before it reads: else write 0.
 LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);
 // ANCHOR_END: nf4-step-12

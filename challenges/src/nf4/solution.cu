@@ -46,7 +46,7 @@ __device__ __forceinline__ bool aligned(const void* at, u32 bytes) { return (u64
 // ANCHOR: nf4-step-7
 // why: Two codes share a byte, and the format puts the first of the two in the HIGH half. Swapped neighbours
 // have the same mean and the same histogram, so only a comparison element by element finds the mistake.
-// step A.7: the byte of element e, and of it the high half for even e, the low half for odd
+// step A.7: find the code of element e: the high half of its byte for even e, the low half for odd
 __device__ __forceinline__ u32 code_of(const Weight& w, u64 e) {
     const u32 byte = w.packed[e / 2];          // (1,) u8: two codes
     return e % 2 == 0 ? byte >> 4 : byte & 15;
@@ -64,7 +64,7 @@ LAUNCH(codes, 256, 1, 0, 0, 0);
 // why: A product and a sum beside each other are what a compiler likes to fuse into one instruction that rounds
 // once. The format rounds twice, and the fused scale flips about four outputs in a million: too few for a
 // tolerance to see. The intrinsics that end in _rn are never fused, whatever the flags.
-// step A.8: code2[code] times the second-level scale, rounded, plus the offset, rounded; single scales as they are
+// step A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     if (w.codes == nullptr) return w.scales[block];
     const float first = w.code2[w.codes[block]];                // (1,) f32 through (1,) u8
@@ -85,7 +85,7 @@ LAUNCH(scales, 256, 1, 0, 0, 0);
 // must equal this to the bit. It is slow for two reasons that the next steps take away one by one. A warp's
 // memory instructions move 16 bytes and 64; and the parameters' constant bank serves one address at a time, so
 // that 32 lanes with 16 different codes wait 16 times.
-// step A.9: one element a thread: table[code] times the scale of its block, rounded to the output
+// step A.9: dequantise the whole weight, one element a thread, right to the bit
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
     const u64 e = (u64)blockIdx.x * THREADS + threadIdx.x;
     if (e >= w.len) return;
@@ -100,7 +100,7 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
 // half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
 // each leave every second half of a 32-byte sector empty, and cost a third of the bandwidth.
-// step A.10: the word that holds a chunk's codes, read byte by byte where no word may be read
+// step A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
     const u64 word = chunk * CHUNK / WORD;
     if (aligned(packed, 4)) return ((const u32*)packed)[word];  // (8,) codes
@@ -152,7 +152,7 @@ LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
 // marked is the first to be given up. In a kernel like dequantize_wide either hint alone is worth nothing and both
 // are worth 6 %, not because of the L1, but because of what launch after launch leaves in the L2. A profile of a
 // single launch does not show it (staircase.cu, v11 to v16).
-// step A.11: read a word that is read once
+// step A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16
 __device__ __forceinline__ u32 load_once(const u32* from) {
 #if INLINE_PTX
     u32 word;                                  // PTX ISA, "ld": the L1 does not keep the line
@@ -214,7 +214,7 @@ __device__ __forceinline__ void fetch_ahead(const void* at) {
 // spent on scales, and each scale is computed once a warp. The table goes into a register of each lane: a shuffle
 // of width 16 reads four bits of its index as they stand, so that a lookup needs no mask and no address, and the
 // kernel no barrier.
-// step A.12: lines of a tile's codes, one a lane, and the line of its scale codes, into the L2
+// step A.12: as fast as the memory: what helps, together; first what a block fetches ahead into the L2
 __device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
     constexpr u32 LINE = 256;                  // codes of 128 bytes
     const u64 first = tile * TILE, e = first + lane * LINE;
@@ -263,5 +263,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) dequantize(const __grid_co
         if (e < whole) store_once((uint4*)out + e / CHUNK, outputs);    // (CHUNK,) Out
     }
 }
+// The last number is 1 only for a kernel that calls wait_for_previous() before it reads: else write 0.
 LAUNCH(dequantize, 256, 2 * CHUNK, 0, 0, OVERLAP);
 // ANCHOR_END: nf4-step-12

@@ -94,15 +94,27 @@ impl Target {
 }
 
 impl Source<'_> {
-    /// SHA-256 of everything in it but its name, in hexadecimal digits: what kept PTX is known by.
+    /// SHA-256 of everything in it but its name, in hexadecimal digits.
     pub fn hash(&self) -> String {
+        self.hash_of(str::to_owned)
+    }
+
+    /// The same without comments and blank lines, which change nothing that is compiled: what kept PTX is known by.
+    pub fn code_hash(&self) -> String {
+        self.hash_of(without_comments)
+    }
+
+    fn hash_of(&self, read: impl Fn(&str) -> String) -> String {
         let mut hash = Sha256::new();
         let mut part = |text: &str| {
             hash.update((text.len() as u64).to_le_bytes()); // so that no two lists run together
             hash.update(text.as_bytes());
         };
-        part(self.text);
-        self.headers.iter().for_each(|(name, text)| [name, text].into_iter().for_each(|text| part(text)));
+        part(&read(self.text));
+        for (name, text) in self.headers {
+            part(name);
+            part(&read(text));
+        }
         part("defines");
         self.defines.iter().for_each(|(name, value)| part(&format!("{name}={value}")));
         for option in OPTIONS {
@@ -110,6 +122,26 @@ impl Source<'_> {
         }
         digits(&hash.finalize())
     }
+}
+
+/// A text without its line comments, its trailing spaces and its blank lines.
+fn without_comments(text: &str) -> String {
+    let code = text.lines().map(|line| before_comment(line).trim_end());
+    code.filter(|line| !line.is_empty()).fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// A line up to its comment; two slashes inside quotes begin none.
+fn before_comment(line: &str) -> &str {
+    let (mut quoted, mut before) = (false, ' ');
+    for (at, letter) in line.char_indices() {
+        match letter {
+            '"' if before != '\\' => quoted = !quoted,
+            '/' if !quoted && before == '/' => return &line[..at - 1],
+            _ => {}
+        }
+        before = letter;
+    }
+    line
 }
 
 fn digits(bytes: &[u8]) -> String {
@@ -166,11 +198,8 @@ impl Entry {
 
     fn read(&self) -> Option<(Vec<u8>, String)> {
         let stem = self.stem.as_ref()?;
-        let ptx = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
-        let whole = ptx.contains(".version") && ptx.trim_end().ends_with(END_OF_ENTRY);
-        if !whole {
-            return None; // cut short, or not ours: compiled again
-        }
+        let kept = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
+        let ptx = kept.strip_suffix(END_OF_ENTRY)?.to_owned(); // cut short, or not ours: compiled again
         if !self.machine {
             return Some((ptx.clone().into_bytes(), ptx));
         }
@@ -186,12 +215,12 @@ impl Entry {
         let written = written
             .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) });
         let _ = written
-            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}\n{END_OF_ENTRY}\n").as_bytes()));
+            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}{END_OF_ENTRY}").as_bytes()));
     }
 }
 
-/// The last line of a PTX file in the cache.
-const END_OF_ENTRY: &str = "// whole";
+/// What a PTX file in the cache ends with.
+const END_OF_ENTRY: &str = "\n// whole\n";
 
 /// Writes a file so that nobody ever sees half of it.
 fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -332,6 +361,15 @@ mod tests {
         let log = "warpbook.cuh(3): error: x\nexercise.cu(12): warning: y\nexercise.cu(14): error: z\n";
         assert_eq!(first_error(log, "exercise.cu"), Some(14));
         assert_eq!(first_error("", "exercise.cu"), None);
+    }
+
+    #[test]
+    fn a_comment_changes_no_code() {
+        let of = |text| Source { name: "a.cu", text, headers: &[], defines: &[] };
+        let (bare, told) = (of("f();\n  asm(\"// x\");\n"), of("// why\nf(); // here\n\n  asm(\"// x\");"));
+        assert_eq!(bare.code_hash(), told.code_hash());
+        assert_ne!(bare.hash(), told.hash());
+        assert_ne!(of("asm(\"// x\");").code_hash(), of("asm(\"// y\");").code_hash());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! Each file under `kernels/ptx/` was compiled from a text of this repository by an NVRTC of CUDA 12, whose PTX
 //! (ISA 8.x) drivers since 12.0 read. Its first line names the hash of what it was compiled from and the
-//! architecture. A kept PTX stands for a text only if their hashes are equal, so a changed text is never run
-//! from an old PTX; a test refuses stale ones, and `cargo dev ptx` writes them afresh.
+//! architecture. A kept PTX stands for a text only if their hashes are equal, so changed code is never run from
+//! an old PTX; a test refuses stale ones, and `cargo dev ptx` writes them afresh.
 
 use super::compile::Source;
 
@@ -45,7 +45,7 @@ pub const MARK: &str = "// source ";
 impl Kept {
     /// The first line of a file for a text that was compiled for an architecture.
     pub fn first_line(source: &Source<'_>, capability: (i32, i32)) -> String {
-        format!("{MARK}{} compute_{}{}", source.hash(), capability.0, capability.1)
+        format!("{MARK}{} compute_{}{}", source.code_hash(), capability.0, capability.1)
     }
 
     /// The hash of what it was compiled from.
@@ -66,7 +66,7 @@ impl Kept {
 
     /// The newest one that a card of this compute capability can run, of those that stand for the text.
     pub fn of(source: &Source<'_>, capability: (i32, i32)) -> Option<&'static Self> {
-        let hash = source.hash();
+        let hash = source.code_hash();
         let card = capability.0 * 10 + capability.1;
         let fits = KEPT.iter().filter(|kept| kept.hash() == hash && kept.architecture() <= card);
         fits.max_by_key(|kept| kept.architecture())

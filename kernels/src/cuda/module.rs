@@ -68,11 +68,26 @@ pub struct Grid {
     pub overlap: bool,
 }
 
-/// A kernel's arguments, each as its bytes in C.
-#[derive(Clone, Debug, Default)]
+/// A kernel's arguments, each as its bytes in C. No allocation: a launch is queued in a few microseconds, and
+/// this is part of them.
+#[derive(Clone, Debug)]
 pub struct Arguments {
-    bytes: Vec<u64>, // aligned for every scalar and for the structs that kernels take
-    offsets: Vec<usize>,
+    words: [u64; WORDS], // aligned for every scalar and for the structs that kernels take
+    used: usize,
+    offsets: [usize; COUNT],
+    count: usize,
+}
+
+/// Words of 8 bytes that a kernel's arguments may take.
+const WORDS: usize = 96;
+
+/// Arguments that a kernel may take.
+const COUNT: usize = 24;
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self { words: [0; WORDS], used: 0, offsets: [0; COUNT], count: 0 }
+    }
 }
 
 impl Arguments {
@@ -100,21 +115,30 @@ impl Arguments {
     }
 
     /// A struct, as its bytes in C.
+    ///
+    /// # Panics
+    /// With more than 24 arguments, or more than 768 bytes of them.
     #[must_use]
     pub fn raw(mut self, bytes: &[u8]) -> Self {
-        self.offsets.push(self.bytes.len());
+        self.offsets[self.count] = self.used;
+        self.count += 1;
         for word in bytes.chunks(8) {
             let mut padded = [0; 8];
             padded[..word.len()].copy_from_slice(word);
-            self.bytes.push(u64::from_ne_bytes(padded));
+            self.words[self.used] = u64::from_ne_bytes(padded);
+            self.used += 1;
         }
         self
     }
 
-    fn pointers(&mut self) -> Vec<*mut c_void> {
-        let base = self.bytes.as_mut_ptr();
-        // SAFETY: every offset lies inside the vector.
-        self.offsets.iter().map(|offset| unsafe { base.add(*offset) }.cast()).collect()
+    fn pointers(&mut self) -> [*mut c_void; COUNT] {
+        let base = self.words.as_mut_ptr();
+        let mut pointers = [std::ptr::null_mut(); COUNT];
+        for (pointer, offset) in pointers.iter_mut().zip(&self.offsets[..self.count]) {
+            // SAFETY: every offset lies inside the words.
+            *pointer = unsafe { base.add(*offset) }.cast();
+        }
+        pointers
     }
 }
 
