@@ -59,8 +59,8 @@ fn title(column: &str) -> String {
 }
 
 fn line(row: &[String], places: &[usize]) -> String {
-    let rest: String = places.iter().map(|i| format!("<td>{}</td>", escape(&row[*i]))).collect();
-    format!("<tr><th><code>{}</code></th>{rest}</tr>", escape(&row[0]))
+    let rest: Vec<String> = places.iter().map(|i| format!("<td>{}</td>", escape(&row[*i]))).collect();
+    format!("<tr><th><code>{}</code></th>{}</tr>", escape(&row[0]), rest.concat())
 }
 
 /// The cells of a line; a comma between quotes is no border.

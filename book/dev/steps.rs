@@ -119,7 +119,9 @@ LAUNCH(three, 32, 1, 0, 0, 0);
         let (src, challenge) = (folder.path().join("book/src"), folder.path().join("challenges/src/x"));
         std::fs::create_dir_all(&src).unwrap();
         std::fs::create_dir_all(&challenge).unwrap();
-        solutions.iter().for_each(|(name, text)| std::fs::write(challenge.join(name), text).unwrap());
+        for (name, text) in solutions {
+            std::fs::write(challenge.join(name), text).unwrap();
+        }
         (folder, src)
     }
 

@@ -58,7 +58,7 @@ fn the_notebooks_code_is_python() {
     let notebook = notebook();
     for (id, text) in code(&notebook) {
         let plain = |line: &&str| !line.trim_start().starts_with(['!', '%']);
-        let text: String = text.lines().filter(plain).map(|line| format!("{line}\n")).collect();
+        let text = text.lines().filter(plain).collect::<Vec<_>>().join("\n");
         match parsed(&text) {
             None => return println!("not measured: no python3 on the path"),
             Some(error) => assert!(error.is_empty(), "{id}: {error}"),
@@ -82,7 +82,7 @@ fn the_notebook_fetches_rust_and_a_repository_that_its_reader_names() {
     let notebook = notebook();
     let text: String = code(&notebook).map(|(_, text)| text).collect();
     let addresses: Vec<&str> =
-        text.split("http").skip(1).map(|rest| rest.split_whitespace().next()).flatten().collect();
+        text.split("http").skip(1).filter_map(|rest| rest.split_whitespace().next()).collect();
     assert_eq!(addresses, ["s'", "s://sh.rustup.rs"], "curl's protocol, and rustup");
     assert!(text.contains("REPOSITORY = \"...\""), "the address of the repository is the reader's");
 }
