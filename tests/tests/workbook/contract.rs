@@ -290,7 +290,7 @@ fn hints_grow_and_end_with_the_largest() {
     for (text, size) in asked.iter().zip(["small", "medium", "large", "large"]) {
         assert!(text.starts_with(&format!("A.4, {size} hint: ")), "{text}");
     }
-    assert_eq!(copy.grader(&["hint", "A.9"]).code, 2);
+    assert_eq!(copy.grader(&["hint", "A.99"]).code, 2);
 }
 
 #[test]
