@@ -11,8 +11,8 @@ use kernels::cuda::{Kept, Target, compile};
 
 use crate::{Error, Fault};
 
-/// The newest PTX ISA that the oldest supported driver (CUDA 12.1) reads.
-const NEWEST: (u32, u32) = (8, 1);
+/// The newest PTX ISA that the oldest supported driver (CUDA 12.0) reads.
+const NEWEST: (u32, u32) = (8, 0);
 
 fn fault(text: &Text, what: String) -> Error {
     Error::Faults(vec![Fault { at: format!("kernels/ptx/{}.ptx", text.name), what }])
@@ -29,7 +29,7 @@ pub fn write(root: &Path) -> Result<(), Error> {
             let (major, minor) = isa(&ptx);
             let what = format!(
                 "this NVRTC writes PTX ISA {major}.{minor}, which older drivers do not read: CUDA_HOME must name \
-                 an NVRTC of CUDA 12.1 (pip install nvidia-cuda-nvrtc-cu12==12.1.*)"
+                 an NVRTC of CUDA 12.0 (pip install nvidia-cuda-nvrtc-cu12==12.0.*)"
             );
             return Err(fault(text, what));
         }

@@ -58,7 +58,7 @@ const MISTAKES: [Mistake; 22] = [
         ..RIGHT
     },
     Mistake {
-        cause: "second-level blocks of 256 where this weight has others: Absmax::Double tells its block_size",
+        cause: "second-level blocks of 256 where this weight has others: the weight tells its own (`block_size`, `nested_shift`)",
         scale: |absmax, b| match absmax {
             Absmax::Single(scales) => scales[b],
             Absmax::Double { codes, table, scales, offset, .. } => {
@@ -359,8 +359,8 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
         return told;
     }
     if reordered(got, want, wrong[0]) {
-        return "the right values in the wrong places within 32: vector instructions that unpack or shuffle work \
-                within each 128-bit half"
+        return "the right values in the wrong places within 32: instructions that unpack or shuffle on the CPU work \
+                within each 128-bit half; in a word on a GPU the first element is nibble 1, the second nibble 0"
             .into();
     }
     let last_block = (weight.len - 1) / weight.block_size * weight.block_size;

@@ -59,7 +59,7 @@ fn header(paper: &mut Paper, card: &Scorecard) {
 fn challenge(paper: &mut Paper, challenge: &Challenge) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
-        return paper.line(&[(Style::Quiet, &left(&head, 10)), (Style::Quiet, &line)]);
+        return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }
     let score = format!("{} of {}", challenge.points, challenge.possible);
     let title = format!("  {} ({})", title(challenge), challenge.device);

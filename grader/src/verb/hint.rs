@@ -19,7 +19,7 @@ pub(crate) fn hint(options: &Options, asked: Option<&str>) -> Result<u8, Failure
     let mut progress = Progress::load(&workbook);
     let Some((course, step)) = which(options, asked, &progress)? else {
         print(
-            "every step is done; `diff` your exercise with solution.rs, and read the rest of the lesson there\n",
+            "every step is done; `diff` your exercise with the solution beside it, and read the rest of the lesson there\n",
         );
         return Ok(0);
     };

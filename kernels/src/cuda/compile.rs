@@ -64,6 +64,8 @@ pub enum CompileError {
         /// The line of the first error in the text itself, from 1.
         line: Option<usize>,
     },
+    /// The compiler does not know the architecture: what it is, and what was asked.
+    UnknownTarget(String),
     /// The compiler itself failed.
     Broken(String),
 }
@@ -73,6 +75,7 @@ impl fmt::Display for CompileError {
         match self {
             Self::NoCompiler(reason) => write!(f, "{reason}; {}", reason.fix()),
             Self::Refused { log, .. } => f.write_str(log),
+            Self::UnknownTarget(what) => f.write_str(what),
             Self::Broken(what) => write!(f, "the run-time compiler failed: {what}"),
         }
     }
@@ -330,7 +333,7 @@ fn fresh(source: &Source<'_>, target: Target) -> Result<(Vec<u8>, String), Compi
     if compiled == nvrtcResult::NVRTC_ERROR_INVALID_OPTION {
         let (major, minor) = version();
         let option = target.option();
-        return Err(CompileError::Broken(format!("NVRTC {major}.{minor} does not take {option}")));
+        return Err(CompileError::UnknownTarget(format!("NVRTC {major}.{minor} does not take {option}")));
     }
     done("nvrtcCompileProgram", compiled)?;
     let ptx = program.text("nvrtcGetPTX", sys::nvrtcGetPTXSize, sys::nvrtcGetPTX)?;

@@ -26,8 +26,11 @@ macro_rules! kept {
 pub const KEPT: &[Kept] = kept![
     "fill-75",
     "nf4-baseline-bf16-75",
+    "nf4-baseline-bf16-80",
     "nf4-baseline-f16-75",
+    "nf4-baseline-f16-80",
     "nf4-baseline-f32-75",
+    "nf4-baseline-f32-80",
     "nf4-solution-bf16-75",
     "nf4-solution-bf16-90",
     "nf4-solution-f16-75",

@@ -36,6 +36,10 @@ fn compiled(attempt: &Attempt, build: Build, target: Target) -> Option<Result<St
             println!("not measured: {reason}");
             None
         }
+        Err(error @ CompileError::UnknownTarget(_)) => {
+            println!("not measured: {error}");
+            None
+        }
         Err(error) => Some(Err(error.to_string())),
     }
 }
@@ -50,7 +54,7 @@ fn every_kept_ptx_is_of_todays_text() {
         assert!(texts.iter().any(|text| text.name == kept.name), "{} is the PTX of no text", kept.name);
         let version = kept.ptx.lines().find_map(|line| line.strip_prefix(".version 8."));
         let minor: u32 = version.expect("PTX ISA 8").trim().parse().expect("a number");
-        assert!(minor <= 1, "{}: drivers for CUDA 12.1 read PTX ISA 8.1 at most", kept.name);
+        assert!(minor == 0, "{}: drivers for CUDA 12.0 read PTX ISA 8.0 at most", kept.name);
     }
 }
 

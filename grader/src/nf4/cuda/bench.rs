@@ -73,7 +73,7 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
             let credit = session.gpu.card().l2_bytes as f64 / timed.calls as f64;
             child.guard(PAST_THE_BOUND, || Ok(past_the_bound(bench, &timed.samples, credit)));
             report_samples(child, bench, &timed.samples);
-            report_share(child, bench, &timed.samples);
+            report_copy(child, bench, &timed.samples);
             tell(child, end.as_ref());
         }
         Err(trouble) => {
@@ -83,15 +83,12 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
     }
 }
 
-/// The attempt beside the fastest copy that was seen: the card's own rate, so that nothing flatters the attempt.
-fn report_share(child: &mut Child, bench: &Bench, samples: &Samples) {
-    let name = bench_name(bench);
+/// The card's own rate: that of the fastest copy that was seen.
+fn report_copy(child: &mut Child, bench: &Bench, samples: &Samples) {
     let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
-    let plain = |value, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
-    let rate = total_bytes(bench.rows * bench.columns) / copy / 1e3;
-    child.measured(&format!("nf4.copy_rate.{name}"), plain(rate, "GB/s"));
-    let share = copy / crate::timing::median(&samples.attempt);
-    child.measured(&format!("nf4.share_of_bound.{name}"), plain(share, "share"));
+    let value = total_bytes(bench.rows * bench.columns) / copy / 1e3;
+    let rate = Measurement { value, unit: "GB/s".into(), interval: None, samples: vec![] };
+    child.measured(&format!("nf4.copy_rate.{}", bench_name(bench)), rate);
 }
 
 /// What NVML says of the card; nothing where there is no NVML, which `doctor` tells.
