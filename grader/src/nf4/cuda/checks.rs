@@ -147,15 +147,20 @@ fn copied(session: &Session, build: Build, words: usize, random: &mut Random) ->
     if got[words * 16..].iter().any(|byte| *byte != 0xa5) {
         return Err(Trouble::Wrong("bytes behind the copy were written".into()));
     }
-    match (0..words * 4).find(|word| got[word * 4..word * 4 + 4] != bytes[word * 4..word * 4 + 4]) {
-        None => Ok(()),
-        Some(word) => Err(Trouble::Wrong(format!(
-            "word {word} of {} is {:02x?}, {:02x?} was to be copied",
-            words * 4,
-            &got[word * 4..word * 4 + 4],
-            &bytes[word * 4..word * 4 + 4]
-        ))),
-    }
+    let word =
+        |of: &[u8], i: usize| u32::from_le_bytes([of[4 * i], of[4 * i + 1], of[4 * i + 2], of[4 * i + 3]]);
+    let Some(wrong) = (0..words * 4).find(|i| word(&got, *i) != word(&bytes, *i)) else { return Ok(()) };
+    let found = word(&got, wrong);
+    let cause = match (0..words * 4).find(|i| word(&bytes, *i) == found) {
+        Some(other) => format!("that is word {other} of what was to be copied"),
+        None if found == 0xa5a5_a5a5 => "it was never written".into(),
+        None => "no word of what was to be copied has these bits".into(),
+    };
+    Err(Trouble::Wrong(format!(
+        "word {wrong} of {} is not what it was copied from\n  got  {found:#010x}\n  want {:#010x}\n  likely cause: {cause}",
+        words * 4,
+        word(&bytes, wrong)
+    )))
 }
 
 /// How a whole weight is tried.
@@ -216,15 +221,15 @@ impl Trial<'_> {
         let view = weight.view();
         let on_card = OnCard::upload(&self.session.gpu, &view, bytes)?;
         let output = Output::new(&self.session.gpu, self.dtype, view.len, self.seed, elements)?;
-        self.session.run(self.build, self.via, self.kernel, &on_card, output.address())?;
+        let place = match (bytes, elements) {
+            (0, 0) => String::new(),
+            _ => format!("codes {bytes} bytes and outputs {elements} elements off alignment:\n"),
+        };
+        let ran = self.session.run(self.build, self.via, self.kernel, &on_card, output.address());
+        ran.map_err(|trouble| trouble.at(&place))?;
         let seen = output.seen()?;
         let found = Found { got: &seen.bits, want, poison: output.unwritten(), touched: seen.touched };
-        diagnose::weight(&view, self.dtype, &found).map_err(|text| {
-            Trouble::Wrong(match (bytes, elements) {
-                (0, 0) => text,
-                _ => format!("codes {bytes} bytes and outputs {elements} elements off alignment:\n{text}"),
-            })
-        })
+        diagnose::weight(&view, self.dtype, &found).map_err(|text| Trouble::Wrong(text).at(&place))
     }
 
     /// More elements than 32 bits count, compared where an index would wrap, and at random.

@@ -32,6 +32,15 @@ impl Trouble {
         }
     }
 
+    /// The same with the place where it was seen in front.
+    pub fn at(self, place: &str) -> Self {
+        match self {
+            Self::Wrong(text) => Self::Wrong(format!("{place}{text}")),
+            Self::Broken(text) => Self::Broken(format!("{place}{text}")),
+            other => other,
+        }
+    }
+
     /// In one sentence, for what is no check.
     pub fn reason(&self) -> String {
         match self {
