@@ -139,13 +139,14 @@ impl Options {
         }
         let attempt = self.attempt(own.any());
         let back = self.back(if attempt == Attempt::Own { own } else { Handed::EVERYTHING });
-        let (mut courses, mut case): (Vec<&Course>, _) = (Vec::new(), self.case.clone());
+        let (mut courses, mut step): (Vec<&Course>, _) = (Vec::new(), None);
         for name in challenges {
-            let (course, step) = self.course(name, back)?;
-            courses.push(course);
-            if step {
-                case.get_or_insert(format!("{}/", name.to_uppercase())); // `test A.3`: that step alone
+            let (course, is_step) = self.course(name, back)?;
+            if is_step {
+                self.there_is_a_card(course, name)?;
+                step = Some(name.to_uppercase()); // `test A.3`: that step alone
             }
+            courses.push(course);
         }
         if courses.is_empty() {
             courses = COURSES.iter().filter(|course| course.back == back).collect();
@@ -158,7 +159,8 @@ impl Options {
             device: self.device.clone(),
             courses,
             scope,
-            case,
+            step,
+            case: self.case.clone(),
             effort: self.effort(),
             progress: terminal::progress(),
         })
@@ -173,13 +175,27 @@ impl Options {
         }
     }
 
+    /// A step that runs on a GPU asks for one.
+    fn there_is_a_card(&self, course: &Course, step: &str) -> Result<(), Failure> {
+        if course.back == Back::Cpu || self.device != Device::Auto {
+            return Ok(());
+        }
+        let found = Gpu::look(0);
+        found.map(drop).map_err(|reason| Failure::NoDevice(format!("{step} runs on a GPU: {reason}")))
+    }
+
     /// The course of a challenge, or of a step, and whether a step was named. A step says itself where it runs,
     /// unless the command line does.
     pub fn course(&self, name: &str, back: Back) -> Result<(&'static Course, bool), Failure> {
         let Some((challenge, _)) = name.split_once('.') else { return Ok((named(name, back)?, false)) };
         let by_letter = named(challenge, back)?;
-        let of_step = course::of_step(&name.to_uppercase()).filter(|_| self.device == Device::Auto);
-        Ok((of_step.unwrap_or(by_letter), true))
+        let Some(of_step) = course::of_step(&name.to_uppercase()) else {
+            return Err(Failure::Usage(format!(
+                "challenge {} has no step {name}: `cargo grader list` shows them",
+                by_letter.letter()
+            )));
+        };
+        Ok((if self.device == Device::Auto { of_step } else { by_letter }, true))
     }
 
     /// Whose attempt is meant.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::course::{back_of, key};
 use crate::score::Scope;
 use crate::scorecard::{Check, Outcome, Scorecard};
+use crate::stub::Step;
 use crate::workbook::Workbook;
 
 /// The reader's progress.
@@ -36,9 +37,23 @@ pub(crate) struct Standing {
 }
 
 impl Standing {
-    /// The first check, in the order of the steps, that has not passed.
-    pub fn next(&self) -> Option<&Check> {
-        self.checks.iter().find(|check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured))
+    /// Takes over the outcomes of some checks; the others keep those of an earlier text.
+    fn merge(&mut self, checks: &[Check]) {
+        for check in checks {
+            match self.checks.iter_mut().find(|known| known.name == check.name) {
+                Some(known) => known.clone_from(check),
+                None => self.checks.push(check.clone()),
+            }
+        }
+    }
+
+    /// The first step, in their order, that has not passed: with a check that failed, or never tried.
+    pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<&'a Step<'a>> {
+        let done = |check: &&Check| matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured);
+        steps.iter().find(|step| {
+            let of_step: Vec<&Check> = self.checks.iter().filter(|check| check.step() == step.name).collect();
+            of_step.is_empty() || !of_step.iter().all(done)
+        })
     }
 }
 
@@ -64,15 +79,11 @@ impl Progress {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
             let standing =
                 self.challenges.entry(key(&challenge.name, back_of(&challenge.device))).or_default();
-            if standing.code != challenge.code || standing.checks.len() <= challenge.checks.len() {
+            let whole = scope == Scope::Score || standing.checks.len() <= challenge.checks.len();
+            if whole {
                 standing.checks.clone_from(&challenge.checks);
             } else {
-                for check in &challenge.checks {
-                    let known = standing.checks.iter_mut().find(|known| known.name == check.name);
-                    if let Some(known) = known {
-                        known.clone_from(check);
-                    }
-                }
+                standing.merge(&challenge.checks);
             }
             if scope == Scope::Score {
                 standing.points = challenge.points;

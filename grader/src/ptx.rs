@@ -51,6 +51,7 @@ pub fn texts() -> Vec<Text> {
         add(format!("nf4-baseline-{name}"), &baseline, build, (8, 0)); // rounds to bf16 in one instruction
     }
     add("fill".into(), &own("fill.cu", FILL), Build::of(Dtype::Bf16), (7, 5));
+    add("fill".into(), &own("fill.cu", FILL), Build::of(Dtype::Bf16), (9, 0));
     texts
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct Plan {
     pub device: Device,
     pub courses: Vec<&'static Course>,
     pub scope: Scope,
+    /// One step alone.
+    pub step: Option<String>,
+    /// What the names of checks and cases must hold.
     pub case: Option<String>,
     pub effort: Effort,
     pub progress: Box<dyn Fn(&str)>,
@@ -190,8 +193,9 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
         Scope::Test => item.is_check() || item.group() == "guard",
         Scope::Bench => matches!(item.group(), "bench" | "watch"),
     };
+    let of_step = |item: &Item| plan.step.as_ref().is_none_or(|step| item.group() == step);
     let named = |item: &Item| plan.case.as_ref().is_none_or(|case| item.name.contains(case.as_str()));
-    items.into_iter().filter(|item| in_scope(item) && named(item)).collect()
+    items.into_iter().filter(|item| in_scope(item) && of_step(item) && named(item)).collect()
 }
 
 /// How a child is started.

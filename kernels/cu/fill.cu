@@ -7,6 +7,7 @@
 
 LAUNCH(random_words, 256, 1, 0, 0, 0);
 LAUNCH(read_all, 512, 1, 4, 0, 0);
+LAUNCH(write_late, 256, 1, 1, 0, 0);
 
 // The finaliser of SplitMix64: every output word depends on every bit of its number.
 // Source: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (2014), figure 16.
@@ -31,4 +32,22 @@ extern "C" __global__ void read_all(const uint4* from, u64 count, u32* sink) {
         sum ^= part.x ^ part.y ^ part.z ^ part.w;
     }
     if (sum == 0x5eed5eed) *sink = sum;        // never, and the compiler cannot know: the reads stay
+}
+
+// Lets the kernel behind it begin at once, takes its time, and only then writes: `to` gets the words of `from`,
+// `filled` the pattern. Who launches with overlap and does not wait reads what was there before, or has what it
+// wrote overwritten.
+extern "C" __global__ void write_late(const u32* from, u32* to, u64 words, u32* filled, u64 fills, u32 pattern,
+                                      u64 nanoseconds) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");         // PTX ISA, "griddepcontrol"
+    u64 begin, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begin));                // PTX ISA, "%globaltimer": nanoseconds
+    do {
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+    } while (now - begin < nanoseconds);
+#endif
+    const u64 first = (u64)blockIdx.x * 256 + threadIdx.x, step = (u64)gridDim.x * 256;
+    for (u64 i = first; i < words; i += step) to[i] = from[i];              // (words,) u32
+    for (u64 i = first; i < fills; i += step) filled[i] = pattern;          // (fills,) u32
 }

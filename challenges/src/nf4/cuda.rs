@@ -146,14 +146,17 @@ impl Kernel {
         let [threads, per_thread, blocks_per_sm, shared_bytes, overlap] = words[..] else {
             return Err(refuse(format!("`{name}_launch` has {} bytes, LAUNCH makes 20", bytes.len())));
         };
-        if threads == 0 || threads > 1024 || per_thread == 0 || overlap > 1 {
+        if threads == 0 || threads > 1024 || per_thread == 0 || blocks_per_sm > 64 || overlap > 1 {
             return Err(refuse(format!(
                 "LAUNCH({name}, ...) asks for {threads} threads (1 to 1024), {per_thread} elements a thread \
-                 (1 or more), overlap {overlap} (0 or 1)"
+                 (1 or more), {blocks_per_sm} blocks a multiprocessor (0 to 64), overlap {overlap} (0 or 1)"
             )));
         }
         if shared_bytes > 48 * 1024 {
-            function.allow_shared(shared_bytes)?;
+            let asked = |error| {
+                refuse(format!("LAUNCH({name}, ...) asks for {shared_bytes} bytes of dynamic shared memory a block: {error}"))
+            };
+            function.allow_shared(shared_bytes).map_err(asked)?;
         }
         let launch = Launch { threads, per_thread, blocks_per_sm, shared_bytes, overlap: overlap == 1 };
         Ok(Self { function, launch, name: name.into() })

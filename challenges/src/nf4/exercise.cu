@@ -1,31 +1,13 @@
-// Dequantising NF4 in one kernel: the last page of the lesson.
+// Dequantising NF4 on CUDA, from one code to a kernel as fast as the memory.
 //
 //   scale = code2[codes[b]] * scales[b >> nested_shift] + offset       b = e >> block_shift, each rounded to f32
 //   out[e] = round(table[code(e)] * scale)                             the product to f32, then to the output
 //
-// Threads. A block of 256 owns a tile of 512 chunks, a warp 64 of them side by side, a thread two that lie 32
-//   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
-//   one block a tile, with no loop.
-// Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
-//   80GB HBM3 whose copy moves 2965 GB/s that bounds 2048 x 8192 at 14.2 us, 4096 x 14336 at 49.8 us and
-//   8192 x 28672 at 199.3 us.
-// Cache. Codes and outputs are touched once and say so. A line of scale codes is for 8192 elements, code2 is 1 KiB
-//   for all: the L1 serves both. The L2 gets the codes before they are asked for.
 // Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
-// Versions, bf16, kernel time in a graph of 20 launches over inputs rotated past the L2, H100 80GB HBM3, November
-//   2026, all in one run; f16 is within 1 %:
-//                                     2048 x 8192         4096 x 14336        8192 x 28672
-//   the library's three launches  26.1 us 1614 GB/s   75.7 us 1951 GB/s  287.6 us 2055 GB/s   (baseline.cu)
-//   1 dequantize_naive            87.1 us  485 GB/s  299.2 us  494 GB/s   1190 us  497 GB/s
-//   2 dequantize_wide             19.1 us 2212 GB/s   59.9 us 2468 GB/s  229.5 us 2575 GB/s
-//   3 dequantize                  14.9 us 2839 GB/s   50.4 us 2929 GB/s  200.6 us 2946 GB/s   <- what is graded
-//     launched without overlap    15.5 us 2725 GB/s   51.6 us 2862 GB/s  201.7 us 2930 GB/s
-//     compiled without inline PTX 17.4 us 2427 GB/s   53.7 us 2751 GB/s  205.3 us 2879 GB/s
-//   f32 (4.516 bytes an element): 26.6 us, 91.3 us, 364.7 us, 96 to 98 % of the copy.
-//   What lies between 2 and 3, and what did not help, is staircase.cu.
 // Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA 9.0: "ld", "st",
 //   "Cache Operators", "prefetch", "griddepcontrol". CUDA C++ Programming Guide, Programmatic Dependent
 //   Launch.
+
 
 #include "warpbook.cuh"
 
@@ -80,9 +62,9 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // ANCHOR_END: nf4-step-9
 
 // ANCHOR: nf4-step-10
-// step A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes
+// step A.10: the same bits with wide loads and stores; first the 4-byte word that chunk number `chunk` is in
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
-    TODO("A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes");
+    TODO("A.10: the same bits with wide loads and stores; first the 4-byte word that chunk number `chunk` is in");
 }
 
 // step A.10: a chunk's codes in the low bits: an odd chunk of f32 has the upper half of its word
@@ -95,9 +77,9 @@ __device__ __forceinline__ uint4 outputs_of(const float value[CHUNK]) {
     TODO("A.10: a chunk's values rounded, in the order in which they lie in memory");
 }
 
-// step A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit
+// step A.10: elements from max(first, whole) up to last, one a thread in turn: no wide store reaches past `whole`
 __device__ __forceinline__ void rest_of(const Weight& w, Out* out, u64 first, u64 last, u64 whole) {
-    TODO("A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit");
+    TODO("A.10: elements from max(first, whole) up to last, one a thread in turn: no wide store reaches past `whole`");
 }
 
 // step A.10: the table in shared memory, then a chunk a thread; the ragged tail and odd views element by element

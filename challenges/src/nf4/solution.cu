@@ -1,7 +1,14 @@
-// Dequantising NF4 in one kernel: the last page of the lesson.
+// Dequantising NF4 on CUDA, from one code to a kernel as fast as the memory.
 //
 //   scale = code2[codes[b]] * scales[b >> nested_shift] + offset       b = e >> block_shift, each rounded to f32
 //   out[e] = round(table[code(e)] * scale)                             the product to f32, then to the output
+//
+// Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
+// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA 9.0: "ld", "st",
+//   "Cache Operators", "prefetch", "griddepcontrol". CUDA C++ Programming Guide, Programmatic Dependent
+//   Launch.
+
+// why: The last kernel, and what led to it.
 //
 // Threads. A block of 256 owns a tile of 512 chunks, a warp 64 of them side by side, a thread two that lie 32
 //   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
@@ -11,7 +18,6 @@
 //   8192 x 28672 at 199.3 us.
 // Cache. Codes and outputs are touched once and say so. A line of scale codes is for 8192 elements, code2 is 1 KiB
 //   for all: the L1 serves both. The L2 gets the codes before they are asked for.
-// Rounding. f32 product, f32 sum, f32 product, then to nearest even; never fused (see A.8).
 // Versions, bf16, kernel time in a graph of 20 launches over inputs rotated past the L2, H100 80GB HBM3, November
 //   2026, all in one run; f16 is within 1 %:
 //                                     2048 x 8192         4096 x 14336        8192 x 28672
@@ -23,9 +29,6 @@
 //     compiled without inline PTX 17.4 us 2427 GB/s   53.7 us 2751 GB/s  205.3 us 2879 GB/s
 //   f32 (4.516 bytes an element): 26.6 us, 91.3 us, 364.7 us, 96 to 98 % of the copy.
 //   What lies between 2 and 3, and what did not help, is staircase.cu.
-// Reads. Dettmers et al., QLoRA (2305.14314), section 3: NF4 and double quantisation. PTX ISA 9.0: "ld", "st",
-//   "Cache Operators", "prefetch", "griddepcontrol". CUDA C++ Programming Guide, Programmatic Dependent
-//   Launch.
 
 #include "warpbook.cuh"
 
@@ -100,7 +103,7 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
 // half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
 // each leave every second half of a 32-byte sector empty, and cost a third of the bandwidth.
-// step A.10: the same bits with wide loads and stores; first the word that holds a chunk's codes
+// step A.10: the same bits with wide loads and stores; first the 4-byte word that chunk number `chunk` is in
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
     const u64 word = chunk * CHUNK / WORD;
     if (aligned(packed, 4)) return ((const u32*)packed)[word];  // (8,) codes
@@ -121,7 +124,7 @@ __device__ __forceinline__ uint4 outputs_of(const float value[CHUNK]) {
 #endif
 }
 
-// step A.10: the elements of first to last that no wide store fits, side by side, after the `whole` that fit
+// step A.10: elements from max(first, whole) up to last, one a thread in turn: no wide store reaches past `whole`
 __device__ __forceinline__ void rest_of(const Weight& w, Out* out, u64 first, u64 last, u64 whole) {
     last = min(last, w.len);
     for (u64 e = max(first, whole) + threadIdx.x; e < last; e += THREADS)

@@ -76,7 +76,7 @@ fn which(
     }
     let steps = stub::steps(course.solution);
     let next = match progress.challenges.get(&course.key()) {
-        Some(standing) => standing.next().map(|check| check.step().to_owned()),
+        Some(standing) => standing.next_step(&steps).map(|step| step.name.to_owned()),
         None => steps.first().map(|step| step.name.to_owned()),
     };
     Ok(next.map(|step| (course, step)))

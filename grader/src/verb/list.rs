@@ -101,10 +101,7 @@ fn next(states: &[(&Course, State)]) -> String {
             }
             State::Missing(reason) => return reason.clone(),
             State::Graded(standing) => {
-                let check = standing.next();
-                if let Some(step) =
-                    check.and_then(|check| steps.iter().find(|step| step.name == check.step()))
-                {
+                if let Some(step) = standing.next_step(&steps) {
                     return format!(
                         "Next: {} {} (`cargo grader hint {}` helps)",
                         step.name, step.task, step.name

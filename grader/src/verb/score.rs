@@ -17,10 +17,10 @@ use crate::workbook::Workbook;
 /// Grades and shows the scorecard.
 pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let card = run(plan).map_err(Failure::Fault)?;
-    if plan.case.is_some() && nothing_ran(&card) {
+    if (plan.case.is_some() || plan.step.is_some()) && nothing_ran(&card) {
         return Err(Failure::Usage(format!(
             "no check or case is called {:?}",
-            plan.case.as_deref().unwrap_or("")
+            plan.case.as_deref().or(plan.step.as_deref()).unwrap_or("")
         )));
     }
     if plan.attempt == Attempt::Exercise {

@@ -113,6 +113,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         device: plan.device.clone(),
         courses: vec![course],
         scope: Scope::Test,
+        step: plan.step.clone(),
         case: plan.case.clone(),
         effort: plan.effort.clone(),
         progress: terminal::progress(),

@@ -72,6 +72,7 @@ impl CudaError {
             710 => "an assertion in a kernel failed",
             715 => "a kernel reached an illegal instruction or a trap",
             716 => "a kernel loaded or stored at an address that is not a multiple of the access's size",
+            717 | 718 => "a kernel used an address that no global memory has: a pointer went wild",
             719 => "a kernel failed, as by an access outside its shared memory or stack",
             1 => "an argument is not valid",
             2 => "the card's memory is exhausted",

@@ -25,6 +25,7 @@ macro_rules! kept {
 /// All of them.
 pub const KEPT: &[Kept] = kept![
     "fill-75",
+    "fill-90",
     "nf4-baseline-bf16-75",
     "nf4-baseline-bf16-80",
     "nf4-baseline-f16-75",

@@ -40,7 +40,7 @@ __device__ bool last_block() {
 const RIGHT: &str = "if (e < w.len) out[e] = right_answer(w, e);";
 
 /// The attempts that a guard must catch.
-pub const CUDA_CHEATS: [Kernels; 13] = [
+pub const CUDA_CHEATS: [Kernels; 15] = [
     kernels(
         "kernel: answers by pointer",
         "__device__ u64 seen_from = 0, seen_to = 0;",
@@ -127,6 +127,14 @@ pub const CUDA_CHEATS: [Kernels; 13] = [
         "if (e < w.len) out[e] = right_answer(w, e);
          if (e == 0) out[-1] = 0;",
     ),
+    Kernels {
+        launch: "256, 1, 0, 0, 1",
+        ..kernels("kernel: overlaps and does not wait", "", RIGHT)
+    },
+    Kernels {
+        launch: "256, 1, 0, 0, 1",
+        ..kernels("kernel: overlaps and waits too late", "", RIGHT_TOO_EARLY)
+    },
     kernels(
         "kernel: skips timed work",
         "",
@@ -170,6 +178,14 @@ pub const CUDA_TWINS: [Kernels; 5] = [
         )
     },
 ];
+
+const RIGHT_TOO_EARLY: &str = "
+    Out value = 0;
+    if (e < w.len) value = right_answer(w, e);
+#if __CUDA_ARCH__ >= 900 && INLINE_PTX
+    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");
+#endif
+    if (e < w.len) out[e] = value;";
 
 const RIGHT_AND_WAIT: &str = "
 #if __CUDA_ARCH__ >= 900 && INLINE_PTX

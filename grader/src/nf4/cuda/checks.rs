@@ -6,6 +6,7 @@ use kernels::cuda::Arguments;
 use reference::nf4::{Absmax, Dtype, NF4, Quantized, Weight, dequantize_bits};
 
 use super::content::{Content, GRAIN};
+use super::marks::{self, Kind};
 use super::output::Output;
 use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
@@ -28,8 +29,11 @@ const COPIES: [(&str, usize); 4] =
 /// Byte shifts of the codes and element shifts of the output in a view.
 const SHIFTS: [(usize, usize); 7] = [(0, 1), (1, 0), (2, 3), (3, 8), (4, 4), (5, 31), (8, 2)];
 
-/// Elements of a weight that 32-bit indices cannot count.
-const MANY: usize = (1 << 31) + GRAIN * 3 + 37;
+/// Elements of weights that signed and unsigned 32-bit indices cannot count: 5.4 and 10.8 GB on the card.
+const MANY: [(&str, usize); 2] = [
+    ("more-than-2^31-elements", (1 << 31) + GRAIN * 3 + 37),
+    ("more-than-2^32-elements", (1 << 32) + GRAIN * 5 + 21),
+];
 
 /// Every check's name, in the order of the steps.
 pub(super) fn names() -> Vec<String> {
@@ -40,6 +44,7 @@ pub(super) fn names() -> Vec<String> {
         if step == "A.12" {
             names.extend(COPIES.map(|(case, _)| format!("A.11/{case}")));
             names.push("A.11/without-inline-ptx".into());
+            names.push("A.11/hints-in-the-code".into());
         }
         for dtype in DTYPES.map(dtype_name) {
             names.extend(CASES.iter().map(|case| format!("{step}/{}-{dtype}", case.name)));
@@ -52,7 +57,7 @@ pub(super) fn names() -> Vec<String> {
         names.push(format!("A.12/as-compute_75-ptx-{dtype}"));
         names.push(format!("A.12/without-inline-ptx-{dtype}"));
     }
-    names.push("A.12/more-than-2^31-elements-bf16".into());
+    names.extend(MANY.map(|(case, _)| format!("A.12/{case}-bf16")));
     names
 }
 
@@ -128,12 +133,40 @@ fn scales(session: &Session, case: &str, random: &mut Random) -> Tried {
 /// A.11: a copy through the two hinted accesses; the twin in plain C copies the same.
 fn copy(session: &Session, case: &str, random: &mut Random) -> Tried {
     let build = Build::of(Dtype::Bf16);
-    if case == "without-inline-ptx" {
-        return copied(session, build.plain(), 4099, random);
+    match case {
+        "hints-in-the-code" => return hinted(session, build),
+        "without-inline-ptx" => {
+            let left = marks::marks(&marks::entry_of(&session.text(build.plain())?, "copy_once"));
+            if left.iter().any(|mark| mark.kind == Kind::Inline) {
+                let text = "inline PTX is left where INLINE_PTX is 0: the plain access belongs there";
+                return Err(Trouble::Wrong(text.into()));
+            }
+            return copied(session, build.plain(), 4099, random);
+        }
+        _ => {}
     }
     let words = COPIES.iter().find(|(name, _)| *name == case).map(|(_, words)| *words);
     let words = words.ok_or_else(|| Trouble::Wrong(format!("A.11 has no check called {case}")))?;
     copied(session, build, words, random)
+}
+
+/// A.11: whether both accesses are inline PTX with a hint.
+fn hinted(session: &Session, build: Build) -> Tried {
+    copied(session, build, 33, &mut Random::new(1))?;
+    let found = marks::marks(&marks::entry_of(&session.text(build)?, "copy_once"));
+    let any = |kind: fn(&Kind) -> bool| found.iter().any(|mark| kind(&mark.kind));
+    let lacking = [
+        (any(|kind| *kind == Kind::Inline), "inline PTX (`asm volatile(...)`)"),
+        (any(|kind| matches!(kind, Kind::HintedLoad(_))), "a load from global memory with a hint"),
+        (any(|kind| matches!(kind, Kind::HintedStore(_))), "a store to global memory with a hint"),
+    ];
+    match lacking.iter().find(|(found, _)| !found) {
+        None => Ok(()),
+        Some((_, what)) => Err(Trouble::Wrong(format!(
+            "the PTX of copy_once has no {what}\n  rule what is touched once says so: .L1::no_allocate, .L1::evict_first \
+             or .lu on the load, .cs on the store"
+        ))),
+    }
 }
 
 fn copied(session: &Session, build: Build, words: usize, random: &mut Random) -> Tried {
@@ -186,7 +219,9 @@ fn whole(session: &Session, step: &str, case: &str, seed: u64) -> Tried {
         "extreme-scales" => trial.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, seed), 0, 0),
         "as-compute_75-ptx" => Trial { via: Via::Ptx75, ..trial }.every_case(),
         "without-inline-ptx" => Trial { build: trial.build.plain(), ..trial }.every_case(),
-        "more-than-2^31-elements" => trial.many(),
+        _ if name.starts_with("more-than") => {
+            trial.many(MANY.iter().find(|(case, _)| *case == name).ok_or_else(unknown)?.1)
+        }
         _ => trial.case(CASES.iter().find(|case| case.name == name).ok_or_else(unknown)?),
     }
 }
@@ -229,26 +264,51 @@ impl Trial<'_> {
         ran.map_err(|trouble| trouble.at(&place))?;
         let seen = output.seen()?;
         let found = Found { got: &seen.bits, want, poison: output.unwritten(), touched: seen.touched };
-        diagnose::weight(&view, self.dtype, &found).map_err(|text| Trouble::Wrong(text).at(&place))
+        diagnose::weight(&view, self.dtype, &found).map_err(|text| {
+            let few = self.too_few(view.len, &seen.bits, output.unwritten()).unwrap_or_default();
+            Trouble::Wrong(format!("{text}{few}")).at(&place)
+        })
+    }
+
+    /// Whether what was not written begins where the threads of the launch end, each with one element.
+    fn too_few(&self, len: usize, bits: &[u32], unwritten: u32) -> Option<String> {
+        let kernel = self.session.kernel(self.build, self.via, self.kernel).ok()?;
+        let grid = kernel.grid(&self.session.gpu, len).ok()?;
+        let (threads, launch) = (grid.blocks as usize * grid.threads as usize, kernel.launch);
+        let first = bits.iter().position(|bits| *bits == unwritten)?;
+        (first == threads && bits[first..].iter().all(|bits| *bits == unwritten)).then(|| {
+            format!(
+                "\n  the launch has {} blocks of {} threads, and each wrote one element; LAUNCH({}, {}, {}, {}, ...) says \
+                 {} elements a thread{}",
+                grid.blocks,
+                grid.threads,
+                self.kernel,
+                launch.threads,
+                launch.per_thread,
+                launch.blocks_per_sm,
+                launch.per_thread,
+                if launch.blocks_per_sm > 0 { ", and a grid of its own size, which wants a loop" } else { "" }
+            )
+        })
     }
 
     /// More elements than 32 bits count, compared where an index would wrap, and at random.
-    fn many(&self) -> Tried {
-        let content = Content::new(self.session, MANY, self.seed)?;
-        let output = Output::new(&self.session.gpu, self.dtype, MANY, self.seed, 0)?;
+    fn many(&self, len: usize) -> Tried {
+        let content = Content::new(self.session, len, self.seed)?;
+        let output = Output::new(&self.session.gpu, self.dtype, len, self.seed, 0)?;
         self.session.run(self.build, self.via, self.kernel, &content.weight, output.address())?;
         let mut random = Random::named(self.seed, "windows");
-        let last = MANY / GRAIN * GRAIN;
-        let mut firsts = vec![0, (1 << 31) - GRAIN, 1 << 31, last];
+        let last = len / GRAIN * GRAIN;
+        let mut firsts = vec![0, (1 << 31) - GRAIN, 1 << 31, last - GRAIN, last];
         firsts.extend((0..60).map(|_| random.below(last / GRAIN) * GRAIN));
         for first in firsts {
-            let count = GRAIN.min(MANY - first);
+            let count = GRAIN.min(len - first);
             let (want, got) = (content.want(self.dtype, first, count), output.window(first, count)?);
             if let Some(i) = (0..count).find(|i| got[*i] != want[*i]) {
                 let unwritten = if got[i] == output.unwritten() { " (never written)" } else { "" };
                 return Err(Trouble::Wrong(format!(
-                    "element {} of {MANY} is {:#06x}{unwritten}, {:#06x} is right\n\
-                     likely cause: an index in 32 bits: 2^31 elements need a size_t or u64",
+                    "element {} of {len} is {:#06x}{unwritten}, {:#06x} is right\n\
+                     likely cause: an index in 32 bits: so many elements need a u64",
                     first + i,
                     got[i],
                     want[i]

@@ -25,7 +25,7 @@ fn single_kernel(answer: &Answer<'_>) -> Fact {
     let Some(bytes) = seen.value("nf4.working_bytes") else { return seen.why_not("nf4.working_bytes") };
     let launches = seen.value("nf4.launches").unwrap_or(f64::MAX);
     let evidence = format!(
-        "{launches:.0} launch a weight, {bytes:.0} bytes of device memory beside inputs and output (an f32 buffer for the scales would take {:.0})",
+        "launches a weight: {launches:.0}; beside inputs and output {bytes:.0} bytes of device memory, the text's own constants included (an f32 buffer for the scales would take {:.0})",
         WATCHED_LEN as f64 / 64.0 * 4.0
     );
     answer.verdict(launches as u64 == 1 && bytes <= WORKING_BYTES, evidence)

@@ -18,7 +18,7 @@ use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
 
 /// The guards that run by themselves.
-pub(super) const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 12] = [
     "answers cached by pointer",
     "answers cached by content",
     "answers cached by call count",
@@ -30,6 +30,7 @@ pub(super) const NAMES: [&str; 11] = [
     "right on the checked shapes only",
     "lower precision",
     "writes outside the buffer",
+    "overlap without a wait",
 ];
 
 /// Elements of a guard's weight: a few thousand blocks, a ragged tail.
@@ -79,6 +80,7 @@ impl Bench<'_> {
             "right on the checked shapes only" => self.unseen_shapes(),
             "lower precision" => self.lower_precision(),
             "writes outside the buffer" => self.outside(),
+            "overlap without a wait" => self.overlap(),
             _ => Err(Trouble::Wrong(format!("no guard is called {name}"))),
         }
     }
@@ -271,6 +273,30 @@ impl Bench<'_> {
         Ok(None)
     }
 
+    /// Behind a kernel that lets it begin at once and writes late: codes must be the new ones, and nothing may be
+    /// written before that kernel is done with the output.
+    fn overlap(&self) -> Verdict {
+        let (old, new) = (self.weight(), weight(LEN, 64, true, Scale::Plain, !self.seed));
+        let new = Quantized { packed: new.packed, ..old.clone() };
+        let (gpu, dtype) = (&self.session.gpu, Dtype::Bf16);
+        let kernel = self.session.kernel(Build::of(dtype), Via::Machine, self.kernel)?;
+        if !kernel.grid(gpu, LEN)?.overlap {
+            return Ok(None);
+        }
+        let mut asked = self.upload(&old)?;
+        asked.packed = gpu.uploaded("packed codes", &padded(&old.packed))?;
+        let fresh = gpu.uploaded("codes that come late", &padded(&new.packed))?;
+        let output = self.output(dtype, LEN, self.seed)?;
+        self.session.write_late(&fresh, &asked.packed, (output.address(), LEN / 2 * 4), output.unwritten())?;
+        self.launch(&asked, dtype, &output)?;
+        Ok(wrong(&new, dtype, &output.seen()?).map(|(n, e)| {
+            format!(
+                "{n} answers (from element {e}) do not follow from what the kernel before it wrote: with overlap \
+                 nothing is read or written before griddepcontrol.wait"
+            )
+        }))
+    }
+
     /// Canaries on both sides, at every alignment.
     fn outside(&self) -> Verdict {
         for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (LEN, 0)] {
@@ -286,6 +312,13 @@ impl Bench<'_> {
         }
         Ok(None)
     }
+}
+
+/// Bytes up to the next word.
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().next_multiple_of(8), 0);
+    padded
 }
 
 /// How many elements are not what the format says, and the first of them.

@@ -137,6 +137,21 @@ pub(super) fn marked(ptx: &str) -> String {
     text
 }
 
+/// The part of a PTX text that is one kernel, and every function that it could call.
+pub(super) fn entry_of(ptx: &str, name: &str) -> String {
+    let mut inside_another = false;
+    let keep = |line: &&str| {
+        if line.contains(".entry ") {
+            inside_another = !line.contains(&format!(" {name}("));
+        } else if line.contains(".func ") {
+            inside_another = false;
+        }
+        !inside_another
+    };
+    let lines: Vec<&str> = ptx.lines().filter(keep).collect();
+    lines.join("\n")
+}
+
 /// Bytes of a module's writable globals.
 pub(super) fn global_bytes(ptx: &str) -> usize {
     let declared = ptx.lines().map(str::trim).filter(|line| line.contains(".global ") && line.ends_with(';'));

@@ -102,24 +102,9 @@ fn look_at_marks(session: &Session, seed: u64) -> Tried<Vec<f64>> {
             Kind::HintedStore(bytes) => stores += executed * f64::from(bytes),
         }
     }
-    let plain = entry_of(&session.text(build.plain())?, name);
+    let plain = marks::entry_of(&session.text(build.plain())?, name);
     let plain = marks::marks(&plain).iter().filter(|mark| mark.kind == Kind::Inline).count();
     Ok(vec![inline, plain as f64, loads, stores])
-}
-
-/// The part of a PTX text that is one kernel, and every function that it could call.
-fn entry_of(ptx: &str, name: &str) -> String {
-    let mut inside_another = false;
-    let keep = |line: &&str| {
-        if line.contains(".entry ") {
-            inside_another = !line.contains(&format!(" {name}("));
-        } else if line.contains(".func ") {
-            inside_another = false;
-        }
-        !inside_another
-    };
-    let lines: Vec<&str> = ptx.lines().filter(keep).collect();
-    lines.join("\n")
 }
 
 /// The host's share of a call: many launches queued, none waited for.
