@@ -154,7 +154,9 @@ impl Kernel {
         }
         if shared_bytes > 48 * 1024 {
             let asked = |error| {
-                refuse(format!("LAUNCH({name}, ...) asks for {shared_bytes} bytes of dynamic shared memory a block: {error}"))
+                refuse(format!(
+                    "LAUNCH({name}, ...) asks for {shared_bytes} bytes of dynamic shared memory a block: {error}"
+                ))
             };
             function.allow_shared(shared_bytes).map_err(asked)?;
         }

@@ -85,7 +85,10 @@ fn compiler() -> String {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     match Command::new(cargo).arg("--version").output() {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        Err(_) => "no cargo on PATH: exercise.rs cannot be compiled (exercise.cu needs none); rustup installs it".into(),
+        Err(_) => {
+            "no cargo on PATH: exercise.rs cannot be compiled (exercise.cu needs none); rustup installs it"
+                .into()
+        }
     }
 }
 

@@ -287,7 +287,12 @@ impl Bench<'_> {
         asked.packed = gpu.uploaded("packed codes", &padded(&old.packed))?;
         let fresh = gpu.uploaded("codes that come late", &padded(&new.packed))?;
         let output = self.output(dtype, LEN, self.seed)?;
-        self.session.write_late(&fresh, &asked.packed, (output.address(), LEN / 2 * 4), output.unwritten())?;
+        self.session.write_late(
+            &fresh,
+            &asked.packed,
+            (output.address(), LEN / 2 * 4),
+            output.unwritten(),
+        )?;
         kernel.run(gpu, &asked, output.address())?; // nothing in between: a copy would wait for the writer
         self.session.finished(&self.session.module(Build::of(dtype), Via::Machine)?)?;
         Ok(wrong(&new, dtype, &output.seen()?).map(|(n, e)| {

@@ -209,7 +209,13 @@ impl Session {
     }
 
     /// Queues a kernel that lets the next one begin at once and writes late: `from` to `to`, a pattern to `filled`.
-    pub fn write_late(&self, from: &Allocation, to: &Allocation, filled: (u64, usize), pattern: u32) -> Tried {
+    pub fn write_late(
+        &self,
+        from: &Allocation,
+        to: &Allocation,
+        filled: (u64, usize),
+        pattern: u32,
+    ) -> Tried {
         const NANOSECONDS: u64 = 400_000; // far longer than a launch takes
         let kernel = self.helper("write_late")?;
         let words = to.bytes().min(from.bytes()) / 4;
