@@ -325,8 +325,14 @@ fn cause(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>, wrong: &[usize]) 
             return mistake.cause.into();
         }
     }
+    if want.len() < FEW {
+        return format!("too few elements to tell ({}): a larger case may", want.len());
+    }
     unknown(weight, dtype, got, want, wrong)
 }
+
+/// Below so many elements a pattern in what is wrong is chance.
+const FEW: usize = 8;
 
 fn unwritten_cause(weight: &Weight<'_>, wrong: &[usize]) -> String {
     let last_block = (weight.len - 1) / weight.block_size * weight.block_size;

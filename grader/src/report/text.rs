@@ -134,6 +134,7 @@ fn checks(paper: &mut Paper, challenge: &Challenge) {
     paper.gap();
     paper.wrapped(&[(Style::Bold, "  checks  ")], Style::Plain, &super::tally(challenge));
     let (faults, holes): (Vec<_>, Vec<_>) = findings(challenge).into_iter().partition(Finding::is_fault);
+    let faults = telling(faults);
     let shown = if faults.len() > FAULTS { FAULTS - 1 } else { FAULTS };
     faults.iter().take(shown).for_each(|finding| fault(paper, finding));
     let rest: Vec<&str> = faults
@@ -150,6 +151,29 @@ fn checks(paper: &mut Paper, challenge: &Challenge) {
     for finding in &holes {
         missing(paper, finding);
     }
+}
+
+/// The most telling faults of each step first: each known cause once, then each other first, then the repetitions.
+fn telling(mut faults: Vec<Finding<'_>>) -> Vec<Finding<'_>> {
+    let (mut steps, mut told) = (Vec::new(), Vec::new());
+    let mut rank = |finding: &Finding<'_>| {
+        let step = finding.checks[0].step().to_owned();
+        let place = steps.iter().position(|known| *known == step).unwrap_or(steps.len());
+        if place == steps.len() {
+            steps.push(step);
+        }
+        let cause = finding.detail.lines().find_map(|line| line.trim_start().strip_prefix("likely cause: "));
+        let known =
+            cause.is_some_and(|cause| !cause.contains("none of the known") && !cause.contains("too few"));
+        let cause = cause.unwrap_or(finding.detail).to_owned();
+        if told.contains(&cause) {
+            return (place, 2);
+        }
+        told.push(cause);
+        (place, i32::from(!known))
+    };
+    faults.sort_by_cached_key(|finding| rank(finding));
+    faults
 }
 
 /// Faults that are told in full: the first one mended often mends the others.
