@@ -10,6 +10,8 @@
 //   us at 4096 x 14336 bf16 / at 2048 x 8192 f16 (20 launches in a graph over inputs rotated past the L2,
 //   H100 80GB HBM3, November 2026); and why. A version is a short list of choices: the difference from its
 //   parent is the idea. Profiles of the versions: book/src/results/nf4-h100-ncu.csv.
+//   The graded rotation renews its data and empties the L2 before each sample; there v13, v15 and v16 take 56 us,
+//   no less than v05 (book/src/results/h100.json): hints count only after launches that left something behind.
 
 #include "warpbook.cuh"
 
