@@ -144,6 +144,8 @@ impl Run {
         let mut command = Command::new(&launch.program);
         command.args(&launch.arguments).arg(CHILD_FLAG).arg(serde_json::to_string(request)?);
         command.stdin(Stdio::from(writer)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        #[cfg(unix)]
+        usual_stack();
         let mut child = contained(command).spawn()?;
         let output = Arc::new(Mutex::new(Vec::new()));
         let readers = [keep(child.stdout().take(), &output), keep(child.stderr().take(), &output)];
@@ -267,6 +269,19 @@ fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>
             kept.drain(..excess);
         }
     }))
+}
+
+/// A child's first stack is the one that this process is allowed. Where that is without a bound, as in some
+/// containers, endless recursion would eat the memory instead of overflowing; 8 MiB are what most systems give.
+#[cfg(unix)]
+fn usual_stack() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    const USUAL: u64 = 8 << 20;
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK)
+        && soft > USUAL
+    {
+        _ = setrlimit(Resource::RLIMIT_STACK, USUAL, hard); // a limit may always be lowered
+    }
 }
 
 /// What a program that ended by itself died of.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use grader::scorecard::{Check, Outcome};
-use tests::attempts::FAULTS;
-use tests::program::{checks, own, unpassed};
+use tests::attempts::{FAULTS, VARIABLE};
+use tests::program::{checks, finish, own, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
@@ -40,6 +40,18 @@ fn a_fault_is_its_own_check_s_and_says_its_cause() {
         assert!(check.detail.contains(cause), "{fault}: {cause:?} is not said:\n{}", check.detail);
         assert!(checks(&card).len() > 100 && ran.code == 1, "{fault}: exit code {}", ran.code);
     }
+}
+
+/// As in some containers: endless recursion is to overflow, not to fill the memory.
+#[cfg(unix)]
+#[test]
+fn a_stack_overflows_also_where_the_system_sets_it_no_bound() {
+    let unbounded = "ulimit -s unlimited 2>/dev/null; exec \"$0\" \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", unbounded, OWN]).args(TEST).env(VARIABLE, "overflows its stack");
+    let card = finish(&mut command).card();
+    let check = only_the_faulty_check("overflows its stack", &unpassed(&card));
+    assert!(check.detail.contains("a stack overflow"), "{}", check.detail);
 }
 
 #[test]
