@@ -1,0 +1,125 @@
+//! Attention by its definition: the operations that it stands for.
+//!
+//! ```text
+//! s[b,h,q,k] = score(scale * sum_d Q[b,h,q,d] K[b,h/g,k,d], b, h, q, k)
+//! p[b,h,q,k] = mask ? e^(s - max_k s) / sum_k e^(s - max_k s) : 0
+//! O[b,h,q,d] = sum_k p[b,h,q,k] V[b,h/g,k,d]
+//! ```
+//!
+//! Its gradient is defined as what the rules of [`crate::grad`] make of this.
+
+use super::infer::per_score;
+use super::{Attention, Builder, Dim, Dtype, Error, Fault, Graph, Id, Op, Tensor, Type};
+use crate::grad;
+
+/// An attention or its gradient as a graph of simpler operations, given the types of its inputs: the inputs `q`, `k`,
+/// `v`, `extra0`, .., `grad`, in their order, and one output.
+///
+/// Fails where the inputs do not fit.
+pub fn expand(op: &Op, inputs: &[Type]) -> Result<Graph, Error> {
+    match op {
+        Op::Attention(attention) => forward(attention, inputs),
+        Op::AttentionGrad { attention, wrt } => backward(attention, *wrt, inputs),
+        op => {
+            let (what, got, need) = ("operation", op.name().to_owned(), "attention or attention_grad");
+            Err(Fault::Setting { what, got, need }.at(0, op))
+        }
+    }
+}
+
+/// The name of an input by its number.
+fn name(input: usize) -> String {
+    match input {
+        0 => "q".to_owned(),
+        1 => "k".to_owned(),
+        2 => "v".to_owned(),
+        extra => format!("extra{}", extra - 3),
+    }
+}
+
+fn forward(attention: &Attention, inputs: &[Type]) -> Result<Graph, Error> {
+    let builder = Builder::new("attention");
+    let input = |(i, ty): (usize, &Type)| builder.tape().input(&name(i), ty.dtype, &ty.shape);
+    let handles: Vec<Tensor> = inputs.iter().enumerate().map(input).collect();
+    let all: Vec<&Tensor> = handles.iter().collect();
+    let checked = builder.tape().apply(Op::Attention(Box::new(attention.clone())), &all, None); // that all fit
+    if checked.place().is_some() {
+        builder.tape().output("output", &weighted(attention, &handles));
+    }
+    builder.finish()
+}
+
+/// The definition itself.
+fn weighted(attention: &Attention, inputs: &[Tensor]) -> Tensor {
+    let [q, k, v, extras @ ..] = inputs else { unreachable!("the type checker asks for three inputs") };
+    let dtype = q.ty().dtype;
+    let per_query = |x: &Tensor| repeat_heads(&x.cast(Dtype::F32), &q.dim(1));
+    let scores = &q.cast(Dtype::F32).matmul(&per_query(k).t()) * attention.scale; // (B, H, Tq, Tk)
+    let scores = match &attention.score {
+        Some(program) => apply(program, &scores, extras),
+        None => scores,
+    };
+    let scores = match &attention.mask {
+        Some(program) => apply(program, &scores, extras).select(&scores, &scores.like(f64::NEG_INFINITY)),
+        None => scores,
+    };
+    let largest = scores.reduce_max(3).detach();
+    let blind = largest.equal(&largest.like(f64::NEG_INFINITY)); // a query that may see no key
+    let e = (&scores - &blind.select(&largest.like(0.0), &largest)).exp();
+    let sum = e.sum(3);
+    let p = &e / &blind.select(&sum.like(1.0), &sum);
+    p.matmul(&per_query(v)).cast(dtype) // (B, H, Tq, Dv)
+}
+
+/// Every key head once for each query head that reads it: (B, G, T, D) -> (B, H, T, D).
+fn repeat_heads(x: &Tensor, heads: &Dim) -> Tensor {
+    let [batch, groups, keys, depth] = [0, 1, 2, 3].map(|dim| x.dim(dim));
+    let (Some(h), Some(g)) = (heads.as_fixed(), groups.as_fixed()) else { return x.clone() };
+    let [one, times] = [Dim::fixed(1), Dim::fixed(h / g.max(1))];
+    let apart = x.reshape([&batch, &groups, &one, &keys, &depth]);
+    let repeated = apart.spread(&[batch.clone(), groups, times, keys.clone(), depth.clone()]);
+    repeated.reshape([&batch, heads, &keys, &depth])
+}
+
+/// A program on every score at once: what depends on the place becomes (B, H, Tq, Tk), what does not stays as it is.
+fn apply(program: &Graph, scores: &Tensor, extras: &[Tensor]) -> Tensor {
+    let (tape, shape) = (scores.tape(), scores.shape());
+    let indices = (0..4).map(|dim| tape.iota(shape, dim));
+    let mut given = std::iter::once(scores.clone()).chain(indices).chain(extras.iter().cloned());
+    let lifted = per_score(program);
+    let mut values: Vec<Tensor> = Vec::new();
+    for (node, lift) in program.nodes().iter().zip(lifted) {
+        let spread = |(i, id): (usize, &Id)| {
+            let table = node.op == Op::Gather && i == 0;
+            let value = &values[id.0 as usize];
+            if lift && !table { value.spread(shape) } else { value.clone() }
+        };
+        let inputs: Vec<Tensor> = node.inputs.iter().enumerate().map(spread).collect();
+        let ty = if lift { Type::new(node.ty.dtype, shape) } else { node.ty.clone() };
+        let value = match &node.op {
+            Op::Input { .. } => given.next().unwrap_or_else(|| scores.clone()),
+            op => tape.apply(op.clone(), &inputs.iter().collect::<Vec<_>>(), op.takes_type().then_some(ty)),
+        };
+        values.push(value);
+    }
+    let output = program.outputs().first().map(|(_, id)| values[id.0 as usize].spread(shape));
+    output.unwrap_or_else(|| scores.clone())
+}
+
+/// The rules of differentiation on the definition.
+fn backward(attention: &Attention, wrt: usize, inputs: &[Type]) -> Result<Graph, Error> {
+    let Some((grad, inputs)) = inputs.split_last() else {
+        return Err(
+            Fault::Arity { got: 0, need: "those of an attention and a gradient" }.of("attention_grad")
+        );
+    };
+    let mut graph = forward(attention, inputs)?;
+    let output = graph.outputs()[0].1;
+    let seed = graph.push_as(Op::Input { name: "grad".into() }, &[], grad.clone())?;
+    let input = graph.find_input(&name(wrt));
+    let input = input.ok_or_else(|| Fault::NotGiven { name: name(wrt) }.of("attention_grad"))?;
+    let [gradient] = grad::pull_back(&mut graph, output, seed, &[input])?.try_into().unwrap_or([seed]);
+    graph.clear_outputs();
+    graph.output("output", gradient);
+    Ok(graph)
+}

@@ -1,0 +1,557 @@
+//! Writing a graph as an ordinary function.
+//!
+//! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations.
+//! A recorder may note them down ([`Builder`] does), run them at once, or watch for what cannot be noted down; the
+//! function is the same. Shapes are broadcast here as NumPy does, by nodes that say so; types are never converted.
+//!
+//! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
+//! from it is nothing, and [`Builder::finish`] reports it.
+
+use std::cell::RefCell;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::panic::Location;
+use std::rc::Rc;
+
+use super::{
+    Attention, Binary, Compare, Dim, Dtype, Error, Facts, Fault, Graph, Id, Op, Reduce, Type, Unary,
+};
+
+/// Who does what the handles ask for.
+pub trait Record {
+    /// Does an operation on earlier results and says where the result is and of which type; nothing, if it cannot: the
+    /// reason is the recorder's to keep. `at` is the line that asks.
+    fn apply(
+        &mut self,
+        op: Op,
+        inputs: &[usize],
+        ty: Option<Type>,
+        at: &'static Location<'static>,
+    ) -> Option<(usize, Type)>;
+
+    /// The values of a result, for the program to look at; nothing, if there are none yet. `at` is the line that asks.
+    fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>>;
+
+    /// Declares what is known of a symbol.
+    fn know(&mut self, symbol: &str, facts: Facts);
+
+    /// Names a result.
+    fn output(&mut self, name: &str, place: usize);
+
+    /// Begins a part of the model.
+    fn enter(&mut self, part: &str);
+
+    /// Ends the part begun last.
+    fn leave(&mut self);
+}
+
+/// A recorder that several handles share.
+#[derive(Clone)]
+pub struct Tape(Rc<RefCell<dyn Record>>);
+
+/// A handle of what an operation gives.
+#[derive(Clone)]
+pub struct Tensor {
+    tape: Tape,
+    place: Option<usize>, // nothing after a mistake
+    ty: Type,
+}
+
+impl Tape {
+    /// A tape that a recorder writes.
+    pub fn new(recorder: Rc<RefCell<dyn Record>>) -> Self {
+        Self(recorder)
+    }
+
+    /// A size that is bound when the graph runs.
+    pub fn symbol(&self, name: &str, facts: Facts) -> Dim {
+        self.0.borrow_mut().know(name, facts);
+        Dim::symbol(name)
+    }
+
+    /// What the caller gives under a name.
+    #[track_caller]
+    pub fn input(&self, name: &str, dtype: Dtype, shape: impl IntoIterator<Item = impl Into<Dim>>) -> Tensor {
+        self.apply(Op::Input { name: name.into() }, &[], Some(Type::new(dtype, shape)))
+    }
+
+    /// One value everywhere.
+    #[track_caller]
+    pub fn constant(&self, value: f64, ty: &Type) -> Tensor {
+        self.apply(Op::Constant { value }, &[], Some(ty.clone()))
+    }
+
+    /// The index along a dimension, as i32.
+    #[track_caller]
+    pub fn iota(&self, shape: &[Dim], dim: usize) -> Tensor {
+        self.apply(Op::Iota { dim }, &[], Some(Type::new(Dtype::I32, shape)))
+    }
+
+    /// Tensors one after the other along a dimension.
+    #[track_caller]
+    pub fn concat(&self, parts: &[&Tensor], dim: usize) -> Tensor {
+        self.apply(Op::Concat { dim }, parts, None)
+    }
+
+    /// Names a result.
+    pub fn output(&self, name: &str, tensor: &Tensor) {
+        if let Some(place) = tensor.place {
+            self.0.borrow_mut().output(name, place);
+        }
+    }
+
+    /// What `part` does belongs to a part of the model.
+    pub fn within<T>(&self, name: &str, part: impl FnOnce() -> T) -> T {
+        self.0.borrow_mut().enter(name);
+        let result = part();
+        self.0.borrow_mut().leave();
+        result
+    }
+
+    /// Every operation of a graph on the given tensors, which stand for its inputs in their order; its outputs.
+    ///
+    /// # Panics
+    /// If there are fewer tensors than inputs.
+    #[track_caller]
+    pub fn inline(&self, graph: &Graph, inputs: &[Tensor]) -> Vec<Tensor> {
+        let mut given = inputs.iter();
+        let mut values: Vec<Tensor> = Vec::new();
+        for node in graph.nodes() {
+            let value = match &node.op {
+                Op::Input { .. } => given.next().expect("a tensor for every input").clone(),
+                op => {
+                    let inputs: Vec<&Tensor> = node.inputs.iter().map(|id| &values[id.0 as usize]).collect();
+                    self.apply(op.clone(), &inputs, op.takes_type().then(|| node.ty.clone()))
+                }
+            };
+            values.push(value);
+        }
+        graph.outputs().iter().map(|(_, id)| values[id.0 as usize].clone()).collect()
+    }
+
+    /// Any operation.
+    #[track_caller]
+    pub fn apply(&self, op: Op, inputs: &[&Tensor], ty: Option<Type>) -> Tensor {
+        let places: Option<Vec<usize>> = inputs.iter().map(|input| input.place).collect();
+        let expected = ty.clone().or_else(|| inputs.first().map(|input| input.ty.clone()));
+        let done = places.and_then(|places| self.0.borrow_mut().apply(op, &places, ty, Location::caller()));
+        match done {
+            Some((place, ty)) => Tensor { tape: self.clone(), place: Some(place), ty },
+            None => Tensor {
+                tape: self.clone(),
+                place: None,
+                ty: expected.unwrap_or_else(|| Type::scalar(Dtype::F32)),
+            },
+        }
+    }
+}
+
+impl Tensor {
+    /// The tape that it is on.
+    pub fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// Where its recorder keeps it; nothing after a mistake.
+    pub fn place(&self) -> Option<usize> {
+        self.place
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> &Type {
+        &self.ty
+    }
+
+    /// Its dimensions.
+    pub fn shape(&self) -> &[Dim] {
+        &self.ty.shape
+    }
+
+    /// A dimension; 1 if it has none of that number.
+    pub fn dim(&self, dim: usize) -> Dim {
+        self.ty.shape.get(dim).cloned().unwrap_or(Dim::fixed(1))
+    }
+
+    /// Its values, for the program to look at: nothing, where they are not computed yet.
+    #[track_caller]
+    pub fn read(&self) -> Option<Vec<f64>> {
+        self.tape.0.borrow_mut().read(self.place?, Location::caller())
+    }
+
+    #[track_caller]
+    fn then(&self, op: Op) -> Tensor {
+        self.tape.apply(op, &[self], None)
+    }
+
+    #[track_caller]
+    fn into_type(&self, op: Op, ty: Type) -> Tensor {
+        self.tape.apply(op, &[self], Some(ty))
+    }
+
+    /// A constant of its type and shape.
+    #[track_caller]
+    pub fn like(&self, value: f64) -> Tensor {
+        self.tape.constant(value, &self.ty)
+    }
+
+    /// The same elements in another type.
+    #[track_caller]
+    pub fn cast(&self, dtype: Dtype) -> Tensor {
+        if dtype == self.ty.dtype { self.clone() } else { self.into_type(Op::Cast, self.ty.with(dtype)) }
+    }
+
+    /// The same; no gradient passes.
+    #[track_caller]
+    pub fn detach(&self) -> Tensor {
+        self.then(Op::Detach)
+    }
+
+    /// e^x
+    #[track_caller]
+    pub fn exp(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Exp))
+    }
+
+    /// ln x
+    #[track_caller]
+    pub fn log(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Log))
+    }
+
+    /// The square root.
+    #[track_caller]
+    pub fn sqrt(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Sqrt))
+    }
+
+    /// The hyperbolic tangent.
+    #[track_caller]
+    pub fn tanh(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Tanh))
+    }
+
+    /// 1 / (1 + e^-x)
+    #[track_caller]
+    pub fn sigmoid(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Sigmoid))
+    }
+
+    /// sin x
+    #[track_caller]
+    pub fn sin(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Sin))
+    }
+
+    /// cos x
+    #[track_caller]
+    pub fn cos(&self) -> Tensor {
+        self.then(Op::Unary(Unary::Cos))
+    }
+
+    /// The smaller of each two.
+    #[track_caller]
+    pub fn min(&self, other: &Tensor) -> Tensor {
+        self.pairwise(Op::Binary(Binary::Min), other)
+    }
+
+    /// The larger of each two.
+    #[track_caller]
+    pub fn max(&self, other: &Tensor) -> Tensor {
+        self.pairwise(Op::Binary(Binary::Max), other)
+    }
+
+    /// Where it is less, as u8.
+    #[track_caller]
+    pub fn less(&self, other: &Tensor) -> Tensor {
+        self.pairwise(Op::Compare(Compare::Less), other)
+    }
+
+    /// Where it is equal, as u8.
+    #[track_caller]
+    pub fn equal(&self, other: &Tensor) -> Tensor {
+        self.pairwise(Op::Compare(Compare::Equal), other)
+    }
+
+    /// `a` where this condition (u8) is not 0, else `b`.
+    #[track_caller]
+    pub fn select(&self, a: &Tensor, b: &Tensor) -> Tensor {
+        let shape = common(&common(self.shape(), a.shape()), b.shape());
+        let [condition, a, b] = [self, a, b].map(|part| part.spread(&shape));
+        self.tape.apply(Op::Select, &[&condition, &a, &b], None)
+    }
+
+    /// The sum along a dimension, which becomes 1.
+    #[track_caller]
+    pub fn sum(&self, dim: usize) -> Tensor {
+        self.then(Op::Reduce(Reduce::Sum, dim))
+    }
+
+    /// The largest along a dimension, which becomes 1.
+    #[track_caller]
+    pub fn reduce_max(&self, dim: usize) -> Tensor {
+        self.then(Op::Reduce(Reduce::Max, dim))
+    }
+
+    /// The sum of everything, without dimensions.
+    #[track_caller]
+    pub fn total(&self) -> Tensor {
+        (0..self.ty.rank()).fold(self.clone(), |sum, dim| sum.sum(dim)).reshape::<Dim>([])
+    }
+
+    /// The mean along a dimension, which becomes 1.
+    #[track_caller]
+    pub fn mean(&self, dim: usize) -> Tensor {
+        match self.dim(dim).as_fixed() {
+            Some(size) => &self.sum(dim) * (1.0 / size as f64),
+            None => &self.sum(dim) / &self.like(1.0).sum(dim),
+        }
+    }
+
+    /// ln of the sum of e^x along a dimension, which becomes 1. The largest is taken out first, so that nothing
+    /// overflows; where all are minus infinity, so is the result.
+    #[track_caller]
+    pub fn logsumexp(&self, dim: usize) -> Tensor {
+        let largest = self.reduce_max(dim).detach();
+        let none = largest.equal(&largest.like(f64::NEG_INFINITY));
+        let shift = none.select(&largest.like(0.0), &largest);
+        &(self - &shift).exp().sum(dim).log() + &shift
+    }
+
+    /// e^x over its sum along a dimension.
+    #[track_caller]
+    pub fn softmax(&self, dim: usize) -> Tensor {
+        let e = (self - &self.reduce_max(dim).detach()).exp();
+        &e / &e.sum(dim)
+    }
+
+    /// Sum over the last dimension of this and the last but one of the other. A matrix on the right serves every
+    /// leading index of the left.
+    #[track_caller]
+    pub fn matmul(&self, other: &Tensor) -> Tensor {
+        let (rank, k) = (self.ty.rank(), other.dim(0));
+        if other.ty.rank() != 2 || rank <= 2 {
+            return self.tape.apply(Op::Matmul, &[self, other], None);
+        }
+        let (lead, n) = (&self.shape()[..rank - 1], other.dim(1));
+        let flat = self.reshape([super::product(lead), k]);
+        let result = self.tape.apply(Op::Matmul, &[&flat, other], None);
+        result.reshape(lead.iter().chain([&n]))
+    }
+
+    /// Its last two dimensions exchanged.
+    #[track_caller]
+    pub fn t(&self) -> Tensor {
+        let rank = self.ty.rank();
+        let mut order: Vec<usize> = (0..rank).collect();
+        if rank >= 2 {
+            order.swap(rank - 1, rank - 2);
+        }
+        self.transpose(&order)
+    }
+
+    /// Dimension i is this one's `order[i]`.
+    #[track_caller]
+    pub fn transpose(&self, order: &[usize]) -> Tensor {
+        self.then(Op::Transpose { order: order.to_vec() })
+    }
+
+    /// The same elements, row-major, in other dimensions.
+    #[track_caller]
+    pub fn reshape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Tensor {
+        let ty = Type::new(self.ty.dtype, shape);
+        if ty == self.ty { self.clone() } else { self.into_type(Op::Reshape, ty) }
+    }
+
+    /// Its elements repeated to another shape, as NumPy does.
+    #[track_caller]
+    pub fn spread(&self, shape: &[Dim]) -> Tensor {
+        let missing = shape.len().saturating_sub(self.ty.rank());
+        let ones = std::iter::repeat_n(&Dim::fixed(1), missing).cloned().collect::<Vec<_>>();
+        let aligned = self.reshape(ones.iter().chain(self.shape()));
+        if aligned.shape() == shape {
+            return aligned;
+        }
+        aligned.into_type(Op::Broadcast, Type::new(self.ty.dtype, shape))
+    }
+
+    /// Indices `start..end` of a dimension.
+    #[track_caller]
+    pub fn slice(&self, dim: usize, start: impl Into<Dim>, end: impl Into<Dim>) -> Tensor {
+        self.then(Op::Slice { dim, start: start.into(), end: end.into() })
+    }
+
+    /// The rows that an index (i32) names.
+    #[track_caller]
+    pub fn gather(&self, index: &Tensor) -> Tensor {
+        self.tape.apply(Op::Gather, &[self, index], None)
+    }
+
+    /// Rows added up where an index (i32) points, in a table of `rows`.
+    #[track_caller]
+    pub fn scatter_add(&self, index: &Tensor, rows: impl Into<Dim>) -> Tensor {
+        let row = self.shape().get(index.ty.rank()..).unwrap_or_default();
+        let ty = Type::new(self.ty.dtype, [rows.into()].iter().chain(row));
+        self.tape.apply(Op::ScatterAdd, &[self, index], Some(ty))
+    }
+
+    /// This (batch, heads, queries, D) attends to keys and values (batch, key heads, keys, D); see [`Attention`].
+    #[track_caller]
+    pub fn attend(&self, attention: Attention, k: &Tensor, v: &Tensor, extras: &[&Tensor]) -> Tensor {
+        let inputs: Vec<&Tensor> = [self, k, v].into_iter().chain(extras.iter().copied()).collect();
+        self.tape.apply(Op::Attention(Box::new(attention)), &inputs, None)
+    }
+
+    /// An operation of two, broadcast.
+    #[track_caller]
+    fn pairwise(&self, op: Op, other: &Tensor) -> Tensor {
+        let shape = common(self.shape(), other.shape());
+        self.tape.apply(op, &[&self.spread(&shape), &other.spread(&shape)], None)
+    }
+}
+
+/// The shape that two broadcast to. Where they do not fit, the first one's size stays, and the node that spreads the
+/// other says so.
+fn common(a: &[Dim], b: &[Dim]) -> Vec<Dim> {
+    let rank = a.len().max(b.len());
+    let one = Dim::fixed(1);
+    let at = |shape: &[Dim], i: usize| {
+        (i + shape.len()).checked_sub(rank).map_or(one.clone(), |i| shape[i].clone())
+    };
+    (0..rank).map(|i| if at(a, i).is_one() { at(b, i) } else { at(a, i) }).collect()
+}
+
+/// Operators between tensors, and between a tensor and a number.
+macro_rules! operator {
+    ($trait:ident, $method:ident, $binary:ident) => {
+        impl $trait for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, other: &Tensor) -> Tensor {
+                self.pairwise(Op::Binary(Binary::$binary), other)
+            }
+        }
+
+        impl $trait<f64> for &Tensor {
+            type Output = Tensor;
+            #[track_caller]
+            fn $method(self, number: f64) -> Tensor {
+                self.pairwise(Op::Binary(Binary::$binary), &self.like(number))
+            }
+        }
+    };
+}
+
+operator!(Add, add, Add);
+operator!(Sub, sub, Sub);
+operator!(Mul, mul, Mul);
+operator!(Div, div, Div);
+
+impl Neg for &Tensor {
+    type Output = Tensor;
+    #[track_caller]
+    fn neg(self) -> Tensor {
+        self.then(Op::Unary(Unary::Neg))
+    }
+}
+
+/// Notes a program down as a [`Graph`].
+pub struct Builder {
+    notes: Rc<RefCell<Notes>>,
+    tape: Tape,
+}
+
+/// A graph being written.
+struct Notes {
+    graph: Graph,
+    scope: Vec<String>,
+    error: Option<Error>,
+}
+
+impl Builder {
+    /// An empty graph.
+    pub fn new(name: &str) -> Self {
+        Self::onto(Graph::new(name))
+    }
+
+    /// Goes on with a graph.
+    pub fn onto(graph: Graph) -> Self {
+        let notes = Rc::new(RefCell::new(Notes { graph, scope: Vec::new(), error: None }));
+        Self { tape: Tape::new(notes.clone()), notes }
+    }
+
+    /// The tape that it writes.
+    pub fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// The handle of a node that is there already.
+    ///
+    /// # Panics
+    /// If it is another graph's.
+    pub fn tensor(&self, id: Id) -> Tensor {
+        let ty = self.notes.borrow().graph.ty(id).clone();
+        Tensor { tape: self.tape.clone(), place: Some(id.0 as usize), ty }
+    }
+
+    /// A node that is there already.
+    ///
+    /// # Panics
+    /// If it is another graph's.
+    pub fn node(&self, id: Id) -> super::Node {
+        self.notes.borrow().graph.node(id).clone()
+    }
+
+    /// The node of a handle; nothing after a mistake.
+    pub fn id(&self, tensor: &Tensor) -> Option<Id> {
+        tensor.place.map(|place| Id(place as u32))
+    }
+
+    /// The graph, or the first mistake and the line that made it.
+    pub fn finish(self) -> Result<Graph, Error> {
+        let mut notes = self.notes.borrow_mut();
+        match notes.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut notes.graph)),
+        }
+    }
+}
+
+impl Record for Notes {
+    fn apply(
+        &mut self,
+        op: Op,
+        inputs: &[usize],
+        ty: Option<Type>,
+        at: &'static Location<'static>,
+    ) -> Option<(usize, Type)> {
+        let inputs: Vec<Id> = inputs.iter().map(|place| Id(*place as u32)).collect();
+        match self.graph.add(op, &inputs, ty, &self.scope.join(".")) {
+            Ok(id) => Some((id.0 as usize, self.graph.ty(id).clone())),
+            Err(error) => {
+                self.error.get_or_insert(Error { source: Some(at), ..error });
+                None
+            }
+        }
+    }
+
+    fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>> {
+        let error = Fault::Read.at(place, &self.graph.node(Id(place as u32)).op);
+        self.error.get_or_insert(Error { source: Some(at), ..error });
+        None
+    }
+
+    fn know(&mut self, symbol: &str, facts: Facts) {
+        self.graph.know(symbol, facts);
+    }
+
+    fn output(&mut self, name: &str, place: usize) {
+        self.graph.output(name, Id(place as u32));
+    }
+
+    fn enter(&mut self, part: &str) {
+        self.scope.push(part.to_owned());
+    }
+
+    fn leave(&mut self) {
+        self.scope.pop();
+    }
+}

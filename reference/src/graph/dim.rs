@@ -1,0 +1,233 @@
+//! Sizes that are not numbers yet.
+//!
+//! A dimension is a polynomial with integer coefficients over named symbols, kept in one normal form, so that two
+//! sizes are equal exactly if they look equal: `B*T` tokens of `4*32` are `128*B*T` numbers however they are cut.
+//! What is known of a symbol are its [`Facts`]: bounds, and a number that divides it. From these follow bounds of
+//! every polynomial, which is all that a slice or a loop without a tail has to know.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Add, Mul, Sub};
+use std::sync::Arc;
+
+/// The name of a size that is bound when the graph runs.
+pub type Symbol = Arc<str>;
+
+/// A size: a sum of products of symbols, such as `2*B*T + 1`. Arithmetic saturates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dim(BTreeMap<Vec<Symbol>, i64>); // product (sorted symbols) -> coefficient, never 0
+
+/// What is known of a symbol before it is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Facts {
+    /// The least value.
+    pub min: i64,
+    /// The largest value.
+    pub max: i64,
+    /// A number that divides every value; 1 says nothing.
+    pub multiple: i64,
+}
+
+/// The facts of every symbol of a graph.
+pub type Known = BTreeMap<Symbol, Facts>;
+
+impl Facts {
+    /// Between two values, both included.
+    pub fn range(min: i64, max: i64) -> Self {
+        Self { min, max, multiple: 1 }
+    }
+
+    /// The same, and divisible by `multiple`.
+    #[must_use]
+    pub fn multiple_of(self, multiple: i64) -> Self {
+        Self { multiple, ..self }
+    }
+
+    /// Whether some value can satisfy them, and none is negative.
+    pub fn make_sense(self) -> bool {
+        self.min >= 0 && self.multiple >= 1 && self.max / self.multiple * self.multiple >= self.min
+    }
+
+    /// Whether a value satisfies them.
+    pub fn hold(self, value: i64) -> bool {
+        (self.min..=self.max).contains(&value) && value % self.multiple == 0
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..={}", self.min, self.max)?;
+        if self.multiple == 1 { Ok(()) } else { write!(f, " by {}", self.multiple) }
+    }
+}
+
+impl Dim {
+    /// A number.
+    pub fn fixed(size: i64) -> Self {
+        Self::default().plus(Vec::new(), size)
+    }
+
+    /// A symbol.
+    pub fn symbol(name: &str) -> Self {
+        Self::default().plus(vec![name.into()], 1)
+    }
+
+    /// Adds `coefficient * product`.
+    fn plus(mut self, product: Vec<Symbol>, coefficient: i64) -> Self {
+        let sum = self.0.get(&product).copied().unwrap_or(0).saturating_add(coefficient);
+        match sum {
+            0 => self.0.remove(&product),
+            _ => self.0.insert(product, sum),
+        };
+        self
+    }
+
+    /// The number, if it is one.
+    pub fn as_fixed(&self) -> Option<i64> {
+        match self.0.iter().next() {
+            None => Some(0),
+            Some((product, number)) => (self.0.len() == 1 && product.is_empty()).then_some(*number),
+        }
+    }
+
+    /// The symbol, if it is nothing but one.
+    pub fn as_symbol(&self) -> Option<&Symbol> {
+        let (product, coefficient) = self.0.iter().next()?;
+        (self.0.len() == 1 && product.len() == 1 && *coefficient == 1).then(|| &product[0])
+    }
+
+    /// Whether it is the number 1.
+    pub fn is_one(&self) -> bool {
+        self.as_fixed() == Some(1)
+    }
+
+    /// Every symbol in it, some perhaps twice.
+    pub fn symbols(&self) -> impl Iterator<Item = &Symbol> {
+        self.0.keys().flatten()
+    }
+
+    /// Its value where every symbol is bound; the symbol that is not, otherwise.
+    pub fn value(&self, bound: &BTreeMap<Symbol, i64>) -> Result<i64, Symbol> {
+        self.0.iter().try_fold(0_i64, |sum, (product, coefficient)| {
+            let term = product.iter().try_fold(*coefficient, |term, symbol| {
+                bound.get(symbol).map(|value| term.saturating_mul(*value)).ok_or_else(|| symbol.clone())
+            })?;
+            Ok(sum.saturating_add(term))
+        })
+    }
+
+    /// The least and the largest value that the facts allow, each term taken for itself; a symbol without
+    /// facts may be anything from 0 on.
+    pub fn bounds(&self, known: &Known) -> (i64, i64) {
+        let fact = |symbol| known.get(symbol).copied().unwrap_or(Facts::range(0, i64::MAX));
+        self.0.iter().fold((0_i64, 0_i64), |(least, largest), (product, coefficient)| {
+            let low = product.iter().fold(1_i64, |low, symbol| low.saturating_mul(fact(symbol).min));
+            let high = product.iter().fold(1_i64, |high, symbol| high.saturating_mul(fact(symbol).max));
+            let (low, high) = (low.saturating_mul(*coefficient), high.saturating_mul(*coefficient));
+            (least.saturating_add(low.min(high)), largest.saturating_add(low.max(high)))
+        })
+    }
+
+    /// Whether the facts say that `number` divides it.
+    pub fn is_multiple_of(&self, number: i64, known: &Known) -> bool {
+        self.0.iter().all(|(product, coefficient)| {
+            let divisor = product.iter().fold(*coefficient, |divisor, symbol| {
+                divisor.saturating_mul(known.get(symbol).map_or(1, |facts| facts.multiple))
+            });
+            divisor % number == 0
+        })
+    }
+
+    /// It with every symbol replaced by what `by` gives for it.
+    #[must_use]
+    pub fn substitute(&self, by: &BTreeMap<Symbol, Dim>) -> Dim {
+        let replaced = |symbol: &Symbol| by.get(symbol).cloned().unwrap_or_else(|| Dim::symbol(symbol));
+        let term = |(product, coefficient): (&Vec<Symbol>, &i64)| {
+            product.iter().fold(Dim::fixed(*coefficient), |term, symbol| &term * &replaced(symbol))
+        };
+        self.0.iter().map(term).fold(Dim::default(), |sum, term| &sum + &term)
+    }
+}
+
+impl Add for &Dim {
+    type Output = Dim;
+    fn add(self, other: Self) -> Dim {
+        other.0.iter().fold(self.clone(), |sum, (product, number)| sum.plus(product.clone(), *number))
+    }
+}
+
+impl Sub for &Dim {
+    type Output = Dim;
+    fn sub(self, other: Self) -> Dim {
+        self + &(other * &Dim::fixed(-1))
+    }
+}
+
+impl Mul for &Dim {
+    type Output = Dim;
+    fn mul(self, other: Self) -> Dim {
+        let mut result = Dim::default();
+        for (left, a) in &self.0 {
+            for (right, b) in &other.0 {
+                let mut product = [left.as_slice(), right].concat();
+                product.sort();
+                result = result.plus(product, a.saturating_mul(*b));
+            }
+        }
+        result
+    }
+}
+
+/// The number of elements of a shape.
+pub fn product(shape: &[Dim]) -> Dim {
+    shape.iter().fold(Dim::fixed(1), |product, dim| &product * dim)
+}
+
+impl From<i64> for Dim {
+    fn from(size: i64) -> Self {
+        Dim::fixed(size)
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(size: usize) -> Self {
+        Dim::fixed(i64::try_from(size).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<&Dim> for Dim {
+    fn from(dim: &Dim) -> Self {
+        dim.clone()
+    }
+}
+
+/// The largest products first, as one would write them: `2*B*T + T - 1`.
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut terms: Vec<_> = self.0.iter().collect();
+        terms.sort_by_key(|(product, _)| std::cmp::Reverse(product.len()));
+        if terms.is_empty() {
+            return write!(f, "0");
+        }
+        for (i, (product, coefficient)) in terms.into_iter().enumerate() {
+            let sign = match (i, *coefficient < 0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            };
+            write!(f, "{sign}")?;
+            term(f, product, coefficient.unsigned_abs())?;
+        }
+        Ok(())
+    }
+}
+
+fn term(f: &mut fmt::Formatter<'_>, product: &[Symbol], number: u64) -> fmt::Result {
+    let symbols = product.join("*");
+    match (number, product.is_empty()) {
+        (_, true) => write!(f, "{number}"),
+        (1, false) => write!(f, "{symbols}"),
+        (_, false) => write!(f, "{number}*{symbols}"),
+    }
+}
