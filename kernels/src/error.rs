@@ -46,6 +46,55 @@ pub enum DeviceError {
         /// Bytes that there are.
         given: usize,
     },
+    /// A program reads a place that its input does not have.
+    Place {
+        /// The program's name.
+        program: String,
+        /// The operation's number.
+        op: usize,
+        /// The lane, counted row-major.
+        lane: usize,
+        /// The place.
+        got: i32,
+        /// Elements of the input.
+        rows: usize,
+    },
+    /// A step of a plan that cannot run.
+    Step {
+        /// The plan's name.
+        plan: String,
+        /// The step's number.
+        step: usize,
+        /// What it is.
+        name: String,
+        /// What it needs.
+        needed: &'static str,
+    },
+    /// A plan calls a kernel that it was not given.
+    Kernel {
+        /// The step's name.
+        name: String,
+        /// The kernel's number.
+        number: usize,
+        /// How many were given.
+        given: usize,
+    },
+    /// Work that a plan called failed.
+    Work {
+        /// The step's name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A program divides a whole number by zero.
+    DivisionByZero {
+        /// The program's name.
+        program: String,
+        /// The operation's number.
+        op: usize,
+        /// The lane, counted row-major.
+        lane: usize,
+    },
     /// An operation takes a value that comes later, or of the other kind.
     Value {
         /// The program's name.
@@ -72,6 +121,19 @@ impl fmt::Display for DeviceError {
             }
             Self::Short { program, tag, needed, given } => {
                 write!(f, "program {program} touches {needed} bytes of buffer {tag}, which has {given}")
+            }
+            Self::Place { program, op, lane, got, rows } => {
+                write!(f, "operation {op} of program {program} reads place {got} of {rows} in lane {lane}")
+            }
+            Self::Step { plan, step, name, needed } => {
+                write!(f, "step {step} of plan {plan}, {name}, needs {needed}")
+            }
+            Self::Kernel { name, number, given } => {
+                write!(f, "step {name} calls kernel {number} of {given}")
+            }
+            Self::Work { name, reason } => write!(f, "step {name} failed: {reason}"),
+            Self::DivisionByZero { program, op, lane } => {
+                write!(f, "operation {op} of program {program} divides by 0 in lane {lane}")
             }
             Self::Value { program, op, needed } => {
                 write!(f, "operation {op} of program {program} needs {needed}")

@@ -10,6 +10,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod error;
+pub mod plan;
 pub mod tile;
 
 pub use buffer::Buffer;

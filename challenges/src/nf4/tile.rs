@@ -17,7 +17,7 @@
 //! Nobody compiled it: the device interprets it, a tile of lanes at a time, and still it is one pass. It is
 //! the form in which challenge C will hand this work to a device.
 
-use kernels::tile::{Element, Index, Op, Program};
+use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Device, DeviceError};
 
 use super::{Absmax, Dtype, Weight};
@@ -81,15 +81,16 @@ pub fn fused(weight: &Uploaded, dtype: Dtype) -> Program {
                 Op::Load { input: 2, element: Element::U8, index: Index::Block(block) },
                 Op::Table { input: 3, at: 2, entries: 256 },
                 Op::Load { input: 4, element: Element::F32, index: Index::Block(block + block_log2) },
-                Op::Mul(3, 4),
+                Op::Binary(Binary::Mul, 3, 4),
                 Op::Load { input: 5, element: Element::F32, index: Index::First },
-                Op::Add(5, 6),
+                Op::Binary(Binary::Add, 5, 6),
             ]);
             7
         }
     };
-    ops.push(Op::Mul(1, scale));
-    Program { name: "nf4".into(), result: ops.len() - 1, ops, element: element(dtype) }
+    ops.push(Op::Binary(Binary::Mul, 1, scale));
+    let value = ops.len() - 1;
+    Program::flat("nf4", ops, value, element(dtype))
 }
 
 fn element(dtype: Dtype) -> Element {
@@ -127,40 +128,40 @@ pub fn run_in_three(
     let blocks = len.div_ceil(1 << weight.block_log2);
     let part = |n: usize| &weight.buffers[n];
     let mut scaled = device.alloc("scales without offset", blocks * 4)?;
-    let first = Program {
-        name: "scales".into(),
-        ops: vec![
+    let first = Program::flat(
+        "scales",
+        vec![
             Op::Load { input: 0, element: Element::U8, index: Index::Lane },
             Op::Table { input: 1, at: 0, entries: 256 },
             Op::Load { input: 2, element: Element::F32, index: Index::Block(block_log2) },
-            Op::Mul(1, 2),
+            Op::Binary(Binary::Mul, 1, 2),
         ],
-        result: 3,
-        element: Element::F32,
-    };
+        3,
+        Element::F32,
+    );
     device.run(&first, blocks, &[part(2), part(3), part(4)], &mut scaled)?;
     let mut scales = device.alloc("scales", blocks * 4)?;
-    let second = Program {
-        name: "offset".into(),
-        ops: vec![
+    let second = Program::flat(
+        "offset",
+        vec![
             Op::Load { input: 0, element: Element::F32, index: Index::Lane },
             Op::Load { input: 1, element: Element::F32, index: Index::First },
-            Op::Add(0, 1),
+            Op::Binary(Binary::Add, 0, 1),
         ],
-        result: 2,
-        element: Element::F32,
-    };
+        2,
+        Element::F32,
+    );
     device.run(&second, blocks, &[&scaled, part(5)], &mut scales)?;
-    let third = Program {
-        name: "codes".into(),
-        ops: vec![
+    let third = Program::flat(
+        "codes",
+        vec![
             Op::Nibble { input: 0 },
             Op::Table { input: 1, at: 0, entries: 16 },
             Op::Load { input: 2, element: Element::F32, index: Index::Block(weight.block_log2) },
-            Op::Mul(1, 2),
+            Op::Binary(Binary::Mul, 1, 2),
         ],
-        result: 3,
-        element: element(dtype),
-    };
+        3,
+        element(dtype),
+    );
     device.run(&third, len, &[part(0), part(1), &scales], out)
 }

@@ -1,16 +1,16 @@
 //! The CPU behind the device's seam: tile programs on all threads.
 
+#![allow(unsafe_code)] // hands buffers to the engine
+
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
-
 use super::Cpu;
-use crate::buffer::{Buffer, Plain};
+use super::engine::{Pass, Site};
+use crate::buffer::Buffer;
 use crate::device::{Counts, Device};
 use crate::error::DeviceError;
-use crate::tile::{Element, Program, TILE};
+use crate::tile::{Program, Schedule};
 
 impl Device for Cpu {
     fn name(&self) -> String {
@@ -43,18 +43,19 @@ impl Device for Cpu {
         inputs: &[&Buffer],
         output: &mut Buffer,
     ) -> Result<(), DeviceError> {
-        program.check(len, inputs, output)?;
+        program.check_flat(len, inputs, output)?;
         inputs.iter().copied().chain([&*output]).try_for_each(Buffer::on_host)?;
         let (read, written) = program.traffic(len);
+        self.launches.fetch_add(1, Relaxed);
         self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
-        self.written.fetch_add(written as u64, Relaxed);
-        match program.element {
-            Element::F16 => self.fill(program, inputs, &mut output.view_mut()[..len], store_f16),
-            Element::Bf16 => self.fill(program, inputs, &mut output.view_mut()[..len], store_bf16),
-            Element::F32 => self.fill(program, inputs, &mut output.view_mut()[..len], store_f32),
-            Element::U8 => unreachable!("checked: a program ends in a float type"),
-        }
-        Ok(())
+        self.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);
+        let schedule = Schedule::of(program);
+        let outputs = vec![site(output.view_mut::<u8>().as_mut_ptr(), output.bytes())];
+        let inputs =
+            inputs.iter().map(|input| site(input.view::<u8>().as_ptr().cast_mut(), input.bytes())).collect();
+        let pass = Pass { program, schedule: &schedule, space: vec![len], inputs, outputs };
+        // SAFETY: checked: every lane's elements are there, and it stores its own; the output is borrowed exclusively.
+        unsafe { self.pass(pass) }
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
@@ -75,32 +76,7 @@ impl Device for Cpu {
     }
 }
 
-impl Cpu {
-    /// Runs the program over an output, tile by tile; `round` stores a tile of f32.
-    fn fill<T: Plain>(
-        &self,
-        program: &Program,
-        inputs: &[&Buffer],
-        out: &mut [T],
-        round: impl Fn(&[f32], &mut [T]) + Sync,
-    ) {
-        self.launch(out, TILE, |first, piece| {
-            let mut values = program.values();
-            for (t, tile) in piece.chunks_mut(TILE).enumerate() {
-                round(program.run_tile(first + t * TILE, tile.len(), inputs, &mut values), tile);
-            }
-        });
-    }
-}
-
-fn store_f16(from: &[f32], to: &mut [f16]) {
-    to.convert_from_f32_slice(from);
-}
-
-fn store_bf16(from: &[f32], to: &mut [bf16]) {
-    to.convert_from_f32_slice(from);
-}
-
-fn store_f32(from: &[f32], to: &mut [f32]) {
-    to.copy_from_slice(from);
+/// A whole buffer, for programs that go lane by lane.
+fn site(base: *mut u8, bytes: usize) -> Site {
+    Site { base, bytes, offset: 0, strides: Vec::new() }
 }

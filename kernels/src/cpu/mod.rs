@@ -4,7 +4,11 @@
 //! into pieces, each owned by one thread at a time. Launches are counted; a fused kernel is one.
 
 mod device;
+mod engine;
 mod host;
+mod lanes;
+mod plan;
+mod product;
 mod stream;
 mod vector;
 
@@ -14,6 +18,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 pub use host::{Host, host};
+pub use plan::{Kernel, Prepared};
 pub use stream::stream;
 pub use vector::Vector;
 

@@ -60,9 +60,9 @@ impl Device for Gpu {
         inputs: &[&Buffer],
         output: &mut Buffer,
     ) -> Result<(), DeviceError> {
-        program.check(len, inputs, output)?;
-        let text = generate::text(program, inputs.len());
-        let defines = output_defines(program.element);
+        program.check_flat(len, inputs, output)?;
+        let text = generate::text(program, inputs.len())?;
+        let defines = output_defines(program.stores[0].element);
         let source = Source { name: "program.cu", text: &text, headers: &[PRELUDE], defines: &defines };
         let function = self.build(&source)?.function(generate::ENTRY)?;
         let mut arguments = Arguments::new();
@@ -74,7 +74,7 @@ impl Device for Gpu {
         self.launch(&function, Grid { blocks, threads: generate::THREADS, ..Grid::default() }, arguments)?;
         let (read, written) = program.traffic(len);
         self.inner.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
-        self.inner.written.fetch_add(written as u64, Relaxed);
+        self.inner.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);
         Ok(())
     }
 

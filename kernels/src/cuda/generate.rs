@@ -5,7 +5,8 @@
 
 use std::fmt::Write;
 
-use crate::tile::{Element, Index, Op, Program};
+use crate::error::DeviceError;
+use crate::tile::{Binary, Element, Index, Op, Program};
 
 /// Threads a block of a generated kernel.
 pub(super) const THREADS: u32 = 256;
@@ -14,7 +15,7 @@ pub(super) const THREADS: u32 = 256;
 pub(super) const ENTRY: &str = "program";
 
 /// The text; `inputs` is how many buffers it is given.
-pub(super) fn text(program: &Program, inputs: usize) -> String {
+pub(super) fn text(program: &Program, inputs: usize) -> Result<String, DeviceError> {
     let parameters: String = (0..inputs).fold(String::new(), |mut text, i| {
         let _ = write!(text, "const void* in{i}, ");
         text
@@ -25,18 +26,22 @@ pub(super) fn text(program: &Program, inputs: usize) -> String {
         program.name
     );
     for (number, op) in program.ops.iter().enumerate() {
-        let _ = writeln!(text, "    {}", statement(number, op));
+        let needed = "an operation that kernels are generated for: loads, tables, sums and products";
+        let refuse = || DeviceError::Value { program: program.name.clone(), op: number, needed };
+        let _ = writeln!(text, "    {}", statement(number, op).ok_or_else(refuse)?);
     }
-    let _ = writeln!(text, "    out[lane] = round_output(v{});\n}}", program.result);
-    text
+    let _ = writeln!(text, "    out[lane] = round_output(v{});\n}}", program.stores[0].value);
+    Ok(text)
 }
 
-fn statement(number: usize, op: &Op) -> String {
-    match *op {
+/// An operation's statement; nothing for those that the CPU alone has so far.
+fn statement(number: usize, op: &Op) -> Option<String> {
+    Some(match *op {
         Op::Load { input, element, index } => {
             let place = place(index);
             match element {
                 Element::U8 => format!("u32 v{number} = ((const u8*)in{input})[{place}];"),
+                Element::I32 => format!("int v{number} = ((const int*)in{input})[{place}];"),
                 Element::F32 => format!("float v{number} = ((const float*)in{input})[{place}];"),
                 Element::F16 => format!("float v{number} = from_f16(((const u16*)in{input})[{place}]);"),
                 Element::Bf16 => format!("float v{number} = from_bf16(((const u16*)in{input})[{place}]);"),
@@ -45,17 +50,20 @@ fn statement(number: usize, op: &Op) -> String {
         Op::Nibble { input } => {
             format!("u32 v{number} = ((const u8*)in{input})[lane >> 1] >> (lane & 1 ? 0 : 4) & 15;")
         }
-        Op::Table { input, at, .. } => format!("float v{number} = ((const float*)in{input})[v{at}];"),
-        Op::Add(a, b) => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
-        Op::Mul(a, b) => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
-    }
+        Op::Table { input, at, entries } => {
+            format!("float v{number} = ((const float*)in{input})[v{at} & {}];", entries - 1)
+        }
+        Op::Binary(Binary::Add, a, b) => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
+        Op::Binary(Binary::Mul, a, b) => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
+        _ => return None,
+    })
 }
 
 fn place(index: Index) -> String {
     match index {
         Index::Lane => "lane".into(),
         Index::Block(shift) => format!("lane >> {shift}"),
-        Index::First => "0".into(),
+        Index::First | Index::View => "0".into(),
     }
 }
 

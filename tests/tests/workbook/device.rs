@@ -2,7 +2,7 @@
 
 use challenges::nf4::tile::{fused, run, run_in_three, upload};
 use challenges::nf4::{Absmax, Weight};
-use kernels::tile::{Element, Index, Op, Program};
+use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
 
@@ -78,7 +78,7 @@ fn a_program_prints_as_text() {
 }
 
 fn program(ops: Vec<Op>, result: usize) -> Program {
-    Program { name: "trial".into(), ops, result, element: Element::F32 }
+    Program::flat("trial", ops, result, Element::F32)
 }
 
 #[test]
@@ -95,13 +95,16 @@ fn what_does_not_fit_is_refused_before_it_runs() {
         "program trial touches 64 bytes of buffer short, which has 12"
     );
     assert_eq!(told(program(vec![load], 0), &[], &mut out), "program trial needs 1 inputs, it was given 0");
-    let ahead = vec![Op::Add(0, 1), load];
+    let ahead = vec![Op::Binary(Binary::Add, 0, 1), load];
     assert_eq!(
         told(program(ahead, 0), &[&short], &mut out),
-        "operation 0 of program trial needs two earlier f32 values"
+        "operation 0 of program trial needs earlier values"
     );
     let code = vec![Op::Nibble { input: 0 }];
-    assert!(told(program(code, 0), &[&short], &mut out).contains("needs to end in an f32 value"));
+    assert!(
+        told(program(code, 0), &[&short], &mut out)
+            .contains("needs to be a value of the type that it is stored as")
+    );
     let mut tiny = device.alloc("tiny", 4).unwrap();
     assert!(told(program(vec![load], 0), &[&out], &mut tiny).contains("of buffer tiny, which has 4"));
     assert_eq!(device.counts().launches, 0);

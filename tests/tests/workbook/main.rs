@@ -15,6 +15,7 @@ mod laws;
 mod libraries;
 mod look;
 mod notebook;
+mod plan;
 mod planted;
 mod probe;
 mod schema;

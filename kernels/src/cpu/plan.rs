@@ -1,0 +1,170 @@
+//! Plans on the CPU.
+
+#![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Cpu;
+use super::engine::{Pass, Site};
+use crate::buffer::Buffer;
+use crate::error::DeviceError;
+use crate::plan::{Memory, Plan, Step, View};
+use crate::tile::Schedule;
+
+/// Work that a plan calls by number: it reads some bytes and writes others.
+pub type Kernel<'a> = dyn Fn(&Cpu, &[&[u8]], &mut [u8]) -> Result<(), DeviceError> + Sync + 'a;
+
+/// A plan that was checked and scheduled, to be run often.
+#[derive(Debug)]
+pub struct Prepared {
+    plan: Plan,
+    schedules: Vec<Option<Schedule>>, // of the steps that are passes
+}
+
+impl Prepared {
+    /// Checks a plan and schedules its programs.
+    pub fn new(plan: Plan) -> Result<Self, DeviceError> {
+        plan.check()?;
+        let schedule = |step: &Step| match step {
+            Step::Pass { program, .. } => Some(Schedule::of(program)),
+            _ => None,
+        };
+        Ok(Self { schedules: plan.steps.iter().map(schedule).collect(), plan })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+/// The memory of a run.
+struct Run<'a> {
+    arena: *mut u8,
+    given: &'a [&'a Buffer],
+}
+
+impl Cpu {
+    /// Runs a plan: writes the arena, reads what is given, calls the kernels that it names.
+    ///
+    /// Nothing runs if the arena or a given buffer is too short; the first step that fails ends the run.
+    pub fn execute(
+        &self,
+        prepared: &Prepared,
+        arena: &mut Buffer,
+        given: &[&Buffer],
+        kernels: &[&Kernel<'_>],
+    ) -> Result<(), DeviceError> {
+        self.execute_watched(prepared, arena, given, kernels, &mut |_, _| {})
+    }
+
+    /// [`Self::execute`], telling after each step its number and the device's clock.
+    pub fn execute_watched(
+        &self,
+        prepared: &Prepared,
+        arena: &mut Buffer,
+        given: &[&Buffer],
+        kernels: &[&Kernel<'_>],
+        watch: &mut dyn FnMut(usize, std::time::Duration),
+    ) -> Result<(), DeviceError> {
+        let plan = &prepared.plan;
+        fits(plan, arena, given)?;
+        let run = Run { arena: arena.view_mut::<u8>().as_mut_ptr(), given };
+        for (number, (step, schedule)) in plan.steps.iter().zip(&prepared.schedules).enumerate() {
+            self.launches.fetch_add(1, Relaxed);
+            // SAFETY: the plan was checked against these sizes when it was prepared.
+            unsafe { self.step(step, schedule.as_ref(), &run, kernels)? };
+            watch(number, self.made.elapsed());
+        }
+        Ok(())
+    }
+
+    unsafe fn step(
+        &self,
+        step: &Step,
+        schedule: Option<&Schedule>,
+        run: &Run,
+        kernels: &[&Kernel<'_>],
+    ) -> Result<(), DeviceError> {
+        match (step, schedule) {
+            (Step::Pass { program, space, inputs, outputs }, Some(schedule)) => {
+                let sites = |views: &[View]| views.iter().map(|view| run.site(view)).collect();
+                let (inputs, outputs) = (sites(inputs), sites(outputs));
+                // SAFETY: checked with the plan.
+                unsafe { self.pass(Pass { program, schedule, space: space.clone(), inputs, outputs }) }
+            }
+            (Step::Product(product), _) => {
+                // SAFETY: checked with the plan.
+                unsafe {
+                    self.product(
+                        product,
+                        run.floats(&product.a),
+                        run.floats(&product.b),
+                        run.floats(&product.to),
+                    )
+                };
+                Ok(())
+            }
+            (Step::Call { kernel, name, inputs, output }, _) => {
+                let missing =
+                    || DeviceError::Kernel { name: name.clone(), number: *kernel, given: kernels.len() };
+                let work = kernels.get(*kernel).ok_or_else(missing)?;
+                // SAFETY: checked with the plan: inside their memory, the output apart from the inputs.
+                let inputs: Vec<&[u8]> = inputs.iter().map(|view| unsafe { run.bytes(view) }).collect();
+                // SAFETY: as above.
+                work(self, &inputs, unsafe { run.bytes_mut(output) })
+            }
+            (Step::Pass { .. }, None) => unreachable!("every pass is scheduled when its plan is prepared"),
+        }
+    }
+}
+
+/// Whether the memory of a run is what the plan counts on.
+fn fits(plan: &Plan, arena: &Buffer, given: &[&Buffer]) -> Result<(), DeviceError> {
+    arena.on_host()?;
+    if given.len() != plan.given.len() {
+        let (needed, given) = (plan.given.len(), given.len());
+        return Err(DeviceError::Inputs { program: plan.name.clone(), needed, given });
+    }
+    let all = given.iter().copied().zip(&plan.given).chain([(arena, &plan.arena_bytes)]);
+    for (buffer, needed) in all {
+        buffer.on_host()?;
+        if buffer.bytes() < *needed {
+            let (program, tag) = (plan.name.clone(), buffer.tag());
+            return Err(DeviceError::Short { program, tag, needed: *needed, given: buffer.bytes() });
+        }
+    }
+    Ok(())
+}
+
+impl Run<'_> {
+    /// A memory's first byte; what is given is only read.
+    fn base(&self, memory: Memory) -> *mut u8 {
+        match memory {
+            // SAFETY: inside the arena: checked with the plan.
+            Memory::Arena(at) => unsafe { self.arena.add(at) },
+            Memory::Given(number) => self.given[number].view::<u8>().as_ptr().cast_mut(),
+        }
+    }
+
+    fn site(&self, view: &View) -> Site {
+        let base = self.base(view.memory);
+        Site { base, bytes: view.bytes, offset: view.offset, strides: view.strides.clone() }
+    }
+
+    fn floats(&self, view: &View) -> *mut f32 {
+        // SAFETY: inside its memory: checked with the plan.
+        unsafe { self.base(view.memory).cast::<f32>().add(view.offset) }
+    }
+
+    unsafe fn bytes(&self, view: &View) -> &[u8] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(self.base(view.memory), view.bytes) }
+    }
+
+    #[allow(clippy::mut_from_ref)] // the memory is the arena's
+    unsafe fn bytes_mut(&self, view: &View) -> &mut [u8] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.base(view.memory), view.bytes) }
+    }
+}

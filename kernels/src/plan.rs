@@ -1,0 +1,432 @@
+//! A plan: what a compiled computation does, step by step, as data.
+//!
+//! All that a plan writes lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
+//! ids - is *given* at each run. A step names its memory by views: where the first element lies, and how far apart the
+//! neighbours are along each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it
+//! runs without allocating.
+//!
+//! A plan is checked once, when a device takes it: every view lies inside its memory, no two lanes of a step write one
+//! element, and nothing is read that another lane of the same step writes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::DeviceError;
+use crate::tile::{Element, Index, Op, Program};
+
+/// What a plan writes and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Memory {
+    /// Bytes of the arena from this one on, a multiple of 64.
+    Arena(usize),
+    /// One of the given buffers, by its number.
+    Given(usize),
+}
+
+/// Elements somewhere in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Where.
+    pub memory: Memory,
+    /// Bytes that belong to it.
+    pub bytes: usize,
+    /// Elements before the first one.
+    pub offset: usize,
+    /// Elements between neighbours along each dimension of the step's space.
+    pub strides: Vec<usize>,
+}
+
+/// A product of matrices, `to = a b`, or `to += a b`: f32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    /// Leading dimensions, each of which all three views have a stride for.
+    pub batch: Vec<usize>,
+    /// Rows of `a` and of the result.
+    pub m: usize,
+    /// Columns of `b` and of the result.
+    pub n: usize,
+    /// Columns of `a`, rows of `b`.
+    pub k: usize,
+    /// (batch.., m, k)
+    pub a: View,
+    /// (batch.., k, n)
+    pub b: View,
+    /// (batch.., m, n)
+    pub to: View,
+    /// Whether the result is added to what is there.
+    pub add: bool,
+    /// How the work is cut.
+    pub cut: Cut,
+}
+
+/// How a product is cut among threads: the candidates of tuning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cut {
+    /// As the library does by itself.
+    #[default]
+    Library,
+    /// Each thread its own rows of the result.
+    Rows,
+    /// Each thread its own columns of the result.
+    Columns,
+    /// Each thread its own matrices of the batch.
+    Batch,
+    /// Not at all.
+    Single,
+}
+
+impl Cut {
+    /// Every one.
+    pub const ALL: [Cut; 5] = [Cut::Library, Cut::Rows, Cut::Columns, Cut::Batch, Cut::Single];
+}
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A tile program over a space.
+    Pass {
+        /// What it does.
+        program: Arc<Program>,
+        /// Over which shape.
+        space: Vec<usize>,
+        /// Its inputs.
+        inputs: Vec<View>,
+        /// Its outputs.
+        outputs: Vec<View>,
+    },
+    /// A product of matrices.
+    Product(Product),
+    /// Work that the plan's owner does: kernel number `kernel` of those handed in with each run.
+    Call {
+        /// Its number.
+        kernel: usize,
+        /// What it is, for reports.
+        name: String,
+        /// What it reads: whole memories, from their first byte on.
+        inputs: Vec<View>,
+        /// What it writes.
+        output: View,
+    },
+}
+
+/// Steps over an arena.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// What it computes.
+    pub name: String,
+    /// Size of the arena in bytes.
+    pub arena_bytes: usize,
+    /// Bytes of each given buffer.
+    pub given: Vec<usize>,
+    /// In order.
+    pub steps: Vec<Step>,
+}
+
+impl View {
+    /// The number of the last element that a space reaches; nothing if the space is empty, or it cannot be counted.
+    fn last(&self, space: &[usize]) -> Option<usize> {
+        let mut last = self.offset;
+        for (size, stride) in space.iter().zip(&self.strides) {
+            last = last.checked_add(size.checked_sub(1)?.checked_mul(*stride)?)?;
+        }
+        Some(last)
+    }
+
+    /// First byte and the byte after the last one, counted in its memory.
+    fn range(&self, space: &[usize], element: usize) -> (usize, usize) {
+        let base = if let Memory::Arena(at) = self.memory { at } else { 0 };
+        let last = self.last(space).unwrap_or(self.offset);
+        (base + self.offset * element, base + (last + 1) * element)
+    }
+
+    /// Whether two views are in one memory, and their ranges meet.
+    fn meets(
+        &self,
+        space: &[usize],
+        element: usize,
+        other: &View,
+        other_space: &[usize],
+        other_element: usize,
+    ) -> bool {
+        let one_memory = match (self.memory, other.memory) {
+            (Memory::Arena(_), Memory::Arena(_)) => true,
+            (a, b) => a == b,
+        };
+        let (a, b) = (self.range(space, element), other.range(other_space, other_element));
+        one_memory && a.0 < b.1 && b.0 < a.1
+    }
+
+    /// Whether no two lanes of a space have one element: each stride passes over everything that the smaller ones reach.
+    fn is_injective(&self, space: &[usize]) -> bool {
+        let mut dims: Vec<(usize, usize)> =
+            self.strides.iter().copied().zip(space.iter().copied()).filter(|(_, size)| *size > 1).collect();
+        dims.sort_unstable();
+        let mut reach = 0; // the largest distance between two elements so far
+        for (stride, size) in dims {
+            if stride <= reach {
+                return false;
+            }
+            reach += stride * (size - 1);
+        }
+        true
+    }
+
+    /// Whether two injective views with the same strides have no element in common although their ranges meet: their
+    /// distance is no sum of steps.
+    fn interleaves(&self, other: &View, space: &[usize], element: usize) -> bool {
+        let (a, b) = (self.range(space, element).0, other.range(space, element).0);
+        let distance = a.abs_diff(b);
+        if self.strides != other.strides || distance % element != 0 {
+            return false;
+        }
+        let mut dims: Vec<(usize, usize)> = self.strides.iter().copied().zip(space.iter().copied()).collect();
+        dims.sort_unstable_by(|a, b| b.cmp(a));
+        !is_sum_of_steps((distance / element) as i64, &dims)
+    }
+}
+
+/// Whether `distance` is the sum of a multiple, between -(size - 1) and size - 1, of each stride. Strides are falling.
+fn is_sum_of_steps(distance: i64, dims: &[(usize, usize)]) -> bool {
+    let Some(((stride, size), rest)) = dims.split_first() else { return distance == 0 };
+    let (stride, most) = (*stride as i64, *size as i64 - 1);
+    let reach: i64 = rest.iter().map(|(stride, size)| *stride as i64 * (*size as i64 - 1)).sum();
+    if stride == 0 || most == 0 {
+        return is_sum_of_steps(distance, rest);
+    }
+    let low = (distance - reach).div_euclid(stride).max(-most);
+    let high = (distance + reach).div_euclid(stride).min(most);
+    (low..=high).any(|steps| is_sum_of_steps(distance - steps * stride, rest))
+}
+
+impl Plan {
+    /// Whether it can run: see the module's head.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        for (number, step) in self.steps.iter().enumerate() {
+            let fault = match step {
+                Step::Pass { program, space, inputs, outputs } => {
+                    self.check_pass(program, space, inputs, outputs)?
+                }
+                Step::Product(product) => self.check_product(product),
+                Step::Call { inputs, output, .. } => self.check_call(inputs, output),
+            };
+            if let Some(needed) = fault {
+                return Err(DeviceError::Step {
+                    plan: self.name.clone(),
+                    step: number,
+                    name: step.name(),
+                    needed,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all elements of a view lie in its memory.
+    fn inside(&self, view: &View, space: &[usize], element: usize) -> bool {
+        let end = match view.memory {
+            Memory::Arena(at) if at % 64 == 0 => self.arena_bytes.checked_sub(at),
+            Memory::Arena(_) => None,
+            Memory::Given(number) => self.given.get(number).copied(),
+        };
+        let last = view.last(space).and_then(|last| (last + 1).checked_mul(element));
+        view.strides.len() == space.len()
+            && end.is_some_and(|end| view.bytes <= end)
+            && last.is_some_and(|last| last <= view.bytes)
+    }
+
+    /// What a pass lacks.
+    fn check_pass(
+        &self,
+        program: &Program,
+        space: &[usize],
+        inputs: &[View],
+        outputs: &[View],
+    ) -> Result<Option<&'static str>, DeviceError> {
+        program.check()?;
+        if space.is_empty() || space.contains(&0) {
+            return Ok(Some("a space with at least one lane"));
+        }
+        if inputs.len() < program.inputs() || outputs.len() != program.outputs() {
+            return Ok(Some("a view for every input and output"));
+        }
+        let lanes = space.iter().product();
+        let (read, written) = program.traffic(lanes);
+        let flat = inputs.iter().zip(&read).chain(outputs.iter().zip(&written));
+        if flat.into_iter().any(|(view, bytes)| view.bytes < *bytes || !self.holds(view)) {
+            return Ok(Some("memory for every lane"));
+        }
+        for op in &program.ops {
+            let Op::Load { input, element, index: Index::View } = *op else { continue };
+            if !self.inside(&inputs[input], space, element.bytes()) {
+                return Ok(Some("inputs that lie in their memory"));
+            }
+        }
+        Ok(self.check_outputs(program, space, inputs, outputs))
+    }
+
+    /// Whether the bytes that a view claims are there.
+    fn holds(&self, view: &View) -> bool {
+        match view.memory {
+            Memory::Arena(at) => at % 64 == 0 && at + view.bytes <= self.arena_bytes,
+            Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+        }
+    }
+
+    /// That what a pass writes is its own.
+    fn check_outputs(
+        &self,
+        program: &Program,
+        space: &[usize],
+        inputs: &[View],
+        outputs: &[View],
+    ) -> Option<&'static str> {
+        let per_row = program.per_row();
+        let mut row_space = space.to_vec();
+        if let Some(last) = row_space.last_mut() {
+            *last = 1;
+        }
+        let mut written: Vec<(View, &[usize], Element)> = Vec::new();
+        for store in &program.stores {
+            let space = if per_row[store.value] { &row_space[..] } else { space };
+            let mut view = outputs[store.output].clone();
+            if store.index == Index::Lane {
+                (view.offset, view.strides) = (0, contiguous(space));
+            }
+            if matches!(view.memory, Memory::Given(_)) {
+                return Some("outputs in the arena: what is given is only read");
+            }
+            if !self.inside(&view, space, store.element.bytes()) || !view.is_injective(space) {
+                return Some("outputs that lie in the arena, each element once");
+            }
+            written.push((view, space, store.element));
+        }
+        for (i, (a, a_space, a_element)) in written.iter().enumerate() {
+            for (b, b_space, b_element) in &written[..i] {
+                let apart = !a.meets(a_space, a_element.bytes(), b, b_space, b_element.bytes())
+                    || (a_space == b_space
+                        && a_element == b_element
+                        && a.interleaves(b, a_space, a_element.bytes()));
+                if !apart {
+                    return Some("outputs that have no element in common");
+                }
+            }
+        }
+        let clean = program.ops.iter().all(|op| reads_apart(op, space, inputs, &written));
+        if clean { None } else { Some("inputs that no other lane of the step writes") }
+    }
+
+    /// What a product lacks.
+    fn check_product(&self, product: &Product) -> Option<&'static str> {
+        let space = |last: [usize; 2]| product.batch.iter().copied().chain(last).collect::<Vec<_>>();
+        let (a, b) = (space([product.m, product.k]), space([product.k, product.n]));
+        let to = space([product.m, product.n]);
+        if !self.inside(&product.a, &a, 4) || !self.inside(&product.b, &b, 4) {
+            return Some("factors that lie in their memory");
+        }
+        if !matches!(product.to.memory, Memory::Arena(_)) || !self.inside(&product.to, &to, 4) {
+            return Some("a result that lies in the arena");
+        }
+        if !product.to.is_injective(&to) {
+            return Some("a result whose elements are apart");
+        }
+        let meets =
+            product.to.meets(&to, 4, &product.a, &a, 4) || product.to.meets(&to, 4, &product.b, &b, 4);
+        meets.then_some("a result apart from its factors")
+    }
+
+    /// What a call lacks.
+    fn check_call(&self, inputs: &[View], output: &View) -> Option<&'static str> {
+        let whole = |view: &View| [view.bytes.max(1)];
+        let as_bytes = |view: &View| View { offset: 0, strides: vec![1], ..view.clone() };
+        if !matches!(output.memory, Memory::Arena(_)) || !self.holds(output) {
+            return Some("an output that lies in the arena");
+        }
+        if !inputs.iter().all(|input| self.holds(input)) {
+            return Some("inputs that lie in their memory");
+        }
+        let out = as_bytes(output);
+        let meets = |input: &View| out.meets(&whole(output), 1, &as_bytes(input), &whole(input), 1);
+        inputs.iter().any(meets).then_some("an output apart from the inputs")
+    }
+}
+
+/// Whether what an operation loads is written by no other lane: apart from the outputs, or the very element.
+fn reads_apart(op: &Op, space: &[usize], inputs: &[View], written: &[(View, &[usize], Element)]) -> bool {
+    let Some((input, element)) = Program::reads(op) else { return true };
+    let view = &inputs[input];
+    let index = if let Op::Load { index, .. } = op { Some(*index) } else { None };
+    let (view, reach) = match index {
+        Some(Index::View) => (view.clone(), space.to_vec()),
+        Some(Index::Lane) => (View { offset: 0, strides: contiguous(space), ..view.clone() }, space.to_vec()),
+        _ => (
+            View { offset: 0, strides: vec![1], ..view.clone() },
+            vec![(view.bytes / element.bytes()).max(1)],
+        ),
+    };
+    written.iter().all(|(to, to_space, to_element)| {
+        let apart = !view.meets(&reach, element.bytes(), to, to_space, to_element.bytes());
+        let same = reach == *to_space && element == *to_element;
+        let own = same && view.strides == to.strides && view.range(&reach, 1).0 == to.range(to_space, 1).0;
+        apart
+            || (own && view.memory == to.memory)
+            || (same && view.interleaves(to, to_space, element.bytes()))
+    })
+}
+
+/// The strides of a row-major shape.
+pub fn contiguous(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim] * shape[dim];
+    }
+    strides
+}
+
+impl Step {
+    /// What it is, for reports.
+    pub fn name(&self) -> String {
+        match self {
+            Step::Pass { program, .. } => program.name.clone(),
+            Step::Product(product) => format!("product {}x{}x{}", product.m, product.n, product.k),
+            Step::Call { name, .. } => name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    /// One step a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan {} ({} steps, arena of {} bytes)", self.name, self.steps.len(), self.arena_bytes)?;
+        self.steps.iter().enumerate().try_for_each(|(number, step)| writeln!(f, "  {number}: {step}"))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |views: &[View]| views.iter().map(View::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Step::Pass { program, space, inputs, outputs } => {
+                write!(f, "{} over {space:?}: {} -> {}", program.name, list(inputs), list(outputs))
+            }
+            Step::Product(product) => {
+                let Product { batch, a, b, to, add, cut, .. } = product;
+                let into = if *add { "+=" } else { "=" };
+                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {a} * {b}", self.name())
+            }
+            Step::Call { name, inputs, output, .. } => write!(f, "{name}: {} -> {output}", list(inputs)),
+        }
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.memory {
+            Memory::Arena(at) => write!(f, "@{at}")?,
+            Memory::Given(number) => write!(f, "given {number}")?,
+        }
+        if self.offset > 0 {
+            write!(f, "+{}", self.offset)?;
+        }
+        write!(f, "{:?}", self.strides)
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether a program makes sense: every operation has the values that it needs, of the kind that it needs.
+
+use super::{Element, Index, Op, Program, Value};
+use crate::buffer::Buffer;
+use crate::error::DeviceError;
+
+impl Program {
+    /// Whether every operation has the values that it needs.
+    pub fn check(&self) -> Result<(), DeviceError> {
+        for (op, operation) in self.ops.iter().enumerate() {
+            if Self::uses(operation).any(|value| value >= op) {
+                return Err(self.refuse(op, "earlier values"));
+            }
+        }
+        let (whole, per_row) = (self.kinds(), self.per_row());
+        for (op, operation) in self.ops.iter().enumerate() {
+            self.check_kinds(op, operation, &whole)?;
+            let reduces = matches!(operation, Op::RowSum(a) | Op::RowMax(a) if per_row[*a]);
+            if reduces {
+                return Err(self.refuse(op, "a value of each lane, not one of the row"));
+            }
+        }
+        self.check_stores(&whole, &per_row)
+    }
+
+    /// Whether it can run over `len` lanes of one row: no views, and every buffer has the bytes.
+    pub fn check_flat(&self, len: usize, inputs: &[&Buffer], output: &Buffer) -> Result<(), DeviceError> {
+        self.check()?;
+        let view = |op: &Op| matches!(op, Op::Load { index: Index::View, .. });
+        if let Some(op) = self.ops.iter().position(view) {
+            return Err(self.refuse(op, "a launch that says where its views lie"));
+        }
+        if self.outputs() > 1 || self.stores[0].index == Index::View {
+            return Err(self.refuse(self.stores[0].value, "a launch that says where its outputs lie"));
+        }
+        let (read, written) = self.traffic(len);
+        if read.len() > inputs.len() {
+            let (needed, given) = (read.len(), inputs.len());
+            return Err(DeviceError::Inputs { program: self.name.clone(), needed, given });
+        }
+        let touched = inputs.iter().copied().zip(read).chain([(output, written[0])]);
+        for (buffer, needed) in touched {
+            let (tag, given) = (buffer.tag(), buffer.bytes());
+            if needed > given {
+                return Err(DeviceError::Short { program: self.name.clone(), tag, needed, given });
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, op: usize, needed: &'static str) -> DeviceError {
+        DeviceError::Value { program: self.name.clone(), op, needed }
+    }
+
+    fn check_kinds(&self, op: usize, operation: &Op, whole: &[bool]) -> Result<(), DeviceError> {
+        let float = |value: Value| !whole[value];
+        let alike = |a: Value, b: Value| whole[a] == whole[b];
+        let (fits, needed) = match *operation {
+            Op::Table { at, entries, .. } if whole[at] => {
+                (entries.is_power_of_two(), "a table of a power of two entries")
+            }
+            Op::Table { at, .. } | Op::Gather { at, .. } => (whole[at], "an earlier whole number"),
+            Op::Unary(_, a) | Op::ToWhole(a) => (float(a), "an earlier f32 value"),
+            Op::Round(element, a) => (
+                float(a) && matches!(element, Element::F16 | Element::Bf16),
+                "an earlier f32 value, and f16 or bf16",
+            ),
+            Op::ToFloat(a) => (whole[a], "an earlier whole number"),
+            Op::RowMax(a) => (float(a), "an earlier f32 value"),
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => (alike(a, b), "two earlier values of one kind"),
+            Op::Select(c, a, b) => (whole[c] && alike(a, b), "a whole number and two values of one kind"),
+            _ => (true, ""),
+        };
+        if fits { Ok(()) } else { Err(self.refuse(op, needed)) }
+    }
+
+    fn check_stores(&self, whole: &[bool], per_row: &[bool]) -> Result<(), DeviceError> {
+        for store in &self.stores {
+            let kind = whole.get(store.value).copied();
+            if kind != Some(store.element.is_whole()) {
+                return Err(self.refuse(store.value, "to be a value of the type that it is stored as"));
+            }
+            if per_row[store.value] && store.index != Index::View {
+                return Err(self.refuse(store.value, "to be stored by view, as every value of a row"));
+            }
+            if !matches!(store.index, Index::Lane | Index::View) {
+                return Err(self.refuse(store.value, "to be stored by lane or by view"));
+            }
+        }
+        let mut outputs: Vec<usize> = self.stores.iter().map(|store| store.output).collect();
+        outputs.sort_unstable();
+        if outputs.is_empty() || !outputs.iter().copied().eq(0..outputs.len()) {
+            return Err(self.refuse(self.ops.len(), "to store something, and one value an output"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,383 @@
+//! Tile programs: a pass over memory, as data.
+//!
+//! A program is run over a *space*, a shape whose last dimension makes up the *rows*; each element of it is a *lane*.
+//! Its operations form a list; each one makes a value that later ones may use, and some values are stored. A device
+//! runs the whole list over a tile of lanes that fits its fastest memory before it goes on to the next tile, so a chain
+//! of operations costs one pass over memory, however long it is. That is what *fused* means, and a list is the smallest
+//! thing that can be fused, printed and counted.
+//!
+//! Most values are one a lane. A sum or a maximum over the row is one a row; what uses it waits until the row has been
+//! seen to its end, and what was computed on the way stays in fast memory. So a normalisation or a softmax is one
+//! program as well.
+//!
+//! Values are f32 or whole numbers (i32: codes, indices, conditions). Every operation rounds once, to f32; a store
+//! rounds once more to its type. Nothing is contracted. A program without sums and functions such as `exp` therefore
+//! gives equal bits on every device; a sum's order and a function's last bits are the device's own.
+
+mod check;
+mod schedule;
+
+use std::fmt;
+
+pub(crate) use schedule::{Place, Schedule, Work};
+
+/// The number of an operation whose value is used.
+pub type Value = usize;
+
+/// A number type in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// One byte, read as a whole number.
+    U8,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// Single precision.
+    F32,
+    /// A whole number.
+    I32,
+}
+
+/// Which element of an input or output belongs to a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// Its own: the lane's number, counted row-major.
+    Lane,
+    /// One for each 2^n lanes: element lane >> n.
+    Block(u32),
+    /// The first, for all lanes.
+    First,
+    /// What the launch says: an offset and a stride for each dimension of the space.
+    View,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Op {
+    /// An element of an input: a whole number if it is one in memory, else an f32.
+    Load {
+        /// The input's number.
+        input: usize,
+        /// Its type.
+        element: Element,
+        /// Which one.
+        index: Index,
+    },
+    /// Half a byte of an input, the high half for even lanes: a whole number below 16.
+    Nibble {
+        /// The input's number.
+        input: usize,
+    },
+    /// The f32 of an input at the place that a whole number names, modulo the entries.
+    Table {
+        /// The input's number.
+        input: usize,
+        /// The whole number.
+        at: Value,
+        /// Entries of the table, a power of two.
+        entries: usize,
+    },
+    /// The element of an input at the place that a whole number names. A place outside the input fails the launch.
+    Gather {
+        /// The input's number.
+        input: usize,
+        /// Its type.
+        element: Element,
+        /// The whole number.
+        at: Value,
+    },
+    /// An f32, the same in every lane.
+    Float(f32),
+    /// A whole number, the same in every lane.
+    Whole(i32),
+    /// A lane's index along a dimension of the space: a whole number.
+    Coordinate(usize),
+    /// A function of an f32.
+    Unary(Unary, Value),
+    /// Arithmetic of two values of one kind.
+    Binary(Binary, Value, Value),
+    /// A relation of two values of one kind: the whole number 1 or 0.
+    Compare(Compare, Value, Value),
+    /// The second value where the first, a whole number, is not 0; else the third.
+    Select(Value, Value, Value),
+    /// An f32 rounded to f16 or bf16, and back.
+    Round(Element, Value),
+    /// A whole number as the nearest f32.
+    ToFloat(Value),
+    /// An f32 as a whole number, towards zero; to the nearest bound if it is out of range, 0 if it is none.
+    ToWhole(Value),
+    /// The sum over the row.
+    RowSum(Value),
+    /// The largest of the row; NaN if one is.
+    RowMax(Value),
+}
+
+/// A function of an f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// -x
+    Neg,
+    /// e^x
+    Exp,
+    /// ln x
+    Log,
+    /// The square root, rounded to nearest.
+    Sqrt,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// 1 / (1 + e^-x)
+    Sigmoid,
+    /// sin x
+    Sin,
+    /// cos x
+    Cos,
+}
+
+/// Arithmetic of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// a + b; whole numbers wrap around.
+    Add,
+    /// a - b; whole numbers wrap around.
+    Sub,
+    /// a * b; whole numbers wrap around.
+    Mul,
+    /// a / b; of whole numbers rounded down, and a division by 0 fails the launch.
+    Div,
+    /// The smaller one; NaN if one is.
+    Min,
+    /// The larger one; NaN if one is.
+    Max,
+}
+
+/// A relation of two values; false if one is NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compare {
+    /// a < b
+    Less,
+    /// a = b
+    Equal,
+}
+
+/// A value that goes to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// The output's number.
+    pub output: usize,
+    /// The type that the value is rounded to; a whole number is stored as one.
+    pub element: Element,
+    /// Where it goes: [`Index::Lane`], or [`Index::View`]. A value of a row is stored once a row.
+    pub index: Index,
+    /// The value.
+    pub value: Value,
+}
+
+/// A list of operations with a name, and the values that are stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// For reports and errors.
+    pub name: String,
+    /// In order; operation n makes value n.
+    pub ops: Vec<Op>,
+    /// What goes to memory, once everything is computed.
+    pub stores: Vec<Store>,
+}
+
+impl Element {
+    /// Size in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+        }
+    }
+
+    /// Whether it is a whole number.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Self::U8 | Self::I32)
+    }
+}
+
+impl Index {
+    /// Elements that `len` lanes touch; of a view, which is the launch's, none.
+    pub(crate) fn touched(self, len: usize) -> usize {
+        match self {
+            Self::Lane => len,
+            Self::Block(shift) => len.div_ceil(1 << shift),
+            Self::First => 1.min(len),
+            Self::View => 0,
+        }
+    }
+}
+
+impl Program {
+    /// A program that stores one value a lane, lane by lane.
+    pub fn flat(name: &str, ops: Vec<Op>, value: Value, element: Element) -> Self {
+        let store = Store { output: 0, element, index: Index::Lane, value };
+        Self { name: name.into(), ops, stores: vec![store] }
+    }
+
+    /// The input that an operation reads, with the type of its elements, if it reads one.
+    pub(crate) fn reads(op: &Op) -> Option<(usize, Element)> {
+        match *op {
+            Op::Load { input, element, .. } | Op::Gather { input, element, .. } => Some((input, element)),
+            Op::Nibble { input } => Some((input, Element::U8)),
+            Op::Table { input, .. } => Some((input, Element::F32)),
+            _ => None,
+        }
+    }
+
+    /// Number of inputs that it names.
+    pub fn inputs(&self) -> usize {
+        self.ops.iter().filter_map(Self::reads).map(|(input, _)| input + 1).max().unwrap_or(0)
+    }
+
+    /// Number of outputs that it names.
+    pub fn outputs(&self) -> usize {
+        self.stores.iter().map(|store| store.output + 1).max().unwrap_or(0)
+    }
+
+    /// Bytes of each input and of each output that `len` lanes touch, lane by lane; those of views, gathers and values
+    /// of a row are the launch's and not counted here.
+    pub fn traffic(&self, len: usize) -> (Vec<usize>, Vec<usize>) {
+        let mut read = vec![0; self.inputs()];
+        for op in &self.ops {
+            let (input, bytes) = match *op {
+                Op::Load { input, element, index } => (input, index.touched(len) * element.bytes()),
+                Op::Nibble { input } => (input, len.div_ceil(2)),
+                Op::Table { input, entries, .. } => (input, entries * 4),
+                _ => continue,
+            };
+            read[input] = read[input].max(bytes);
+        }
+        let mut written = vec![0; self.outputs()];
+        for store in &self.stores {
+            written[store.output] = store.index.touched(len) * store.element.bytes();
+        }
+        (read, written)
+    }
+
+    /// The values that an operation uses.
+    pub(crate) fn uses(op: &Op) -> impl Iterator<Item = Value> + use<> {
+        let values: [Option<Value>; 3] = match *op {
+            Op::Load { .. } | Op::Nibble { .. } | Op::Float(_) | Op::Whole(_) | Op::Coordinate(_) => {
+                [None, None, None]
+            }
+            Op::Table { at, .. } | Op::Gather { at, .. } => [Some(at), None, None],
+            Op::Unary(_, a)
+            | Op::Round(_, a)
+            | Op::ToFloat(a)
+            | Op::ToWhole(a)
+            | Op::RowSum(a)
+            | Op::RowMax(a) => [Some(a), None, None],
+            Op::Binary(_, a, b) | Op::Compare(_, a, b) => [Some(a), Some(b), None],
+            Op::Select(c, a, b) => [Some(c), Some(a), Some(b)],
+        };
+        values.into_iter().flatten()
+    }
+
+    /// Whether each value is a whole number.
+    pub(crate) fn kinds(&self) -> Vec<bool> {
+        let mut whole: Vec<bool> = Vec::new();
+        for op in &self.ops {
+            let of = |value: &Value| whole.get(*value).copied().unwrap_or(false);
+            let is_whole = match op {
+                Op::Load { element, .. } | Op::Gather { element, .. } => element.is_whole(),
+                Op::Nibble { .. } | Op::Whole(_) | Op::Coordinate(_) | Op::Compare(..) | Op::ToWhole(_) => {
+                    true
+                }
+                Op::Table { .. } | Op::Float(_) | Op::Unary(..) | Op::Round(..) | Op::ToFloat(_) => false,
+                Op::Binary(_, a, _) | Op::Select(_, a, _) | Op::RowSum(a) | Op::RowMax(a) => of(a),
+            };
+            whole.push(is_whole);
+        }
+        whole
+    }
+
+    /// Whether each value is one a row: what is reduced, and what is made of such and of constants.
+    pub(crate) fn per_row(&self) -> Vec<bool> {
+        let mut per_row: Vec<bool> = Vec::new();
+        for op in &self.ops {
+            let one = |value: Value| per_row[value] || self.ops[value].is_constant();
+            let made_of_rows = Self::uses(op).any(|value| per_row[value]) && Self::uses(op).all(one);
+            let reads = Self::reads(op).is_some();
+            per_row.push(matches!(op, Op::RowSum(_) | Op::RowMax(_)) || (made_of_rows && !reads));
+        }
+        per_row
+    }
+}
+
+impl Op {
+    /// Whether it is the same number in every lane of every row.
+    pub(crate) fn is_constant(&self) -> bool {
+        matches!(self, Op::Float(_) | Op::Whole(_))
+    }
+}
+
+impl fmt::Display for Program {
+    /// One operation a line: `%3 = mul %1 %2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "program {}", self.name)?;
+        for (n, op) in self.ops.iter().enumerate() {
+            writeln!(f, "  %{n} = {op}")?;
+        }
+        for store in &self.stores {
+            let number = if self.outputs() > 1 { store.output.to_string() } else { String::new() };
+            writeln!(f, "  store {} out{number}[{}] %{}", store.element, store.index, store.value)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Op::Load { input, element, index } => write!(f, "load {element} in{input}[{index}]"),
+            Op::Nibble { input } => write!(f, "nibble in{input}[lane]"),
+            Op::Table { input, at, entries } => write!(f, "table in{input}[%{at}] ({entries})"),
+            Op::Gather { input, element, at } => write!(f, "gather {element} in{input}[%{at}]"),
+            Op::Float(value) => write!(f, "{value:?}"),
+            Op::Whole(value) => write!(f, "{value}"),
+            Op::Coordinate(dim) => write!(f, "coordinate {dim}"),
+            Op::Unary(unary, a) => write!(f, "{} %{a}", lower(unary)),
+            Op::Binary(binary, a, b) => write!(f, "{} %{a} %{b}", lower(binary)),
+            Op::Compare(compare, a, b) => write!(f, "{} %{a} %{b}", lower(compare)),
+            Op::Select(c, a, b) => write!(f, "select %{c} %{a} %{b}"),
+            Op::Round(element, a) => write!(f, "round {element} %{a}"),
+            Op::ToFloat(a) => write!(f, "float %{a}"),
+            Op::ToWhole(a) => write!(f, "whole %{a}"),
+            Op::RowSum(a) => write!(f, "row sum %{a}"),
+            Op::RowMax(a) => write!(f, "row max %{a}"),
+        }
+    }
+}
+
+/// A variant's name as the text has it.
+fn lower(name: impl fmt::Debug) -> String {
+    format!("{name:?}").to_lowercase()
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::U8 => "u8",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+        })
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lane => f.write_str("lane"),
+            Self::Block(shift) => write!(f, "lane / {}", 1_u64 << shift),
+            Self::First => f.write_str("0"),
+            Self::View => f.write_str("view"),
+        }
+    }
+}

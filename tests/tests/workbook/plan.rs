@@ -1,0 +1,301 @@
+//! Tile programs over views, products and plans: right on awkward shapes, whatever the threads and the vector unit, and
+//! refused before they run where they do not fit.
+
+use std::sync::Arc;
+
+use kernels::plan::{Cut, Memory, Plan, Product, Step, View, contiguous};
+use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
+use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+
+/// Numbers without a pattern, between -4 and 4.
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7919 + 13) % 8191) as f32 / 1024.0 - 4.0).collect()
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn given(device: &Cpu, values: &[f32]) -> Buffer {
+    let mut buffer = device.alloc("given", values.len() * 4).expect("room");
+    device.upload(&mut buffer, &bytes(values)).expect("equal lengths");
+    buffer
+}
+
+/// Runs steps over inputs of f32 and returns the whole arena.
+fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Result<Vec<f32>, DeviceError> {
+    let sizes = inputs.iter().map(|input| input.len() * 4).collect();
+    let plan = Plan { name: "trial".into(), arena_bytes: arena * 4, given: sizes, steps };
+    let prepared = cpu::Prepared::new(plan)?;
+    let buffers: Vec<Buffer> = inputs.iter().map(|input| given(device, input)).collect();
+    let mut memory = device.alloc("arena", arena * 4)?;
+    device.execute(&prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &[])?;
+    Ok(memory.view::<f32>()[..arena].to_vec())
+}
+
+fn view(memory: Memory, elements: usize, offset: usize, strides: &[usize]) -> View {
+    View { memory, bytes: elements * 4, offset, strides: strides.to_vec() }
+}
+
+fn load(input: usize) -> Op {
+    Op::Load { input, element: Element::F32, index: Index::View }
+}
+
+fn store(output: usize, value: usize) -> Store {
+    Store { output, element: Element::F32, index: Index::View, value }
+}
+
+/// Every device that should give the same bits.
+fn devices() -> Vec<Cpu> {
+    let units = Vector::available().into_iter().filter_map(|unit| Cpu::with_threads(2).limited_to(unit));
+    units.chain([Cpu::with_threads(1), Cpu::with_threads(3)]).collect()
+}
+
+fn softmax() -> Program {
+    let ops = vec![
+        load(0),
+        Op::RowMax(0),
+        Op::Binary(Binary::Sub, 0, 1),
+        Op::Unary(Unary::Exp, 2),
+        Op::RowSum(3),
+        Op::Binary(Binary::Div, 3, 4),
+    ];
+    Program { name: "softmax".into(), ops, stores: vec![store(0, 5), store(1, 4)] }
+}
+
+#[test]
+fn a_softmax_is_one_program_and_the_same_on_every_unit_and_any_number_of_threads() {
+    for (rows, cols) in [(1, 1), (3, 5), (7, 511), (2, 512), (5, 513), (40, 1031)] {
+        let x = numbers(rows * cols);
+        let steps = vec![Step::Pass {
+            program: Arc::new(softmax()),
+            space: vec![rows, cols],
+            inputs: vec![view(Memory::Given(0), rows * cols, 0, &[cols, 1])],
+            outputs: vec![
+                view(Memory::Arena(0), rows * cols, 0, &[1, rows]), // transposed
+                view(Memory::Arena((rows * cols).div_ceil(16) * 64), rows, 0, &[1, 0]),
+            ],
+        }];
+        let arena = (rows * cols).div_ceil(16) * 16 + rows;
+        let results: Vec<Vec<f32>> = devices()
+            .iter()
+            .map(|device| run(device, arena, std::slice::from_ref(&x), steps.clone()).expect("fits"))
+            .collect();
+        for (i, row) in x.chunks(cols).enumerate() {
+            let max = row.iter().copied().fold(f32::MIN, f32::max);
+            let e: Vec<f64> = row.iter().map(|x| f64::from(x - max).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            for (j, e) in e.iter().enumerate() {
+                let got = f64::from(results[0][j * rows + i]);
+                assert!(
+                    (got - e / sum).abs() <= 4e-7 * e / sum,
+                    "{rows}x{cols} at {i}, {j}: {got}, {}",
+                    e / sum
+                );
+            }
+        }
+        assert!(results.iter().all(|result| *result == results[0]), "{rows}x{cols}: not the same bits");
+    }
+}
+
+#[test]
+fn a_rotation_writes_both_halves_where_they_belong() {
+    let (tokens, half) = (19, 16);
+    let x = numbers(tokens * 2 * half);
+    let angles = numbers(tokens * half);
+    let ops = vec![
+        load(0),
+        load(1),
+        load(2),
+        Op::Binary(Binary::Mul, 0, 2),
+        Op::Binary(Binary::Mul, 1, 2),
+        Op::Binary(Binary::Sub, 3, 1),
+        Op::Binary(Binary::Add, 4, 0),
+    ];
+    let program = Program { name: "rotate".into(), ops, stores: vec![store(0, 5), store(1, 6)] };
+    let elements = tokens * 2 * half;
+    let part = |memory, offset| view(memory, elements, offset, &[2 * half, 1]);
+    let steps = vec![Step::Pass {
+        program: Arc::new(program),
+        space: vec![tokens, half],
+        inputs: vec![
+            part(Memory::Given(0), 0),
+            part(Memory::Given(0), half),
+            view(Memory::Given(1), tokens * half, 0, &[half, 1]),
+        ],
+        outputs: vec![part(Memory::Arena(0), 0), part(Memory::Arena(0), half)],
+    }];
+    for device in devices() {
+        let got = run(&device, elements, &[x.clone(), angles.clone()], steps.clone()).expect("fits");
+        for token in 0..tokens {
+            for i in 0..half {
+                let (a, b) = (x[token * 2 * half + i], x[token * 2 * half + half + i]);
+                let c = angles[token * half + i];
+                assert_eq!(got[token * 2 * half + i].to_bits(), (a * c - b).to_bits());
+                assert_eq!(got[token * 2 * half + half + i].to_bits(), (b * c + a).to_bits());
+            }
+        }
+    }
+}
+
+/// The largest error of a function over many arguments, in ulps of the result.
+fn worst_ulps(unary: Unary, arguments: &[f32], truth: impl Fn(f64) -> f64) -> f64 {
+    let program = Program {
+        name: "function".into(),
+        ops: vec![load(0), Op::Unary(unary, 0)],
+        stores: vec![store(0, 1)],
+    };
+    let count = arguments.len();
+    let step = Step::Pass {
+        program: Arc::new(program),
+        space: vec![count],
+        inputs: vec![view(Memory::Given(0), count, 0, &[1])],
+        outputs: vec![view(Memory::Arena(0), count, 0, &[1])],
+    };
+    let got = run(&Cpu::new(), count, &[arguments.to_vec()], vec![step]).expect("fits");
+    let ulps = arguments.iter().zip(got).map(|(x, got)| {
+        let want = truth(f64::from(*x));
+        let near = want as f32;
+        if !near.is_finite() || got.to_bits() == near.to_bits() {
+            return if got.to_bits() == near.to_bits() || (got.is_nan() && near.is_nan()) {
+                0.0
+            } else {
+                f64::INFINITY
+            };
+        }
+        let ulp = f64::from(f32::from_bits(near.abs().max(f32::MIN_POSITIVE).to_bits() + 1))
+            - f64::from(near.abs().max(f32::MIN_POSITIVE));
+        (f64::from(got) - want).abs() / ulp
+    });
+    ulps.fold(0.0, f64::max)
+}
+
+#[test]
+fn functions_are_within_the_errors_that_they_state() {
+    let spread = |from: f32, to: f32| -> Vec<f32> {
+        let special = [0.0, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MIN_POSITIVE, 1e-42];
+        (0..400_000).map(|i| from + (to - from) * (i as f32 / 400_000.0)).chain(special).collect()
+    };
+    assert!(worst_ulps(Unary::Exp, &spread(-105.0, 90.0), f64::exp) <= 1.1);
+    assert!(worst_ulps(Unary::Log, &spread(0.0, 1e6), f64::ln) <= 1.2);
+    assert!(worst_ulps(Unary::Tanh, &spread(-12.0, 12.0), f64::tanh) <= 1.5);
+    assert!(worst_ulps(Unary::Sigmoid, &spread(-80.0, 40.0), |x| 1.0 / (1.0 + (-x).exp())) <= 3.0);
+    assert!(worst_ulps(Unary::Sin, &spread(-50.0, 50.0), f64::sin) <= 1.0);
+}
+
+#[test]
+fn whole_numbers_wrap_divide_downwards_and_compare() {
+    let ops = vec![
+        Op::Coordinate(0),
+        Op::Coordinate(1),
+        Op::Whole(-3),
+        Op::Binary(Binary::Add, 1, 2),
+        Op::Whole(2),
+        Op::Binary(Binary::Div, 3, 4),
+        Op::Compare(Compare::Less, 5, 0),
+        Op::ToFloat(5),
+        Op::Float(100.0),
+        Op::Select(6, 7, 8),
+    ];
+    let program = Program { name: "whole".into(), ops, stores: vec![store(0, 9)] };
+    let step = Step::Pass {
+        program: Arc::new(program),
+        space: vec![3, 7],
+        inputs: vec![],
+        outputs: vec![view(Memory::Arena(0), 21, 0, &[7, 1])],
+    };
+    let got = run(&Cpu::new(), 21, &[], vec![step]).expect("fits");
+    for (i, got) in got.iter().enumerate() {
+        let (row, col) = (i as i32 / 7, i as i32 % 7);
+        let divided = (col - 3).div_euclid(2);
+        let want = if divided < row { divided as f32 } else { 100.0 };
+        assert!((got - want).abs() < 0.5, "{row}, {col}: {got}, {want}");
+    }
+}
+
+#[test]
+fn a_product_is_right_however_it_is_cut_and_laid_out() {
+    for (batch, m, n, k) in [(1, 1, 1, 1), (1, 5, 7, 3), (3, 17, 31, 64), (2, 33, 1, 40), (4, 1, 65, 9)] {
+        let (a, b) = (numbers(batch * m * k), numbers(batch * k * n));
+        let term = |l: usize, i: usize, j: usize, p: usize| {
+            f64::from(a[(l * m + i) * k + p]) * f64::from(b[(l * n + j) * k + p]) // b is transposed
+        };
+        for cut in Cut::ALL {
+            let product = Product {
+                batch: vec![batch],
+                m,
+                n,
+                k,
+                a: view(Memory::Given(0), a.len(), 0, &[m * k, k, 1]),
+                b: view(Memory::Given(1), b.len(), 0, &[k * n, 1, k]),
+                to: view(Memory::Arena(0), batch * m * n, 0, &contiguous(&[batch, m, n])),
+                add: false,
+                cut,
+            };
+            let again = Product { add: true, ..product.clone() };
+            let steps = vec![Step::Product(product), Step::Product(again)];
+            for device in [Cpu::with_threads(1), Cpu::with_threads(3)] {
+                let got = run(&device, batch * m * n, &[a.clone(), b.clone()], steps.clone()).expect("fits");
+                for (e, got) in got.iter().enumerate() {
+                    let (l, i, j) = (e / (m * n), e / n % m, e % n);
+                    let want: f64 = 2.0 * (0..k).map(|p| term(l, i, j, p)).sum::<f64>();
+                    let size: f64 = (0..k).map(|p| term(l, i, j, p).abs()).sum();
+                    let bound = 2.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
+                    assert!(
+                        (f64::from(*got) - want).abs() <= bound,
+                        "{cut:?} {batch}x{m}x{n}x{k}: {got}, {want}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_that_reaches_too_far_or_writes_twice_is_refused() {
+    let copy = Arc::new(Program { name: "copy".into(), ops: vec![load(0)], stores: vec![store(0, 0)] });
+    let refused = |space: &[usize], from: View, to: View| {
+        let step = Step::Pass {
+            program: copy.clone(),
+            space: space.to_vec(),
+            inputs: vec![from],
+            outputs: vec![to],
+        };
+        match run(&Cpu::new(), 64, &[numbers(64)], vec![step]) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    };
+    let from = |offset, strides: &[usize]| view(Memory::Given(0), 64, offset, strides);
+    let to = |offset, strides: &[usize]| view(Memory::Arena(0), 64, offset, strides);
+    assert_eq!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[1, 8])), "");
+    assert!(refused(&[8, 8], from(1, &[8, 1]), to(0, &[8, 1])).contains("inputs that lie in their memory"));
+    assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[9, 1])).contains("outputs that lie in the arena"));
+    assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[7, 1])).contains("each element once"));
+    assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[0, 1])).contains("each element once"));
+    let given = view(Memory::Given(0), 64, 0, &[8, 1]);
+    assert!(refused(&[8, 8], from(0, &[8, 1]), given).contains("only read"));
+    let arena = |offset| view(Memory::Arena(0), 64, offset, &[1]);
+    assert_eq!(refused(&[64], arena(0), arena(0)), "", "in place");
+    assert!(refused(&[63], arena(0), arena(1)).contains("no other lane of the step writes"));
+    assert!(refused(&[usize::MAX, 2], from(0, &[1, 1]), to(0, &[2, 1])).contains("needs"));
+}
+
+#[test]
+fn a_place_outside_its_table_names_the_lane() {
+    let ops = vec![
+        Op::Coordinate(0),
+        Op::Whole(7),
+        Op::Binary(Binary::Mul, 0, 1),
+        Op::Gather { input: 0, element: Element::F32, at: 2 },
+    ];
+    let program = Program { name: "pick".into(), ops, stores: vec![store(0, 3)] };
+    let step = Step::Pass {
+        program: Arc::new(program),
+        space: vec![5],
+        inputs: vec![view(Memory::Given(0), 20, 0, &[0])],
+        outputs: vec![view(Memory::Arena(0), 5, 0, &[1])],
+    };
+    let error = run(&Cpu::new(), 5, &[numbers(20)], vec![step]).expect_err("place 21 of 20");
+    assert_eq!(error.to_string(), "operation 3 of program pick reads place 21 of 20 in lane 3");
+}
