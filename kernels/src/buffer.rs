@@ -21,6 +21,17 @@ enum Storage {
     Cuda(Allocation),
 }
 
+/// Bytes as numbers, to be written.
+///
+/// # Panics
+/// If they are not aligned to a number, or do not fill the last one.
+pub fn cast_mut<T: Plain>(bytes: &mut [u8]) -> &mut [T] {
+    // SAFETY: any bits are a `T`.
+    let (before, numbers, after) = unsafe { bytes.align_to_mut::<T>() };
+    assert!(before.is_empty() && after.is_empty(), "whole numbers of {} bytes", size_of::<T>());
+    numbers
+}
+
 /// A cache line: the unit that buffers are aligned to.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]

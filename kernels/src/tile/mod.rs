@@ -297,7 +297,7 @@ impl Program {
     }
 
     /// Whether each value is one a row: what is reduced, and what is made of such and of constants.
-    pub(crate) fn per_row(&self) -> Vec<bool> {
+    pub fn per_row(&self) -> Vec<bool> {
         let mut per_row: Vec<bool> = Vec::new();
         for op in &self.ops {
             let one = |value: Value| per_row[value] || self.ops[value].is_constant();

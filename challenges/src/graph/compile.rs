@@ -1,0 +1,349 @@
+//! From a graph to a plan, and from a plan to results.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use kernels::plan::{Memory, Plan, Product, Step, View};
+use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
+use reference::nf4;
+
+use super::emit::Layout;
+use super::fuse::{self, Fused, Part};
+use super::memory::{self, Arena, Life};
+use super::prune::prune;
+use super::sized::Sized;
+use crate::nf4::{Absmax, Nf4, Output, Weight};
+
+/// Why a graph cannot be compiled or run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The graph is not sound.
+    Graph(graph::Error),
+    /// A symbol has no size.
+    Unbound {
+        /// The symbol.
+        symbol: Symbol,
+    },
+    /// No kernel computes this.
+    NoKernel {
+        /// The operation and its scope.
+        node: String,
+    },
+    /// The device refused.
+    Device(DeviceError),
+    /// An input is not given, or has another length.
+    Input {
+        /// Its name.
+        name: String,
+        /// Bytes given, if it is.
+        got: Option<usize>,
+        /// Bytes needed.
+        need: usize,
+    },
+}
+
+/// Where an input or output lies, for the caller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name in the graph.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    memory: Memory,
+}
+
+/// A graph for given sizes, ready to run.
+pub struct Compiled {
+    /// The graph that was lowered.
+    pub graph: Graph,
+    /// What is run.
+    prepared: cpu::Prepared,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    weights: Vec<Parts>,
+    /// Where the buffers lie.
+    pub arena: Arena,
+    /// How long they live.
+    pub lives: Vec<Option<Life>>,
+}
+
+/// A dequantisation that the plan calls.
+#[derive(Clone, Debug)]
+struct Parts {
+    len: usize,
+    block_size: usize,
+    nested: Option<usize>,
+    dtype: Dtype,
+}
+
+/// Compiles a graph for given sizes of its symbols.
+pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled, Error> {
+    let graph = prune(graph).map_err(Error::Graph)?;
+    let sized = Sized::new(&graph, sizes).map_err(|symbol| Error::Unbound { symbol })?;
+    let fused = fuse::fuse(&sized).map_err(|missing| {
+        let node = graph.node(missing.node);
+        Error::NoKernel { node: format!("%{} {} {}", missing.node.0, node.op.name(), node.scope) }
+    })?;
+    let lives = lives(&sized, &fused);
+    let arena = memory::place(&lives);
+    let lowered = Lowered { sized: &sized, fused: &fused, arena: &arena };
+    let (plan, weights) = lowered.plan();
+    let ports = |ids: Vec<(String, Id)>| ids.into_iter().map(|(name, id)| lowered.port(name, id)).collect();
+    let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
+    let outputs = ports(graph.outputs().to_vec());
+    let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
+    Ok(Compiled { prepared, inputs, outputs, weights, arena, lives, graph })
+}
+
+/// From the first part that writes a buffer to the last that reads it; outputs live to the end.
+fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
+    let mut lives: Vec<Option<Life>> = vec![None; fused.bytes.len()];
+    let mut touch = |buffer: usize, part: usize| {
+        if fused.given.contains_key(&buffer) {
+            return;
+        }
+        let bytes = fused.bytes[buffer];
+        let life = lives[buffer].get_or_insert(Life { bytes, parts: part..=part });
+        life.parts = *life.parts.start().min(&part)..=*life.parts.end().max(&part);
+    };
+    for (number, part) in fused.parts.iter().enumerate() {
+        part.buffers().for_each(|buffer| touch(buffer, number));
+    }
+    for (_, id) in sized.graph.outputs() {
+        touch(fused.layouts[id].buffer, fused.parts.len());
+    }
+    lives
+}
+
+impl Part {
+    /// The buffers that it touches.
+    pub fn buffers(&self) -> impl Iterator<Item = usize> {
+        let layouts: Vec<&Layout> = match self {
+            Part::Kernel(kernel) => kernel.inputs.iter().chain(&kernel.outputs).collect(),
+            Part::Product { a, b, to, .. } => vec![a, b, to],
+            Part::Dequantize { inputs, to, .. } => inputs.iter().chain([to]).collect(),
+        };
+        layouts.into_iter().map(|layout| layout.buffer)
+    }
+}
+
+/// What becomes a plan.
+struct Lowered<'a> {
+    sized: &'a Sized<'a>,
+    fused: &'a Fused,
+    arena: &'a Arena,
+}
+
+impl Lowered<'_> {
+    fn memory(&self, buffer: usize) -> Memory {
+        let number = || self.fused.given.keys().position(|given| *given == buffer).unwrap_or(0);
+        self.arena.places[buffer].map_or_else(|| Memory::Given(number()), Memory::Arena)
+    }
+
+    fn view(&self, layout: &Layout) -> View {
+        let Layout { buffer, offset, strides } = layout.clone();
+        View { memory: self.memory(buffer), bytes: self.fused.bytes[buffer], offset, strides }
+    }
+
+    fn views(&self, layouts: &[Layout]) -> Vec<View> {
+        layouts.iter().map(|layout| self.view(layout)).collect()
+    }
+
+    fn port(&self, name: String, id: Id) -> Port {
+        let ty = self.sized.graph.ty(id);
+        let memory =
+            self.fused.layouts.get(&id).map_or(Memory::Given(0), |layout| self.memory(layout.buffer));
+        Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory }
+    }
+
+    fn plan(&self) -> (Plan, Vec<Parts>) {
+        let mut weights = Vec::new();
+        let steps = self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
+        let given = self.fused.given.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
+        let name = self.sized.graph.name.clone();
+        (Plan { name, arena_bytes: self.arena.bytes, given, steps }, weights)
+    }
+
+    fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Step {
+        match part {
+            Part::Kernel(kernel) => Step::Pass {
+                program: Arc::new(kernel.program.clone()),
+                space: kernel.space.clone(),
+                inputs: self.views(&kernel.inputs),
+                outputs: self.views(&kernel.outputs),
+            },
+            Part::Product { node, a, b, to } => {
+                let shape = self.sized.shape(*node);
+                let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
+                let (batch, last) = shape.split_at(shape.len() - 2);
+                let (a, b, to) = (self.view(a), self.view(b), self.view(to));
+                let (m, n, k) = (last[0], last[1], factor[shape.len() - 1]);
+                Step::Product(Product {
+                    batch: batch.to_vec(),
+                    m,
+                    n,
+                    k,
+                    a,
+                    b,
+                    to,
+                    add: false,
+                    cut: Default::default(),
+                })
+            }
+            Part::Dequantize { node, inputs, to } => {
+                let ty = &self.sized.graph.node(*node).ty;
+                let Op::Dequantize { block_size, nested } = self.sized.graph.node(*node).op else {
+                    unreachable!("the part was made of one")
+                };
+                weights.push(Parts { len: self.sized.elements(*node), block_size, nested, dtype: ty.dtype });
+                Step::Call {
+                    kernel: weights.len() - 1,
+                    name: format!("{}: dequantize", self.sized.graph.node(*node).scope),
+                    inputs: self.views(inputs),
+                    output: self.view(to),
+                }
+            }
+        }
+    }
+}
+
+impl Compiled {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        self.prepared.plan()
+    }
+
+    /// What has to be given.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// What comes out.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// Runs it: results lie in the arena until the next run.
+    pub fn run(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<String, Buffer>,
+        dequantizer: &dyn Nf4,
+    ) -> Result<(), Error> {
+        let given: Vec<&Buffer> = self.given(inputs)?;
+        let call = |parts: &Parts| {
+            let parts = parts.clone();
+            move |device: &Cpu, inputs: &[&[u8]], to: &mut [u8]| {
+                parts.dequantize(device, inputs, to, dequantizer)
+            }
+        };
+        let calls: Vec<_> = self.weights.iter().map(call).collect();
+        let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
+        device.execute(&self.prepared, arena, &given, &kernels).map_err(Error::Device)
+    }
+
+    fn given<'b>(&self, inputs: &'b BTreeMap<String, Buffer>) -> Result<Vec<&'b Buffer>, Error> {
+        let port = |number: usize| self.inputs.iter().find(move |port| port.memory == Memory::Given(number));
+        let needs = &self.plan().given;
+        let one = |(number, need): (usize, &usize)| {
+            let name = port(number).map(|port| port.name.clone()).unwrap_or_default();
+            let buffer = inputs.get(&name);
+            match buffer {
+                Some(buffer) if buffer.bytes() == *need => Ok(buffer),
+                other => Err(Error::Input { name, got: other.map(Buffer::bytes), need: *need }),
+            }
+        };
+        needs.iter().enumerate().map(one).collect()
+    }
+
+    /// The arena that it runs in.
+    pub fn arena(&self, device: &Cpu) -> Result<Buffer, Error> {
+        device.alloc("arena", self.arena.bytes).map_err(Error::Device)
+    }
+
+    /// The bytes of an output after a run; inputs that are passed on are read where they are given.
+    pub fn output<'b>(
+        &self,
+        name: &str,
+        arena: &'b Buffer,
+        inputs: &'b BTreeMap<String, Buffer>,
+    ) -> Option<&'b [u8]> {
+        let port = self.outputs.iter().find(|port| port.name == name)?;
+        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
+        match port.memory {
+            Memory::Arena(at) => arena.view::<u8>().get(at..at + len),
+            Memory::Given(_) => {
+                let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
+                inputs.get(&input.name)?.view::<u8>().get(..len)
+            }
+        }
+    }
+}
+
+impl Parts {
+    /// Hands the parts of a weight to a dequantiser.
+    fn dequantize(
+        &self,
+        device: &Cpu,
+        inputs: &[&[u8]],
+        to: &mut [u8],
+        dequantizer: &dyn Nf4,
+    ) -> Result<(), DeviceError> {
+        let broken = |reason: &str| DeviceError::Work { name: "dequantize".into(), reason: reason.into() };
+        let table = floats(inputs[1]);
+        let (code_table, scales) = match self.nested {
+            Some(_) => (floats(inputs[3]), floats(inputs[4])),
+            None => (Vec::new(), floats(inputs[2])),
+        };
+        let absmax = match self.nested {
+            None => Absmax::Single(&scales),
+            Some(block_size) => Absmax::Double {
+                codes: inputs[2],
+                table: code_table.as_slice().try_into().map_err(|_| broken("no table of 256"))?,
+                scales: &scales,
+                block_size,
+                offset: floats(inputs[5])[0],
+            },
+        };
+        let table = table.as_slice().try_into().map_err(|_| broken("no table of 16"))?;
+        let weight = Weight { len: self.len, block_size: self.block_size, packed: inputs[0], table, absmax };
+        weight.check().map_err(|error: nf4::Error| broken(&error.to_string()))?;
+        let out = match self.dtype {
+            Dtype::F16 => Output::F16(kernels::buffer::cast_mut(to)),
+            Dtype::Bf16 => Output::Bf16(kernels::buffer::cast_mut(to)),
+            _ => Output::F32(kernels::buffer::cast_mut(to)),
+        };
+        dequantizer.dequantize_fast(device, &weight, out);
+        Ok(())
+    }
+}
+
+/// Small parts of a weight, copied.
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four)).collect()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Graph(error) => error.fmt(f),
+            Error::Unbound { symbol } => write!(f, "nothing says how large {symbol} is"),
+            Error::NoKernel { node } => write!(f, "{node}: no kernel computes this"),
+            Error::Device(error) => error.fmt(f),
+            Error::Input { name, got: None, need } => {
+                write!(f, "input `{name}` is not given, needed are {need} bytes")
+            }
+            Error::Input { name, got: Some(got), need } => {
+                write!(f, "input `{name}` has {got} bytes, needed are {need}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,423 @@
+//! One kernel: a tile program that computes some nodes of a graph from buffers.
+//!
+//! It is written backwards from what is to be stored. A node that has a buffer is loaded, a view changes the map, and
+//! everything else becomes an operation of the program on what its inputs become: producers disappear into their
+//! consumers, whatever lies between them. A reduction can disappear too, if what it reduces runs along the kernel's
+//! rows and each row reduces once.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kernels::plan::{Memory, View};
+use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
+use reference::graph::{self, Dtype, Id, Reduce};
+
+use super::map::{self, Affine, Cut, Map};
+use super::sized::Sized;
+
+/// Where a node's elements are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Which buffer, by its number.
+    pub buffer: usize,
+    /// Elements before the first one.
+    pub offset: usize,
+    /// Elements between neighbours along each dimension of the node.
+    pub strides: Vec<usize>,
+}
+
+/// A node to be stored, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Root {
+    /// The node.
+    pub node: Id,
+    /// Where its elements go.
+    pub layout: Layout,
+}
+
+/// A program with its space and its views; memories are buffers' numbers until memory is planned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    /// What is stored.
+    pub roots: Vec<Root>,
+    /// Over which shape it runs.
+    pub space: Vec<usize>,
+    /// What it does.
+    pub program: Program,
+    /// What it reads, in the program's order.
+    pub inputs: Vec<Layout>,
+    /// What it writes, in the program's order.
+    pub outputs: Vec<Layout>,
+}
+
+/// Why a kernel cannot be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stop {
+    /// This node needs a buffer of its own first.
+    Materialise(Id),
+    /// A dimension of the space has to be cut.
+    Cut(Cut),
+    /// The rows have to be as long as that.
+    Row(usize),
+    /// There is no such kernel.
+    Never,
+}
+
+/// Writes a kernel for some roots, given the nodes that have buffers. The roots have one shape, but that some may have
+/// one element where the others have a row.
+///
+/// Fails where a node needs a buffer first, or the roots do not fit into one kernel.
+pub fn kernel(sized: &Sized, buffers: &BTreeMap<Id, Layout>, roots: &[Root]) -> Result<Kernel, Stop> {
+    let mut space = common_space(sized, roots).ok_or(Stop::Never)?;
+    let mut maps: Vec<Map> = roots.iter().map(|root| map::identity(sized.shape(root.node))).collect();
+    let mut with_row = false;
+    loop {
+        let mut writer = Writer::new(sized, buffers, space.clone());
+        match writer.write(roots, &maps) {
+            Ok(()) => return writer.finish(roots, &maps),
+            Err(Stop::Cut(cut)) => {
+                maps = maps.iter().map(|map| map::after_cut(map, cut)).collect();
+                space[cut.dim] /= cut.inner;
+                space.insert(cut.dim + 1, cut.inner);
+            }
+            Err(Stop::Row(length)) if !with_row => {
+                space.push(length); // along which the roots stay where they are
+                with_row = true;
+            }
+            Err(Stop::Row(_)) => return Err(Stop::Never),
+            Err(stop) => return Err(stop),
+        }
+    }
+}
+
+/// The shape of all roots, where those with one element a row have the others' row.
+fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
+    let widest = roots
+        .iter()
+        .map(|root| sized.shape(root.node))
+        .max_by_key(|shape| shape.iter().product::<usize>())?;
+    let fits = |shape: &[usize]| match (shape.split_last(), widest.split_last()) {
+        (Some((one, lead)), Some((row, widest))) => lead == widest && (one == row || *one == 1),
+        (a, b) => a.is_none() && b.is_none(),
+    };
+    let all = roots.iter().all(|root| fits(sized.shape(root.node)));
+    all.then(|| if widest.is_empty() { vec![1] } else { widest.to_vec() })
+}
+
+/// A program being written.
+struct Writer<'a> {
+    sized: &'a Sized<'a>,
+    buffers: &'a BTreeMap<Id, Layout>,
+    space: Vec<usize>,
+    roots: Vec<Id>,
+    ops: Vec<Op>,
+    done: HashMap<(Id, Map), Value>,
+    same: HashMap<String, Value>,
+    inputs: Vec<Layout>,
+    stored: Vec<Value>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(sized: &'a Sized<'a>, buffers: &'a BTreeMap<Id, Layout>, space: Vec<usize>) -> Self {
+        let (done, same) = (HashMap::new(), HashMap::new());
+        let (roots, ops, inputs, stored) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { sized, buffers, space, roots, ops, done, same, inputs, stored }
+    }
+
+    fn write(&mut self, roots: &[Root], maps: &[Map]) -> Result<(), Stop> {
+        let own = |root: &&Root| self.buffers.get(&root.node).is_none_or(|layout| *layout == root.layout);
+        self.roots = roots.iter().filter(own).map(|root| root.node).collect();
+        for (root, map) in roots.iter().zip(maps) {
+            let value = match self.buffers.get(&root.node) {
+                Some(layout) if *layout != root.layout => self.load(root.node, layout.clone(), map), // a copy
+                _ => self.compute(root.node, map)?,
+            };
+            self.stored.push(value);
+        }
+        Ok(())
+    }
+
+    fn finish(self, roots: &[Root], maps: &[Map]) -> Result<Kernel, Stop> {
+        let stored = roots.iter().zip(&self.stored).enumerate();
+        let stores = stored.map(|(output, (root, value))| {
+            let element = element(self.sized.graph.ty(root.node).dtype);
+            Store { output, element, index: Index::View, value: *value }
+        });
+        let program = Program { name: self.name(), stores: stores.collect(), ops: self.ops };
+        let outputs = roots.iter().zip(maps).map(|(root, map)| {
+            let Layout { buffer, offset, strides } = &root.layout;
+            let (offset, strides) = map::place(map, strides, *offset, &self.space);
+            Layout { buffer: *buffer, offset, strides }
+        });
+        let outputs: Vec<Layout> = outputs.collect();
+        let row = self.space.last().copied().unwrap_or(1);
+        let per_row = program.per_row();
+        let once = |(store, output): (&Store, &Layout)| {
+            row == 1 || per_row[store.value] == (output.strides.last() == Some(&0))
+        };
+        if !program.stores.iter().zip(&outputs).all(once) {
+            return Err(Stop::Never); // a row's value for each lane, or the reverse
+        }
+        Ok(Kernel { roots: roots.to_vec(), space: self.space, program, inputs: self.inputs, outputs })
+    }
+
+    /// The part of the model that the last root belongs to, and the operations that say most.
+    fn name(&self) -> String {
+        let mut names: Vec<String> = Vec::new();
+        let telling = self
+            .ops
+            .iter()
+            .filter(|op| matches!(op, Op::Unary(..) | Op::RowSum(_) | Op::RowMax(_) | Op::Gather { .. }));
+        for op in telling {
+            let word = op.to_string().split(" %").next().unwrap_or_default().replace(' ', "-");
+            let word = if matches!(op, Op::Gather { .. }) { "gather".to_owned() } else { word };
+            if !names.contains(&word) {
+                names.push(word);
+            }
+        }
+        let scope = self.roots.last().map(|id| self.sized.graph.node(*id).scope.clone()).unwrap_or_default();
+        let what = if names.is_empty() { "pass".to_owned() } else { names.join("+") };
+        if scope.is_empty() { what } else { format!("{scope}: {what}") }
+    }
+
+    fn push(&mut self, op: Op) -> Value {
+        let ops = &mut self.ops;
+        *self.same.entry(op.to_string()).or_insert_with(|| {
+            ops.push(op);
+            ops.len() - 1
+        })
+    }
+
+    /// A node's value in this lane, loaded where it can be.
+    fn value(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+        if let Some(value) = self.done.get(&(id, map.clone())) {
+            return Ok(*value);
+        }
+        let value = match self.buffers.get(&id) {
+            Some(layout) if !self.roots.contains(&id) => self.load(id, layout.clone(), map),
+            Some(_) => return Err(Stop::Never), // another lane of this very kernel stores it
+            None => self.compute(id, map)?,
+        };
+        self.done.insert((id, map.clone()), value);
+        Ok(value)
+    }
+
+    fn load(&mut self, id: Id, layout: Layout, map: &Map) -> Value {
+        let (offset, strides) = map::place(map, &layout.strides, layout.offset, &self.space);
+        let layout = Layout { buffer: layout.buffer, offset, strides };
+        let known = self.inputs.iter().position(|input| *input == layout);
+        let input = known.unwrap_or_else(|| {
+            self.inputs.push(layout);
+            self.inputs.len() - 1
+        });
+        self.push(Op::Load { input, element: element(self.sized.graph.ty(id).dtype), index: Index::View })
+    }
+
+    /// A node's value from those of its inputs.
+    fn compute(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+        if let Some(value) = self.done.get(&(id, map.clone())) {
+            return Ok(*value);
+        }
+        let node = self.sized.graph.node(id);
+        if let Some(result) = map::through(self.sized, id, map, &self.space) {
+            let inner = result.map_err(|cut| cut.map_or(Stop::Materialise(node.inputs[0]), Stop::Cut))?;
+            return self.value(node.inputs[0], &inner);
+        }
+        let dtype = node.ty.dtype;
+        let value = match &node.op {
+            graph::Op::Constant { value } if dtype.is_float() => self.push(Op::Float(round(*value, dtype))),
+            graph::Op::Constant { value } => self.push(Op::Whole(*value as i32)),
+            graph::Op::Iota { dim } => self.coordinate(&map[*dim]),
+            graph::Op::Reduce(reduce, dim) => self.reduce(id, *reduce, *dim, map)?,
+            graph::Op::Gather => self.gather(id, map)?,
+            graph::Op::Cast => {
+                let from = self.sized.graph.ty(node.inputs[0]).dtype;
+                let value = self.value(node.inputs[0], map)?;
+                self.cast(value, from, dtype)
+            }
+            graph::Op::Unary(graph::Unary::Neg) if !dtype.is_float() => {
+                let (zero, a) = (self.push(Op::Whole(0)), self.value(node.inputs[0], map)?);
+                self.push(Op::Binary(tile::Binary::Sub, zero, a))
+            }
+            graph::Op::Unary(unary) => {
+                let a = self.value(node.inputs[0], map)?;
+                self.push(Op::Unary(of_unary(*unary), a))
+            }
+            graph::Op::Binary(binary) => {
+                let (a, b) = (self.value(node.inputs[0], map)?, self.value(node.inputs[1], map)?);
+                self.push(Op::Binary(of_binary(*binary), a, b))
+            }
+            graph::Op::Compare(compare) => {
+                let (a, b) = (self.value(node.inputs[0], map)?, self.value(node.inputs[1], map)?);
+                self.push(Op::Compare(of_compare(*compare), a, b))
+            }
+            graph::Op::Select => {
+                let [c, a, b] = [0, 1, 2].map(|i| self.value(node.inputs[i], map));
+                let (c, a, b) = (c?, a?, b?);
+                self.push(Op::Select(c, a, b))
+            }
+            _ => return Err(Stop::Materialise(id)), // what only other steps can do
+        };
+        let exact = matches!(
+            node.op,
+            graph::Op::Select | graph::Op::Gather | graph::Op::Constant { .. } | graph::Op::Cast
+        );
+        let value = if exact { value } else { self.rounded(value, dtype) };
+        self.done.insert((id, map.clone()), value);
+        Ok(value)
+    }
+
+    /// An f32 rounded to the node's type.
+    fn rounded(&mut self, value: Value, dtype: Dtype) -> Value {
+        match dtype {
+            Dtype::F16 => self.push(Op::Round(Element::F16, value)),
+            Dtype::Bf16 => self.push(Op::Round(Element::Bf16, value)),
+            _ => value,
+        }
+    }
+
+    fn cast(&mut self, value: Value, from: Dtype, to: Dtype) -> Value {
+        match (from.is_float(), to.is_float()) {
+            (true, true) => self.rounded(value, to),
+            (false, true) => {
+                let float = self.push(Op::ToFloat(value));
+                self.rounded(float, to)
+            }
+            (true, false) => {
+                let whole = self.push(Op::ToWhole(value));
+                self.bounded(whole, to)
+            }
+            (false, false) => self.bounded(value, to),
+        }
+    }
+
+    /// A whole number as one of its type.
+    fn bounded(&mut self, value: Value, dtype: Dtype) -> Value {
+        if dtype != Dtype::U8 {
+            return value;
+        }
+        let (low, high) = (self.push(Op::Whole(0)), self.push(Op::Whole(255)));
+        let raised = self.push(Op::Binary(tile::Binary::Max, value, low));
+        self.push(Op::Binary(tile::Binary::Min, raised, high))
+    }
+
+    /// A coordinate as a whole number.
+    fn coordinate(&mut self, affine: &Affine) -> Value {
+        let mut sum = self.push(Op::Whole(affine.offset as i32));
+        for (dim, multiple) in &affine.terms {
+            let lane = self.push(Op::Coordinate(*dim));
+            let factor = self.push(Op::Whole(*multiple as i32));
+            let term =
+                if *multiple == 1 { lane } else { self.push(Op::Binary(tile::Binary::Mul, lane, factor)) };
+            sum = self.push(Op::Binary(tile::Binary::Add, sum, term));
+        }
+        sum
+    }
+
+    /// A reduction along the rows of this kernel, if it is one: then it runs once a row.
+    fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Map) -> Result<Value, Stop> {
+        let input = self.sized.graph.node(id).inputs[0];
+        let length = self.sized.shape(input)[dim];
+        let row = self.space.len() - 1;
+        let rows: usize = self.space[..row].iter().product();
+        let varies = |dim: usize| map.iter().any(|coordinate| coordinate.multiple(dim) > 0);
+        let distinct: usize = (0..row).filter(|dim| varies(*dim)).map(|dim| self.space[dim]).product();
+        let one_a_row = |root: &Id| self.sized.shape(*root).last().is_none_or(|last| *last == 1);
+        let may_add_rows = self.roots.iter().all(one_a_row) || self.roots == [id];
+        if may_add_rows && self.space[row] != length && distinct == rows * self.space[row] {
+            return Err(Stop::Row(length));
+        }
+        if varies(row) || self.space[row] != length || distinct != rows {
+            return Err(Stop::Materialise(id));
+        }
+        let mut inner = map.clone();
+        inner[dim] = Affine::lane(row, length);
+        let value = self.value(input, &inner)?;
+        Ok(self.push(if reduce == Reduce::Sum { Op::RowSum(value) } else { Op::RowMax(value) }))
+    }
+
+    /// A row of a table: the table is a buffer, its elements side by side.
+    fn gather(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+        let node = self.sized.graph.node(id);
+        let (table, index) = (node.inputs[0], node.inputs[1]);
+        let shape = self.sized.shape(table);
+        let Some(layout) = self.buffers.get(&table).filter(|_| !self.roots.contains(&table)) else {
+            return Err(Stop::Materialise(table));
+        };
+        if layout.strides != kernels::plan::contiguous(shape) || layout.offset != 0 {
+            return Err(Stop::Never);
+        }
+        let layout = Layout { buffer: layout.buffer, offset: 0, strides: vec![0; self.space.len()] };
+        let (outer, inner) = map.split_at(self.sized.shape(index).len());
+        let row = self.value(index, &outer.to_vec())?;
+        let width: usize = shape[1..].iter().product();
+        let width_value = self.push(Op::Whole(width as i32));
+        let start = if width == 1 { row } else { self.push(Op::Binary(tile::Binary::Mul, row, width_value)) };
+        let (offset, strides) =
+            map::place(&inner.to_vec(), &kernels::plan::contiguous(&shape[1..]), 0, &self.space);
+        let terms = strides.into_iter().enumerate().filter(|(_, stride)| *stride > 0).collect();
+        let within = self.coordinate(&Affine { offset, terms });
+        let at = self.push(Op::Binary(tile::Binary::Add, start, within));
+        let known = self.inputs.iter().position(|input| *input == layout);
+        let input = known.unwrap_or_else(|| {
+            self.inputs.push(layout);
+            self.inputs.len() - 1
+        });
+        Ok(self.push(Op::Gather { input, element: element(node.ty.dtype), at }))
+    }
+}
+
+/// The view of a layout over a kernel's space.
+pub fn view(layout: &Layout, memory: Memory, bytes: usize) -> View {
+    View { memory, bytes, offset: layout.offset, strides: layout.strides.clone() }
+}
+
+/// A type of the graph in memory.
+pub fn element(dtype: Dtype) -> Element {
+    match dtype {
+        Dtype::F32 => Element::F32,
+        Dtype::F16 => Element::F16,
+        Dtype::Bf16 => Element::Bf16,
+        Dtype::U8 => Element::U8,
+        Dtype::I32 => Element::I32,
+    }
+}
+
+/// A constant as its type has it.
+fn round(value: f64, dtype: Dtype) -> f32 {
+    match dtype {
+        Dtype::F16 => half::f16::from_f64(value).to_f32(),
+        Dtype::Bf16 => half::bf16::from_f64(value).to_f32(),
+        _ => value as f32,
+    }
+}
+
+fn of_unary(unary: graph::Unary) -> tile::Unary {
+    match unary {
+        graph::Unary::Neg => tile::Unary::Neg,
+        graph::Unary::Exp => tile::Unary::Exp,
+        graph::Unary::Log => tile::Unary::Log,
+        graph::Unary::Sqrt => tile::Unary::Sqrt,
+        graph::Unary::Tanh => tile::Unary::Tanh,
+        graph::Unary::Sigmoid => tile::Unary::Sigmoid,
+        graph::Unary::Sin => tile::Unary::Sin,
+        graph::Unary::Cos => tile::Unary::Cos,
+    }
+}
+
+fn of_binary(binary: graph::Binary) -> tile::Binary {
+    match binary {
+        graph::Binary::Add => tile::Binary::Add,
+        graph::Binary::Sub => tile::Binary::Sub,
+        graph::Binary::Mul => tile::Binary::Mul,
+        graph::Binary::Div => tile::Binary::Div,
+        graph::Binary::Min => tile::Binary::Min,
+        graph::Binary::Max => tile::Binary::Max,
+    }
+}
+
+fn of_compare(compare: graph::Compare) -> tile::Compare {
+    match compare {
+        graph::Compare::Less => tile::Compare::Less,
+        graph::Compare::Equal => tile::Compare::Equal,
+    }
+}

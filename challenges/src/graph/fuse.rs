@@ -1,0 +1,344 @@
+//! Which nodes get a buffer, and which of them one kernel computes.
+//!
+//! A node without a buffer is computed where it is used: fused into its consumers. Buffers are given to what comes from
+//! outside or goes there, to the results and operands of products, and to what several kernels would otherwise compute
+//! again at a price. Then kernels over one space are joined where nothing between them stands in the way, so that one
+//! pass stores several results; and a buffer that in the end no other kernel reads is taken away again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kernels::plan::contiguous;
+use reference::graph::{Id, Op, Unary};
+
+use super::emit::{self, Kernel, Layout, Root, Stop};
+use super::map;
+use super::sized::Sized;
+
+/// A part of the work, with buffers' numbers for memory.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// One pass.
+    Kernel(Kernel),
+    /// A product of matrices: the node, both factors and the result over (batch.., rows, columns).
+    Product {
+        /// The node.
+        node: Id,
+        /// The left factor.
+        a: Layout,
+        /// The right factor.
+        b: Layout,
+        /// The result.
+        to: Layout,
+    },
+    /// A dequantisation: the node, the buffers of its parts, and where it goes.
+    Dequantize {
+        /// The node.
+        node: Id,
+        /// Its parts.
+        inputs: Vec<Layout>,
+        /// The weight.
+        to: Layout,
+    },
+}
+
+/// All of the work, in order.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// In order.
+    pub parts: Vec<Part>,
+    /// Where every node is kept that has a buffer.
+    pub layouts: BTreeMap<Id, Layout>,
+    /// Bytes of each buffer.
+    pub bytes: Vec<usize>,
+    /// The input behind each buffer that is given.
+    pub given: BTreeMap<usize, Id>,
+}
+
+/// An operation that has no kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoKernel {
+    /// The node.
+    pub node: Id,
+}
+
+/// Fuses a graph without attention operations.
+pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
+    let mut wanted = must_have(sized);
+    share(sized, &mut wanted);
+    loop {
+        match arrange(sized, &wanted) {
+            Ok(fused) => return Ok(fused),
+            Err((node, Stop::Materialise(id))) if !wanted.insert(id) => return Err(NoKernel { node }),
+            Err((_, Stop::Materialise(_))) => {}
+            Err((node, _)) => return Err(NoKernel { node }),
+        }
+    }
+}
+
+/// Whether an operation's result is a buffer by its nature.
+fn is_anchor(op: &Op) -> bool {
+    matches!(op, Op::Input { .. } | Op::Matmul | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd)
+}
+
+/// What has to have a buffer: what comes from outside and goes there, products and their factors.
+fn must_have(sized: &Sized) -> BTreeSet<Id> {
+    let graph = sized.graph;
+    let mut wanted: BTreeSet<Id> = graph.ids().filter(|id| is_anchor(&graph.node(*id).op)).collect();
+    wanted.extend(graph.outputs().iter().map(|(_, id)| *id));
+    for id in graph.ids().filter(|id| graph.node(*id).op == Op::Matmul) {
+        for factor in &graph.node(id).inputs {
+            wanted.insert(behind_views(sized, *factor).map_or(*factor, |(id, _)| id));
+        }
+    }
+    wanted
+}
+
+/// The node whose elements a view shows, and where they are in it; nothing if that is no affine function.
+fn behind_views(sized: &Sized, id: Id) -> Option<(Id, map::Map)> {
+    let space = sized.shape(id);
+    let (mut id, mut at) = (id, map::identity(space));
+    while let Some(through) = map::through(sized, id, &at, space) {
+        at = through.ok()?;
+        id = sized.graph.node(id).inputs[0];
+    }
+    Some((id, at))
+}
+
+/// Operations that are worth a pass over memory.
+const DEAR: usize = 6;
+
+/// Operations that one kernel may have.
+const LONG: usize = 96;
+
+/// Gives buffers to what is used more than once and is dear to compute again, in operations or in loads.
+fn share(sized: &Sized, wanted: &mut BTreeSet<Id>) {
+    let graph = sized.graph;
+    let mut cost: Vec<(usize, usize)> = Vec::new(); // operations, loads
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let inputs = || {
+            node.inputs.iter().map(
+                |input| {
+                    if wanted.contains(input) { (0, 1) } else { cost[input.0 as usize] }
+                },
+            )
+        };
+        let own = match node.op {
+            Op::Unary(Unary::Neg) | Op::Cast => 1,
+            Op::Unary(_) | Op::Reduce(..) => 8,
+            Op::Gather => 4,
+            Op::Constant { .. } | Op::Iota { .. } => 0,
+            _ if sized.is_view(id) => 0,
+            _ => 1,
+        };
+        let (ops, loads) =
+            inputs().fold((own, 0), |(ops, loads), (more, others)| (ops + more, loads + others));
+        let often = consumers(sized, id).len() > 1;
+        let dear = ops >= DEAR || loads > 1;
+        if !sized.is_view(id) && ((often && dear && own > 0) || ops > LONG) {
+            wanted.insert(id);
+        }
+        cost.push((ops, loads));
+    }
+}
+
+/// The nodes that use a node, views of it aside.
+fn consumers(sized: &Sized, id: Id) -> BTreeSet<Id> {
+    let mut found = BTreeSet::new();
+    for user in sized.users(id) {
+        if sized.is_view(*user) { found.extend(consumers(sized, *user)) } else { _ = found.insert(*user) }
+    }
+    found
+}
+
+/// Writes every part, given the nodes that get a buffer.
+fn arrange(sized: &Sized, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
+    let mut fused = place(sized, wanted);
+    let mut drafts: Vec<Draft> = Vec::new();
+    for id in sized.graph.ids().filter(|id| wanted.contains(id)) {
+        let node = sized.graph.node(id);
+        let to = fused.layouts[&id].clone();
+        match &node.op {
+            Op::Input { .. } => {}
+            Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id)?)),
+            Op::Dequantize { .. } => {
+                let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
+                drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
+            }
+            Op::Concat { dim } => {
+                for root in pieces(sized, id, *dim, &to) {
+                    join(sized, &fused, &mut drafts, root)?;
+                }
+            }
+            _ => join(sized, &fused, &mut drafts, Root { node: id, layout: to })?,
+        }
+    }
+    drop_private(sized, &mut fused, &mut drafts)?;
+    fused.parts = drafts.into_iter().map(Draft::finish).collect();
+    Ok(fused)
+}
+
+/// A part that may still grow.
+enum Draft {
+    Pass(Kernel),
+    Whole(Part),
+}
+
+impl Draft {
+    fn finish(self) -> Part {
+        match self {
+            Draft::Pass(kernel) => Part::Kernel(kernel),
+            Draft::Whole(part) => part,
+        }
+    }
+
+    /// The buffers that it writes.
+    fn writes(&self) -> Vec<usize> {
+        match self {
+            Draft::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
+            Draft::Whole(Part::Product { to, .. } | Part::Dequantize { to, .. }) => vec![to.buffer],
+            Draft::Whole(Part::Kernel(_)) => Vec::new(),
+        }
+    }
+
+    /// The buffers that it reads.
+    fn reads(&self) -> Vec<usize> {
+        match self {
+            Draft::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
+            Draft::Whole(Part::Product { a, b, .. }) => vec![a.buffer, b.buffer],
+            Draft::Whole(Part::Dequantize { inputs, .. }) => {
+                inputs.iter().map(|layout| layout.buffer).collect()
+            }
+            Draft::Whole(Part::Kernel(_)) => Vec::new(),
+        }
+    }
+}
+
+/// Buffers for the wanted nodes.
+fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
+    let (mut layouts, mut bytes, mut given) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+    for id in wanted.iter().copied() {
+        let buffer = bytes.len();
+        bytes.push(sized.elements(id) * sized.graph.ty(id).dtype.bytes());
+        if matches!(sized.graph.node(id).op, Op::Input { .. }) {
+            given.insert(buffer, id);
+        }
+        layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
+    }
+    Fused { parts: Vec::new(), layouts, bytes, given }
+}
+
+/// A product that is only used transposed is written the way that it is used.
+fn strides(sized: &Sized, id: Id) -> Vec<usize> {
+    let shape = sized.shape(id);
+    let is_output = sized.graph.outputs().iter().any(|(_, output)| *output == id);
+    if sized.graph.node(id).op != Op::Matmul || is_output {
+        return contiguous(shape);
+    }
+    let [user] = sized.users(id) else { return contiguous(shape) };
+    let Op::Transpose { order } = &sized.graph.node(*user).op else { return contiguous(shape) };
+    let transposed = contiguous(sized.shape(*user));
+    let mut strides = vec![0; shape.len()];
+    order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);
+    strides
+}
+
+/// The parts of a concatenation, each with its stretch of the whole.
+fn pieces(sized: &Sized, id: Id, dim: usize, to: &Layout) -> Vec<Root> {
+    let mut offset = 0;
+    let piece = |part: &Id| {
+        let layout = Layout { offset, ..to.clone() };
+        offset += sized.shape(*part)[dim] * to.strides[dim];
+        Root { node: *part, layout }
+    };
+    let pieces: Vec<Root> = sized.graph.node(id).inputs.iter().map(piece).collect();
+    pieces.into_iter().filter(|root| sized.elements(root.node) > 0).collect()
+}
+
+fn product(sized: &Sized, fused: &Fused, id: Id) -> Result<Part, (Id, Stop)> {
+    let factor = |input: Id| {
+        let materialise = (id, Stop::Materialise(input));
+        let Some((base, at)) = behind_views(sized, input) else {
+            return fused.layouts.get(&input).cloned().ok_or(materialise);
+        };
+        if let Some(own) = fused.layouts.get(&input) {
+            return Ok(own.clone());
+        }
+        let layout = fused.layouts.get(&base).ok_or((id, Stop::Materialise(base)))?;
+        let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
+        Ok(Layout { buffer: layout.buffer, offset, strides })
+    };
+    let inputs = &sized.graph.node(id).inputs;
+    Ok(Part::Product {
+        node: id,
+        a: factor(inputs[0])?,
+        b: factor(inputs[1])?,
+        to: fused.layouts[&id].clone(),
+    })
+}
+
+/// Most results that one pass stores.
+const OUTPUTS: usize = 8;
+
+/// Lets the latest pass that can also compute this root, else a new one.
+fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: Root) -> Result<(), (Id, Stop)> {
+    let node = root.node;
+    let alone =
+        emit::kernel(sized, &fused.layouts, std::slice::from_ref(&root)).map_err(|stop| (node, stop))?;
+    let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
+    let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
+    for place in (earliest..drafts.len()).rev() {
+        let Draft::Pass(kernel) = &drafts[place] else { continue };
+        if kernel.roots.len() >= OUTPUTS || !helps(kernel, &alone) {
+            continue;
+        }
+        let mut roots = kernel.roots.clone();
+        roots.push(root.clone());
+        roots.sort_by_key(|root| root.node);
+        if let Ok(joined) = emit::kernel(sized, &fused.layouts, &roots)
+            && joined.program.ops.len() <= LONG
+        {
+            drafts[place] = Draft::Pass(joined);
+            return Ok(());
+        }
+    }
+    drafts.push(Draft::Pass(alone));
+    Ok(())
+}
+
+/// Whether two passes have memory in common: what one stores or both read.
+fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
+    let touched = |layout: &Layout| {
+        kernel.outputs.iter().chain(&kernel.inputs).any(|other| other.buffer == layout.buffer)
+    };
+    alone.inputs.iter().chain(&alone.outputs).any(touched)
+}
+
+/// Takes away the buffers that no other part reads, and what goes nowhere.
+fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Result<(), (Id, Stop)> {
+    let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
+    for i in 0..drafts.len() {
+        let Draft::Pass(kernel) = &drafts[i] else { continue };
+        let private = |root: &&Root| {
+            let own = fused.layouts.get(&root.node) == Some(&root.layout);
+            own && !outputs.contains(&root.node)
+                && drafts
+                    .iter()
+                    .enumerate()
+                    .all(|(j, draft)| j == i || !draft.reads().contains(&root.layout.buffer))
+        };
+        let gone: Vec<Id> = kernel.roots.iter().filter(private).map(|root| root.node).collect();
+        let roots: Vec<Root> =
+            kernel.roots.iter().filter(|root| !gone.contains(&root.node)).cloned().collect();
+        if gone.is_empty() || roots.is_empty() {
+            continue;
+        }
+        let mut layouts = fused.layouts.clone();
+        gone.iter().for_each(|id| _ = layouts.remove(id));
+        if let Ok(kernel) = emit::kernel(sized, &layouts, &roots) {
+            fused.layouts = layouts;
+            drafts[i] = Draft::Pass(kernel);
+        }
+    }
+    Ok(())
+}
