@@ -24,6 +24,7 @@ mod error;
 mod infer;
 pub mod interpret;
 mod op;
+mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
 
