@@ -24,6 +24,8 @@ mod error;
 mod infer;
 pub mod interpret;
 mod op;
+mod parse;
+mod print;
 mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
