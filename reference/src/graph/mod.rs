@@ -26,6 +26,7 @@ pub mod interpret;
 mod op;
 mod parse;
 mod print;
+pub mod programs;
 mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
