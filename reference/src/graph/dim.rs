@@ -207,6 +207,12 @@ impl From<usize> for Dim {
     }
 }
 
+impl From<i32> for Dim {
+    fn from(size: i32) -> Self {
+        Dim::fixed(i64::from(size))
+    }
+}
+
 impl From<&Dim> for Dim {
     fn from(dim: &Dim) -> Self {
         dim.clone()
