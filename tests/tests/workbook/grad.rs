@@ -15,11 +15,14 @@ use reference::graph::{
 };
 use tests::graphs::{self, Case, nearest_tie};
 
-/// How far a gradient may be from the difference, relative to the size of what is added up.
+/// How far the gradient of one operation may be from the difference, relative to the size of what is added up.
 const SLACK: f64 = 1e-8;
 
+/// The same of a chain of operations, whose fifth derivative may be large.
+const CHAIN_SLACK: f64 = 1e-7;
+
 /// The step of a difference. The error of the formula of four points is its fourth power.
-const STEP: f64 = 1e-3;
+const STEP: f64 = 2e-4;
 
 /// Numbers in -1.2..1.2, no two alike.
 fn spread(count: usize, seed: usize) -> Vec<f64> {
@@ -47,7 +50,7 @@ fn difference(graph: &Graph, values: &Values<f64>, name: &str, direction: &[f64]
 }
 
 /// Holds the gradient of the first output, a number, against differences: along two directions of each input.
-fn agree(graph: &Graph, values: &Values<f64>) -> Result<(), String> {
+fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(), String> {
     let inputs = graphs::trainable(graph);
     let only = |outputs: &[Id]| {
         let mut graph = graph.clone();
@@ -72,7 +75,7 @@ fn agree(graph: &Graph, values: &Values<f64>) -> Result<(), String> {
             let parts = gradient.iter().zip(&direction).map(|(g, d)| g * d);
             let (got, scale) = parts.fold((0.0, 1.0), |(sum, scale), part| (sum + part, scale + part.abs()));
             let want = difference(&forward, values, name, &direction);
-            let fine = (got - want).abs() <= SLACK * (scale + want.abs());
+            let fine = (got - want).abs() <= slack * (scale + want.abs());
             if !fine {
                 return Err(format!("{name}, direction {seed}: gradient {got}, difference {want}\n{backward}"));
             }
@@ -98,7 +101,7 @@ fn checked(shapes: &[&[usize]], value: impl Fn(f64, usize) -> f64, body: impl Fn
     let inputs: Vec<Tensor> = shapes.iter().enumerate().map(input).collect();
     builder.tape().output("loss", &number(&body(&inputs)));
     let graph = builder.finish().expect("a sound graph");
-    agree(&graph, &values).unwrap_or_else(|error| panic!("{error}"));
+    agree(&graph, &values, SLACK).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// One number of all elements, of which each counts differently.
@@ -122,21 +125,29 @@ proptest! {
 
     #[test]
     fn the_gradient_of_a_random_graph_is_what_its_differences_say(case in graphs::smooth()) {
-        let (tie, largest) = nearest_tie(&case);
-        prop_assume!(tie > 50.0 * STEP && largest < 50.0);
-        if let Err(error) = agree(&case.graph, &case.values) {
+        prop_assume!(far_from_ties(&case, 50.0));
+        if let Err(error) = agree(&case.graph, &case.values, CHAIN_SLACK) {
             prop_assert!(false, "{}", error);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_global_rejects: 20_000, ..ProptestConfig::with_cases(100) })]
 
     #[test]
     fn the_second_derivative_of_a_random_graph_is_what_differences_of_its_gradient_say(case in graphs::smooth()) {
-        let (tie, largest) = nearest_tie(&case);
-        prop_assume!(tie > 50.0 * STEP && largest < 20.0 && case.graph.nodes().len() < 90);
-        if let Err(error) = agree(&squared_gradient(&case), &case.values) {
+        prop_assume!(far_from_ties(&case, 20.0) && case.graph.nodes().len() < 90);
+        if let Err(error) = agree(&squared_gradient(&case), &case.values, CHAIN_SLACK) {
             prop_assert!(false, "{}", error);
         }
     }
+}
+
+/// Whether a step of a difference changes no choice, and no number is larger than `most`.
+fn far_from_ties(case: &Case, most: f64) -> bool {
+    let (tie, largest) = nearest_tie(case);
+    tie > 50.0 * STEP && largest < most
 }
 
 /// A number made of the gradient of the loss: what it grows by is a second derivative.
@@ -260,7 +271,7 @@ fn a_size_that_is_not_known_is_differentiated_like_any_other() {
     let graph = builder.finish().expect("sound");
     for rows in [2, 3, 9] {
         let x = Array::floats(Dtype::F32, &[rows, 3], spread(rows * 3, 1));
-        agree(&graph, &Values::from([("x".to_owned(), x)])).unwrap_or_else(|error| panic!("{error}"));
+        agree(&graph, &Values::from([("x".to_owned(), x)]), SLACK).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
@@ -334,7 +345,7 @@ fn each_attention(see: impl Fn(&Attention, &[Tensor], &Builder) -> Tensor) {
             inputs.push(builder.tape().input("ids", Dtype::I32, ids.shape));
             builder.tape().output("loss", &number(&see(&attention, &inputs, &builder)));
             let graph = builder.finish().expect("sound");
-            agree(&graph, &values).unwrap_or_else(|error| panic!("{error}"));
+            agree(&graph, &values, SLACK).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 }
