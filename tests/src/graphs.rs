@@ -291,7 +291,12 @@ impl Maker {
     /// One of the shared sizes, or a number.
     fn any_size(&self, choice: usize) -> Dim {
         let numbers = [1_usize, 2, 3, 5, 7].map(Dim::from);
-        self.sizes.iter().chain(&numbers).nth(choice % (self.sizes.len() + numbers.len())).cloned().expect("a size")
+        self.sizes
+            .iter()
+            .chain(&numbers)
+            .nth(choice % (self.sizes.len() + numbers.len()))
+            .cloned()
+            .expect("a size")
     }
 
     fn dtype(&self, choice: usize) -> Dtype {
@@ -454,7 +459,8 @@ impl Maker {
 
     fn broadcast(&self, c: [usize; 4]) -> Option<Tensor> {
         let x = self.pick(c[0], |ty| ty.shape.iter().any(Dim::is_one))?;
-        let replace = |(i, dim): (usize, &Dim)| if dim.is_one() { self.any_size(c[1] + i) } else { dim.clone() };
+        let replace =
+            |(i, dim): (usize, &Dim)| if dim.is_one() { self.any_size(c[1] + i) } else { dim.clone() };
         let shape: Vec<Dim> = x.shape().iter().enumerate().map(replace).collect();
         Some(x.spread(&shape))
     }

@@ -22,6 +22,7 @@ use std::f64::consts::LN_2;
 use super::{Attention, Builder, Dtype, Error, Graph, Tensor, Type};
 
 /// One place in the matrix of scores. All but the extras have no dimensions.
+#[derive(Clone)]
 pub struct Place {
     /// The score, f32.
     pub score: Tensor,
@@ -40,8 +41,8 @@ pub struct Place {
 impl Place {
     /// The same place where the first query stands at `offset`, as behind a cache of that many keys.
     #[must_use]
-    pub fn behind(self, offset: i32) -> Self {
-        Self { query: &self.query + f64::from(offset), ..self }
+    pub fn behind(&self, offset: i32) -> Self {
+        Self { query: &self.query + f64::from(offset), ..self.clone() }
     }
 
     /// key - query, i32.
