@@ -5,5 +5,6 @@
 
 pub mod attempts;
 pub mod golden;
+pub mod graphs;
 pub mod program;
 pub mod stub;

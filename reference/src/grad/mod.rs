@@ -32,13 +32,14 @@ pub fn differentiate(graph: &mut Graph, loss: Id, wrt: &[Id]) -> Result<Vec<Id>,
     pull_back(graph, loss, seed, wrt)
 }
 
-/// [`differentiate`] for any output, given the gradient `seed` of something with respect to it.
+/// [`differentiate`] for any output, given the gradient `seed` of something with respect to it. Where it fails, the
+/// graph is as it was.
 pub fn pull_back(graph: &mut Graph, output: Id, seed: Id, wrt: &[Id]) -> Result<Vec<Id>, Error> {
     passable(graph, output, wrt)?;
-    let builder = Builder::onto(std::mem::take(graph));
-    let gradients = sweep(&builder, output, seed, wrt);
+    let builder = Builder::onto(graph.clone());
+    let gradients = sweep(&builder, output, seed, wrt)?;
     *graph = builder.finish()?;
-    gradients
+    Ok(gradients)
 }
 
 /// That what is asked for is a float, and does not lie behind a frozen weight.
@@ -66,7 +67,8 @@ fn sweep(builder: &Builder, output: Id, seed: Id, wrt: &[Id]) -> Result<Vec<Id>,
         let Some(gradient) = gradients.get(&id).cloned() else { continue };
         let node = builder.node(id);
         let inputs: Vec<Tensor> = node.inputs.iter().map(|input| builder.tensor(*input)).collect();
-        let scope = format!("grad.{}", node.scope);
+        let dot = if node.scope.is_empty() { "" } else { "." };
+        let scope = format!("grad{dot}{}", node.scope);
         let of_inputs =
             builder.tape().within(&scope, || rule(&node.op, &inputs, &builder.tensor(id), &gradient))?;
         for (input, part) in node.inputs.iter().zip(of_inputs) {

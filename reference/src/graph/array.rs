@@ -27,6 +27,8 @@ pub trait Real:
     fn of(value: f64) -> Self;
     /// As an f64, exactly.
     fn wide(self) -> f64;
+    /// The nearest value of a type of floats, rounded once; the nearest number where nothing is rounded further.
+    fn nearest(value: f64, dtype: Dtype) -> Self;
     /// The nearest value of a type of floats, ties to even; the same where nothing is rounded.
     fn round_to(self, dtype: Dtype) -> Self;
     /// e^x
@@ -74,6 +76,9 @@ impl Real for f32 {
     fn wide(self) -> f64 {
         f64::from(self)
     }
+    fn nearest(value: f64, dtype: Dtype) -> Self {
+        if dtype == Dtype::F32 { value as f32 } else { to_odd(value).round_to(dtype) }
+    }
     fn round_to(self, dtype: Dtype) -> Self {
         match dtype {
             Dtype::F16 => f16::from_f32(self).to_f32(),
@@ -91,10 +96,24 @@ impl Real for f64 {
     fn wide(self) -> f64 {
         self
     }
+    fn nearest(value: f64, _: Dtype) -> Self {
+        value
+    }
     fn round_to(self, _: Dtype) -> Self {
         self
     }
     functions!(f64);
+}
+
+/// As an f32 that a narrower type rounds as it would round the value itself: of the two neighbours of a value between
+/// them, the one whose last bit is 1, which is no tie. From Boldo and Melquiond, "When double rounding is odd" (2005).
+fn to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    if f64::from(near).to_bits() == value.to_bits() || near.is_nan() {
+        return near;
+    }
+    let beyond = u32::from(f64::from(near).abs() > value.abs());
+    f32::from_bits((near.to_bits() - beyond) | 1)
 }
 
 /// A tensor of numbers, row-major.
@@ -125,7 +144,7 @@ impl<R: Real> Array<R> {
     /// # Panics
     /// If the shape has another number of elements.
     pub fn floats(dtype: Dtype, shape: &[usize], values: impl IntoIterator<Item = f64>) -> Self {
-        let data = Data::Float(values.into_iter().map(|value| R::of(value).round_to(dtype)).collect());
+        let data = Data::Float(values.into_iter().map(|value| R::nearest(value, dtype)).collect());
         Self::new(dtype, shape, data)
     }
 

@@ -39,6 +39,9 @@ fn name(input: usize) -> String {
 
 fn forward(attention: &Attention, inputs: &[Type]) -> Result<Graph, Error> {
     let builder = Builder::new("attention");
+    for (symbol, facts) in attention.programs().flat_map(|(program, _)| program.known()) {
+        builder.tape().symbol(symbol, *facts);
+    }
     let input = |(i, ty): (usize, &Type)| builder.tape().input(&name(i), ty.dtype, &ty.shape);
     let handles: Vec<Tensor> = inputs.iter().enumerate().map(input).collect();
     let all: Vec<&Tensor> = handles.iter().collect();

@@ -10,6 +10,8 @@ use std::fmt;
 use std::ops::{Add, Mul, Sub};
 use std::sync::Arc;
 
+use super::print::Name;
+
 /// The name of a size that is bound when the graph runs.
 pub type Symbol = Arc<str>;
 
@@ -50,7 +52,7 @@ impl Facts {
 
     /// Whether a value satisfies them.
     pub fn hold(self, value: i64) -> bool {
-        (self.min..=self.max).contains(&value) && value % self.multiple == 0
+        (self.min..=self.max).contains(&value) && value.checked_rem(self.multiple) == Some(0)
     }
 }
 
@@ -106,6 +108,16 @@ impl Dim {
         self.0.keys().flatten()
     }
 
+    /// The number of its terms.
+    pub(super) fn terms(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of factors of its longest term, a coefficient not counted.
+    pub(super) fn degree(&self) -> usize {
+        self.0.keys().map(Vec::len).max().unwrap_or(0)
+    }
+
     /// Its value where every symbol is bound; the symbol that is not, otherwise.
     pub fn value(&self, bound: &BTreeMap<Symbol, i64>) -> Result<i64, Symbol> {
         self.0.iter().try_fold(0_i64, |sum, (product, coefficient)| {
@@ -128,13 +140,13 @@ impl Dim {
         })
     }
 
-    /// Whether the facts say that `number` divides it.
+    /// Whether the facts say that `number` divides it; 0 divides nothing but 0.
     pub fn is_multiple_of(&self, number: i64, known: &Known) -> bool {
+        let modulus = i128::from(number);
+        let fact = |symbol| known.get(symbol).map_or(1, |facts| facts.multiple);
         self.0.iter().all(|(product, coefficient)| {
-            let divisor = product.iter().fold(*coefficient, |divisor, symbol| {
-                divisor.saturating_mul(known.get(symbol).map_or(1, |facts| facts.multiple))
-            });
-            divisor % number == 0
+            let mut factors = product.iter().map(fact).chain([*coefficient]).map(i128::from);
+            factors.try_fold(1, |rest: i128, factor| (rest * factor).checked_rem(modulus)) == Some(0)
         })
     }
 
@@ -195,6 +207,12 @@ impl From<usize> for Dim {
     }
 }
 
+impl From<i32> for Dim {
+    fn from(size: i32) -> Self {
+        Dim::fixed(i64::from(size))
+    }
+}
+
 impl From<&Dim> for Dim {
     fn from(dim: &Dim) -> Self {
         dim.clone()
@@ -224,10 +242,11 @@ impl fmt::Display for Dim {
 }
 
 fn term(f: &mut fmt::Formatter<'_>, product: &[Symbol], number: u64) -> fmt::Result {
-    let symbols = product.join("*");
-    match (number, product.is_empty()) {
-        (_, true) => write!(f, "{number}"),
-        (1, false) => write!(f, "{symbols}"),
-        (_, false) => write!(f, "{number}*{symbols}"),
+    if product.is_empty() || number != 1 {
+        write!(f, "{number}{}", if product.is_empty() { "" } else { "*" })?;
     }
+    for (i, symbol) in product.iter().enumerate() {
+        write!(f, "{}{}", if i == 0 { "" } else { "*" }, Name(symbol))?;
+    }
+    Ok(())
 }

@@ -11,10 +11,12 @@ pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) 
     let at = Site { graph, inputs: inputs.iter().map(|id| graph.ty(*id)).collect() };
     if op.takes_type() {
         let given = given.ok_or(Fault::Untyped)?;
+        bounded(&given.shape)?;
         at.accept(op, &given)?;
         return Ok(given);
     }
     let need = at.result(op)?;
+    bounded(&need.shape)?;
     match given {
         Some(got) if got != need => Err(Fault::Type { got, need }),
         _ => Ok(need),
@@ -52,6 +54,8 @@ impl Site<'_> {
             }
             Op::Reshape => {
                 self.arity(1, "1")?;
+                multipliable(&self.inputs[0].shape)?;
+                multipliable(&given.shape)?;
                 let (from, to) = (product(&self.inputs[0].shape), product(&given.shape));
                 if from != to || self.inputs[0].dtype != given.dtype {
                     return result(&format!("{from} elements of {}", self.inputs[0].dtype.name()));
@@ -222,6 +226,7 @@ impl Site<'_> {
         self.arity(1, "1")?;
         let mut ty = self.inputs[0].clone();
         let size = dim_of(&ty, dim)?;
+        bounded(&[start.clone(), end.clone()])?;
         self.prove(start, "0", start)?;
         self.prove(&(end - start), &start.to_string(), end)?;
         self.prove(&(size - end), &end.to_string(), size)?;
@@ -262,6 +267,7 @@ impl Site<'_> {
                 return Err(self.shape(input, super::error::Shape(&need).to_string()));
             }
             ty.shape[dim] = &ty.shape[dim] + size;
+            bounded(&ty.shape[dim..=dim])?;
         }
         Ok(ty)
     }
@@ -411,6 +417,31 @@ fn scalars_only(program: &Graph) -> Result<(), super::Error> {
         }
     }
     Ok(())
+}
+
+/// How many dimensions a type may have, terms a size, and factors a term.
+pub(super) const LONGEST: usize = 64;
+
+/// That sizes are of a length that can be worked with, whoever wrote them.
+fn bounded(sizes: &[Dim]) -> Result<(), Fault> {
+    let longest = |what, got: Option<usize>| match got {
+        Some(got) if got > LONGEST => Err(Fault::Setting { what, got: got.to_string(), need: "at most 64" }),
+        _ => Ok(()),
+    };
+    longest("number of dimensions", Some(sizes.len()))?;
+    longest("number of terms of a size", sizes.iter().map(Dim::terms).max())?;
+    longest("number of factors of a size", sizes.iter().map(Dim::degree).max())
+}
+
+/// That the product of sizes, written as a sum, does not grow beyond all bounds.
+fn multipliable(sizes: &[Dim]) -> Result<(), Fault> {
+    let terms = sizes.iter().fold(1_usize, |terms, size| terms.saturating_mul(size.terms().max(1)));
+    let factors = terms.saturating_mul(sizes.iter().map(Dim::degree).sum());
+    if factors <= 1024 {
+        return Ok(());
+    }
+    let got = format!("{factors} or fewer");
+    Err(Fault::Setting { what: "number of factors in the number of elements", got, need: "at most 1024" })
 }
 
 fn dim_of(ty: &Type, dim: usize) -> Result<&Dim, Fault> {

@@ -166,7 +166,12 @@ fn at_node<R: Real>(
         }
         Op::Concat { dim } => Ok(at.concat(*dim, &inputs)),
         Op::Dequantize { block_size, nested } => at.dequantize(*block_size, *nested, &inputs),
-        Op::Attention(_) | Op::AttentionGrad { .. } => at.by_definition(&node.op, &types, &inputs),
+        Op::Attention(_) | Op::AttentionGrad { .. } => {
+            let numbers = bound.iter().map(|(symbol, size)| (symbol.clone(), Dim::fixed(*size))).collect();
+            let op =
+                node.op.substitute(&numbers).map_err(|error| Fault::Program { error: Box::new(error) })?;
+            at.by_definition(&op, &types, &inputs)
+        }
     }
 }
 
@@ -208,7 +213,7 @@ impl Site<'_> {
         match self.dtype {
             Dtype::U8 => self.array(Data::U8(vec![value as u8; len])),
             Dtype::I32 => self.array(Data::I32(vec![value as i32; len])),
-            _ => self.floats(std::iter::repeat_n(R::of(value), len)),
+            _ => self.array(Data::Float(vec![R::nearest(value, self.dtype); len])),
         }
     }
 
@@ -224,10 +229,14 @@ impl Site<'_> {
             (Data::Float(x), _) => return self.floats(x.iter().copied()),
             (Data::U8(x), Dtype::U8) => Data::U8(x.clone()),
             (Data::U8(x), Dtype::I32) => Data::I32(x.iter().map(|x| i32::from(*x)).collect()),
-            (Data::U8(x), _) => return self.floats(x.iter().map(|x| R::of(f64::from(*x)))),
+            (Data::U8(x), _) => {
+                Data::Float(x.iter().map(|x| R::nearest(f64::from(*x), self.dtype)).collect())
+            }
             (Data::I32(x), Dtype::U8) => Data::U8(x.iter().map(|x| (*x).clamp(0, 255) as u8).collect()),
             (Data::I32(x), Dtype::I32) => Data::I32(x.clone()),
-            (Data::I32(x), _) => return self.floats(x.iter().map(|x| R::of(f64::from(*x)))),
+            (Data::I32(x), _) => {
+                Data::Float(x.iter().map(|x| R::nearest(f64::from(*x), self.dtype)).collect())
+            }
         };
         self.array(data)
     }

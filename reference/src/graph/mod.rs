@@ -24,6 +24,10 @@ mod error;
 mod infer;
 pub mod interpret;
 mod op;
+mod parse;
+mod print;
+pub mod programs;
+mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,7 +12,7 @@ use grader::report::{fixture, html, markdown, text};
 use grader::scorecard::Scorecard;
 
 /// Compares with the kept file, or writes it where `UPDATE=1` asks for that.
-fn looks_like(name: &str, got: &str) {
+pub fn looks_like(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("look").join(name);
     if std::env::var("UPDATE").is_ok_and(|update| update == "1") {
         fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("the folder can be made");
