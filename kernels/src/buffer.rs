@@ -21,6 +21,17 @@ enum Storage {
     Cuda(Allocation),
 }
 
+/// Bytes as numbers.
+///
+/// # Panics
+/// If they are not aligned to a number, or do not fill the last one.
+pub fn cast<T: Plain>(bytes: &[u8]) -> &[T] {
+    // SAFETY: any bits are a `T`.
+    let (before, numbers, after) = unsafe { bytes.align_to::<T>() };
+    assert!(before.is_empty() && after.is_empty(), "whole numbers of {} bytes", size_of::<T>());
+    numbers
+}
+
 /// Bytes as numbers, to be written.
 ///
 /// # Panics

@@ -96,6 +96,21 @@ pub enum Step {
     },
     /// A product of matrices.
     Product(Product),
+    /// Rows of f32 added up in a table: zeros, and every row added where its index points, in order.
+    Scatter {
+        /// Rows, side by side.
+        rows: View,
+        /// A whole number for each row, side by side. One outside the table fails the run.
+        index: View,
+        /// The table, its rows side by side.
+        to: View,
+        /// How many rows.
+        count: usize,
+        /// Elements of a row.
+        width: usize,
+        /// Rows of the table.
+        table: usize,
+    },
     /// Work that the plan's owner does: kernel number `kernel` of those handed in with each run.
     Call {
         /// Its number.
@@ -208,6 +223,14 @@ impl Plan {
                 }
                 Step::Product(product) => self.check_product(product),
                 Step::Call { inputs, output, .. } => self.check_call(inputs, output),
+                Step::Scatter { rows, index, to, count, width, table } => {
+                    let fits = rows.bytes >= count * width * 4 && index.bytes >= count * 4;
+                    if fits && to.bytes >= table * width * 4 {
+                        self.check_call(&[rows.clone(), index.clone()], to)
+                    } else {
+                        Some("memory for every row")
+                    }
+                }
             };
             if let Some(needed) = fault {
                 return Err(DeviceError::Step {
@@ -228,6 +251,9 @@ impl Plan {
             Memory::Arena(_) => None,
             Memory::Given(number) => self.given.get(number).copied(),
         };
+        if space.contains(&0) {
+            return view.strides.len() == space.len() && self.holds(view);
+        }
         let last = view.last(space).and_then(|last| (last + 1).checked_mul(element));
         view.strides.len() == space.len()
             && end.is_some_and(|end| view.bytes <= end)
@@ -280,14 +306,13 @@ impl Plan {
         inputs: &[View],
         outputs: &[View],
     ) -> Option<&'static str> {
-        let per_row = program.per_row();
         let mut row_space = space.to_vec();
         if let Some(last) = row_space.last_mut() {
             *last = 1;
         }
         let mut written: Vec<(View, &[usize], Element)> = Vec::new();
         for store in &program.stores {
-            let space = if per_row[store.value] { &row_space[..] } else { space };
+            let space = if store.once { &row_space[..] } else { space };
             let mut view = outputs[store.output].clone();
             if store.index == Index::Lane {
                 (view.offset, view.strides) = (0, contiguous(space));
@@ -388,6 +413,7 @@ impl Step {
         match self {
             Step::Pass { program, .. } => program.name.clone(),
             Step::Product(product) => format!("product {}x{}x{}", product.m, product.n, product.k),
+            Step::Scatter { .. } => "scatter".into(),
             Step::Call { name, .. } => name.clone(),
         }
     }
@@ -412,6 +438,9 @@ impl fmt::Display for Step {
                 let Product { batch, a, b, to, add, cut, .. } = product;
                 let into = if *add { "+=" } else { "=" };
                 write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {a} * {b}", self.name())
+            }
+            Step::Scatter { rows, index, to, count, width, table } => {
+                write!(f, "scatter {count} rows of {width} to {table}: {rows}, {index} -> {to}")
             }
             Step::Call { name, inputs, output, .. } => write!(f, "{name}: {} -> {output}", list(inputs)),
         }

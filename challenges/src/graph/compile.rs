@@ -87,7 +87,9 @@ pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled,
     let sized = Sized::new(&graph, sizes).map_err(|symbol| Error::Unbound { symbol })?;
     let fused = fuse::fuse(&sized).map_err(|missing| {
         let node = graph.node(missing.node);
-        Error::NoKernel { node: format!("%{} {} {}", missing.node.0, node.op.name(), node.scope) }
+        Error::NoKernel {
+            node: format!("%{} {} {}: {:?}", missing.node.0, node.op.name(), node.scope, missing.stop),
+        }
     })?;
     let lives = lives(&sized, &fused);
     let arena = memory::place(&lives);
@@ -127,6 +129,7 @@ impl Part {
             Part::Kernel(kernel) => kernel.inputs.iter().chain(&kernel.outputs).collect(),
             Part::Product { a, b, to, .. } => vec![a, b, to],
             Part::Dequantize { inputs, to, .. } => inputs.iter().chain([to]).collect(),
+            Part::Scatter { rows, index, to, .. } => vec![rows, index, to],
         };
         layouts.into_iter().map(|layout| layout.buffer)
     }
@@ -194,6 +197,13 @@ impl Lowered<'_> {
                     add: false,
                     cut: Default::default(),
                 })
+            }
+            Part::Scatter { node, rows, index, to } => {
+                let (shape, inputs) = (self.sized.shape(*node), &self.sized.graph.node(*node).inputs);
+                let (table, width) = (shape[0], shape[1..].iter().product());
+                let count = self.sized.elements(inputs[1]);
+                let (rows, index, to) = (self.view(rows), self.view(index), self.view(to));
+                Step::Scatter { rows, index, to, count, width, table }
             }
             Part::Dequantize { node, inputs, to } => {
                 let ty = &self.sized.graph.node(*node).ty;

@@ -71,19 +71,18 @@ pub fn kernel(sized: &Sized, buffers: &BTreeMap<Id, Layout>, roots: &[Root]) -> 
     let mut maps: Vec<Map> = roots.iter().map(|root| map::identity(sized.shape(root.node))).collect();
     let mut with_row = false;
     loop {
-        let mut writer = Writer::new(sized, buffers, space.clone());
+        let mut writer = Writer::new(sized, buffers, space.clone(), with_row);
         match writer.write(roots, &maps) {
-            Ok(()) => return writer.finish(roots, &maps),
+            Ok(()) => return Ok(writer.finish(roots, &maps)),
             Err(Stop::Cut(cut)) => {
                 maps = maps.iter().map(|map| map::after_cut(map, cut)).collect();
                 space[cut.dim] /= cut.inner;
                 space.insert(cut.dim + 1, cut.inner);
             }
-            Err(Stop::Row(length)) if !with_row => {
+            Err(Stop::Row(length)) => {
                 space.push(length); // along which the roots stay where they are
                 with_row = true;
             }
-            Err(Stop::Row(_)) => return Err(Stop::Never),
             Err(stop) => return Err(stop),
         }
     }
@@ -108,6 +107,7 @@ struct Writer<'a> {
     sized: &'a Sized<'a>,
     buffers: &'a BTreeMap<Id, Layout>,
     space: Vec<usize>,
+    with_row: bool, // whether the last dimension was added for a reduction
     roots: Vec<Id>,
     ops: Vec<Op>,
     done: HashMap<(Id, Map), Value>,
@@ -117,10 +117,15 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(sized: &'a Sized<'a>, buffers: &'a BTreeMap<Id, Layout>, space: Vec<usize>) -> Self {
+    fn new(
+        sized: &'a Sized<'a>,
+        buffers: &'a BTreeMap<Id, Layout>,
+        space: Vec<usize>,
+        with_row: bool,
+    ) -> Self {
         let (done, same) = (HashMap::new(), HashMap::new());
         let (roots, ops, inputs, stored) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { sized, buffers, space, roots, ops, done, same, inputs, stored }
+        Self { sized, buffers, space, with_row, roots, ops, done, same, inputs, stored }
     }
 
     fn write(&mut self, roots: &[Root], maps: &[Map]) -> Result<(), Stop> {
@@ -128,7 +133,7 @@ impl<'a> Writer<'a> {
         self.roots = roots.iter().filter(own).map(|root| root.node).collect();
         for (root, map) in roots.iter().zip(maps) {
             let value = match self.buffers.get(&root.node) {
-                Some(layout) if *layout != root.layout => self.load(root.node, layout.clone(), map), // a copy
+                Some(layout) if !self.roots.contains(&root.node) => self.load(root.node, layout.clone(), map), // a copy
                 _ => self.compute(root.node, map)?,
             };
             self.stored.push(value);
@@ -136,13 +141,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn finish(self, roots: &[Root], maps: &[Map]) -> Result<Kernel, Stop> {
-        let stored = roots.iter().zip(&self.stored).enumerate();
-        let stores = stored.map(|(output, (root, value))| {
-            let element = element(self.sized.graph.ty(root.node).dtype);
-            Store { output, element, index: Index::View, value: *value }
-        });
-        let program = Program { name: self.name(), stores: stores.collect(), ops: self.ops };
+    fn finish(self, roots: &[Root], maps: &[Map]) -> Kernel {
         let outputs = roots.iter().zip(maps).map(|(root, map)| {
             let Layout { buffer, offset, strides } = &root.layout;
             let (offset, strides) = map::place(map, strides, *offset, &self.space);
@@ -150,14 +149,16 @@ impl<'a> Writer<'a> {
         });
         let outputs: Vec<Layout> = outputs.collect();
         let row = self.space.last().copied().unwrap_or(1);
+        let mut program = Program { name: self.name(), stores: Vec::new(), ops: self.ops };
         let per_row = program.per_row();
-        let once = |(store, output): (&Store, &Layout)| {
-            row == 1 || per_row[store.value] == (output.strides.last() == Some(&0))
-        };
-        if !program.stores.iter().zip(&outputs).all(once) {
-            return Err(Stop::Never); // a row's value for each lane, or the reverse
-        }
-        Ok(Kernel { roots: roots.to_vec(), space: self.space, program, inputs: self.inputs, outputs })
+        let stored = roots.iter().zip(&self.stored).zip(&outputs).enumerate();
+        let stores = stored.map(|(output, ((root, value), layout))| {
+            let element = element(self.sized.graph.ty(root.node).dtype);
+            let once = layout.strides.last() == Some(&0) && (row > 1 || per_row[*value]);
+            Store { output, element, index: Index::View, once, value: *value }
+        });
+        program.stores = stores.collect();
+        Kernel { roots: roots.to_vec(), space: self.space, program, inputs: self.inputs, outputs }
     }
 
     /// The part of the model that the last root belongs to, and the operations that say most.
@@ -317,17 +318,29 @@ impl<'a> Writer<'a> {
     fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Map) -> Result<Value, Stop> {
         let input = self.sized.graph.node(id).inputs[0];
         let length = self.sized.shape(input)[dim];
+        if length == 0 {
+            let float = self.sized.graph.ty(id).dtype.is_float();
+            let empty = if reduce == Reduce::Sum { 0.0 } else { f32::NEG_INFINITY };
+            return Ok(self.push(if float { Op::Float(empty) } else { Op::Whole(0) }));
+        }
+        if length == 1 {
+            return self.value(input, map); // the one element, as it is
+        }
         let row = self.space.len() - 1;
         let rows: usize = self.space[..row].iter().product();
         let varies = |dim: usize| map.iter().any(|coordinate| coordinate.multiple(dim) > 0);
-        let distinct: usize = (0..row).filter(|dim| varies(*dim)).map(|dim| self.space[dim]).product();
-        let one_a_row = |root: &Id| self.sized.shape(*root).last().is_none_or(|last| *last == 1);
-        let may_add_rows = self.roots.iter().all(one_a_row) || self.roots == [id];
-        if may_add_rows && self.space[row] != length && distinct == rows * self.space[row] {
-            return Err(Stop::Row(length));
-        }
-        if varies(row) || self.space[row] != length || distinct != rows {
-            return Err(Stop::Materialise(id));
+        let distinct =
+            |dims: usize| (0..dims).filter(|dim| varies(*dim)).map(|dim| self.space[dim]).product::<usize>();
+        let runs_along = !varies(row) && self.space[row] == length && distinct(row) == rows;
+        if !runs_along {
+            let one_a_row = |root: &Id| self.sized.shape(*root).last().is_none_or(|last| *last == 1);
+            let may_add_rows = self.roots.iter().all(one_a_row) || self.roots == [id];
+            let each_lane = distinct(row + 1) == rows * self.space[row];
+            return Err(if may_add_rows && each_lane && !self.with_row {
+                Stop::Row(length)
+            } else {
+                Stop::Materialise(id)
+            });
         }
         let mut inner = map.clone();
         inner[dim] = Affine::lane(row, length);

@@ -30,6 +30,17 @@ pub enum Part {
         /// The result.
         to: Layout,
     },
+    /// Rows added up in a table: the node, the rows, their indices, the table.
+    Scatter {
+        /// The node.
+        node: Id,
+        /// The rows.
+        rows: Layout,
+        /// Their indices.
+        index: Layout,
+        /// The table.
+        to: Layout,
+    },
     /// A dequantisation: the node, the buffers of its parts, and where it goes.
     Dequantize {
         /// The node.
@@ -59,6 +70,8 @@ pub struct Fused {
 pub struct NoKernel {
     /// The node.
     pub node: Id,
+    /// What stood in the way.
+    pub stop: Stop,
 }
 
 /// Fuses a graph without attention operations.
@@ -68,9 +81,8 @@ pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
     loop {
         match arrange(sized, &wanted) {
             Ok(fused) => return Ok(fused),
-            Err((node, Stop::Materialise(id))) if !wanted.insert(id) => return Err(NoKernel { node }),
-            Err((_, Stop::Materialise(_))) => {}
-            Err((node, _)) => return Err(NoKernel { node }),
+            Err((_, Stop::Materialise(id))) if wanted.insert(id) => {}
+            Err((node, stop)) => return Err(NoKernel { node, stop }),
         }
     }
 }
@@ -90,6 +102,8 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
             wanted.insert(behind_views(sized, *factor).map_or(*factor, |(id, _)| id));
         }
     }
+    let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
+    wanted.extend(graph.ids().filter(whole).flat_map(|id| graph.node(id).inputs.clone()));
     wanted
 }
 
@@ -160,10 +174,15 @@ fn arrange(sized: &Sized, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
         let to = fused.layouts[&id].clone();
         match &node.op {
             Op::Input { .. } => {}
+            _ if sized.elements(id) == 0 => {} // nothing to do
             Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id)?)),
             Op::Dequantize { .. } => {
                 let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
                 drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
+            }
+            Op::ScatterAdd => {
+                let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
+                drafts.push(Draft::Whole(Part::Scatter { node: id, rows, index, to }));
             }
             Op::Concat { dim } => {
                 for root in pieces(sized, id, *dim, &to) {
@@ -196,7 +215,11 @@ impl Draft {
     fn writes(&self) -> Vec<usize> {
         match self {
             Draft::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
-            Draft::Whole(Part::Product { to, .. } | Part::Dequantize { to, .. }) => vec![to.buffer],
+            Draft::Whole(
+                Part::Product { to, .. } | Part::Dequantize { to, .. } | Part::Scatter { to, .. },
+            ) => {
+                vec![to.buffer]
+            }
             Draft::Whole(Part::Kernel(_)) => Vec::new(),
         }
     }
@@ -206,6 +229,7 @@ impl Draft {
         match self {
             Draft::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
             Draft::Whole(Part::Product { a, b, .. }) => vec![a.buffer, b.buffer],
+            Draft::Whole(Part::Scatter { rows, index, .. }) => vec![rows.buffer, index.buffer],
             Draft::Whole(Part::Dequantize { inputs, .. }) => {
                 inputs.iter().map(|layout| layout.buffer).collect()
             }
@@ -327,14 +351,13 @@ fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Resul
                     .enumerate()
                     .all(|(j, draft)| j == i || !draft.reads().contains(&root.layout.buffer))
         };
-        let gone: Vec<Id> = kernel.roots.iter().filter(private).map(|root| root.node).collect();
-        let roots: Vec<Root> =
-            kernel.roots.iter().filter(|root| !gone.contains(&root.node)).cloned().collect();
+        let gone: Vec<Root> = kernel.roots.iter().filter(private).cloned().collect();
+        let roots: Vec<Root> = kernel.roots.iter().filter(|root| !gone.contains(root)).cloned().collect();
         if gone.is_empty() || roots.is_empty() {
             continue;
         }
         let mut layouts = fused.layouts.clone();
-        gone.iter().for_each(|id| _ = layouts.remove(id));
+        gone.iter().for_each(|root| _ = layouts.remove(&root.node));
         if let Ok(kernel) = emit::kernel(sized, &layouts, &roots) {
             fused.layouts = layouts;
             drafts[i] = Draft::Pass(kernel);

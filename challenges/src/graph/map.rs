@@ -57,7 +57,9 @@ impl Affine {
 
     /// The largest value over a space.
     fn max(&self, space: &[usize]) -> usize {
-        self.terms.iter().fold(self.offset, |max, (dim, multiple)| max + multiple * (space[*dim] - 1))
+        self.terms
+            .iter()
+            .fold(self.offset, |max, (dim, multiple)| max + multiple * space[*dim].saturating_sub(1))
     }
 
     /// Quotient and remainder by `size`, if both are sums over this space.
@@ -126,6 +128,9 @@ pub fn through(sized: &Sized, id: Id, map: &Map, space: &[usize]) -> Option<Resu
 
 /// From the map of a shape to that of another one with the same elements.
 fn reshape(from: &[usize], to: &[usize], map: &Map, space: &[usize]) -> Result<Map, Option<Cut>> {
+    if from.contains(&0) {
+        return Ok(vec![Affine::default(); from.len()]); // no element at all
+    }
     let mut flat = Affine::default();
     let strides = kernels::plan::contiguous(to);
     map.iter().zip(&strides).for_each(|(coordinate, stride)| coordinate.add_scaled(*stride, &mut flat));

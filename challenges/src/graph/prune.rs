@@ -7,19 +7,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use reference::graph::{Error, Graph, Id, Node, Op, Type, expand};
+use reference::graph::{Dtype, Error, Graph, Id, Node, Op, Type, expand};
 
 /// The same graph, pruned.
 ///
 /// Fails only where the graph itself is not sound.
 pub fn prune(graph: &Graph) -> Result<Graph, Error> {
     let slim = rebuild(graph, Rule::Once)?;
-    let open = if has_attention(&slim) { rebuild(&open_attention(&slim)?, Rule::Once)? } else { slim };
+    let open = rebuild(&open_up(&slim)?, Rule::Once)?;
     rebuild(&open, Rule::DequantizeForEach)
-}
-
-fn has_attention(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|node| is_attention(&node.op))
 }
 
 fn is_attention(op: &Op) -> bool {
@@ -107,26 +103,45 @@ impl Rebuilt<'_> {
     }
 }
 
-/// Attention by its definition.
-fn open_attention(graph: &Graph) -> Result<Graph, Error> {
+/// Attention by its definition; products and sums of short floats in f32, rounded once, which is what they mean.
+fn open_up(graph: &Graph) -> Result<Graph, Error> {
     let mut to = Graph::new(&graph.name);
     graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
     let mut place: BTreeMap<Id, Id> = BTreeMap::new();
     for id in graph.ids() {
         let node = graph.node(id);
         let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
-        let here = if is_attention(&node.op) {
-            let types: Vec<Type> = inputs.iter().map(|input| to.ty(*input).clone()).collect();
-            let definition = expand(&node.op, &types)?;
-            let names: Vec<&str> = definition.inputs().map(|(name, _)| name).collect();
-            let given = names.into_iter().zip(inputs).collect();
-            let moved = to.inline(&definition, &given)?;
-            moved[&definition.outputs()[0].1]
-        } else {
-            to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?
+        let here = match &node.op {
+            op if is_attention(op) => by_definition(&mut to, op, &inputs)?,
+            Op::Matmul | Op::ScatterAdd if node.ty.dtype != Dtype::F32 => in_f32(&mut to, node, &inputs)?,
+            op => to.add(op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?,
         };
         place.insert(id, here);
     }
     graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
     Ok(to)
+}
+
+fn by_definition(to: &mut Graph, op: &Op, inputs: &[Id]) -> Result<Id, Error> {
+    let types: Vec<Type> = inputs.iter().map(|input| to.ty(*input).clone()).collect();
+    let definition = expand(op, &types)?;
+    let names: Vec<&str> = definition.inputs().map(|(name, _)| name).collect();
+    let given = names.into_iter().zip(inputs.iter().copied()).collect();
+    let moved = to.inline(&definition, &given)?;
+    Ok(moved[&definition.outputs()[0].1])
+}
+
+fn in_f32(to: &mut Graph, node: &Node, inputs: &[Id]) -> Result<Id, Error> {
+    let mut wide = Vec::new();
+    for input in inputs {
+        let ty = to.ty(*input).clone();
+        let cast = ty.dtype.is_float();
+        wide.push(if cast {
+            to.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope)?
+        } else {
+            *input
+        });
+    }
+    let result = to.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
+    to.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
 }

@@ -104,7 +104,7 @@ impl Pass<'_> {
         if self.program.ops.iter().any(|op| matches!(op, Op::Coordinate(_))) {
             return;
         }
-        let reduces = reduces(self.program);
+        let reduces = self.program.needs_rows();
         let mut dim = self.space.len().saturating_sub(if reduces { 2 } else { 1 });
         while dim > 0 {
             let (outer, size) = (self.space[dim - 1], self.space[dim]);
@@ -131,10 +131,6 @@ impl Pass<'_> {
     }
 }
 
-fn reduces(program: &Program) -> bool {
-    program.ops.iter().any(|op| matches!(op, Op::RowSum(_) | Op::RowMax(_)))
-}
-
 /// What every thread has to know about a pass.
 struct Frame {
     rows: usize,
@@ -153,7 +149,7 @@ impl Frame {
         Self {
             rows,
             cols,
-            reduces: reduces(pass.program),
+            reduces: pass.program.needs_rows(),
             whole: pass.program.kinds(),
             per_row: pass.program.per_row(),
             in_place: pass.outputs.iter().any(shared),
@@ -291,9 +287,9 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The stretches of the tile, row by row.
-    fn segments(&self) -> impl Iterator<Item = Segment> + use<> {
-        let (first, lanes, cols) = (self.first, self.lanes, self.frame.cols);
+    /// The stretches of the tile's first `lanes`, row by row.
+    fn segments(&self, lanes: usize) -> impl Iterator<Item = Segment> + use<> {
+        let (first, cols) = (self.first, self.frame.cols);
         let mut at = 0;
         std::iter::from_fn(move || {
             let (row, col) = ((first + at) / cols, (first + at) % cols);
@@ -510,7 +506,7 @@ impl<'a> Machine<'a> {
             }
             Index::View => {
                 let stride = *site.strides.last().unwrap_or(&0);
-                for segment in self.segments() {
+                for segment in self.segments(self.lanes) {
                     let start = self.row_start(site, segment.row) + segment.col * stride;
                     let to = &mut to[segment.at..][..segment.len];
                     match stride {
@@ -591,7 +587,7 @@ impl<'a> Machine<'a> {
 
     fn coordinates(&self, dim: usize, to: &mut [i32]) {
         let space = &self.pass.space;
-        for segment in self.segments() {
+        for segment in self.segments(self.lanes) {
             let to = &mut to[segment.at..][..segment.len];
             if dim == space.len() - 1 {
                 to.iter_mut().enumerate().for_each(|(i, to)| *to = (segment.col + i) as i32);
@@ -604,33 +600,57 @@ impl<'a> Machine<'a> {
 
     /// Stores the values of the tile's lanes.
     unsafe fn store(&self) {
-        for store in self.pass.program.stores.iter().filter(|store| !self.frame.per_row[store.value]) {
+        for store in self.pass.program.stores.iter().filter(|store| !store.once) {
             // SAFETY: the caller's.
-            unsafe { self.store_lanes(store) };
+            unsafe { self.store_lanes(store, self.lanes) };
+        }
+        if self.first % self.frame.cols == 0 {
+            let first_lane = |store: &&Store| store.once && !self.frame.per_row[store.value];
+            for store in self.pass.program.stores.iter().filter(first_lane) {
+                // SAFETY: the caller's.
+                unsafe { self.store_lanes(store, 1) };
+            }
         }
     }
 
-    unsafe fn store_lanes(&self, store: &Store) {
+    /// Stores the first `lanes` lanes of a tile.
+    unsafe fn store_lanes(&self, store: &Store, lanes: usize) {
         let site = &self.pass.outputs[store.output];
         let value = store.value;
         // SAFETY (all five): the caller's.
         unsafe {
             match store.element {
-                Element::F32 => self.put(site, store.index, self.float(value), |from, to: &mut [f32]| {
-                    to.copy_from_slice(from)
-                }),
-                Element::F16 => self.put(site, store.index, self.float(value), lanes::narrow_f16),
-                Element::Bf16 => self.put(site, store.index, self.float(value), lanes::narrow_bf16),
+                Element::F32 => self.put(
+                    site,
+                    store.index,
+                    self.float(value).first(lanes),
+                    lanes,
+                    |from, to: &mut [f32]| to.copy_from_slice(from),
+                ),
+                Element::F16 => {
+                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_f16)
+                }
+                Element::Bf16 => {
+                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_bf16)
+                }
                 Element::I32 => {
-                    self.put(site, store.index, self.integer(value), |from, to: &mut [i32]| {
-                        to.copy_from_slice(from)
-                    });
+                    self.put(
+                        site,
+                        store.index,
+                        self.integer(value).first(lanes),
+                        lanes,
+                        |from, to: &mut [i32]| to.copy_from_slice(from),
+                    );
                 }
-                Element::U8 => {
-                    self.put(site, store.index, self.integer(value), |from: &[i32], to: &mut [u8]| {
+                Element::U8 => self.put(
+                    site,
+                    store.index,
+                    self.integer(value).first(lanes),
+                    lanes,
+                    |from: &[i32], to: &mut [u8]| {
                         to.iter_mut().zip(from).for_each(|(to, from)| *to = *from as u8);
-                    })
-                }
+                    },
+                ),
             }
         }
     }
@@ -641,22 +661,23 @@ impl<'a> Machine<'a> {
         site: &Site,
         index: Index,
         value: From<'_, T>,
+        lanes: usize,
         narrow: impl Fn(&[T], &mut [M]),
     ) {
         let spread;
         let from = match value {
             From::Lanes(lanes) => lanes,
             From::One(one) => {
-                spread = vec![one; self.lanes];
+                spread = vec![one; lanes];
                 &spread
             }
         };
         if index == Index::Lane {
             // SAFETY: the caller's; so below.
-            return narrow(from, unsafe { site.stretch(self.first, self.lanes) });
+            return narrow(from, unsafe { site.stretch(self.first, lanes) });
         }
         let stride = *site.strides.last().unwrap_or(&0);
-        for segment in self.segments() {
+        for segment in self.segments(lanes) {
             let start = self.row_start(site, segment.row) + segment.col * stride;
             let from = &from[segment.at..][..segment.len];
             if stride == 1 {
@@ -674,7 +695,7 @@ impl<'a> Machine<'a> {
         (self.first, self.lanes) = (row * self.frame.cols, 1);
         for store in self.pass.program.stores.iter().filter(|store| self.frame.per_row[store.value]) {
             // SAFETY: the caller's.
-            unsafe { self.store_lanes(store) };
+            unsafe { self.store_lanes(store, 1) };
         }
     }
 }

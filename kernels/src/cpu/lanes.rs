@@ -19,6 +19,16 @@ pub(super) enum From<'a, T> {
     One(T),
 }
 
+impl<T> From<'_, T> {
+    /// The first lanes only.
+    pub fn first(self, lanes: usize) -> Self {
+        match self {
+            From::Lanes(all) => From::Lanes(&all[..lanes]),
+            one => one,
+        }
+    }
+}
+
 /// Interleaved parts of a sum: element i is added to part i mod 16, and the parts in a tree.
 pub(super) const PARTIAL: usize = 16;
 

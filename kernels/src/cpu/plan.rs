@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Cpu;
 use super::engine::{Pass, Site};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, cast, cast_mut};
 use crate::error::DeviceError;
 use crate::plan::{Memory, Plan, Step, View};
 use crate::tile::Schedule;
@@ -105,6 +105,17 @@ impl Cpu {
                 };
                 Ok(())
             }
+            (Step::Scatter { rows, index, to, width, .. }, _) => {
+                // SAFETY: checked with the plan: inside their memory, the table apart from the rest.
+                unsafe {
+                    scatter(
+                        cast(run.bytes(rows)),
+                        cast(run.bytes(index)),
+                        cast_mut(run.bytes_mut(to)),
+                        *width,
+                    )
+                }
+            }
             (Step::Call { kernel, name, inputs, output }, _) => {
                 let missing =
                     || DeviceError::Kernel { name: name.clone(), number: *kernel, given: kernels.len() };
@@ -167,4 +178,18 @@ impl Run<'_> {
         // SAFETY: the caller's.
         unsafe { std::slice::from_raw_parts_mut(self.base(view.memory), view.bytes) }
     }
+}
+
+/// Adds rows up where their indices point.
+fn scatter(rows: &[f32], index: &[i32], to: &mut [f32], width: usize) -> Result<(), DeviceError> {
+    to.fill(0.0);
+    let table = to.len() / width.max(1);
+    for (lane, (row, got)) in rows.chunks(width.max(1)).zip(index).enumerate() {
+        let place = usize::try_from(*got).ok().filter(|place| *place < table);
+        let outside =
+            || DeviceError::Place { program: "scatter".into(), op: 0, lane, got: *got, rows: table };
+        let sums = &mut to[place.ok_or_else(outside)? * width..][..width];
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
+    Ok(())
 }

@@ -12,15 +12,11 @@ impl Program {
                 return Err(self.refuse(op, "earlier values"));
             }
         }
-        let (whole, per_row) = (self.kinds(), self.per_row());
+        let whole = self.kinds();
         for (op, operation) in self.ops.iter().enumerate() {
             self.check_kinds(op, operation, &whole)?;
-            let reduces = matches!(operation, Op::RowSum(a) | Op::RowMax(a) if per_row[*a]);
-            if reduces {
-                return Err(self.refuse(op, "a value of each lane, not one of the row"));
-            }
         }
-        self.check_stores(&whole, &per_row)
+        self.check_stores(&whole)
     }
 
     /// Whether it can run over `len` lanes of one row: no views, and every buffer has the bytes.
@@ -74,14 +70,16 @@ impl Program {
         if fits { Ok(()) } else { Err(self.refuse(op, needed)) }
     }
 
-    fn check_stores(&self, whole: &[bool], per_row: &[bool]) -> Result<(), DeviceError> {
+    fn check_stores(&self, whole: &[bool]) -> Result<(), DeviceError> {
         for store in &self.stores {
             let kind = whole.get(store.value).copied();
             if kind != Some(store.element.is_whole()) {
                 return Err(self.refuse(store.value, "to be a value of the type that it is stored as"));
             }
-            if per_row[store.value] && store.index != Index::View {
-                return Err(self.refuse(store.value, "to be stored by view, as every value of a row"));
+            if store.once && store.index != Index::View {
+                return Err(
+                    self.refuse(store.value, "to be stored by view, as everything that is stored once a row")
+                );
             }
             if !matches!(store.index, Index::Lane | Index::View) {
                 return Err(self.refuse(store.value, "to be stored by lane or by view"));

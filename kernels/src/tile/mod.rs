@@ -167,8 +167,10 @@ pub struct Store {
     pub output: usize,
     /// The type that the value is rounded to; a whole number is stored as one.
     pub element: Element,
-    /// Where it goes: [`Index::Lane`], or [`Index::View`]. A value of a row is stored once a row.
+    /// Where it goes: [`Index::Lane`], or [`Index::View`].
     pub index: Index,
+    /// Whether it is stored once a row, by view: the first lane's value, where it is not one of the row anyway.
+    pub once: bool,
     /// The value.
     pub value: Value,
 }
@@ -215,7 +217,7 @@ impl Index {
 impl Program {
     /// A program that stores one value a lane, lane by lane.
     pub fn flat(name: &str, ops: Vec<Op>, value: Value, element: Element) -> Self {
-        let store = Store { output: 0, element, index: Index::Lane, value };
+        let store = Store { output: 0, element, index: Index::Lane, once: false, value };
         Self { name: name.into(), ops, stores: vec![store] }
     }
 
@@ -294,6 +296,12 @@ impl Program {
             whole.push(is_whole);
         }
         whole
+    }
+
+    /// Whether it has to be run row by row.
+    pub(crate) fn needs_rows(&self) -> bool {
+        let reduces = self.ops.iter().any(|op| matches!(op, Op::RowSum(_) | Op::RowMax(_)));
+        reduces || self.stores.iter().any(|store| store.once)
     }
 
     /// Whether each value is one a row: what is reduced, and what is made of such and of constants.

@@ -5,7 +5,7 @@
 //! tile long, and gives it away after its last use; one that a later phase uses is kept for the whole row, unless it can
 //! be loaded again.
 
-use super::{Op, Program, Value};
+use super::{Op, Program, Store, Value};
 
 /// A program, scheduled.
 #[derive(Clone, Debug)]
@@ -43,7 +43,9 @@ impl Schedule {
     pub fn of(program: &Program) -> Self {
         let per_row = program.per_row();
         let phase = phases(program);
-        let last = phase.iter().copied().max().unwrap_or(0);
+        let there = |value: Value| phase[value] + usize::from(is_reduction(&program.ops[value]));
+        let stored = program.stores.iter().filter(|store| !store.once).map(|store| there(store.value));
+        let last = phase.iter().copied().chain(stored).max().unwrap_or(0);
         let mut needed_in = needs(program, &phase, &per_row, last);
         let kept = keep(program, &phase, &per_row, &mut needed_in);
         let mut registers = Registers::default();
@@ -79,7 +81,8 @@ fn needs(program: &Program, phase: &[usize], per_row: &[bool], last: usize) -> V
             needed[value].push(phase[user]);
         }
     }
-    for store in program.stores.iter().filter(|store| !per_row[store.value]) {
+    let of_lanes = |store: &&Store| !per_row[store.value];
+    for store in program.stores.iter().filter(of_lanes) {
         needed[store.value].push(last);
     }
     for phases in &mut needed {

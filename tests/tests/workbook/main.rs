@@ -5,6 +5,7 @@ mod book;
 mod card;
 mod cheats;
 mod commands;
+mod compiled;
 mod contract;
 mod cuda;
 mod device;

@@ -42,7 +42,12 @@ fn load(input: usize) -> Op {
 }
 
 fn store(output: usize, value: usize) -> Store {
-    Store { output, element: Element::F32, index: Index::View, value }
+    Store { output, element: Element::F32, index: Index::View, once: false, value }
+}
+
+/// Stored once a row.
+fn store_once(output: usize, value: usize) -> Store {
+    Store { once: true, ..store(output, value) }
 }
 
 /// Every device that should give the same bits.
@@ -60,7 +65,7 @@ fn softmax() -> Program {
         Op::RowSum(3),
         Op::Binary(Binary::Div, 3, 4),
     ];
-    Program { name: "softmax".into(), ops, stores: vec![store(0, 5), store(1, 4)] }
+    Program { name: "softmax".into(), ops, stores: vec![store(0, 5), store_once(1, 4)] }
 }
 
 #[test]
