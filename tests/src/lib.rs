@@ -7,3 +7,4 @@ pub mod attempts;
 pub mod golden;
 pub mod program;
 pub mod stub;
+pub mod tiny_llama;

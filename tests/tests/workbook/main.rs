@@ -13,6 +13,7 @@ mod golden;
 mod hostile;
 mod laws;
 mod libraries;
+mod llama;
 mod look;
 mod notebook;
 mod planted;
