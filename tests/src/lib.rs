@@ -6,5 +6,6 @@
 pub mod attempts;
 pub mod golden;
 pub mod program;
+pub mod small_llama;
 pub mod stub;
 pub mod tiny_llama;
