@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A stored tensor.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
     /// The type of its elements.
     pub dtype: Dtype,
@@ -109,15 +109,15 @@ pub fn open(folder: &Path) -> Result<Llama, reference::llama::Error> {
 
 /// A safetensors file of these tensors.
 pub fn file(tensors: &BTreeMap<String, Stored>) -> Vec<u8> {
-    let view = |(name, stored): (&String, &Stored)| {
-        let view = TensorView::new(stored.dtype, stored.shape.clone(), &stored.bytes);
-        (name.clone(), view.expect("bytes for every element"))
-    };
-    let views: Vec<_> = tensors.iter().map(view).collect();
+    let views: Vec<_> = tensors.iter().map(|(name, stored)| (name, stored.view())).collect();
     serialize(views.iter().map(|(name, view)| (name, view)), None).expect("tensors can be written")
 }
 
 impl Stored {
+    fn view(&self) -> TensorView<'_> {
+        TensorView::new(self.dtype, self.shape.clone(), &self.bytes).expect("bytes for every element")
+    }
+
     /// Some f32 between -0.5 and 0.5, others for every seed.
     pub fn floats(shape: &[usize], seed: usize) -> Self {
         let value = |i: usize| ((i * 7919 + seed * 104729 + 13) % 1009) as f32 / 1009.0 - 0.5;

@@ -101,6 +101,9 @@ impl<'a> Model<'a> {
     }
 
     /// A layer: (B, T, H) to (B, T, H).
+    ///
+    /// # Panics
+    /// If the model has no layer of that number.
     pub fn layer(&self, layer: usize, x: &Tensor) -> Tensor {
         self.within(&format!("layers.{layer}"), || {
             let name = format!("model.layers.{layer}");

@@ -23,7 +23,7 @@ pub const NAMES: [&str; 2] = ["rope.cos", "rope.sin"];
 pub fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
     let plain = |i: usize| {
         let exponent = (2 * i) as f32 / head_dim as f32;
-        1.0 / (rope.theta as f32).powf(exponent)
+        1.0 / f64::from(rope.theta as f32).powf(f64::from(exponent)) as f32
     };
     (0..head_dim / 2).map(plain).map(|frequency| scaled(&rope.scaling, frequency)).collect()
 }

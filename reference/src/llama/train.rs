@@ -35,7 +35,7 @@ pub struct Recipe {
 /// Fails where the specification has no adapter, for then there is nothing to train.
 pub fn step_graph(spec: &Spec, recipe: &Recipe) -> Result<Graph, Error> {
     let mut graph = spec.training_loss()?;
-    graph.name = "llama_step".to_owned();
+    "llama_step".clone_into(&mut graph.name);
     let loss = graph.outputs()[0].1;
     let parameters = parameters(&graph);
     if parameters.is_empty() {

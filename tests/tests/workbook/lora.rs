@@ -155,7 +155,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let integers = error(&|tensors| drop(tensors.insert(b.clone(), integers.clone())));
     assert!(integers.contains(&format!("tensor `{b}`: its elements are I32")), "{integers}");
     let extra = error(&|tensors| {
-        drop(tensors.insert("base_model.model.score.weight".into(), Stored::floats(&[3], 0)))
+        drop(tensors.insert("base_model.model.score.weight".into(), Stored::floats(&[3], 0)));
     });
     assert!(extra.contains("tensor `base_model.model.score.weight`: has no place in this model"), "{extra}");
     fs::remove_file(&path).expect("a file can be removed");

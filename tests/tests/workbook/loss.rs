@@ -2,7 +2,7 @@
 
 use reference::grad::differentiate;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dtype, Error, Facts, Graph, interpret};
+use reference::graph::{Array, Builder, Dim, Dtype, Error, Facts, Graph, interpret};
 use reference::loss::{causal, cross_entropy};
 
 const LOGITS: [f64; 12] = [1.0, -2.0, 0.5, 700.0, 699.0, -700.0, 0.0, 0.0, 0.0, 3.0, 1.0, 2.0];
@@ -43,7 +43,7 @@ fn a_label_outside_the_vocabulary_is_an_error_that_names_its_row() {
 fn each_position_is_held_against_the_next_label() {
     let builder = Builder::new("causal");
     let [batch, length] = ["B", "T"].map(|name| builder.tape().symbol(name, Facts::range(1, 9)));
-    let logits = builder.tape().input("logits", Dtype::F32, [batch.clone(), length.clone(), 3.into()]);
+    let logits = builder.tape().input("logits", Dtype::F32, [batch.clone(), length.clone(), Dim::fixed(3)]);
     let labels = builder.tape().input("labels", Dtype::I32, [batch, length]);
     builder.tape().output("loss", &causal(&logits, &labels));
     let graph = builder.finish().expect("a graph");

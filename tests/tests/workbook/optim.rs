@@ -1,5 +1,7 @@
 //! The optimiser's graph against a plain loop, the bound on gradients, the schedules against tables.
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Tensor, interpret};
 use reference::optim::{AdamW, Rates, Schedule, Shape, clip, norm};
@@ -70,15 +72,17 @@ fn gradients_are_shortened_together_and_only_if_they_are_too_long() {
 
 #[test]
 fn schedules_follow_their_formulas() {
-    let half = 0.5_f64.sqrt();
+    const HIGH: f64 = 0.5 + 0.5 * FRAC_1_SQRT_2; // (1 + cos 45 degrees) / 2
+    const LOW: f64 = 0.5 - 0.5 * FRAC_1_SQRT_2;
     let linear = Shape::Linear { steps: 10 };
     let cosine = Shape::Cosine { steps: 10, cycles: 0.5 };
     let waves = Shape::Cosine { steps: 8, cycles: 1.0 };
-    let table: [(u64, Shape, &[(u64, f64)]); 6] = [
+    type Points = &'static [(u64, f64)];
+    let table: [(u64, Shape, Points); 6] = [
         (0, Shape::Constant, &[(0, 1.0), (1, 1.0), (1_000_000, 1.0)]),
         (4, Shape::Constant, &[(0, 0.0), (1, 0.25), (3, 0.75), (4, 1.0), (99, 1.0)]),
         (2, linear, &[(0, 0.0), (1, 0.5), (2, 1.0), (3, 0.875), (6, 0.5), (10, 0.0), (11, 0.0)]),
-        (2, cosine, &[(1, 0.5), (2, 1.0), (4, 0.5 + 0.5 * half), (6, 0.5), (8, 0.5 - 0.5 * half), (10, 0.0)]),
+        (2, cosine, &[(1, 0.5), (2, 1.0), (4, HIGH), (6, 0.5), (8, LOW), (10, 0.0)]),
         (0, waves, &[(0, 1.0), (2, 0.5), (4, 0.0), (6, 0.5), (8, 1.0)]),
         (10, linear, &[(5, 0.5), (9, 0.9), (10, 0.0), (12, 0.0)]), // nothing but the warm-up
     ];
@@ -89,7 +93,7 @@ fn schedules_follow_their_formulas() {
             assert!((got - 3e-4 * share).abs() < 1e-18, "{schedule:?} at {step}: {got}");
         }
     }
-    assert_eq!(Schedule::constant(0.5).rate(0), 0.5);
+    assert_eq!(Schedule::constant(0.5), Schedule { peak: 0.5, warmup: 0, shape: Shape::Constant });
 }
 
 fn array(values: &[f64]) -> Array<f64> {
