@@ -19,7 +19,8 @@ use crate::graph::{Array, Dtype, Real};
 /// The names of the two tables, cosines first.
 pub const NAMES: [&str; 2] = ["rope.cos", "rope.sin"];
 
-/// The D / 2 frequencies of a head of `head_dim` = D, in radians per position.
+/// The D / 2 frequencies of a head of `head_dim` = D, in radians per position. Each power is rounded to the nearest
+/// f32; torch's is that one's neighbour for one frequency in two hundred.
 pub fn frequencies(rope: &Rope, head_dim: usize) -> Vec<f32> {
     let plain = |i: usize| {
         let exponent = (2 * i) as f32 / head_dim as f32;

@@ -70,14 +70,17 @@ fn gradients_are_shortened_together_and_only_if_they_are_too_long() {
     near(run(1.0), [13.0, 3.0 * factor, -4.0 * factor, 12.0 * factor]);
 }
 
+const HIGH: f64 = 0.5 + 0.5 * FRAC_1_SQRT_2; // (1 + cos 45 degrees) / 2
+const LOW: f64 = 0.5 - 0.5 * FRAC_1_SQRT_2;
+
+/// Steps and shares of the peak.
+type Points = &'static [(u64, f64)];
+
 #[test]
 fn schedules_follow_their_formulas() {
-    const HIGH: f64 = 0.5 + 0.5 * FRAC_1_SQRT_2; // (1 + cos 45 degrees) / 2
-    const LOW: f64 = 0.5 - 0.5 * FRAC_1_SQRT_2;
     let linear = Shape::Linear { steps: 10 };
     let cosine = Shape::Cosine { steps: 10, cycles: 0.5 };
     let waves = Shape::Cosine { steps: 8, cycles: 1.0 };
-    type Points = &'static [(u64, f64)];
     let table: [(u64, Shape, Points); 6] = [
         (0, Shape::Constant, &[(0, 1.0), (1, 1.0), (1_000_000, 1.0)]),
         (4, Shape::Constant, &[(0, 0.0), (1, 0.25), (3, 0.75), (4, 1.0), (99, 1.0)]),
