@@ -5,7 +5,7 @@ use crate::graph::{Dim, Dtype, Tensor, Type};
 /// The label of a row that does not count.
 pub const IGNORED: i32 = -100;
 
-/// The mean of -ln softmax(logits)[label] over the rows whose label is not -100; 0 if there is none. `logits` (N, V) of
+/// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V) of
 /// any float, taken to f32 first; `labels` i32 (N). Gives f32 ().
 ///
 /// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
