@@ -6,4 +6,8 @@
 
 pub mod grad;
 pub mod graph;
+pub mod llama;
+pub mod lora;
+pub mod loss;
 pub mod nf4;
+pub mod optim;

@@ -7,4 +7,6 @@ pub mod attempts;
 pub mod golden;
 pub mod graphs;
 pub mod program;
+pub mod small_llama;
 pub mod stub;
+pub mod tiny_llama;

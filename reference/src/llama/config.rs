@@ -1,0 +1,210 @@
+//! What a `config.json` says about a Llama, as far as it decides what is computed.
+//!
+//! Source of the fields and of their defaults: `LlamaConfig` and `modeling_rope_utils` of the `transformers` library.
+//! Rotary parameters have two forms: `rope_theta` beside a `rope_scaling` object (or null), and since version 5 one
+//! `rope_parameters` object.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Error;
+use super::fields::Fields;
+
+/// The sizes and settings of a Llama.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width inside the MLP.
+    pub intermediate: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of key and value heads; it divides `heads`.
+    pub key_heads: usize,
+    /// Width of a head; even.
+    pub head_dim: usize,
+    /// The longest sequence that the model is made for, in tokens.
+    pub positions: usize,
+    /// What a norm adds to the mean square.
+    pub norm_eps: f64,
+    /// The rotary embedding.
+    pub rope: Rope,
+    /// Whether the output layer is the embedding.
+    pub tied: bool,
+    /// Whether the checkpoint says that bitsandbytes quantised it to NF4.
+    pub quantized: bool,
+}
+
+/// The rotary embedding: its base, and what stretches it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// The base of the geometric series of frequencies.
+    pub theta: f64,
+    /// What happens to the frequencies.
+    pub scaling: Scaling,
+}
+
+/// How the frequencies are changed for sequences longer than those of the first training.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    /// Not at all (`default`).
+    None,
+    /// Each is divided by the factor (`linear`).
+    Linear {
+        /// The factor.
+        factor: f64,
+    },
+    /// Long waves are divided by the factor, short ones stay, those between are interpolated (`llama3`).
+    Llama3 {
+        /// The factor.
+        factor: f64,
+        /// Waves longer than `original / low` are long.
+        low: f64,
+        /// Waves shorter than `original / high` are short.
+        high: f64,
+        /// Sequence length of the first training, in tokens.
+        original: usize,
+    },
+}
+
+/// No model comes near: what is larger is a damaged file.
+const LARGEST: usize = 1 << 24;
+
+impl Config {
+    /// Reads a `config.json`.
+    ///
+    /// Fails where the file is missing or no JSON, where a field is missing or makes no sense, and where it asks for
+    /// what this model is not: another architecture, activation, rotary embedding or quantisation, or biases.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Fields::read(path).and_then(|fields| Self::of(&fields)).map_err(|fault| fault.at(path))
+    }
+
+    fn of(fields: &Fields) -> Result<Self, Error> {
+        supported(fields)?;
+        let size = |field: &str| {
+            let missing = || fields.wrong(field, "an integer");
+            fields.size(field, LARGEST)?.ok_or_else(missing)
+        };
+        let (hidden, heads) = (size("hidden_size")?, size("num_attention_heads")?);
+        let positions = fields.size("max_position_embeddings", LARGEST)?.unwrap_or(2048);
+        Ok(Self {
+            vocab: size("vocab_size")?,
+            intermediate: size("intermediate_size")?,
+            layers: size("num_hidden_layers")?,
+            key_heads: key_heads(fields, heads)?,
+            head_dim: head_dim(fields, hidden, heads)?,
+            norm_eps: fields.positive("rms_norm_eps")?.unwrap_or(1e-6),
+            rope: rope(fields, positions)?,
+            tied: fields.flag("tie_word_embeddings")?,
+            quantized: quantized(fields)?,
+            hidden,
+            heads,
+            positions,
+        })
+    }
+
+    /// The projections of a layer, in their order: name, output size, input size.
+    pub fn projections(&self) -> [(&'static str, usize, usize); 7] {
+        let (queries, keys) = (self.heads * self.head_dim, self.key_heads * self.head_dim);
+        [
+            ("self_attn.q_proj", queries, self.hidden),
+            ("self_attn.k_proj", keys, self.hidden),
+            ("self_attn.v_proj", keys, self.hidden),
+            ("self_attn.o_proj", self.hidden, queries),
+            ("mlp.gate_proj", self.intermediate, self.hidden),
+            ("mlp.up_proj", self.intermediate, self.hidden),
+            ("mlp.down_proj", self.hidden, self.intermediate),
+        ]
+    }
+}
+
+/// That it is the one architecture known here, with the one activation and without biases.
+fn supported(fields: &Fields) -> Result<(), Error> {
+    if fields.get("model_type").is_none_or(|got| got != "llama") {
+        return Err(fields.wrong("model_type", "\"llama\""));
+    }
+    let causal =
+        |names: &Value| names.as_array().is_some_and(|names| names.contains(&"LlamaForCausalLM".into()));
+    if fields.get("architectures").is_some_and(|names| !causal(names)) {
+        return Err(fields.wrong("architectures", "[\"LlamaForCausalLM\"]"));
+    }
+    fields.only("hidden_act", "silu")?;
+    fields.only("attention_bias", false)?;
+    fields.only("mlp_bias", false)?;
+    fields.only_number("attention_dropout", 0.0)?;
+    fields.only_number("partial_rotary_factor", 1.0)
+}
+
+fn key_heads(fields: &Fields, heads: usize) -> Result<usize, Error> {
+    match fields.size("num_key_value_heads", LARGEST)? {
+        None => Ok(heads),
+        Some(groups) if heads % groups == 0 => Ok(groups),
+        Some(_) => Err(fields.wrong("num_key_value_heads", &format!("a divisor of {heads} heads"))),
+    }
+}
+
+fn head_dim(fields: &Fields, hidden: usize, heads: usize) -> Result<usize, Error> {
+    match fields.size("head_dim", LARGEST)? {
+        Some(size) if heads.saturating_mul(size) > LARGEST => {
+            Err(fields.wrong("head_dim", &format!("at most {LARGEST} over {heads} heads")))
+        }
+        Some(size) if size % 2 == 0 => Ok(size),
+        Some(_) => Err(fields.wrong("head_dim", "an even size")),
+        None if hidden % (2 * heads) == 0 => Ok(hidden / heads),
+        None => Err(fields.wrong("hidden_size", &format!("an even size for each of {heads} heads"))),
+    }
+}
+
+/// Both forms of the rotary parameters.
+fn rope(fields: &Fields, positions: usize) -> Result<Rope, Error> {
+    let outer = fields.positive("rope_theta")?;
+    let inner = match fields.object("rope_parameters")? {
+        None => fields.object("rope_scaling")?,
+        new => new,
+    };
+    let Some(inner) = inner else {
+        return Ok(Rope { theta: outer.unwrap_or(THETA), scaling: Scaling::None });
+    };
+    let theta = inner.positive("rope_theta")?.or(outer).unwrap_or(THETA);
+    inner.only_number("partial_rotary_factor", 1.0)?;
+    Ok(Rope { theta, scaling: scaling(&inner, positions)? })
+}
+
+/// The base, where no field gives one.
+const THETA: f64 = 10000.0;
+
+fn scaling(rope: &Fields, positions: usize) -> Result<Scaling, Error> {
+    let name = if rope.get("rope_type").is_some() { "rope_type" } else { "type" };
+    let number = |field: &str| rope.positive(field)?.ok_or_else(|| rope.wrong(field, "a number above 0"));
+    match rope.text(name)?.as_deref() {
+        None | Some("default") => Ok(Scaling::None),
+        Some("linear") => Ok(Scaling::Linear { factor: number("factor")? }),
+        Some("llama3") => {
+            let (factor, low, high) =
+                (number("factor")?, number("low_freq_factor")?, number("high_freq_factor")?);
+            let original = rope.size("original_max_position_embeddings", LARGEST)?.unwrap_or(positions);
+            if high <= low {
+                return Err(rope.wrong("high_freq_factor", &format!("more than the low_freq_factor, {low}")));
+            }
+            Ok(Scaling::Llama3 { factor, low, high, original })
+        }
+        Some(_) => Err(rope.wrong(name, "\"default\", \"linear\" or \"llama3\"")),
+    }
+}
+
+/// Whether bitsandbytes quantised it; any other way is refused.
+fn quantized(fields: &Fields) -> Result<bool, Error> {
+    let Some(how) = fields.object("quantization_config")? else { return Ok(false) };
+    if how.get("quant_method").is_none_or(|method| method != "bitsandbytes") {
+        return Err(how.wrong("quant_method", "\"bitsandbytes\""));
+    }
+    how.only("load_in_8bit", false)?;
+    how.only("load_in_4bit", true)?;
+    how.only("bnb_4bit_quant_type", "nf4")?;
+    Ok(true)
+}

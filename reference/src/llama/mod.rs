@@ -1,0 +1,29 @@
+//! A Hugging Face Llama: its configuration, its weights, and the model as a graph.
+//!
+//! ```text
+//! let llama = Llama::open("org/name")?;                    // every tensor is there and fits
+//! let graph = llama.spec().forward()?;                     // ids -> logits
+//! let mut values = llama.values::<f32>()?;
+//! values.append(&mut rope::values(&llama.config, 64));
+//! values.insert("ids".into(), ids);
+//! let logits = interpret(&graph, &values)?;
+//! ```
+//!
+//! A projection is dense or NF4, as it is stored; in a graph it is an input, or an operation on the parts that it is
+//! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too.
+
+mod config;
+mod error;
+mod fields;
+pub mod hub;
+mod model;
+pub mod rope;
+pub mod train;
+mod weights;
+
+pub use config::{Config, Rope, Scaling};
+pub use error::Error;
+pub(crate) use fields::Fields;
+pub use model::{Model, Spec};
+pub(crate) use weights::dense;
+pub use weights::{Form, Forms, Llama, Need};

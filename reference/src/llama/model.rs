@@ -1,0 +1,269 @@
+//! The model, as a recipe: what each part computes from what, in whichever type it is computed.
+//!
+//! ```text
+//! x = embed(ids)
+//! x = x + attention(norm(x));  x = x + mlp(norm(x))       for every layer
+//! logits = head(norm(x))
+//! ```
+//!
+//! The residual stream and the products are in the compute type; norms, the softmax of the attention and the loss
+//! stay in f32, and every change of type is a node. Weights are inputs under their names in the checkpoint, each
+//! declared where it is first used.
+//!
+//! Sources: Touvron et al., "LLaMA" (2023), section 2.2; `modeling_llama` of the `transformers` library, whose order
+//! of operations this is; Hu et al., "LoRA" (2021), section 4.1.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::Config;
+use super::rope;
+use super::weights::{Form, Forms};
+use crate::graph::{Attention, Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
+use crate::{lora, loss};
+
+/// What is written into a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Sizes and settings.
+    pub config: Config,
+    /// How every weight is stored.
+    pub forms: Forms,
+    /// The type of the residual stream and of the products: f32, f16 or bf16.
+    pub compute: Dtype,
+    /// The low-rank adapter beside the projections, if there is one.
+    pub adapter: Option<lora::Config>,
+}
+
+/// A model being written onto a tape.
+pub struct Model<'a> {
+    spec: &'a Spec,
+    tape: &'a Tape,
+    shapes: BTreeMap<String, Vec<usize>>,
+    inputs: RefCell<BTreeMap<String, Tensor>>, // each is declared once
+}
+
+/// The largest batch that a graph is built for.
+const LARGEST_BATCH: i64 = 1 << 16;
+
+impl Spec {
+    /// A batch of B sequences of T tokens: `ids` i32 (B, T) to `logits` (B, T, V), in the compute type.
+    pub fn forward(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama");
+        let model = Model::new(self, builder.tape());
+        builder.tape().output("logits", &model.logits(&model.tokens("ids")));
+        builder.finish()
+    }
+
+    /// The same and `labels` i32 (B, T), where -100 is ignored, to `loss`: the mean over every token that follows
+    /// another one.
+    pub fn training_loss(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_loss");
+        let model = Model::new(self, builder.tape());
+        let logits = model.logits(&model.tokens("ids"));
+        let loss = builder.tape().within("loss", || loss::causal(&logits, &model.tokens("labels")));
+        builder.tape().output("loss", &loss);
+        builder.finish()
+    }
+}
+
+impl<'a> Model<'a> {
+    /// Nothing is written yet.
+    pub fn new(spec: &'a Spec, tape: &'a Tape) -> Self {
+        let shapes = spec.config.needs().into_iter().map(|need| (need.name, need.shape)).collect();
+        Self { spec, tape, shapes, inputs: RefCell::default() }
+    }
+
+    /// The sizes B and T of a batch of token sequences.
+    pub fn batch(&self) -> [Dim; 2] {
+        let longest = self.spec.config.positions as i64;
+        let sizes = [("B", LARGEST_BATCH), ("T", longest)];
+        sizes.map(|(name, largest)| self.tape.symbol(name, Facts::range(1, largest)))
+    }
+
+    /// An input of token ids, i32 (B, T).
+    pub fn tokens(&self, name: &str) -> Tensor {
+        self.input(name, &Type::new(Dtype::I32, self.batch()))
+    }
+
+    /// From token ids (B, T) to logits (B, T, V).
+    pub fn logits(&self, ids: &Tensor) -> Tensor {
+        let layers = 0..self.spec.config.layers;
+        let x = layers.fold(self.embed(ids), |x, layer| self.layer(layer, &x)); // (B, T, H)
+        self.head(&x)
+    }
+
+    /// The rows of the embedding, (B, T, H).
+    pub fn embed(&self, ids: &Tensor) -> Tensor {
+        self.within("embed_tokens", || {
+            self.table("model.embed_tokens.weight").gather(ids).cast(self.spec.compute)
+        })
+    }
+
+    /// A layer: (B, T, H) to (B, T, H).
+    ///
+    /// # Panics
+    /// If the model has no layer of that number.
+    pub fn layer(&self, layer: usize, x: &Tensor) -> Tensor {
+        self.within(&format!("layers.{layer}"), || {
+            let name = format!("model.layers.{layer}");
+            let x = x + &self.attention(&name, &self.norm(&format!("{name}.input_layernorm"), x));
+            &x + &self.mlp(&name, &self.norm(&format!("{name}.post_attention_layernorm"), &x))
+        })
+    }
+
+    /// The last norm and the output layer: (B, T, H) to (B, T, V).
+    pub fn head(&self, x: &Tensor) -> Tensor {
+        let x = self.norm("model.norm", x);
+        let name = if self.spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
+        self.within("lm_head", || x.matmul(&self.weight(name).t()))
+    }
+
+    /// x / sqrt(mean x^2 + eps) * weight, in f32 but for the last product.
+    fn norm(&self, name: &str, x: &Tensor) -> Tensor {
+        self.within(part(name), || {
+            let wide = x.cast(Dtype::F32);
+            let last = x.ty().rank() - 1;
+            let root = (&(&wide * &wide).mean(last) + self.spec.config.norm_eps).sqrt();
+            let normed = (&wide / &root).cast(self.spec.compute);
+            &normed * &self.weight(&format!("{name}.weight"))
+        })
+    }
+
+    /// Causal attention of heads over grouped key heads, between its four projections.
+    fn attention(&self, layer: &str, x: &Tensor) -> Tensor {
+        let config = &self.spec.config;
+        let project = |part: &str, x: &Tensor| self.project(&format!("{layer}.self_attn.{part}"), x);
+        let heads = |part: &str, heads: usize| self.split(&project(part, x), heads);
+        let q = self.rotate(&heads("q_proj", config.heads)); // (B, heads, T, D)
+        let k = self.rotate(&heads("k_proj", config.key_heads)); // (B, key heads, T, D)
+        let v = heads("v_proj", config.key_heads);
+        let attended = self.within("self_attn", || q.attend(causal(config.head_dim), &k, &v, &[]));
+        project("o_proj", &self.join(&attended))
+    }
+
+    /// down(silu(gate(x)) * up(x))
+    fn mlp(&self, layer: &str, x: &Tensor) -> Tensor {
+        let project = |part: &str, x: &Tensor| self.project(&format!("{layer}.mlp.{part}"), x);
+        let (gate, up) = (project("gate_proj", x), project("up_proj", x));
+        let product = self.within("mlp", || {
+            let wide = gate.cast(Dtype::F32);
+            &(&wide * &wide.sigmoid()).cast(self.spec.compute) * &up
+        });
+        project("down_proj", &product)
+    }
+
+    /// x W^T, and, where an adapter stands beside it, scale (x A^T) B^T.
+    fn project(&self, name: &str, x: &Tensor) -> Tensor {
+        self.within(part(name), || {
+            let y = x.matmul(&self.weight(&format!("{name}.weight")).t());
+            match &self.spec.adapter {
+                Some(adapter) if adapter.covers(name) => &y + &self.adapt(adapter, name, x),
+                _ => y,
+            }
+        })
+    }
+
+    /// The low-rank part of a projection. A and B are f32, and used in the compute type.
+    fn adapt(&self, adapter: &lora::Config, name: &str, x: &Tensor) -> Tensor {
+        let weight = &self.shapes[&format!("{name}.weight")];
+        let [a, b] = adapter
+            .pair(name, weight[0], weight[1])
+            .map(|(key, shape)| self.input(&key, &Type::new(Dtype::F32, shape)).cast(self.spec.compute));
+        &x.matmul(&a.t()).matmul(&b.t()) * adapter.scale() // A (r, in), B (out, r)
+    }
+
+    /// (B, T, heads * D) to (B, heads, T, D)
+    fn split(&self, x: &Tensor, heads: usize) -> Tensor {
+        let [batch, length] = [x.dim(0), x.dim(1)];
+        let apart = x.reshape([batch, length, heads.into(), self.spec.config.head_dim.into()]);
+        apart.transpose(&[0, 2, 1, 3])
+    }
+
+    /// (B, heads, T, D) to (B, T, heads * D)
+    fn join(&self, x: &Tensor) -> Tensor {
+        let width = self.spec.config.heads * self.spec.config.head_dim;
+        x.transpose(&[0, 2, 1, 3]).reshape([x.dim(0), x.dim(2), width.into()])
+    }
+
+    /// Turns the pair (i, i + D/2) of every head by its position's angle i.
+    fn rotate(&self, x: &Tensor) -> Tensor {
+        self.within("self_attn.rotary", || {
+            let half = self.spec.config.head_dim / 2;
+            let table = Type::new(Dtype::F32, [x.dim(2), half.into()]);
+            let [cos, sin] = rope::NAMES.map(|name| self.input(name, &table).cast(self.spec.compute));
+            let (left, right) = (x.slice(3, Dim::fixed(0), half), x.slice(3, half, 2 * half));
+            let [turned_left, turned_right] =
+                [&(&left * &cos) - &(&right * &sin), &(&right * &cos) + &(&left * &sin)];
+            self.tape.concat(&[&turned_left, &turned_right], 3)
+        })
+    }
+
+    /// A weight in the compute type.
+    fn weight(&self, name: &str) -> Tensor {
+        self.table(name).cast(self.spec.compute)
+    }
+
+    /// A weight in the type that it is stored in, or was before it was quantised.
+    fn table(&self, name: &str) -> Tensor {
+        let shape: Vec<Dim> = self.shapes[name].iter().map(|size| Dim::from(*size)).collect();
+        match self.spec.forms.get(name) {
+            Some(Form::Nf4 { dtype, block_size, nested }) => {
+                self.dequantized(name, &Type { dtype: *dtype, shape }, *block_size, *nested)
+            }
+            Some(Form::Dense(dtype)) => self.input(name, &Type { dtype: *dtype, shape }),
+            None => self.input(name, &Type { dtype: self.spec.compute, shape }),
+        }
+    }
+
+    /// A weight from its quantised parts.
+    fn dequantized(&self, name: &str, ty: &Type, block_size: usize, nested: Option<usize>) -> Tensor {
+        let elements = ty.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
+        let blocks = elements.div_ceil(block_size);
+        let vector = |part: &str, dtype: Dtype, size: usize| {
+            self.input(&format!("{name}{part}"), &Type::new(dtype, [size]))
+        };
+        let mut parts =
+            vec![vector("", Dtype::U8, elements.div_ceil(2)), vector(".quant_map", Dtype::F32, 16)];
+        match nested {
+            None => parts.push(vector(".absmax", Dtype::F32, blocks)),
+            Some(size) => parts.extend([
+                vector(".absmax", Dtype::U8, blocks),
+                vector(".nested_quant_map", Dtype::F32, 256),
+                vector(".nested_absmax", Dtype::F32, blocks.div_ceil(size)),
+                self.input(&format!("{name}.nested_offset"), &Type::scalar(Dtype::F32)),
+            ]),
+        }
+        let parts: Vec<&Tensor> = parts.iter().collect();
+        self.tape.apply(Op::Dequantize { block_size, nested }, &parts, Some(ty.clone()))
+    }
+
+    /// An input, the same one each time.
+    fn input(&self, name: &str, ty: &Type) -> Tensor {
+        let declare = || self.tape.input(name, ty.dtype, &ty.shape);
+        self.inputs.borrow_mut().entry(name.to_owned()).or_insert_with(declare).clone()
+    }
+
+    fn within(&self, name: &str, part: impl FnOnce() -> Tensor) -> Tensor {
+        self.tape.within(name, part)
+    }
+}
+
+/// A weight's name without the model's and its layer's: `self_attn.q_proj`.
+fn part(name: &str) -> &str {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    match name.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+        Some((_, part)) => part,
+        None => name,
+    }
+}
+
+/// Attention in which a query sees the keys up to its own place.
+fn causal(head_dim: usize) -> Attention {
+    let builder = Builder::new("causal");
+    let [_, _, _, query, key] =
+        Attention::ARGUMENTS.map(|(name, dtype)| builder.tape().input(name, dtype, [] as [Dim; 0]));
+    builder.tape().output("mask", &key.less(&(&query + 1.0)));
+    let mask = builder.finish().expect("scalars fit each other");
+    Attention { scale: 1.0 / (head_dim as f64).sqrt(), score: None, mask: Some(mask) }
+}

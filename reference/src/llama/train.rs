@@ -1,0 +1,136 @@
+//! One step of QLoRA training as one graph: the loss, the gradients of the adapter, the bound on them, the update.
+//!
+//! ```text
+//! (weights, tokens, labels, A, B, m, v, rates) -> (loss, grad_norm, A', B', m', v')
+//! ```
+//!
+//! What is updated goes in and comes out under one name, so that the outputs of a step are inputs of the next.
+//!
+//! Source: Dettmers et al., "QLoRA" (2023), section 3: the quantised weights are constants, and gradients pass through
+//! them to the adapter.
+
+use super::{Spec, rope};
+use crate::grad;
+use crate::graph::interpret::Values;
+use crate::graph::{Array, Builder, Error, Fault, Graph, Id, Real, Tensor, Type, interpret};
+use crate::optim::{self, AdamW, Rates};
+
+/// The names of the moments of a parameter.
+pub fn moments(parameter: &str) -> [String; 2] {
+    ["exp_avg", "exp_avg_sq"].map(|moment| format!("optim.{moment}.{parameter}"))
+}
+
+/// How a step is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    /// The optimiser.
+    pub optimizer: AdamW,
+    /// The largest norm of the gradient of all adapter tensors together.
+    pub max_norm: f64,
+}
+
+/// `ids` and `labels` i32 (B, T), where a label of -100 is ignored, to `loss` before the update, `grad_norm` before the
+/// bound, and every A, B and moment afterwards.
+///
+/// Fails where the specification has no adapter, for then there is nothing to train.
+pub fn step_graph(spec: &Spec, recipe: &Recipe) -> Result<Graph, Error> {
+    let mut graph = spec.training_loss()?;
+    "llama_step".clone_into(&mut graph.name);
+    let loss = graph.outputs()[0].1;
+    let parameters = parameters(&graph);
+    if parameters.is_empty() {
+        let reason = "there is no adapter to train".to_owned();
+        return Err(Fault::NoGradient { reason }.of(&graph.name));
+    }
+    let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
+    let gradients = grad::differentiate(&mut graph, loss, &ids)?;
+    let builder = Builder::onto(graph);
+    builder.tape().within("optim", || update(&builder, recipe, &parameters, &gradients));
+    builder.finish()
+}
+
+/// The inputs that are trained: those of an adapter.
+fn parameters(graph: &Graph) -> Vec<(String, Id)> {
+    let adapter = |name: &str| name.starts_with("base_model.");
+    graph.inputs().filter(|(name, _)| adapter(name)).map(|(name, id)| (name.to_owned(), id)).collect()
+}
+
+/// Writes the bound and the update, and names the outputs.
+fn update(builder: &Builder, recipe: &Recipe, parameters: &[(String, Id)], gradients: &[Id]) {
+    let tape = builder.tape();
+    let gradients: Vec<Tensor> = gradients.iter().map(|id| builder.tensor(*id)).collect();
+    let norm = optim::norm(tape, &gradients);
+    tape.output("grad_norm", &norm);
+    let rates = Rates::new(tape);
+    let bounded = optim::clip(&gradients, &norm, recipe.max_norm);
+    for ((name, id), gradient) in parameters.iter().zip(&bounded) {
+        let parameter = builder.tensor(*id);
+        let names = moments(name);
+        let [m, v] = names.each_ref().map(|name| tape.input(name, parameter.ty().dtype, parameter.shape()));
+        let new = recipe.optimizer.step(&rates, &parameter, gradient, &m, &v);
+        tape.output(name, &new.parameter);
+        tape.output(&names[0], &new.first);
+        tape.output(&names[1], &new.second);
+    }
+}
+
+/// A training run by the interpreter.
+pub struct Trainer<R> {
+    graph: Graph,
+    recipe: Recipe,
+    spec: Spec,
+    values: Values<R>,
+    steps: u64,
+}
+
+/// What a step found before its update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// The mean loss.
+    pub loss: f64,
+    /// The norm of the gradient.
+    pub grad_norm: f64,
+}
+
+impl<R: Real> Trainer<R> {
+    /// A run that starts with the given weights and adapter, and moments of 0.
+    ///
+    /// Fails as [`step_graph`] does.
+    pub fn new(spec: Spec, recipe: Recipe, mut values: Values<R>) -> Result<Self, Error> {
+        let graph = step_graph(&spec, &recipe)?;
+        for (name, id) in parameters(&graph) {
+            for moment in moments(&name) {
+                values.insert(moment, zeros(graph.ty(id)));
+            }
+        }
+        Ok(Self { graph, recipe, spec, values, steps: 0 })
+    }
+
+    /// A step on a batch `ids`, `labels` i32 (B, T) at a learning rate.
+    ///
+    /// Fails as [`interpret()`] does; the run is then where it was.
+    pub fn step(&mut self, ids: Array<R>, labels: Array<R>, lr: f64) -> Result<Report, Error> {
+        let length = ids.shape.get(1).copied().unwrap_or_default().min(self.spec.config.positions);
+        self.values.extend([("ids".to_owned(), ids), ("labels".to_owned(), labels)]);
+        self.values.append(&mut rope::values(&self.spec.config, length));
+        self.values.append(&mut self.recipe.optimizer.rates(self.steps + 1, lr));
+        let results = interpret(&self.graph, &self.values)?;
+        self.steps += 1;
+        let names = self.graph.outputs().iter().map(|(name, _)| name.clone());
+        self.values.extend(names.zip(results));
+        let number = |name: &str| self.values[name].wide()[0];
+        Ok(Report { loss: number("loss"), grad_norm: number("grad_norm") })
+    }
+
+    /// Every value, the adapter among them.
+    pub fn values(&self) -> &Values<R> {
+        &self.values
+    }
+}
+
+/// Zeros of a type of fixed sizes.
+fn zeros<R: Real>(ty: &Type) -> Array<R> {
+    let shape: Vec<usize> =
+        ty.shape.iter().filter_map(crate::graph::Dim::as_fixed).map(|size| size as usize).collect();
+    Array::floats(ty.dtype, &shape, std::iter::repeat_n(0.0, shape.iter().product()))
+}

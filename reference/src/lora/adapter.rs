@@ -1,0 +1,107 @@
+//! An adapter: its settings and its numbers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{Config, fresh, write};
+use crate::graph::interpret::Values;
+use crate::graph::{Array, Dtype, Real};
+use crate::llama::{self, Error, dense};
+use crate::nf4::{self, Checkpoint};
+
+/// An adapter in memory. It fits the model that it was opened or made for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// Its settings.
+    pub config: Config,
+    values: Values<f32>, // by the names of `super::keys`
+}
+
+/// The names of the two files.
+const FILES: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
+
+impl Adapter {
+    /// Opens a folder with an adapter of a model.
+    ///
+    /// Fails as [`Config::read`] and [`Checkpoint::open`] do, and where a target is no projection of the model, or a
+    /// tensor is missing, has another shape or type, or no place in the model.
+    pub fn open(folder: impl AsRef<Path>, model: &llama::Config) -> Result<Self, Error> {
+        let [config, weights] = FILES.map(|name| folder.as_ref().join(name));
+        let read = Config::read(&config)?;
+        let needs = read.needs(model).map_err(|fault| fault.at(&config))?;
+        let values = Checkpoint::open(&weights).map_err(Error::from).and_then(|file| values(&file, &needs));
+        Ok(Self { config: read, values: values.map_err(|fault| fault.at(&weights))? })
+    }
+
+    /// One that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds give equal adapters.
+    ///
+    /// Fails where a target is no projection of the model. Source of the bound: He et al., "Delving Deep into Rectifiers"
+    /// (2015), with the slope sqrt 5 that torch's linear layers and `peft` start from.
+    pub fn fresh(config: Config, model: &llama::Config, seed: u64) -> Result<Self, Error> {
+        let mut numbers = fresh::Uniform::new(seed);
+        let mut values = Values::new();
+        for (pair, (name, shape)) in config.needs(model)?.into_iter().enumerate() {
+            let bound = if pair % 2 == 0 { 1.0 / (shape[1] as f64).sqrt() } else { 0.0 };
+            let drawn = (0..shape[0] * shape[1]).map(|_| bound * numbers.signed());
+            let array = if bound == 0.0 { zeros(&shape) } else { Array::floats(Dtype::F32, &shape, drawn) };
+            values.insert(name, array);
+        }
+        Ok(Self { config, values })
+    }
+
+    /// One with the numbers that a graph's run has given, found by their names among `values` and rounded to f32.
+    ///
+    /// Fails where a target is no projection of the model, or a tensor is missing or has another shape.
+    pub fn of<R: Real>(config: Config, model: &llama::Config, values: &Values<R>) -> Result<Self, Error> {
+        let mut own = Values::new();
+        for (name, need) in config.needs(model)? {
+            let missing = || Error::from(nf4::Error::MissingTensor).of(&name);
+            let value = values.get(&name).ok_or_else(missing)?;
+            check_shape(&value.shape, need).map_err(|fault| fault.of(&name))?;
+            own.insert(name, Array::floats(Dtype::F32, &need, value.wide()));
+        }
+        Ok(Self { config, values: own })
+    }
+
+    /// Every tensor, under the names of the graph's inputs.
+    pub fn values<R: Real>(&self) -> Values<R> {
+        let wide = |value: &Array<f32>| Array::floats(Dtype::F32, &value.shape, value.wide());
+        self.values.iter().map(|(name, value)| (name.clone(), wide(value))).collect()
+    }
+
+    /// Writes both files into a folder, which is made if it is missing. Each file is complete or not there: it is
+    /// written under another name first.
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<(), Error> {
+        let folder = folder.as_ref();
+        let failed = |path: &Path, source| Error::Write { source }.at(path);
+        std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+        let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), write::tensors(&self.values)];
+        for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
+            write::whole(path, &bytes).map_err(|source| failed(path, source))?;
+        }
+        Ok(())
+    }
+}
+
+fn zeros(shape: &[usize]) -> Array<f32> {
+    Array::floats(Dtype::F32, shape, std::iter::repeat_n(0.0, shape.iter().product()))
+}
+
+fn check_shape(got: &[usize], need: [usize; 2]) -> Result<(), Error> {
+    if got == need { Ok(()) } else { Err(Error::Shape { got: got.to_vec(), need: need.to_vec() }) }
+}
+
+/// The tensors of a file, if they are those needed and no others.
+fn values(file: &Checkpoint, needs: &[(String, [usize; 2])]) -> Result<Values<f32>, Error> {
+    let known: BTreeSet<&str> = needs.iter().map(|(name, _)| name.as_str()).collect();
+    if let Some(name) = file.names().find(|name| !known.contains(name)) {
+        return Err(Error::Unexpected.of(name));
+    }
+    let value = |(name, need): &(String, [usize; 2])| {
+        let tensor = file.tensor(name)?;
+        let checked = check_shape(tensor.shape, *need).and_then(|()| dense::<f32>(tensor));
+        let value = checked.map_err(|fault| fault.of(name))?;
+        Ok((name.clone(), Array::floats(Dtype::F32, need, value.wide())))
+    };
+    needs.iter().map(value).collect()
+}
