@@ -187,16 +187,21 @@ impl View {
     }
 
     /// Whether two injective views with the same strides have no element in common although their ranges meet: their
-    /// distance is no sum of steps.
-    fn interleaves(&self, other: &View, space: &[usize], element: usize) -> bool {
-        let (a, b) = (self.range(space, element).0, other.range(space, element).0);
-        let distance = a.abs_diff(b);
-        if self.strides != other.strides || distance % element != 0 {
-            return false;
+    /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride.
+    fn interleaves(&self, space: &[usize], other: &View, other_space: &[usize], element: usize) -> bool {
+        let distance = self.range(space, element).0.abs_diff(other.range(other_space, element).0);
+        let mut dims = Vec::new();
+        for dim in 0..space.len().min(other_space.len()) {
+            let (mine, theirs) = (space[dim] > 1, other_space[dim] > 1);
+            if mine && theirs && self.strides[dim] != other.strides[dim] {
+                return false;
+            }
+            let stride = if mine { self.strides[dim] } else { other.strides[dim] };
+            dims.push((stride, space[dim].max(other_space[dim])));
         }
-        let mut dims: Vec<(usize, usize)> = self.strides.iter().copied().zip(space.iter().copied()).collect();
         dims.sort_unstable_by(|a, b| b.cmp(a));
-        !is_sum_of_steps((distance / element) as i64, &dims)
+        let one_rank = space.len() == other_space.len();
+        one_rank && distance % element == 0 && !is_sum_of_steps((distance / element) as i64, &dims)
     }
 }
 
@@ -328,9 +333,7 @@ impl Plan {
         for (i, (a, a_space, a_element)) in written.iter().enumerate() {
             for (b, b_space, b_element) in &written[..i] {
                 let apart = !a.meets(a_space, a_element.bytes(), b, b_space, b_element.bytes())
-                    || (a_space == b_space
-                        && a_element == b_element
-                        && a.interleaves(b, a_space, a_element.bytes()));
+                    || (a_element == b_element && a.interleaves(a_space, b, b_space, a_element.bytes()));
                 if !apart {
                     return Some("outputs that have no element in common");
                 }
@@ -394,7 +397,7 @@ fn reads_apart(op: &Op, space: &[usize], inputs: &[View], written: &[(View, &[us
         let own = same && view.strides == to.strides && view.range(&reach, 1).0 == to.range(to_space, 1).0;
         apart
             || (own && view.memory == to.memory)
-            || (same && view.interleaves(to, to_space, element.bytes()))
+            || (element == *to_element && view.interleaves(&reach, to, to_space, element.bytes()))
     })
 }
 

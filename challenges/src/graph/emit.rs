@@ -220,7 +220,12 @@ impl<'a> Writer<'a> {
         }
         let node = self.sized.graph.node(id);
         if let Some(result) = map::through(self.sized, id, map, &self.space) {
-            let inner = result.map_err(|cut| cut.map_or(Stop::Materialise(node.inputs[0]), Stop::Cut))?;
+            let row = self.space.len() - 1;
+            let inner = result.map_err(|cut| match cut {
+                Some(cut) if cut.dim == row && self.with_row => Stop::Materialise(id), // a row stays whole
+                Some(cut) => Stop::Cut(cut),
+                None => Stop::Materialise(node.inputs[0]),
+            })?;
             return self.value(node.inputs[0], &inner);
         }
         let dtype = node.ty.dtype;

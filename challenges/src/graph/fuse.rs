@@ -321,6 +321,10 @@ fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: Root) -> Re
         roots.sort_by_key(|root| root.node);
         if let Ok(joined) = emit::kernel(sized, &fused.layouts, &roots)
             && joined.program.ops.len() <= LONG
+            && !joined
+                .inputs
+                .iter()
+                .any(|input| joined.outputs.iter().any(|output| output.buffer == input.buffer))
         {
             drafts[place] = Draft::Pass(joined);
             return Ok(());

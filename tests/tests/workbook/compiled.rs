@@ -123,7 +123,7 @@ fn agrees(case: &Case) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_compiled_graph_computes_what_it_means(case in graphs::any()) {
