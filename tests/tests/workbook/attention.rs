@@ -130,7 +130,8 @@ impl Case {
         let mut values: Values<R> = Values::new();
         let given = ["q", "k", "v", "grad_out"].into_iter().zip(stored.types(dtype)).zip(&stored.given);
         for ((name, ty), numbers) in given {
-            let sizes: Vec<usize> = ty.shape.iter().filter_map(|dim| dim.as_fixed()).map(|n| n as usize).collect();
+            let sizes: Vec<usize> =
+                ty.shape.iter().filter_map(|dim| dim.as_fixed()).map(|n| n as usize).collect();
             values.insert(name.into(), Array::floats(dtype, &sizes, numbers.iter().copied()));
         }
         if let Some(ids) = &stored.ids {
@@ -146,9 +147,9 @@ impl Case {
         let extras = stored.extras();
         let attention = self.attention(stored.shapes[0][1], &extras);
         let names = ["q", "k", "v", "grad_out", "ids"].into_iter();
-        let inputs = names.zip(stored.types(dtype).into_iter().chain(extras)).map(|(name, ty)| {
-            graph.push_as(Op::Input { name: name.into() }, &[], ty).expect("an input")
-        });
+        let inputs = names
+            .zip(stored.types(dtype).into_iter().chain(extras))
+            .map(|(name, ty)| graph.push_as(Op::Input { name: name.into() }, &[], ty).expect("an input"));
         let inputs: Vec<Id> = inputs.collect();
         let (qkv, seed, rest) = (&inputs[..3], inputs[3], &inputs[4..]);
         let out = graph.push(Op::Attention(Box::new(attention)), &[qkv, rest].concat());
@@ -162,7 +163,12 @@ impl Case {
     }
 
     /// What becomes of a score, and the derivative of that; nothing where the mask forbids it.
-    fn scored<R: Real>(&self, s: R, [head, heads, query, key]: [usize; 4], ids: Option<&[i32]>) -> Option<[R; 2]> {
+    fn scored<R: Real>(
+        &self,
+        s: R,
+        [head, heads, query, key]: [usize; 4],
+        ids: Option<&[i32]>,
+    ) -> Option<[R; 2]> {
         let within = |window: u32| key + window as usize > query;
         let allowed = !self.is_causal() || key <= query;
         let allowed = allowed && self.window.is_none_or(within);
@@ -185,7 +191,9 @@ impl Case {
         let [q, k, v, g] = stored.given.each_ref().map(|x| x.iter().map(|x| R::of(*x)).collect::<Vec<R>>());
         let mut found = [&g, &q, &k, &v].map(|like| vec![R::default(); like.len()]);
         let dot = |a: &[R], b: &[R]| a.iter().zip(b).fold(R::default(), |sum, (a, b)| sum + *a * *b);
-        let add = |to: &mut [R], factor: R, x: &[R]| to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x);
+        let add = |to: &mut [R], factor: R, x: &[R]| {
+            to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x)
+        };
         for (row, i) in (0..batch * heads).flat_map(|row| (0..queries).map(move |i| (row, i))) {
             let (b, h) = (row / heads, row % heads);
             let at = |j: usize| ((b * groups + h / (heads / groups)) * keys + j) * depth;
@@ -220,7 +228,10 @@ impl Case {
 /// The largest difference.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| if a.is_nan() || b.is_nan() { f64::INFINITY } else { (a - b).abs() }).fold(0.0, f64::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| if a.is_nan() || b.is_nan() { f64::INFINITY } else { (a - b).abs() })
+        .fold(0.0, f64::max)
 }
 
 fn largest(x: &[f64]) -> f64 {
@@ -240,9 +251,16 @@ fn every_case_and_its_gradients_are_the_stored_ones_in_f64() {
 #[test]
 fn every_case_is_what_the_formulas_say_in_f64() {
     each_case(|case, stored| {
-        for ((name, got), want) in NAMES.iter().zip(case.run::<f64>(stored, Dtype::F32)).zip(case.plain::<f64>(stored)) {
+        for ((name, got), want) in
+            NAMES.iter().zip(case.run::<f64>(stored, Dtype::F32)).zip(case.plain::<f64>(stored))
+        {
             let error = apart(&got, &want);
-            assert!(error <= 1e-13 * largest(&want).max(1.0), "{} ({}) {name}: {error:e}", case.name, case.kind);
+            assert!(
+                error <= 1e-13 * largest(&want).max(1.0),
+                "{} ({}) {name}: {error:e}",
+                case.name,
+                case.kind
+            );
         }
     });
 }
@@ -257,7 +275,13 @@ fn every_case_in_f32_is_as_near_to_the_truth_as_the_formulas_in_f32() {
         for (i, got) in case.run::<f32>(stored, Dtype::F32).iter().enumerate() {
             let slack = apart(&truth[i], &naive[i]) + ROUNDINGS * largest(&truth[i]);
             let error = apart(&truth[i], got);
-            assert!(error <= slack, "{} ({}) {}: {error:e}, fair is {slack:e}", case.name, case.kind, NAMES[i]);
+            assert!(
+                error <= slack,
+                "{} ({}) {}: {error:e}, fair is {slack:e}",
+                case.name,
+                case.kind,
+                NAMES[i]
+            );
             let f16 = truth[i].iter().map(|x| f32::nearest(*x, Dtype::F16).wide()).collect::<Vec<_>>();
             assert!(apart(&truth[i], &f16) > slack, "{}: f16 would do, too", case.name);
         }
@@ -268,7 +292,12 @@ fn every_case_in_f32_is_as_near_to_the_truth_as_the_formulas_in_f32() {
 fn every_case_in_bf16_is_the_one_in_f32_rounded_once() {
     each_case(|case, stored| {
         let narrow = |x: &Vec<f64>| x.iter().map(|x| f32::nearest(*x, Dtype::Bf16).wide()).collect();
-        let rounded = Stored { given: stored.given.each_ref().map(narrow), want: stored.want.clone(), ids: stored.ids.clone(), ..*stored };
+        let rounded = Stored {
+            given: stored.given.each_ref().map(narrow),
+            want: stored.want.clone(),
+            ids: stored.ids.clone(),
+            ..*stored
+        };
         let wide = case.run::<f32>(&rounded, Dtype::F32);
         assert_eq!(case.run::<f32>(&rounded, Dtype::Bf16), wide.each_ref().map(narrow), "{}", case.name);
     });
