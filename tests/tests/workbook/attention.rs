@@ -1,9 +1,12 @@
 //! Attention: every variant of the golden file as an operation with programs, forward and backward.
 
+#![allow(clippy::float_cmp)] // a mask gives 0 or 1
+
 use reference::grad::pull_back;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
-    Place, alibi, and, causal, distance_bias, document, mask, prefix_lm, score, sliding_window, softcap,
+    Place, alibi, and, causal, distance_bias, document, mask, or, prefix_lm, relative_bias, score,
+    sliding_window, softcap,
 };
 use reference::graph::{Array, Attention, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
 use safetensors::SafeTensors;
@@ -309,4 +312,68 @@ fn every_case_reads_back_from_its_text() {
         let graph = case.graph(stored, Dtype::F32);
         assert_eq!(Graph::parse(&graph.to_string()).expect("sound"), graph, "{}", case.name);
     });
+}
+
+/// What a program gives at a place, by running it on numbers.
+fn at_place(program: &Graph, score: f64, [head, query, key]: [i32; 3], extras: Vec<Array<f64>>) -> f64 {
+    let whole = |number| Array::integers(&[], vec![number]);
+    let place = [Array::scalar(score), whole(0), whole(head), whole(query), whole(key)];
+    let names = program.inputs().map(|(name, _)| name.to_owned());
+    let values = names.zip(place.into_iter().chain(extras)).collect();
+    interpret(program, &values).expect("a program runs on numbers")[0].wide()[0]
+}
+
+#[test]
+fn every_mask_allows_what_its_formula_allows() {
+    type Formula = fn(i32, i32) -> bool;
+    type Part = fn(&Place) -> Tensor;
+    const IDS: [i32; 7] = [0, 0, 1, 1, 1, 0, 2];
+    let masks: [(Part, Formula); 7] = [
+        (causal, |query, key| key <= query),
+        (|at| sliding_window(at, 3), |query, key| key > query - 3),
+        (|at| document(at, &at.extras[0]), |query, key| IDS[query as usize] == IDS[key as usize]),
+        (|at| prefix_lm(at, 2), |query, key| key <= query || key < 2),
+        (|at| and(&causal(at), &sliding_window(at, 1)), |query, key| key == query),
+        (|at| or(&causal(at), &sliding_window(at, 3)), |_, _| true),
+        (|at| causal(&at.behind(2)), |query, key| key <= query + 2),
+    ];
+    for (i, (part, formula)) in masks.into_iter().enumerate() {
+        let program = mask("mask", &[Type::new(Dtype::I32, [7])], part).expect("sound");
+        for (query, key) in (0..7).flat_map(|query| (0..7).map(move |key| (query, key))) {
+            let got = at_place(&program, 0.0, [0, query, key], vec![Array::integers(&[7], IDS.to_vec())]);
+            assert_eq!(got, f64::from(u8::from(formula(query, key))), "mask {i}, query {query}, key {key}");
+        }
+    }
+}
+
+#[test]
+fn every_score_program_gives_what_its_formula_gives() {
+    type Formula = fn(f64, [f64; 3]) -> f64;
+    type Part = fn(&Place) -> Tensor;
+    let scores: [(Part, Formula); 5] = [
+        (|at| softcap(&at.score, 2.0), |s, _| 2.0 * (s / 2.0).tanh()),
+        (
+            |at| alibi(at, &at.score, 4),
+            |s, [head, query, key]| s + (-2.0 * (head + 1.0)).exp2() * (key - query),
+        ),
+        (|at| distance_bias(at, &at.score, 0.5), |s, [_, query, key]| s - 0.5 * (key - query).abs()),
+        (
+            |at| relative_bias(at, &at.score, &at.extras[0], 2),
+            |s, [_, query, key]| s + 10.0 * ((key - query).clamp(-2.0, 2.0) + 2.0),
+        ),
+        (
+            |at| alibi(&at.behind(3), &softcap(&at.score, 2.0), 8),
+            |s, [head, query, key]| 2.0 * (s / 2.0).tanh() + (-(head + 1.0)).exp2() * (key - query - 3.0),
+        ),
+    ];
+    for (i, (part, formula)) in scores.into_iter().enumerate() {
+        let program = score("score", &[Type::new(Dtype::F32, [5])], part).expect("sound");
+        for (query, key) in (0..7).flat_map(|query| (0..7).map(move |key| (query, key))) {
+            let place = [query % 4, query, key];
+            let table = Array::floats(Dtype::F32, &[5], (0..5).map(|i| 10.0 * f64::from(i)));
+            let got = at_place(&program, 0.7, place, vec![table]);
+            let want = formula(0.7, place.map(f64::from));
+            assert!((got - want).abs() < 1e-12, "score {i}, {place:?}: {got}, by formula {want}");
+        }
+    }
 }
