@@ -8,7 +8,7 @@ use reference::graph::programs::{
     Place, alibi, and, causal, distance_bias, document, mask, or, prefix_lm, relative_bias, score,
     sliding_window, softcap,
 };
-use reference::graph::{Array, Attention, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
+use reference::graph::{Array, Attention, Dim, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tests::golden;
@@ -133,8 +133,7 @@ impl Case {
         let mut values: Values<R> = Values::new();
         let given = ["q", "k", "v", "grad_out"].into_iter().zip(stored.types(dtype)).zip(&stored.given);
         for ((name, ty), numbers) in given {
-            let sizes: Vec<usize> =
-                ty.shape.iter().filter_map(|dim| dim.as_fixed()).map(|n| n as usize).collect();
+            let sizes: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|n| n as usize).collect();
             values.insert(name.into(), Array::floats(dtype, &sizes, numbers.iter().copied()));
         }
         if let Some(ids) = &stored.ids {
@@ -195,7 +194,7 @@ impl Case {
         let mut found = [&g, &q, &k, &v].map(|like| vec![R::default(); like.len()]);
         let dot = |a: &[R], b: &[R]| a.iter().zip(b).fold(R::default(), |sum, (a, b)| sum + *a * *b);
         let add = |to: &mut [R], factor: R, x: &[R]| {
-            to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x)
+            to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x);
         };
         for (row, i) in (0..batch * heads).flat_map(|row| (0..queries).map(move |i| (row, i))) {
             let (b, h) = (row / heads, row % heads);

@@ -72,7 +72,7 @@ fn element<R: Real>(node: &Node, x: &[&Array<R>], place: &[usize], bound: &Bound
         }
         Op::Compare(Compare::Less) => f64::from(u8::from(at(x[0], place) < at(x[1], place))),
         Op::Compare(Compare::Equal) => f64::from(u8::from(at(x[0], place) == at(x[1], place))),
-        Op::Select => at(x[if at(x[0], place) != 0.0 { 1 } else { 2 }], place),
+        Op::Select => at(x[if at(x[0], place) == 0.0 { 2 } else { 1 }], place),
         Op::Reduce(reduce, dim) => {
             let row: Vec<f64> = (0..x[0].shape[*dim]).map(|i| at(x[0], &with(place, *dim, i))).collect();
             match reduce {
@@ -483,8 +483,8 @@ fn sums_in_f32_are_as_near_to_the_truth_as_in_another_order() {
 }
 
 /// The error of a graph's text on values.
-fn refused(text: &str, values: Values<f32>) -> String {
-    interpret(&Graph::parse(text).expect("sound"), &values).expect_err(text).to_string()
+fn refused(text: &str, values: &Values<f32>) -> String {
+    interpret(&Graph::parse(text).expect("sound"), values).expect_err(text).to_string()
 }
 
 fn zeros(shape: &[usize]) -> Array<f32> {
@@ -509,22 +509,25 @@ fn what_does_not_fit_an_input_is_refused() {
         (vec![zeros(&[3, 3]), zeros(&[4])], "`g`: T is 3, needed is 2..=8 by 2"),
         (vec![zeros(&[10, 3]), zeros(&[11])], "`g`: T is 10, needed is 2..=8 by 2"),
     ] {
-        assert_eq!(refused(PAIR, named(values)), want);
+        assert_eq!(refused(PAIR, &named(values)), want);
     }
     let unsound = Array { dtype: Dtype::F32, shape: vec![4, 3], data: Data::Float(vec![0.0; 11]) };
-    assert_eq!(refused(PAIR, named([unsound, zeros(&[5])])), "`x0`: given is f32[4, 3], needed is f32[T, 3]");
+    assert_eq!(
+        refused(PAIR, &named([unsound, zeros(&[5])])),
+        "`x0`: given is f32[4, 3], needed is f32[T, 3]"
+    );
     let mixed = Array { dtype: Dtype::F32, shape: vec![4, 3], data: Data::U8(vec![0; 12]) };
-    assert_eq!(refused(PAIR, named([mixed, zeros(&[5])])), "`x0`: given is f32[4, 3], needed is f32[T, 3]");
+    assert_eq!(refused(PAIR, &named([mixed, zeros(&[5])])), "`x0`: given is f32[4, 3], needed is f32[T, 3]");
 }
 
 #[test]
 fn a_symbol_has_one_value_and_some_input_says_which() {
     let twice = "graph \"g\" { %0 = input \"x0\" : f32[T] %1 = input \"x1\" : f32[T] %2 = add %0 %1 : f32[T] return \"y\" %2 }";
-    assert_eq!(refused(twice, named([zeros(&[2]), zeros(&[3])])), "`g`: T is 3, needed is 2, as elsewhere");
+    assert_eq!(refused(twice, &named([zeros(&[2]), zeros(&[3])])), "`g`: T is 3, needed is 2, as elsewhere");
     let nowhere = "graph \"g\" { %0 = input \"x0\" : f32[2*T] return \"y\" %0 }";
-    assert_eq!(refused(nowhere, named([zeros(&[4])])), "`x0`: no input says how large T is");
+    assert_eq!(refused(nowhere, &named([zeros(&[4])])), "`x0`: no input says how large T is");
     let made = "graph \"g\" { %0 = constant 1.0 : f32[T] return \"y\" %0 }";
-    assert_eq!(refused(made, Values::new()), "%0 constant: no input says how large T is");
+    assert_eq!(refused(made, &Values::new()), "%0 constant: no input says how large T is");
 }
 
 #[test]
@@ -534,11 +537,11 @@ fn an_index_outside_its_table_is_refused() {
     let scatter = "graph \"g\" { %0 = input \"x0\" : f32[4] %1 = input \"x1\" : i32[4] \
                    %2 = scatter_add %0 %1 : f32[3] return \"y\" %2 }";
     let index = |shape: &[usize], numbers: [i32; 4]| Array::integers(shape, numbers.to_vec());
-    let error = refused(gather, named([zeros(&[4, 2]), index(&[2, 2], [0, 3, 4, 0])]));
+    let error = refused(gather, &named([zeros(&[4, 2]), index(&[2, 2], [0, 3, 4, 0])]));
     assert_eq!(error, "%2 gather: index[2] is 4, needed is 0 to 3");
-    let error = refused(gather, named([zeros(&[4, 2]), index(&[2, 2], [0, -1, 0, 0])]));
+    let error = refused(gather, &named([zeros(&[4, 2]), index(&[2, 2], [0, -1, 0, 0])]));
     assert_eq!(error, "%2 gather: index[1] is -1, needed is 0 to 3");
-    let error = refused(scatter, named([zeros(&[4]), index(&[4], [0, 1, 2, 3])]));
+    let error = refused(scatter, &named([zeros(&[4]), index(&[4], [0, 1, 2, 3])]));
     assert_eq!(error, "%2 scatter_add: index[3] is 3, needed is 0 to 2");
 }
 
@@ -547,7 +550,7 @@ fn a_weight_that_cannot_be_decoded_is_refused() {
     let text = "graph \"g\" { %0 = input \"x0\" : u8[16] %1 = input \"x1\" : f32[16] %2 = input \"x2\" : f32[1] \
                 %3 = dequantize %0 %1 %2 block 32 : f32[32] return \"y\" %3 }";
     let parts = [Array::bytes(&[16], vec![0; 16]), zeros(&[16]), Array::floats(Dtype::F32, &[1], [f64::NAN])];
-    assert!(refused(text, named(parts)).starts_with("%3 dequantize: the weight cannot be decoded: "));
+    assert!(refused(text, &named(parts)).starts_with("%3 dequantize: the weight cannot be decoded: "));
 }
 
 #[test]
@@ -563,9 +566,9 @@ fn a_size_without_elements_may_be_large_and_what_fits_no_memory_is_refused() {
         let values = interpret(&Graph::parse(&wide(node)).expect("sound"), &large()).expect("nothing to do");
         assert!(values[0].wide().is_empty());
     }
-    let error = refused(&wide("%1 = sum %0 dim 0 : f32[1, T, 3]"), large());
+    let error = refused(&wide("%1 = sum %0 dim 0 : f32[1, T, 3]"), &large());
     assert_eq!(error, "%1 sum: [1, 1099511627776, 3] has more elements than fit in memory");
-    let error = refused(&wide("%1 = constant 1.0 : f32[T*T]"), BTreeMap::new());
+    let error = refused(&wide("%1 = constant 1.0 : f32[T*T]"), &BTreeMap::new());
     assert_eq!(error, "%1 constant: no input says how large T is");
 }
 
