@@ -281,6 +281,25 @@ fn a_size_that_is_not_known_is_differentiated_like_any_other() {
 }
 
 #[test]
+fn a_concat_of_sizes_that_are_products_of_differences_is_differentiated() {
+    let builder = Builder::new("products");
+    let tape = builder.tape();
+    let (b, t) = (tape.symbol("B", Facts::range(1, 4)), tape.symbol("T", Facts::range(1, 3)));
+    let x = tape.input("x", Dtype::F32, [&b, &t]);
+    let later = x.slice(1, 1, &t);
+    let flat = later.reshape([reference::graph::product(later.shape())]);
+    tape.output(
+        "loss",
+        &number(&tape.concat(&[&flat, &flat.exp(), &x.sum(0).sum(1).reshape([1]), &flat], 0)),
+    );
+    let graph = builder.finish().expect("sound");
+    for (rows, columns) in [(1, 1), (4, 1), (2, 3)] {
+        let x = Array::floats(Dtype::F32, &[rows, columns], spread(rows * columns, 1));
+        agree(&graph, &Values::from([("x".to_owned(), x)]), SLACK).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
 fn what_several_use_has_the_sum_of_their_gradients() {
     check(&[&[3, 3]], |x| &(&x[0].exp() * &x[0].t()) + &x[0].matmul(&x[0]));
 }

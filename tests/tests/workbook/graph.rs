@@ -441,6 +441,17 @@ proptest! {
 }
 
 #[test]
+fn bounds_see_that_symbols_have_a_factor_in_common() {
+    let known = Known::from([("B".into(), Facts::range(1, 4)), ("T".into(), Facts::range(1, 3))]);
+    let [b, t] = ["B", "T"].map(Dim::symbol);
+    let rows = &(&b * &t) - &b;
+    assert_eq!(rows.bounds(&known), (0, 8));
+    assert_eq!((&rows + &Dim::fixed(3)).bounds(&known), (3, 11));
+    assert_eq!((&(&rows * &b) + &rows).bounds(&known), (0, 40));
+    assert_eq!((&b - &(&b * &t)).bounds(&known), (-8, 0));
+}
+
+#[test]
 fn divisibility_does_not_trust_a_product_that_does_not_fit() {
     let known = Known::from([("A".into(), Facts::range(0, i64::MAX).multiple_of(1 << 40))]);
     let large = &(&Dim::symbol("A") * &Dim::symbol("A")) * &Dim::fixed(1 << 40);
