@@ -94,7 +94,9 @@ pub fn nearest_tie(case: &Case) -> (f64, f64) {
                 each_row(shape, dim, |row| {
                     let row: Vec<f64> = row.iter().map(|i| wide[inputs[0]][*i]).collect();
                     let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    row.iter().for_each(|x| look(top, *x));
+                    for x in row {
+                        look(top, x);
+                    }
                 });
             }
             _ => {}
@@ -333,9 +335,9 @@ impl Maker {
             13 => self.broadcast(c),
             14 => self.slice(c),
             15 => self.concat(c),
-            16 => self.dequantize(c),
+            16 => Some(self.dequantize(c)),
             17 => self.attention(c),
-            _ => self.attention_grad(c),
+            _ => Some(self.attention_grad(c)),
         }
     }
 
@@ -500,7 +502,7 @@ impl Maker {
         self.builder.tape().input(&name, Dtype::F32, [values.len()])
     }
 
-    fn dequantize(&mut self, c: [usize; 4]) -> Option<Tensor> {
+    fn dequantize(&mut self, c: [usize; 4]) -> Tensor {
         let (shape, block_size) = ([1 + c[0] % 9, 1 + c[1] % 40], [32, 64][c[2] % 2]);
         let len = shape[0] * shape[1];
         let blocks = len.div_ceil(block_size);
@@ -520,7 +522,7 @@ impl Maker {
         let dtype = if self.smooth { Dtype::F32 } else { Dtype::NAMES[c[2] % 3].0 };
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         let op = Op::Dequantize { block_size, nested };
-        Some(self.builder.tape().apply(op, &inputs, Some(Type::new(dtype, shape))))
+        self.builder.tape().apply(op, &inputs, Some(Type::new(dtype, shape)))
     }
 
     /// A small attention with its inputs: q, k, v and extras.
@@ -548,13 +550,13 @@ impl Maker {
         Some(q.attend(attention, k, v, &extras.iter().collect::<Vec<_>>()))
     }
 
-    fn attention_grad(&mut self, c: [usize; 4]) -> Option<Tensor> {
+    fn attention_grad(&mut self, c: [usize; 4]) -> Tensor {
         let (attention, mut inputs) = self.attention_parts(c);
         let (q, v) = (inputs[0].shape(), inputs[2].shape());
         let shape = [q[0].clone(), q[1].clone(), q[2].clone(), v[3].clone()];
         inputs.push(self.floats(inputs[0].ty().dtype, &shape));
         let op = Op::AttentionGrad { attention: Box::new(attention), wrt: c[3] % 4 };
-        Some(self.op(op, &inputs.iter().collect::<Vec<_>>()))
+        self.op(op, &inputs.iter().collect::<Vec<_>>())
     }
 
     fn finish(self, choice: usize) -> Case {

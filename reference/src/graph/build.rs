@@ -133,7 +133,8 @@ impl Tape {
     pub fn apply(&self, op: Op, inputs: &[&Tensor], ty: Option<Type>) -> Tensor {
         let places: Option<Vec<usize>> = inputs.iter().map(|input| input.place).collect();
         let expected = ty.clone().or_else(|| inputs.first().map(|input| input.ty.clone()));
-        let done = places.and_then(|places| self.0.borrow_mut().apply(op, &places, ty, Location::caller()));
+        let at = Location::caller(); // not within the closure, which is called from here
+        let done = places.and_then(|places| self.0.borrow_mut().apply(op, &places, ty, at));
         match done {
             Some((place, ty)) => Tensor { tape: self.clone(), place: Some(place), ty },
             None => Tensor {
@@ -275,8 +276,7 @@ impl Tensor {
     #[track_caller]
     pub fn select(&self, a: &Tensor, b: &Tensor) -> Tensor {
         let shape = common(&common(self.shape(), a.shape()), b.shape());
-        let [condition, a, b] = [self, a, b].map(|part| part.spread(&shape));
-        self.tape.apply(Op::Select, &[&condition, &a, &b], None)
+        self.tape.apply(Op::Select, &[&self.spread(&shape), &a.spread(&shape), &b.spread(&shape)], None)
     }
 
     /// The sum along a dimension, which becomes 1.
@@ -294,7 +294,11 @@ impl Tensor {
     /// The sum of everything, without dimensions.
     #[track_caller]
     pub fn total(&self) -> Tensor {
-        (0..self.ty.rank()).fold(self.clone(), |sum, dim| sum.sum(dim)).reshape::<Dim>([])
+        let mut sum = self.clone();
+        for dim in 0..self.ty.rank() {
+            sum = sum.sum(dim);
+        }
+        sum.reshape::<Dim>([])
     }
 
     /// The mean along a dimension, which becomes 1.

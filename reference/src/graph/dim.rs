@@ -128,16 +128,61 @@ impl Dim {
         })
     }
 
-    /// The least and the largest value that the facts allow, each term taken for itself; a symbol without
-    /// facts may be anything from 0 on.
+    /// A least and a largest value that the facts allow; a symbol without facts may be anything from 0 on. Each term is
+    /// taken for itself, and once more with a symbol of several terms taken out, so that `B*T - B` is `B*(T - 1)`.
     pub fn bounds(&self, known: &Known) -> (i64, i64) {
-        let fact = |symbol| known.get(symbol).copied().unwrap_or(Facts::range(0, i64::MAX));
+        self.shared().iter().fold(self.term_bounds(known), |(least, largest), symbol| {
+            let (low, high) = self.divided_bounds(symbol, known);
+            (least.max(low), largest.min(high))
+        })
+    }
+
+    /// [`bounds`](Self::bounds) as a multiple of a symbol and a rest.
+    fn divided_bounds(&self, symbol: &Symbol, known: &Known) -> (i64, i64) {
+        let (of, rest) = self.divided(symbol);
+        let (fact, (low, high), rest) = (fact(symbol, known), of.bounds(known), rest.bounds(known));
+        let low = low.saturating_mul(if low < 0 { fact.max } else { fact.min });
+        let high = high.saturating_mul(if high < 0 { fact.min } else { fact.max });
+        (low.saturating_add(rest.0), high.saturating_add(rest.1))
+    }
+
+    fn term_bounds(&self, known: &Known) -> (i64, i64) {
         self.0.iter().fold((0_i64, 0_i64), |(least, largest), (product, coefficient)| {
-            let low = product.iter().fold(1_i64, |low, symbol| low.saturating_mul(fact(symbol).min));
-            let high = product.iter().fold(1_i64, |high, symbol| high.saturating_mul(fact(symbol).max));
+            let low = product.iter().fold(1_i64, |low, symbol| low.saturating_mul(fact(symbol, known).min));
+            let high =
+                product.iter().fold(1_i64, |high, symbol| high.saturating_mul(fact(symbol, known).max));
             let (low, high) = (low.saturating_mul(*coefficient), high.saturating_mul(*coefficient));
             (least.saturating_add(low.min(high)), largest.saturating_add(low.max(high)))
         })
+    }
+
+    /// The symbols that several terms have; of a long sum only one of the most terms, since each is tried in turn.
+    fn shared(&self) -> Vec<Symbol> {
+        let mut terms: BTreeMap<&Symbol, usize> = BTreeMap::new();
+        for product in self.0.keys() {
+            let first = |i: &usize| *i == 0 || product[*i] != product[*i - 1];
+            (0..product.len()).filter(first).for_each(|i| *terms.entry(&product[i]).or_default() += 1);
+        }
+        let mut shared: Vec<_> = terms.into_iter().filter(|(_, count)| *count > 1).collect();
+        shared.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let tried = if self.terms() <= 6 && self.degree() <= 3 { shared.len() } else { 1 };
+        shared.into_iter().take(tried).map(|(symbol, _)| symbol.clone()).collect()
+    }
+
+    /// What it is a multiple of a symbol of, and what is left: it is `symbol * first + second`.
+    fn divided(&self, symbol: &Symbol) -> (Dim, Dim) {
+        let (mut of, mut rest) = (Dim::default(), Dim::default());
+        for (product, coefficient) in &self.0 {
+            let mut product = product.clone();
+            match product.iter().position(|one| one == symbol) {
+                Some(place) => {
+                    product.remove(place);
+                    of = of.plus(product, *coefficient);
+                }
+                None => rest = rest.plus(product, *coefficient),
+            }
+        }
+        (of, rest)
     }
 
     /// Whether the facts say that `number` divides it; 0 divides nothing but 0.
@@ -159,6 +204,11 @@ impl Dim {
         };
         self.0.iter().map(term).fold(Dim::default(), |sum, term| &sum + &term)
     }
+}
+
+/// What is known of a symbol; without facts it may be anything from 0 on.
+fn fact(symbol: &Symbol, known: &Known) -> Facts {
+    known.get(symbol).copied().unwrap_or(Facts::range(0, i64::MAX))
 }
 
 impl Add for &Dim {

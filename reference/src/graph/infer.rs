@@ -437,11 +437,11 @@ fn bounded(sizes: &[Dim]) -> Result<(), Fault> {
 fn multipliable(sizes: &[Dim]) -> Result<(), Fault> {
     let terms = sizes.iter().fold(1_usize, |terms, size| terms.saturating_mul(size.terms().max(1)));
     let factors = terms.saturating_mul(sizes.iter().map(Dim::degree).sum());
-    if factors <= 1024 {
+    if factors <= 256 {
         return Ok(());
     }
     let got = format!("{factors} or fewer");
-    Err(Fault::Setting { what: "number of factors in the number of elements", got, need: "at most 1024" })
+    Err(Fault::Setting { what: "number of factors in the number of elements", got, need: "at most 256" })
 }
 
 fn dim_of(ty: &Type, dim: usize) -> Result<&Dim, Fault> {

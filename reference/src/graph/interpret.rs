@@ -162,7 +162,7 @@ fn at_node<R: Real>(
         }
         Op::Slice { dim, start, .. } => {
             let strides = strides(&inputs[0].shape);
-            Ok(at.pick(inputs[0], number(start)? * strides[*dim], &strides))
+            Ok(at.pick(inputs[0], number(start)?.saturating_mul(strides[*dim]), &strides))
         }
         Op::Concat { dim } => Ok(at.concat(*dim, &inputs)),
         Op::Dequantize { block_size, nested } => at.dequantize(*block_size, *nested, &inputs),
@@ -182,9 +182,9 @@ fn fixed_type<R: Real>(value: &Array<R>) -> Type {
 
 /// Distance in elements between neighbours along each dimension.
 fn strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1_usize; shape.len()];
     for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * shape[dim];
+        strides[dim - 1] = strides[dim].saturating_mul(shape[dim]); // too large only where there are no elements
     }
     strides
 }
@@ -353,7 +353,7 @@ impl Site<'_> {
                 |i: usize, part: &[T]| part[i * (part.len() / outer)..][..part.len() / outer].to_vec();
             (0..outer).flat_map(|i| parts.iter().flat_map(move |part| chunk(i, part))).collect()
         }
-        let outer = self.shape[..dim].iter().product::<usize>().max(1);
+        let outer = if self.len() == 0 { 1 } else { self.shape[..dim].iter().product() };
         self.array(match inputs[0].data {
             Data::Float(_) => {
                 Data::Float(join(outer, &inputs.iter().map(|x| x.as_floats()).collect::<Vec<_>>()))
@@ -441,6 +441,9 @@ impl Site<'_> {
 
 /// Where the elements of a shape lie whose neighbours are `strides` apart, in row-major order.
 fn places(shape: &[usize], start: usize, strides: &[usize]) -> Vec<usize> {
+    if shape.contains(&0) {
+        return Vec::new(); // also where the sizes before the 0 are large
+    }
     let mut places = vec![start];
     for (size, stride) in shape.iter().zip(strides) {
         let step = |place: usize| (0..*size).map(move |i| place + i * stride);

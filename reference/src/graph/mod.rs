@@ -12,6 +12,7 @@
 //! an [`Op`], its inputs and the [`Type`] of its one output. Sizes may be symbols ([`Dim`]), of which the graph keeps
 //! the facts. Every node is typed when it is made ([`Graph::push`]), and every transformation is followed by
 //! [`Graph::check`], which types them all again. What a node *means* is what [`interpret`](mod@interpret) computes.
+//! A graph prints as the text above, which [`Graph::parse`] reads back; its grammar is at the top of `graph/parse.rs`.
 //!
 //! Reading: Radul et al., "Autodidax" (the JAX documentation), for a representation whose rules are tables; Lattner et
 //! al., "MLIR" (2021), for what an operation has to say about itself.

@@ -26,8 +26,7 @@ impl Graph {
 
 impl Type {
     /// The same type with sizes in the place of symbols.
-    #[must_use]
-    pub fn substitute(&self, by: &BTreeMap<Symbol, Dim>) -> Type {
+    fn substitute(&self, by: &By) -> Type {
         Type { dtype: self.dtype, shape: self.shape.iter().map(|dim| dim.substitute(by)).collect() }
     }
 }

@@ -1,11 +1,14 @@
 //! Attention: every variant of the golden file as an operation with programs, forward and backward.
 
+#![allow(clippy::float_cmp)] // a mask gives 0 or 1
+
 use reference::grad::pull_back;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
-    Place, alibi, and, causal, distance_bias, document, mask, prefix_lm, score, sliding_window, softcap,
+    Place, alibi, and, causal, distance_bias, document, mask, or, prefix_lm, relative_bias, score,
+    sliding_window, softcap,
 };
-use reference::graph::{Array, Attention, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
+use reference::graph::{Array, Attention, Dim, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tests::golden;
@@ -130,7 +133,7 @@ impl Case {
         let mut values: Values<R> = Values::new();
         let given = ["q", "k", "v", "grad_out"].into_iter().zip(stored.types(dtype)).zip(&stored.given);
         for ((name, ty), numbers) in given {
-            let sizes: Vec<usize> = ty.shape.iter().filter_map(|dim| dim.as_fixed()).map(|n| n as usize).collect();
+            let sizes: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|n| n as usize).collect();
             values.insert(name.into(), Array::floats(dtype, &sizes, numbers.iter().copied()));
         }
         if let Some(ids) = &stored.ids {
@@ -146,9 +149,9 @@ impl Case {
         let extras = stored.extras();
         let attention = self.attention(stored.shapes[0][1], &extras);
         let names = ["q", "k", "v", "grad_out", "ids"].into_iter();
-        let inputs = names.zip(stored.types(dtype).into_iter().chain(extras)).map(|(name, ty)| {
-            graph.push_as(Op::Input { name: name.into() }, &[], ty).expect("an input")
-        });
+        let inputs = names
+            .zip(stored.types(dtype).into_iter().chain(extras))
+            .map(|(name, ty)| graph.push_as(Op::Input { name: name.into() }, &[], ty).expect("an input"));
         let inputs: Vec<Id> = inputs.collect();
         let (qkv, seed, rest) = (&inputs[..3], inputs[3], &inputs[4..]);
         let out = graph.push(Op::Attention(Box::new(attention)), &[qkv, rest].concat());
@@ -162,7 +165,12 @@ impl Case {
     }
 
     /// What becomes of a score, and the derivative of that; nothing where the mask forbids it.
-    fn scored<R: Real>(&self, s: R, [head, heads, query, key]: [usize; 4], ids: Option<&[i32]>) -> Option<[R; 2]> {
+    fn scored<R: Real>(
+        &self,
+        s: R,
+        [head, heads, query, key]: [usize; 4],
+        ids: Option<&[i32]>,
+    ) -> Option<[R; 2]> {
         let within = |window: u32| key + window as usize > query;
         let allowed = !self.is_causal() || key <= query;
         let allowed = allowed && self.window.is_none_or(within);
@@ -185,7 +193,9 @@ impl Case {
         let [q, k, v, g] = stored.given.each_ref().map(|x| x.iter().map(|x| R::of(*x)).collect::<Vec<R>>());
         let mut found = [&g, &q, &k, &v].map(|like| vec![R::default(); like.len()]);
         let dot = |a: &[R], b: &[R]| a.iter().zip(b).fold(R::default(), |sum, (a, b)| sum + *a * *b);
-        let add = |to: &mut [R], factor: R, x: &[R]| to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x);
+        let add = |to: &mut [R], factor: R, x: &[R]| {
+            to.iter_mut().zip(x).for_each(|(to, x)| *to = *to + factor * *x);
+        };
         for (row, i) in (0..batch * heads).flat_map(|row| (0..queries).map(move |i| (row, i))) {
             let (b, h) = (row / heads, row % heads);
             let at = |j: usize| ((b * groups + h / (heads / groups)) * keys + j) * depth;
@@ -220,7 +230,10 @@ impl Case {
 /// The largest difference.
 fn apart(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| if a.is_nan() || b.is_nan() { f64::INFINITY } else { (a - b).abs() }).fold(0.0, f64::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| if a.is_nan() || b.is_nan() { f64::INFINITY } else { (a - b).abs() })
+        .fold(0.0, f64::max)
 }
 
 fn largest(x: &[f64]) -> f64 {
@@ -240,9 +253,16 @@ fn every_case_and_its_gradients_are_the_stored_ones_in_f64() {
 #[test]
 fn every_case_is_what_the_formulas_say_in_f64() {
     each_case(|case, stored| {
-        for ((name, got), want) in NAMES.iter().zip(case.run::<f64>(stored, Dtype::F32)).zip(case.plain::<f64>(stored)) {
+        for ((name, got), want) in
+            NAMES.iter().zip(case.run::<f64>(stored, Dtype::F32)).zip(case.plain::<f64>(stored))
+        {
             let error = apart(&got, &want);
-            assert!(error <= 1e-13 * largest(&want).max(1.0), "{} ({}) {name}: {error:e}", case.name, case.kind);
+            assert!(
+                error <= 1e-13 * largest(&want).max(1.0),
+                "{} ({}) {name}: {error:e}",
+                case.name,
+                case.kind
+            );
         }
     });
 }
@@ -257,7 +277,13 @@ fn every_case_in_f32_is_as_near_to_the_truth_as_the_formulas_in_f32() {
         for (i, got) in case.run::<f32>(stored, Dtype::F32).iter().enumerate() {
             let slack = apart(&truth[i], &naive[i]) + ROUNDINGS * largest(&truth[i]);
             let error = apart(&truth[i], got);
-            assert!(error <= slack, "{} ({}) {}: {error:e}, fair is {slack:e}", case.name, case.kind, NAMES[i]);
+            assert!(
+                error <= slack,
+                "{} ({}) {}: {error:e}, fair is {slack:e}",
+                case.name,
+                case.kind,
+                NAMES[i]
+            );
             let f16 = truth[i].iter().map(|x| f32::nearest(*x, Dtype::F16).wide()).collect::<Vec<_>>();
             assert!(apart(&truth[i], &f16) > slack, "{}: f16 would do, too", case.name);
         }
@@ -268,7 +294,12 @@ fn every_case_in_f32_is_as_near_to_the_truth_as_the_formulas_in_f32() {
 fn every_case_in_bf16_is_the_one_in_f32_rounded_once() {
     each_case(|case, stored| {
         let narrow = |x: &Vec<f64>| x.iter().map(|x| f32::nearest(*x, Dtype::Bf16).wide()).collect();
-        let rounded = Stored { given: stored.given.each_ref().map(narrow), want: stored.want.clone(), ids: stored.ids.clone(), ..*stored };
+        let rounded = Stored {
+            given: stored.given.each_ref().map(narrow),
+            want: stored.want.clone(),
+            ids: stored.ids.clone(),
+            ..*stored
+        };
         let wide = case.run::<f32>(&rounded, Dtype::F32);
         assert_eq!(case.run::<f32>(&rounded, Dtype::Bf16), wide.each_ref().map(narrow), "{}", case.name);
     });
@@ -280,4 +311,68 @@ fn every_case_reads_back_from_its_text() {
         let graph = case.graph(stored, Dtype::F32);
         assert_eq!(Graph::parse(&graph.to_string()).expect("sound"), graph, "{}", case.name);
     });
+}
+
+/// What a program gives at a place, by running it on numbers.
+fn at_place(program: &Graph, score: f64, [head, query, key]: [i32; 3], extras: Vec<Array<f64>>) -> f64 {
+    let whole = |number| Array::integers(&[], vec![number]);
+    let place = [Array::scalar(score), whole(0), whole(head), whole(query), whole(key)];
+    let names = program.inputs().map(|(name, _)| name.to_owned());
+    let values = names.zip(place.into_iter().chain(extras)).collect();
+    interpret(program, &values).expect("a program runs on numbers")[0].wide()[0]
+}
+
+#[test]
+fn every_mask_allows_what_its_formula_allows() {
+    type Formula = fn(i32, i32) -> bool;
+    type Part = fn(&Place) -> Tensor;
+    const IDS: [i32; 7] = [0, 0, 1, 1, 1, 0, 2];
+    let masks: [(Part, Formula); 7] = [
+        (causal, |query, key| key <= query),
+        (|at| sliding_window(at, 3), |query, key| key > query - 3),
+        (|at| document(at, &at.extras[0]), |query, key| IDS[query as usize] == IDS[key as usize]),
+        (|at| prefix_lm(at, 2), |query, key| key <= query || key < 2),
+        (|at| and(&causal(at), &sliding_window(at, 1)), |query, key| key == query),
+        (|at| or(&causal(at), &sliding_window(at, 3)), |_, _| true),
+        (|at| causal(&at.behind(2)), |query, key| key <= query + 2),
+    ];
+    for (i, (part, formula)) in masks.into_iter().enumerate() {
+        let program = mask("mask", &[Type::new(Dtype::I32, [7])], part).expect("sound");
+        for (query, key) in (0..7).flat_map(|query| (0..7).map(move |key| (query, key))) {
+            let got = at_place(&program, 0.0, [0, query, key], vec![Array::integers(&[7], IDS.to_vec())]);
+            assert_eq!(got, f64::from(u8::from(formula(query, key))), "mask {i}, query {query}, key {key}");
+        }
+    }
+}
+
+#[test]
+fn every_score_program_gives_what_its_formula_gives() {
+    type Formula = fn(f64, [f64; 3]) -> f64;
+    type Part = fn(&Place) -> Tensor;
+    let scores: [(Part, Formula); 5] = [
+        (|at| softcap(&at.score, 2.0), |s, _| 2.0 * (s / 2.0).tanh()),
+        (
+            |at| alibi(at, &at.score, 4),
+            |s, [head, query, key]| s + (-2.0 * (head + 1.0)).exp2() * (key - query),
+        ),
+        (|at| distance_bias(at, &at.score, 0.5), |s, [_, query, key]| s - 0.5 * (key - query).abs()),
+        (
+            |at| relative_bias(at, &at.score, &at.extras[0], 2),
+            |s, [_, query, key]| s + 10.0 * ((key - query).clamp(-2.0, 2.0) + 2.0),
+        ),
+        (
+            |at| alibi(&at.behind(3), &softcap(&at.score, 2.0), 8),
+            |s, [head, query, key]| 2.0 * (s / 2.0).tanh() + (-(head + 1.0)).exp2() * (key - query - 3.0),
+        ),
+    ];
+    for (i, (part, formula)) in scores.into_iter().enumerate() {
+        let program = score("score", &[Type::new(Dtype::F32, [5])], part).expect("sound");
+        for (query, key) in (0..7).flat_map(|query| (0..7).map(move |key| (query, key))) {
+            let place = [query % 4, query, key];
+            let table = Array::floats(Dtype::F32, &[5], (0..5).map(|i| 10.0 * f64::from(i)));
+            let got = at_place(&program, 0.7, place, vec![table]);
+            let want = formula(0.7, place.map(f64::from));
+            assert!((got - want).abs() < 1e-12, "score {i}, {place:?}: {got}, by formula {want}");
+        }
+    }
 }

