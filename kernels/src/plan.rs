@@ -189,33 +189,41 @@ impl View {
     /// Whether two injective views with the same strides have no element in common although their ranges meet: their
     /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride.
     fn interleaves(&self, space: &[usize], other: &View, other_space: &[usize], element: usize) -> bool {
-        let distance = self.range(space, element).0.abs_diff(other.range(other_space, element).0);
+        let at = |view: &View, space: &[usize]| view.range(space, element).0 as i64;
+        let distance = at(self, space) - at(other, other_space);
         let mut dims = Vec::new();
         for dim in 0..space.len().min(other_space.len()) {
             let (mine, theirs) = (space[dim] > 1, other_space[dim] > 1);
             if mine && theirs && self.strides[dim] != other.strides[dim] {
                 return false;
             }
-            let stride = if mine { self.strides[dim] } else { other.strides[dim] };
-            dims.push((stride, space[dim].max(other_space[dim])));
+            let stride = if mine { self.strides[dim] } else { other.strides[dim] } as i64;
+            dims.push(Steps { stride, least: 1 - space[dim] as i64, most: other_space[dim] as i64 - 1 });
         }
-        dims.sort_unstable_by(|a, b| b.cmp(a));
+        dims.sort_unstable_by_key(|steps| std::cmp::Reverse(steps.stride));
         let one_rank = space.len() == other_space.len();
-        one_rank && distance % element == 0 && !is_sum_of_steps((distance / element) as i64, &dims)
+        one_rank && distance % element as i64 == 0 && !is_sum_of_steps(distance / element as i64, &dims)
     }
 }
 
-/// Whether `distance` is the sum of a multiple, between -(size - 1) and size - 1, of each stride. Strides are falling.
-fn is_sum_of_steps(distance: i64, dims: &[(usize, usize)]) -> bool {
-    let Some(((stride, size), rest)) = dims.split_first() else { return distance == 0 };
-    let (stride, most) = (*stride as i64, *size as i64 - 1);
-    let reach: i64 = rest.iter().map(|(stride, size)| *stride as i64 * (*size as i64 - 1)).sum();
-    if stride == 0 || most == 0 {
+/// How often a stride may be taken.
+struct Steps {
+    stride: i64,
+    least: i64,
+    most: i64,
+}
+
+/// Whether `distance` is a sum of steps. Strides are falling.
+fn is_sum_of_steps(distance: i64, dims: &[Steps]) -> bool {
+    let Some((Steps { stride, least, most }, rest)) = dims.split_first() else { return distance == 0 };
+    if *stride == 0 {
         return is_sum_of_steps(distance, rest);
     }
-    let low = (distance - reach).div_euclid(stride).max(-most);
-    let high = (distance + reach).div_euclid(stride).min(most);
-    (low..=high).any(|steps| is_sum_of_steps(distance - steps * stride, rest))
+    let low: i64 = rest.iter().map(|steps| steps.stride * steps.least).sum();
+    let high: i64 = rest.iter().map(|steps| steps.stride * steps.most).sum();
+    let first = (distance - high).div_euclid(*stride).max(*least);
+    let last = (distance - low).div_euclid(*stride).min(*most);
+    (first..=last).any(|steps| is_sum_of_steps(distance - steps * stride, rest))
 }
 
 impl Plan {

@@ -202,6 +202,13 @@ impl<'a> Writer<'a> {
         Ok(value)
     }
 
+    /// The layout of a node whose elements lie side by side in a buffer of another kernel's: reshaped, they lie there
+    /// still.
+    fn flat(&self, id: Id) -> Option<Layout> {
+        let layout = self.buffers.get(&id).filter(|_| !self.roots.contains(&id))?;
+        (layout.strides == kernels::plan::contiguous(self.sized.shape(id))).then(|| layout.clone())
+    }
+
     fn load(&mut self, id: Id, layout: Layout, map: &Map) -> Value {
         let (offset, strides) = map::place(map, &layout.strides, layout.offset, &self.space);
         let layout = Layout { buffer: layout.buffer, offset, strides };
@@ -221,6 +228,10 @@ impl<'a> Writer<'a> {
         let node = self.sized.graph.node(id);
         if let Some(result) = map::through(self.sized, id, map, &self.space) {
             let row = self.space.len() - 1;
+            if let (Err(_), Some(layout)) = (&result, self.flat(node.inputs[0])) {
+                let strides = kernels::plan::contiguous(self.sized.shape(id));
+                return Ok(self.load(id, Layout { strides, ..layout }, map));
+            }
             let inner = result.map_err(|cut| match cut {
                 Some(cut) if cut.dim == row && self.with_row => Stop::Materialise(id), // a row stays whole
                 Some(cut) => Stop::Cut(cut),

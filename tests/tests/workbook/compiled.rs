@@ -75,6 +75,10 @@ fn run(graph: &Graph, values: &Values<f32>) -> Result<Vec<Array<f32>>, String> {
     Ok(compiled.outputs().iter().map(output).collect())
 }
 
+/// Of the largest element, or of 0.1 where terms of the size of 1 cancel: sums are taken in another order, functions have other last bits. A product in f16 or bf16
+/// errs by a hundred times that.
+const SLACK: f64 = 1e-5;
+
 /// Where a result is further from the truth than the interpreter's f32 and a slack allow.
 fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Option<String> {
     if (got.dtype, &got.shape) != (naive.dtype, &naive.shape) {
@@ -84,15 +88,11 @@ fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Optio
     else {
         return (got.data != naive.data).then(|| format!("{got:?}, needed is {naive:?}"));
     };
-    let unit = match naive.first().map(|_| truth.len()) {
-        Some(_) => 4e-6,
-        None => 0.0,
-    };
     let largest = truth.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
     (0..got.len()).find_map(|i| {
         let (g, n, t) = (f64::from(got[i]), f64::from(naive[i]), truth[i]);
         let alike = (g.is_nan() && n.is_nan()) || g == n;
-        let near = (g - t).abs() <= 3.0 * (n - t).abs() + unit * t.abs().max(0.1 * largest);
+        let near = (g - t).abs() <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1);
         (!alike && !near).then(|| format!("element {i} is {g}, the interpreter's {n}, the truth {t}"))
     })
 }
@@ -123,7 +123,7 @@ fn agrees(case: &Case) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_compiled_graph_computes_what_it_means(case in graphs::any()) {
