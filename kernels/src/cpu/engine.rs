@@ -470,12 +470,12 @@ impl<'a> Machine<'a> {
         let site = &self.pass.inputs[input];
         match element {
             Element::F32 => {
-                self.fetch(site, index, to.float(), |from: &[f32], to| to.copy_from_slice(from), |x| x)
+                self.fetch(site, index, to.float(), |from: &[f32], to| to.copy_from_slice(from), |x| x);
             }
             Element::F16 => self.fetch(site, index, to.float(), lanes::widen_f16, f16::to_f32),
             Element::Bf16 => self.fetch(site, index, to.float(), lanes::widen_bf16, bf16::to_f32),
             Element::I32 => {
-                self.fetch(site, index, to.whole(), |from: &[i32], to| to.copy_from_slice(from), |x| x)
+                self.fetch(site, index, to.whole(), |from: &[i32], to| to.copy_from_slice(from), |x| x);
             }
             Element::U8 => {
                 let widen = |from: &[u8], to: &mut [i32]| {
@@ -628,10 +628,10 @@ impl<'a> Machine<'a> {
                     |from, to: &mut [f32]| to.copy_from_slice(from),
                 ),
                 Element::F16 => {
-                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_f16)
+                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_f16);
                 }
                 Element::Bf16 => {
-                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_bf16)
+                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_bf16);
                 }
                 Element::I32 => {
                     self.put(
