@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernels::plan::{Memory, Plan, Product, Step, View};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
@@ -180,7 +181,7 @@ impl Lowered<'_> {
                 inputs: self.views(&kernel.inputs),
                 outputs: self.views(&kernel.outputs),
             },
-            Part::Product { node, a, b, to } => {
+            Part::Product { node, a, b, to, scale, add } => {
                 let shape = self.sized.shape(*node);
                 let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
                 let (batch, last) = shape.split_at(shape.len() - 2);
@@ -194,7 +195,8 @@ impl Lowered<'_> {
                     a,
                     b,
                     to,
-                    add: false,
+                    add: *add,
+                    scale: *scale,
                     cut: Default::default(),
                 })
             }
@@ -246,6 +248,34 @@ impl Compiled {
         inputs: &BTreeMap<String, Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<(), Error> {
+        self.watched(device, arena, inputs, dequantizer, &mut |_, _| {})
+    }
+
+    /// [`Self::run`], telling how long each step took.
+    pub fn profile(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<String, Buffer>,
+        dequantizer: &dyn Nf4,
+    ) -> Result<Vec<Duration>, Error> {
+        let mut before = device.clock();
+        let mut times = Vec::new();
+        self.watched(device, arena, inputs, dequantizer, &mut |_, now| {
+            times.push(now - before);
+            before = now;
+        })?;
+        Ok(times)
+    }
+
+    fn watched(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<String, Buffer>,
+        dequantizer: &dyn Nf4,
+        watch: &mut dyn FnMut(usize, Duration),
+    ) -> Result<(), Error> {
         let given: Vec<&Buffer> = self.given(inputs)?;
         let call = |parts: &Parts| {
             let parts = parts.clone();
@@ -255,7 +285,7 @@ impl Compiled {
         };
         let calls: Vec<_> = self.weights.iter().map(call).collect();
         let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
-        device.execute(&self.prepared, arena, &given, &kernels).map_err(Error::Device)
+        device.execute_watched(&self.prepared, arena, &given, &kernels, watch).map_err(Error::Device)
     }
 
     fn given<'b>(&self, inputs: &'b BTreeMap<String, Buffer>) -> Result<Vec<&'b Buffer>, Error> {

@@ -7,3 +7,4 @@ pub mod map;
 pub mod memory;
 pub mod prune;
 pub mod sized;
+pub mod sums;
