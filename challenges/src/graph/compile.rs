@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernels::plan::{Memory, Plan, Product, Step, View};
+use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
@@ -197,7 +197,7 @@ impl Lowered<'_> {
                     to,
                     add: *add,
                     scale: *scale,
-                    cut: Default::default(),
+                    cut: Cut::default(),
                 })
             }
             Part::Scatter { node, rows, index, to } => {
@@ -262,7 +262,7 @@ impl Compiled {
         let mut before = device.clock();
         let mut times = Vec::new();
         self.watched(device, arena, inputs, dequantizer, &mut |_, now| {
-            times.push(now - before);
+            times.push(now.saturating_sub(before));
             before = now;
         })?;
         Ok(times)

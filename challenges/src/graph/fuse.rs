@@ -217,13 +217,13 @@ fn arrange(sized: &Sized, wanted: &BTreeSet<Id>, terms: &BTreeMap<Id, Term>) -> 
             }
             Op::Concat { dim } => {
                 for root in pieces(sized, id, *dim, &to) {
-                    join(sized, &fused, &mut drafts, root)?;
+                    join(sized, &fused, &mut drafts, &root)?;
                 }
             }
-            _ => join(sized, &fused, &mut drafts, Root { node: id, layout: to })?,
+            _ => join(sized, &fused, &mut drafts, &Root { node: id, layout: to })?,
         }
     }
-    drop_private(sized, &mut fused, &mut drafts)?;
+    drop_private(sized, &mut fused, &mut drafts);
     fused.parts = drafts.into_iter().map(Draft::finish).collect();
     Ok(fused)
 }
@@ -330,10 +330,10 @@ fn product(sized: &Sized, fused: &Fused, id: Id, to: Layout, term: Option<Term>)
 const OUTPUTS: usize = 8;
 
 /// Lets the latest pass that can also compute this root, else a new one.
-fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: Root) -> Result<(), (Id, Stop)> {
+fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: &Root) -> Result<(), (Id, Stop)> {
     let node = root.node;
     let alone =
-        emit::kernel(sized, &fused.layouts, std::slice::from_ref(&root)).map_err(|stop| (node, stop))?;
+        emit::kernel(sized, &fused.layouts, std::slice::from_ref(root)).map_err(|stop| (node, stop))?;
     let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
     let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
     for place in (earliest..drafts.len()).rev() {
@@ -368,7 +368,7 @@ fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
 }
 
 /// Takes away the buffers that no other part reads, and what goes nowhere.
-fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Result<(), (Id, Stop)> {
+fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) {
     let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
     for i in 0..drafts.len() {
         let Draft::Pass(kernel) = &drafts[i] else { continue };
@@ -386,11 +386,12 @@ fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Resul
             continue;
         }
         let mut layouts = fused.layouts.clone();
-        gone.iter().for_each(|root| _ = layouts.remove(&root.node));
+        for root in &gone {
+            layouts.remove(&root.node);
+        }
         if let Ok(kernel) = emit::kernel(sized, &layouts, &roots) {
             fused.layouts = layouts;
             drafts[i] = Draft::Pass(kernel);
         }
     }
-    Ok(())
 }
