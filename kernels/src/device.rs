@@ -2,7 +2,7 @@
 //!
 //! A plan (a graph compiled in challenge C, a pass of challenge A) speaks to a device only through this
 //! trait, so that the same plan runs on another one. Work is handed over as data - a
-//! [`Program`](crate::tile::Program) - that can be printed, checked and counted before it runs.
+//! [`Program`] - that can be printed, checked and counted before it runs.
 
 use std::time::Duration;
 

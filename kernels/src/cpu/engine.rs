@@ -469,14 +469,10 @@ impl<'a> Machine<'a> {
     fn load(&self, input: usize, element: Element, index: Index, to: &mut Room) {
         let site = &self.pass.inputs[input];
         match element {
-            Element::F32 => {
-                self.fetch(site, index, to.float(), |from: &[f32], to| to.copy_from_slice(from), |x| x)
-            }
+            Element::F32 => self.fetch(site, index, to.float(), copy::<f32>, |x| x),
             Element::F16 => self.fetch(site, index, to.float(), lanes::widen_f16, f16::to_f32),
             Element::Bf16 => self.fetch(site, index, to.float(), lanes::widen_bf16, bf16::to_f32),
-            Element::I32 => {
-                self.fetch(site, index, to.whole(), |from: &[i32], to| to.copy_from_slice(from), |x| x)
-            }
+            Element::I32 => self.fetch(site, index, to.whole(), copy::<i32>, |x| x),
             Element::U8 => {
                 let widen = |from: &[u8], to: &mut [i32]| {
                     to.iter_mut().zip(from).for_each(|(to, from)| *to = i32::from(*from));
@@ -615,42 +611,20 @@ impl<'a> Machine<'a> {
 
     /// Stores the first `lanes` lanes of a tile.
     unsafe fn store_lanes(&self, store: &Store, lanes: usize) {
-        let site = &self.pass.outputs[store.output];
-        let value = store.value;
-        // SAFETY (all five): the caller's.
+        let (site, index) = (&self.pass.outputs[store.output], store.index);
+        let float = || self.float(store.value).first(lanes);
+        let whole = || self.integer(store.value).first(lanes);
+        let low_byte = |from: &[i32], to: &mut [u8]| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from as u8);
+        };
+        // SAFETY: the caller's.
         unsafe {
             match store.element {
-                Element::F32 => self.put(
-                    site,
-                    store.index,
-                    self.float(value).first(lanes),
-                    lanes,
-                    |from, to: &mut [f32]| to.copy_from_slice(from),
-                ),
-                Element::F16 => {
-                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_f16)
-                }
-                Element::Bf16 => {
-                    self.put(site, store.index, self.float(value).first(lanes), lanes, lanes::narrow_bf16)
-                }
-                Element::I32 => {
-                    self.put(
-                        site,
-                        store.index,
-                        self.integer(value).first(lanes),
-                        lanes,
-                        |from, to: &mut [i32]| to.copy_from_slice(from),
-                    );
-                }
-                Element::U8 => self.put(
-                    site,
-                    store.index,
-                    self.integer(value).first(lanes),
-                    lanes,
-                    |from: &[i32], to: &mut [u8]| {
-                        to.iter_mut().zip(from).for_each(|(to, from)| *to = *from as u8);
-                    },
-                ),
+                Element::F32 => self.put(site, index, float(), lanes, copy),
+                Element::F16 => self.put(site, index, float(), lanes, lanes::narrow_f16),
+                Element::Bf16 => self.put(site, index, float(), lanes, lanes::narrow_bf16),
+                Element::I32 => self.put(site, index, whole(), lanes, copy),
+                Element::U8 => self.put(site, index, whole(), lanes, low_byte),
             }
         }
     }
@@ -673,7 +647,7 @@ impl<'a> Machine<'a> {
             }
         };
         if index == Index::Lane {
-            // SAFETY: the caller's; so below.
+            // SAFETY: the caller's.
             return narrow(from, unsafe { site.stretch(self.first, lanes) });
         }
         let stride = *site.strides.last().unwrap_or(&0);
@@ -681,9 +655,11 @@ impl<'a> Machine<'a> {
             let start = self.row_start(site, segment.row) + segment.col * stride;
             let from = &from[segment.at..][..segment.len];
             if stride == 1 {
+                // SAFETY: the caller's.
                 narrow(from, unsafe { site.stretch(start, segment.len) });
             } else {
                 for (i, from) in from.iter().enumerate() {
+                    // SAFETY: the caller's.
                     narrow(std::slice::from_ref(from), unsafe { site.stretch(start + i * stride, 1) });
                 }
             }
@@ -716,6 +692,10 @@ impl Room {
         // SAFETY: as above; f32 and i32 have one size and alignment, and any bits are a value of both.
         unsafe { std::slice::from_raw_parts_mut(self.at.cast(), self.lanes) }
     }
+}
+
+fn copy<T: Copy>(from: &[T], to: &mut [T]) {
+    to.copy_from_slice(from);
 }
 
 fn pick<M: Copy, T>(from: &[M], places: &[i32], to: &mut [T], f: impl Fn(M) -> T) {

@@ -96,13 +96,9 @@ impl Cpu {
             (Step::Product(product), _) => {
                 // SAFETY: checked with the plan.
                 unsafe {
-                    self.product(
-                        product,
-                        run.floats(&product.a),
-                        run.floats(&product.b),
-                        run.floats(&product.to),
-                    )
-                };
+                    let [a, b, to] = [&product.a, &product.b, &product.to].map(|view| run.floats(view));
+                    self.product(product, a, b, to);
+                }
                 Ok(())
             }
             (Step::Scatter { rows, index, to, width, .. }, _) => {

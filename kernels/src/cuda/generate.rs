@@ -25,17 +25,26 @@ pub(super) fn text(program: &Program, inputs: usize) -> Result<String, DeviceErr
          u64 lane = (u64)blockIdx.x * {THREADS} + threadIdx.x;\n    if (lane >= lanes) return;\n",
         program.name
     );
+    let refuse = |op, needed| DeviceError::Value { program: program.name.clone(), op, needed };
+    let whole = program.kinds();
     for (number, op) in program.ops.iter().enumerate() {
-        let needed = "an operation that kernels are generated for: loads, tables, sums and products";
-        let refuse = || DeviceError::Value { program: program.name.clone(), op: number, needed };
-        let _ = writeln!(text, "    {}", statement(number, op).ok_or_else(refuse)?);
+        let statement = statement(number, op, &whole).ok_or_else(|| refuse(number, GENERATED))?;
+        let _ = writeln!(text, "    {statement}");
     }
-    let _ = writeln!(text, "    out[lane] = round_output(v{});\n}}", program.stores[0].value);
+    let value = program.stores[0].value;
+    if whole[value] {
+        return Err(refuse(value, "to be stored as f32, f16 or bf16 on this device"));
+    }
+    let _ = writeln!(text, "    out[lane] = round_output(v{value});\n}}");
     Ok(text)
 }
 
+/// What a program may do here.
+const GENERATED: &str =
+    "an operation that kernels are generated for: loads, tables, sums and products of f32";
+
 /// An operation's statement; nothing for those that the CPU alone has so far.
-fn statement(number: usize, op: &Op) -> Option<String> {
+fn statement(number: usize, op: &Op, whole: &[bool]) -> Option<String> {
     Some(match *op {
         Op::Load { input, element, index } => {
             let place = place(index);
@@ -53,8 +62,8 @@ fn statement(number: usize, op: &Op) -> Option<String> {
         Op::Table { input, at, entries } => {
             format!("float v{number} = ((const float*)in{input})[v{at} & {}];", entries - 1)
         }
-        Op::Binary(Binary::Add, a, b) => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
-        Op::Binary(Binary::Mul, a, b) => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
+        Op::Binary(Binary::Add, a, b) if !whole[a] => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
+        Op::Binary(Binary::Mul, a, b) if !whole[a] => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
         _ => return None,
     })
 }
@@ -73,19 +82,29 @@ mod tests {
 
     #[test]
     fn a_program_reads_like_its_print() {
-        let program = Program {
-            name: "scaled".into(),
-            ops: vec![
-                Op::Nibble { input: 0 },
-                Op::Table { input: 1, at: 0, entries: 16 },
-                Op::Load { input: 2, element: Element::F32, index: Index::Block(6) },
-                Op::Mul(1, 2),
-            ],
-            result: 3,
-            element: Element::F16,
-        };
-        let text = text(&program, 3);
+        let ops = vec![
+            Op::Nibble { input: 0 },
+            Op::Table { input: 1, at: 0, entries: 16 },
+            Op::Load { input: 2, element: Element::F32, index: Index::Block(6) },
+            Op::Binary(Binary::Mul, 1, 2),
+        ];
+        let text = text(&Program::flat("scaled", ops, 3, Element::F16), 3).expect("it is generated");
         assert!(text.contains("float v2 = ((const float*)in2)[lane >> 6];"), "{text}");
         assert!(text.contains("float v3 = __fmul_rn(v1, v2);\n    out[lane] = round_output(v3);"), "{text}");
+    }
+
+    #[test]
+    fn a_sum_of_whole_numbers_is_refused_and_not_taken_for_one_of_floats() {
+        let load = Op::Load { input: 0, element: Element::I32, index: Index::Lane };
+        let ops = vec![load, Op::Binary(Binary::Add, 0, 0), Op::ToFloat(1)];
+        let refused = text(&Program::flat("twice", ops, 2, Element::F32), 1);
+        assert!(matches!(refused, Err(DeviceError::Value { op: 1, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_whole_number_is_not_stored_as_a_float() {
+        let load = Op::Load { input: 0, element: Element::I32, index: Index::Lane };
+        let refused = text(&Program::flat("copy", vec![load], 0, Element::I32), 1);
+        assert!(matches!(refused, Err(DeviceError::Value { op: 0, .. })), "{refused:?}");
     }
 }

@@ -56,13 +56,12 @@ impl Program {
                 (entries.is_power_of_two(), "a table of a power of two entries")
             }
             Op::Table { at, .. } | Op::Gather { at, .. } => (whole[at], "an earlier whole number"),
-            Op::Unary(_, a) | Op::ToWhole(a) => (float(a), "an earlier f32 value"),
+            Op::Unary(_, a) | Op::ToWhole(a) | Op::RowMax(a) => (float(a), "an earlier f32 value"),
             Op::Round(element, a) => (
                 float(a) && matches!(element, Element::F16 | Element::Bf16),
                 "an earlier f32 value, and f16 or bf16",
             ),
             Op::ToFloat(a) => (whole[a], "an earlier whole number"),
-            Op::RowMax(a) => (float(a), "an earlier f32 value"),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => (alike(a, b), "two earlier values of one kind"),
             Op::Select(c, a, b) => (whole[c] && alike(a, b), "a whole number and two values of one kind"),
             _ => (true, ""),

@@ -1,6 +1,6 @@
 //! Reverse-mode differentiation, graph to graph.
 //!
-//! From an output back to the inputs, every node hands each of its inputs the gradient that its [rule](rule) derives
+//! From an output back to the inputs, every node hands each of its inputs the gradient that its [rule] derives
 //! from its own; where several uses meet, gradients are added, the last use first. Nothing is computed here: the result
 //! is more nodes in the same graph, to be checked, transformed and run like the others.
 //!

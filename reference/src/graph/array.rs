@@ -24,24 +24,33 @@ pub trait Real:
     + 'static
 {
     /// The nearest number.
+    #[must_use]
     fn of(value: f64) -> Self;
     /// As an f64, exactly.
     fn wide(self) -> f64;
     /// The nearest value of a type of floats, rounded once; the nearest number where nothing is rounded further.
+    #[must_use]
     fn nearest(value: f64, dtype: Dtype) -> Self;
     /// The nearest value of a type of floats, ties to even; the same where nothing is rounded.
+    #[must_use]
     fn round_to(self, dtype: Dtype) -> Self;
     /// e^x
+    #[must_use]
     fn exp(self) -> Self;
     /// ln x
+    #[must_use]
     fn ln(self) -> Self;
     /// The square root.
+    #[must_use]
     fn sqrt(self) -> Self;
     /// The hyperbolic tangent.
+    #[must_use]
     fn tanh(self) -> Self;
     /// sin x
+    #[must_use]
     fn sin(self) -> Self;
     /// cos x
+    #[must_use]
     fn cos(self) -> Self;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations.
 //! A recorder may note them down ([`Builder`] does), run them at once, or watch for what cannot be noted down; the
-//! function is the same. Shapes are broadcast here as NumPy does, by nodes that say so; types are never converted.
+//! function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types are never converted.
 //!
 //! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
 //! from it is nothing, and [`Builder::finish`] reports it.
@@ -50,6 +50,7 @@ pub struct Tape(Rc<RefCell<dyn Record>>);
 
 /// A handle of what an operation gives.
 #[derive(Clone)]
+#[must_use]
 pub struct Tensor {
     tape: Tape,
     place: Option<usize>, // nothing after a mistake
@@ -184,7 +185,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn into_type(&self, op: Op, ty: Type) -> Tensor {
+    fn to_type(&self, op: Op, ty: Type) -> Tensor {
         self.tape.apply(op, &[self], Some(ty))
     }
 
@@ -197,7 +198,7 @@ impl Tensor {
     /// The same elements in another type.
     #[track_caller]
     pub fn cast(&self, dtype: Dtype) -> Tensor {
-        if dtype == self.ty.dtype { self.clone() } else { self.into_type(Op::Cast, self.ty.with(dtype)) }
+        if dtype == self.ty.dtype { self.clone() } else { self.to_type(Op::Cast, self.ty.with(dtype)) }
     }
 
     /// The same; no gradient passes.
@@ -362,10 +363,10 @@ impl Tensor {
     #[track_caller]
     pub fn reshape<D: Into<Dim>>(&self, shape: impl IntoIterator<Item = D>) -> Tensor {
         let ty = Type::new(self.ty.dtype, shape);
-        if ty == self.ty { self.clone() } else { self.into_type(Op::Reshape, ty) }
+        if ty == self.ty { self.clone() } else { self.to_type(Op::Reshape, ty) }
     }
 
-    /// Its elements repeated to another shape, as NumPy does.
+    /// Its elements repeated to another shape, as `NumPy` does.
     #[track_caller]
     pub fn spread(&self, shape: &[Dim]) -> Tensor {
         let missing = shape.len().saturating_sub(self.ty.rank());
@@ -374,7 +375,7 @@ impl Tensor {
         if aligned.shape() == shape {
             return aligned;
         }
-        aligned.into_type(Op::Broadcast, Type::new(self.ty.dtype, shape))
+        aligned.to_type(Op::Broadcast, Type::new(self.ty.dtype, shape))
     }
 
     /// Indices `start..end` of a dimension.

@@ -170,7 +170,7 @@ fn at_node<R: Real>(
             let numbers = bound.iter().map(|(symbol, size)| (symbol.clone(), Dim::fixed(*size))).collect();
             let op =
                 node.op.substitute(&numbers).map_err(|error| Fault::Program { error: Box::new(error) })?;
-            at.by_definition(&op, &types, &inputs)
+            by_definition(&op, &types, &inputs)
         }
     }
 }
@@ -422,21 +422,16 @@ impl Site<'_> {
         Ok(self
             .array(Data::Float(bits.into_iter().map(|bits| R::of(f64::from(dtype.value(bits)))).collect())))
     }
+}
 
-    /// An operation that is defined by simpler ones.
-    fn by_definition<R: Real>(
-        &self,
-        op: &Op,
-        types: &[Type],
-        inputs: &[&Array<R>],
-    ) -> Result<Array<R>, Fault> {
-        let wrong = |error| Fault::Program { error: Box::new(error) };
-        let definition = expand(op, types).map_err(wrong)?;
-        let names = definition.inputs().map(|(name, _)| name.to_owned());
-        let values = names.zip(inputs.iter().map(|input| (*input).clone())).collect();
-        let result = interpret(&definition, &values).map_err(wrong)?;
-        result.into_iter().next().ok_or(Fault::Untyped)
-    }
+/// An operation that is defined by simpler ones.
+fn by_definition<R: Real>(op: &Op, types: &[Type], inputs: &[&Array<R>]) -> Result<Array<R>, Fault> {
+    let wrong = |error| Fault::Program { error: Box::new(error) };
+    let definition = expand(op, types).map_err(wrong)?;
+    let names = definition.inputs().map(|(name, _)| name.to_owned());
+    let values = names.zip(inputs.iter().map(|input| (*input).clone())).collect();
+    let result = interpret(&definition, &values).map_err(wrong)?;
+    result.into_iter().next().ok_or(Fault::Untyped)
 }
 
 /// Where the elements of a shape lie whose neighbours are `strides` apart, in row-major order.

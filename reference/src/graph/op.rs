@@ -196,7 +196,7 @@ impl Dtype {
 
     /// Its name in a graph's text.
     pub fn name(self) -> &'static str {
-        named(&Self::NAMES, self)
+        named(&Self::NAMES, &self)
     }
 
     /// Whether it is f32, f16 or bf16.
@@ -259,11 +259,11 @@ impl Op {
             Op::Iota { .. } => "iota",
             Op::Cast => "cast",
             Op::Detach => "detach",
-            Op::Unary(unary) => named(&Unary::NAMES, *unary),
-            Op::Binary(binary) => named(&Binary::NAMES, *binary),
-            Op::Compare(compare) => named(&Compare::NAMES, *compare),
+            Op::Unary(unary) => named(&Unary::NAMES, unary),
+            Op::Binary(binary) => named(&Binary::NAMES, binary),
+            Op::Compare(compare) => named(&Compare::NAMES, compare),
             Op::Select => "select",
-            Op::Reduce(reduce, _) => named(&Reduce::NAMES, *reduce),
+            Op::Reduce(reduce, _) => named(&Reduce::NAMES, reduce),
             Op::Matmul => "matmul",
             Op::Gather => "gather",
             Op::ScatterAdd => "scatter_add",
@@ -296,8 +296,8 @@ impl Op {
 }
 
 /// The name that a table gives.
-fn named<T: PartialEq>(names: &[(T, &'static str)], of: T) -> &'static str {
-    names.iter().find(|(one, _)| *one == of).map_or("?", |(_, name)| name)
+fn named<T: PartialEq>(names: &[(T, &'static str)], of: &T) -> &'static str {
+    names.iter().find(|(one, _)| one == of).map_or("?", |(_, name)| name)
 }
 
 impl Attention {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use super::Config;
 use super::rope;
 use super::weights::{Form, Forms};
-use crate::graph::{Attention, Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
+use crate::graph::{Attention, Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type, programs};
 use crate::{lora, loss};
 
 /// What is written into a graph.
@@ -260,10 +260,6 @@ fn part(name: &str) -> &str {
 
 /// Attention in which a query sees the keys up to its own place.
 fn causal(head_dim: usize) -> Attention {
-    let builder = Builder::new("causal");
-    let [_, _, _, query, key] =
-        Attention::ARGUMENTS.map(|(name, dtype)| builder.tape().input(name, dtype, [] as [Dim; 0]));
-    builder.tape().output("mask", &key.less(&(&query + 1.0)));
-    let mask = builder.finish().expect("scalars fit each other");
-    Attention { scale: 1.0 / (head_dim as f64).sqrt(), score: None, mask: Some(mask) }
+    let mask = programs::mask("causal", &[], programs::causal).expect("scalars fit each other");
+    Attention { mask: Some(mask), ..Attention::plain(1.0 / (head_dim as f64).sqrt()) }
 }
