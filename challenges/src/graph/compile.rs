@@ -62,7 +62,6 @@ pub struct Port {
 pub struct Compiled {
     /// The graph that was lowered.
     pub graph: Graph,
-    /// What is run.
     prepared: cpu::Prepared,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -100,7 +99,7 @@ pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled,
     let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
     let outputs = ports(graph.outputs().to_vec());
     let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-    Ok(Compiled { prepared, inputs, outputs, weights, arena, lives, graph })
+    Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives })
 }
 
 /// From the first part that writes a buffer to the last that reads it; outputs live to the end.

@@ -110,8 +110,13 @@ fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
     spec.adapter = Some(start.config);
     let graph = step_graph(&spec, &recipe).expect("a graph");
     for (name, id) in graph.inputs().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
-        let shape: Vec<usize> =
-            graph.ty(id).shape.iter().filter_map(|dim| dim.as_fixed()).map(|n| n as usize).collect();
+        let shape: Vec<usize> = graph
+            .ty(id)
+            .shape
+            .iter()
+            .filter_map(reference::graph::Dim::as_fixed)
+            .map(|n| n as usize)
+            .collect();
         values.insert(name.into(), Array::floats(Dtype::F32, &shape, vec![0.0; shape.iter().product()]));
     }
     let mut runner: Option<Runner> = None;
@@ -147,7 +152,7 @@ fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Optio
     let largest = truth.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
     (0..got.len()).find_map(|i| {
         let (g, n, t) = (f64::from(got[i]), f64::from(naive[i]), truth[i]);
-        let alike = (g.is_nan() && n.is_nan()) || g == n;
+        let alike = (g.is_nan() && n.is_nan()) || g.total_cmp(&n).is_eq();
         let near = (g - t).abs() <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1);
         (!alike && !near).then(|| format!("element {i} is {g}, the interpreter's {n}, the truth {t}"))
     })
