@@ -36,7 +36,7 @@ pub struct View {
     pub strides: Vec<usize>,
 }
 
-/// A product of matrices, `to = a b`, or `to += a b`: f32.
+/// A product of matrices, `to = scale a b`, or `to += scale a b`: f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     /// Leading dimensions, each of which all three views have a stride for.
@@ -55,6 +55,8 @@ pub struct Product {
     pub to: View,
     /// Whether the result is added to what is there.
     pub add: bool,
+    /// What the product is multiplied with.
+    pub scale: f32,
     /// How the work is cut.
     pub cut: Cut,
 }
@@ -446,9 +448,9 @@ impl fmt::Display for Step {
                 write!(f, "{} over {space:?}: {} -> {}", program.name, list(inputs), list(outputs))
             }
             Step::Product(product) => {
-                let Product { batch, a, b, to, add, cut, .. } = product;
+                let Product { batch, a, b, to, add, scale, cut, .. } = product;
                 let into = if *add { "+=" } else { "=" };
-                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {a} * {b}", self.name())
+                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {scale} * {a} * {b}", self.name())
             }
             Step::Scatter { rows, index, to, count, width, table } => {
                 write!(f, "scatter {count} rows of {width} to {table}: {rows}, {index} -> {to}")

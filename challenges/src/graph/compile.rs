@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use kernels::plan::{Memory, Plan, Product, Step, View};
+use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
@@ -61,7 +62,6 @@ pub struct Port {
 pub struct Compiled {
     /// The graph that was lowered.
     pub graph: Graph,
-    /// What is run.
     prepared: cpu::Prepared,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
@@ -99,7 +99,7 @@ pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled,
     let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
     let outputs = ports(graph.outputs().to_vec());
     let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-    Ok(Compiled { prepared, inputs, outputs, weights, arena, lives, graph })
+    Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives })
 }
 
 /// From the first part that writes a buffer to the last that reads it; outputs live to the end.
@@ -180,7 +180,7 @@ impl Lowered<'_> {
                 inputs: self.views(&kernel.inputs),
                 outputs: self.views(&kernel.outputs),
             },
-            Part::Product { node, a, b, to } => {
+            Part::Product { node, a, b, to, scale, add } => {
                 let shape = self.sized.shape(*node);
                 let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
                 let (batch, last) = shape.split_at(shape.len() - 2);
@@ -194,8 +194,9 @@ impl Lowered<'_> {
                     a,
                     b,
                     to,
-                    add: false,
-                    cut: Default::default(),
+                    add: *add,
+                    scale: *scale,
+                    cut: Cut::default(),
                 })
             }
             Part::Scatter { node, rows, index, to } => {
@@ -246,6 +247,34 @@ impl Compiled {
         inputs: &BTreeMap<String, Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<(), Error> {
+        self.watched(device, arena, inputs, dequantizer, &mut |_, _| {})
+    }
+
+    /// [`Self::run`], telling how long each step took.
+    pub fn profile(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<String, Buffer>,
+        dequantizer: &dyn Nf4,
+    ) -> Result<Vec<Duration>, Error> {
+        let mut before = device.clock();
+        let mut times = Vec::new();
+        self.watched(device, arena, inputs, dequantizer, &mut |_, now| {
+            times.push(now.saturating_sub(before));
+            before = now;
+        })?;
+        Ok(times)
+    }
+
+    fn watched(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<String, Buffer>,
+        dequantizer: &dyn Nf4,
+        watch: &mut dyn FnMut(usize, Duration),
+    ) -> Result<(), Error> {
         let given: Vec<&Buffer> = self.given(inputs)?;
         let call = |parts: &Parts| {
             let parts = parts.clone();
@@ -255,7 +284,7 @@ impl Compiled {
         };
         let calls: Vec<_> = self.weights.iter().map(call).collect();
         let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
-        device.execute(&self.prepared, arena, &given, &kernels).map_err(Error::Device)
+        device.execute_watched(&self.prepared, arena, &given, &kernels, watch).map_err(Error::Device)
     }
 
     fn given<'b>(&self, inputs: &'b BTreeMap<String, Buffer>) -> Result<Vec<&'b Buffer>, Error> {

@@ -133,7 +133,9 @@ impl<'a> Writer<'a> {
         self.roots = roots.iter().filter(own).map(|root| root.node).collect();
         for (root, map) in roots.iter().zip(maps) {
             let value = match self.buffers.get(&root.node) {
-                Some(layout) if !self.roots.contains(&root.node) => self.load(root.node, layout.clone(), map), // a copy
+                Some(layout) if !self.roots.contains(&root.node) => {
+                    self.load(root.node, &layout.clone(), map)
+                } // a copy
                 _ => self.compute(root.node, map)?,
             };
             self.stored.push(value);
@@ -194,7 +196,7 @@ impl<'a> Writer<'a> {
             return Ok(*value);
         }
         let value = match self.buffers.get(&id) {
-            Some(layout) if !self.roots.contains(&id) => self.load(id, layout.clone(), map),
+            Some(layout) if !self.roots.contains(&id) => self.load(id, &layout.clone(), map),
             Some(_) => return Err(Stop::Never), // another lane of this very kernel stores it
             None => self.compute(id, map)?,
         };
@@ -209,7 +211,7 @@ impl<'a> Writer<'a> {
         (layout.strides == kernels::plan::contiguous(self.sized.shape(id))).then(|| layout.clone())
     }
 
-    fn load(&mut self, id: Id, layout: Layout, map: &Map) -> Value {
+    fn load(&mut self, id: Id, layout: &Layout, map: &Map) -> Value {
         let (offset, strides) = map::place(map, &layout.strides, layout.offset, &self.space);
         let layout = Layout { buffer: layout.buffer, offset, strides };
         let known = self.inputs.iter().position(|input| *input == layout);
@@ -230,7 +232,7 @@ impl<'a> Writer<'a> {
             let row = self.space.len() - 1;
             if let (Err(_), Some(layout)) = (&result, self.flat(node.inputs[0])) {
                 let strides = kernels::plan::contiguous(self.sized.shape(id));
-                return Ok(self.load(id, Layout { strides, ..layout }, map));
+                return Ok(self.load(id, &Layout { strides, ..layout }, map));
             }
             let inner = result.map_err(|cut| match cut {
                 Some(cut) if cut.dim == row && self.with_row => Stop::Materialise(id), // a row stays whole

@@ -13,6 +13,7 @@ use reference::graph::{Id, Op, Unary};
 use super::emit::{self, Kernel, Layout, Root, Stop};
 use super::map;
 use super::sized::Sized;
+use super::sums::{self, Term};
 
 /// A part of the work, with buffers' numbers for memory.
 #[derive(Clone, Debug)]
@@ -29,6 +30,10 @@ pub enum Part {
         b: Layout,
         /// The result.
         to: Layout,
+        /// What the product is multiplied with.
+        scale: f32,
+        /// Whether it is added to what is there.
+        add: bool,
     },
     /// Rows added up in a table: the node, the rows, their indices, the table.
     Scatter {
@@ -76,10 +81,14 @@ pub struct NoKernel {
 
 /// Fuses a graph without attention operations.
 pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
+    let terms = sums::find(sized);
     let mut wanted = must_have(sized);
+    wanted.retain(|id| !terms.contains_key(id));
+    wanted.extend(terms.values().map(|term| term.sum));
     share(sized, &mut wanted);
+    wanted.retain(|id| !terms.contains_key(id));
     loop {
-        match arrange(sized, &wanted) {
+        match arrange(sized, &wanted, &terms) {
             Ok(fused) => return Ok(fused),
             Err((_, Stop::Materialise(id))) if wanted.insert(id) => {}
             Err((node, stop)) => return Err(NoKernel { node, stop }),
@@ -99,7 +108,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     wanted.extend(graph.outputs().iter().map(|(_, id)| *id));
     for id in graph.ids().filter(|id| graph.node(*id).op == Op::Matmul) {
         for factor in &graph.node(id).inputs {
-            wanted.insert(behind_views(sized, *factor).map_or(*factor, |(id, _)| id));
+            wanted.insert(behind(sized, *factor).map_or(*factor, |behind| behind.node));
         }
     }
     let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
@@ -107,15 +116,27 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     wanted
 }
 
-/// The node whose elements a view shows, and where they are in it; nothing if that is no affine function.
-fn behind_views(sized: &Sized, id: Id) -> Option<(Id, map::Map)> {
-    let space = sized.shape(id);
-    let (mut id, mut at) = (id, map::identity(space));
-    while let Some(through) = map::through(sized, id, &at, space) {
-        at = through.ok()?;
-        id = sized.graph.node(id).inputs[0];
+/// What a factor of a product is made of: a node's elements, where they are in it, and what they are multiplied with.
+struct Behind {
+    node: Id,
+    at: map::Map,
+    scale: f32,
+}
+
+/// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
+fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
+    let space = sized.shape(factor);
+    let mut behind = Behind { node: factor, at: map::identity(space), scale: 1.0 };
+    loop {
+        if let Some(through) = map::through(sized, behind.node, &behind.at, space) {
+            behind.at = through.ok()?;
+            behind.node = sized.graph.node(behind.node).inputs[0];
+        } else if let Some((node, scale)) = sums::scaled(sized, behind.node) {
+            (behind.node, behind.scale) = (node, behind.scale * scale);
+        } else {
+            return Some(behind);
+        }
     }
-    Some((id, at))
 }
 
 /// Operations that are worth a pass over memory.
@@ -166,16 +187,26 @@ fn consumers(sized: &Sized, id: Id) -> BTreeSet<Id> {
 }
 
 /// Writes every part, given the nodes that get a buffer.
-fn arrange(sized: &Sized, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
+fn arrange(sized: &Sized, wanted: &BTreeSet<Id>, terms: &BTreeMap<Id, Term>) -> Result<Fused, (Id, Stop)> {
     let mut fused = place(sized, wanted);
     let mut drafts: Vec<Draft> = Vec::new();
-    for id in sized.graph.ids().filter(|id| wanted.contains(id)) {
+    let sums: BTreeSet<Id> = terms.values().map(|term| term.sum).collect();
+    for id in sized.graph.ids() {
+        if let Some(term) = terms.get(&id)
+            && sized.elements(id) > 0
+        {
+            let to = Layout { strides: contiguous(sized.shape(id)), ..fused.layouts[&term.sum].clone() };
+            drafts.push(Draft::Whole(product(sized, &fused, id, to, Some(*term))?));
+        }
+        if !wanted.contains(&id) || sums.contains(&id) {
+            continue;
+        }
         let node = sized.graph.node(id);
         let to = fused.layouts[&id].clone();
         match &node.op {
             Op::Input { .. } => {}
             _ if sized.elements(id) == 0 => {} // nothing to do
-            Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id)?)),
+            Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id, to, None)?)),
             Op::Dequantize { .. } => {
                 let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
                 drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
@@ -186,13 +217,13 @@ fn arrange(sized: &Sized, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
             }
             Op::Concat { dim } => {
                 for root in pieces(sized, id, *dim, &to) {
-                    join(sized, &fused, &mut drafts, root)?;
+                    join(sized, &fused, &mut drafts, &root)?;
                 }
             }
-            _ => join(sized, &fused, &mut drafts, Root { node: id, layout: to })?,
+            _ => join(sized, &fused, &mut drafts, &Root { node: id, layout: to })?,
         }
     }
-    drop_private(sized, &mut fused, &mut drafts)?;
+    drop_private(sized, &mut fused, &mut drafts);
     fused.parts = drafts.into_iter().map(Draft::finish).collect();
     Ok(fused)
 }
@@ -255,8 +286,7 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
 /// A product that is only used transposed is written the way that it is used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
-    let is_output = sized.graph.outputs().iter().any(|(_, output)| *output == id);
-    if sized.graph.node(id).op != Op::Matmul || is_output {
+    if sized.graph.node(id).op != Op::Matmul || sized.is_output(id) {
         return contiguous(shape);
     }
     let [user] = sized.users(id) else { return contiguous(shape) };
@@ -279,36 +309,31 @@ fn pieces(sized: &Sized, id: Id, dim: usize, to: &Layout) -> Vec<Root> {
     pieces.into_iter().filter(|root| sized.elements(root.node) > 0).collect()
 }
 
-fn product(sized: &Sized, fused: &Fused, id: Id) -> Result<Part, (Id, Stop)> {
+fn product(sized: &Sized, fused: &Fused, id: Id, to: Layout, term: Option<Term>) -> Result<Part, (Id, Stop)> {
     let factor = |input: Id| {
-        let materialise = (id, Stop::Materialise(input));
-        let Some((base, at)) = behind_views(sized, input) else {
-            return fused.layouts.get(&input).cloned().ok_or(materialise);
-        };
         if let Some(own) = fused.layouts.get(&input) {
-            return Ok(own.clone());
+            return Ok((own.clone(), 1.0));
         }
-        let layout = fused.layouts.get(&base).ok_or((id, Stop::Materialise(base)))?;
+        let Behind { node, at, scale } = behind(sized, input).ok_or((id, Stop::Materialise(input)))?;
+        let layout = fused.layouts.get(&node).ok_or((id, Stop::Materialise(node)))?;
         let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
-        Ok(Layout { buffer: layout.buffer, offset, strides })
+        Ok((Layout { buffer: layout.buffer, offset, strides }, scale))
     };
     let inputs = &sized.graph.node(id).inputs;
-    Ok(Part::Product {
-        node: id,
-        a: factor(inputs[0])?,
-        b: factor(inputs[1])?,
-        to: fused.layouts[&id].clone(),
-    })
+    let ((a, of_a), (b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
+    let (scale, add) = term.map_or((1.0, false), |term| (term.scale, !term.first));
+    let scale = scale * of_a * of_b;
+    Ok(Part::Product { node: id, a, b, to, scale, add })
 }
 
 /// Most results that one pass stores.
 const OUTPUTS: usize = 8;
 
 /// Lets the latest pass that can also compute this root, else a new one.
-fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: Root) -> Result<(), (Id, Stop)> {
+fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: &Root) -> Result<(), (Id, Stop)> {
     let node = root.node;
     let alone =
-        emit::kernel(sized, &fused.layouts, std::slice::from_ref(&root)).map_err(|stop| (node, stop))?;
+        emit::kernel(sized, &fused.layouts, std::slice::from_ref(root)).map_err(|stop| (node, stop))?;
     let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
     let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
     for place in (earliest..drafts.len()).rev() {
@@ -343,7 +368,7 @@ fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
 }
 
 /// Takes away the buffers that no other part reads, and what goes nowhere.
-fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Result<(), (Id, Stop)> {
+fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) {
     let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
     for i in 0..drafts.len() {
         let Draft::Pass(kernel) = &drafts[i] else { continue };
@@ -361,11 +386,12 @@ fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) -> Resul
             continue;
         }
         let mut layouts = fused.layouts.clone();
-        gone.iter().for_each(|root| _ = layouts.remove(&root.node));
+        for root in &gone {
+            layouts.remove(&root.node);
+        }
         if let Ok(kernel) = emit::kernel(sized, &layouts, &roots) {
             fused.layouts = layouts;
             drafts[i] = Draft::Pass(kernel);
         }
     }
-    Ok(())
 }

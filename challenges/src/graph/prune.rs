@@ -51,7 +51,7 @@ fn rebuild(graph: &Graph, rule: Rule) -> Result<Graph, Error> {
         if (needed.contains(&id) || is_input) && !is_weight {
             let inputs =
                 node.inputs.iter().map(|input| rebuilt.input(*input)).collect::<Result<Vec<_>, _>>()?;
-            let here = rebuilt.add(node, inputs)?;
+            let here = rebuilt.add(node, &inputs)?;
             rebuilt.place.insert(id, here);
         }
     }
@@ -75,15 +75,15 @@ impl Rebuilt<'_> {
     }
 
     /// A node, or the earlier one that computes the same, or what it only passes on.
-    fn add(&mut self, node: &Node, inputs: Vec<Id>) -> Result<Id, Error> {
-        if let Some(same) = self.passes_on(node, &inputs) {
+    fn add(&mut self, node: &Node, inputs: &[Id]) -> Result<Id, Error> {
+        if let Some(same) = self.passes_on(node, inputs) {
             return Ok(same);
         }
         let key = format!("{:?} {inputs:?} {}", node.op, node.ty);
         if let Some(same) = self.seen.get(&key) {
             return Ok(*same);
         }
-        let here = self.to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?;
+        let here = self.to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)?;
         self.seen.insert(key, here);
         Ok(here)
     }
@@ -93,9 +93,8 @@ impl Rebuilt<'_> {
         let same = |id: &Id| *self.to.ty(*id) == node.ty;
         let idle = match &node.op {
             Op::Detach => true,
-            Op::Reshape | Op::Broadcast | Op::Cast => same(&inputs[0]),
+            Op::Reshape | Op::Broadcast | Op::Cast | Op::Slice { .. } => same(&inputs[0]),
             Op::Transpose { order } => order.iter().copied().eq(0..order.len()),
-            Op::Slice { .. } => same(&inputs[0]),
             Op::Concat { .. } => inputs.len() == 1,
             _ => false,
         };

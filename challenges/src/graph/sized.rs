@@ -50,6 +50,11 @@ impl<'a> Sized<'a> {
         &self.users[id.0 as usize]
     }
 
+    /// Whether a node is an output.
+    pub fn is_output(&self, id: Id) -> bool {
+        self.graph.outputs().iter().any(|(_, output)| *output == id)
+    }
+
     /// Whether a node is another one's elements in another arrangement.
     pub fn is_view(&self, id: Id) -> bool {
         let op = &self.graph.node(id).op;

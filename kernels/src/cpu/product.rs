@@ -116,9 +116,9 @@ unsafe fn run(product: &Product, place: Place, part: Part) {
     // SAFETY: as above.
     unsafe {
         if to_column < to_row {
-            multiply((n, m, product.k), to.transposed(), b.transposed(), a.transposed(), product.add, part);
+            multiply((n, m, product.k), to.transposed(), b.transposed(), a.transposed(), product, part);
         } else {
-            multiply((m, n, product.k), to, a, b, product.add, part);
+            multiply((m, n, product.k), to, a, b, product, part);
         }
     }
 }
@@ -128,7 +128,7 @@ unsafe fn multiply(
     to: Matrix<*mut f32>,
     a: Matrix<*const f32>,
     b: Matrix<*const f32>,
-    add: bool,
+    product: &Product,
     part: Part,
 ) {
     let kernel = gemm_f32::gemm::f32::get_gemm_fn();
@@ -142,7 +142,7 @@ unsafe fn multiply(
             to.at,
             to.column,
             to.row,
-            add,
+            product.add,
             a.at,
             a.column,
             a.row,
@@ -150,7 +150,7 @@ unsafe fn multiply(
             b.column,
             b.row,
             1.0,
-            1.0,
+            product.scale,
             no_conjugate,
             no_conjugate,
             no_conjugate,

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::{Compiled, compile};
+use challenges::graph::compile::{Compiled, Error, Port, compile};
 use challenges::nf4::Solution;
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dtype, Graph, Symbol, interpret};
+use reference::llama::rope;
+use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
+use tests::tiny_llama::TinyLlama;
+
+use crate::llama::{check_run, recipe};
 
 /// The bytes of an array as memory has them.
 fn bytes(array: &Array<f32>) -> Vec<u8> {
@@ -60,19 +65,75 @@ fn upload(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Buffer> {
     values.iter().map(one).collect()
 }
 
-/// Compiles a graph for some values and runs it.
+/// A compiled graph with the memory that it runs in.
+struct Runner {
+    device: Cpu,
+    compiled: Compiled,
+    arena: Buffer,
+}
+
+impl Runner {
+    /// Compiles a graph for the sizes of some values.
+    fn new(graph: &Graph, values: &Values<f32>) -> Result<Self, Error> {
+        let device = Cpu::with_threads(2);
+        let compiled = compile(graph, &sizes(graph, values))?;
+        let mut arena = compiled.arena(&device)?;
+        arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
+        Ok(Self { device, compiled, arena })
+    }
+
+    fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
+        let inputs = upload(&self.device, values);
+        self.compiled.run(&self.device, &mut self.arena, &inputs, &Solution)?;
+        let output = |port: &Port| {
+            let bytes =
+                self.compiled.output(&port.name, &self.arena, &inputs).expect("an output of the graph");
+            array(port.dtype, &port.shape, bytes)
+        };
+        Ok(self.compiled.outputs().iter().map(output).collect())
+    }
+}
+
 fn run(graph: &Graph, values: &Values<f32>) -> Result<Vec<Array<f32>>, String> {
-    let device = Cpu::with_threads(2);
-    let compiled: Compiled = compile(graph, &sizes(graph, values)).map_err(|error| error.to_string())?;
-    let inputs = upload(&device, values);
-    let mut arena = compiled.arena(&device).map_err(|error| error.to_string())?;
-    arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
-    compiled.run(&device, &mut arena, &inputs, &Solution).map_err(|error| error.to_string())?;
-    let output = |port: &challenges::graph::compile::Port| {
-        let bytes = compiled.output(&port.name, &arena, &inputs).expect("an output of the graph");
-        array(port.dtype, &port.shape, bytes)
+    let results = Runner::new(graph, values).and_then(|mut runner| runner.run(values));
+    results.map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
+    let Some(tiny) = TinyLlama::find() else { return };
+    let (run, llama, start) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
+    let recipe = recipe(&run);
+    let mut values = llama.values::<f32>().expect("weights");
+    values.append(&mut start.values());
+    let mut spec = llama.spec();
+    spec.adapter = Some(start.config);
+    let graph = step_graph(&spec, &recipe).expect("a graph");
+    for (name, id) in graph.inputs().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
+        let shape: Vec<usize> = graph
+            .ty(id)
+            .shape
+            .iter()
+            .filter_map(reference::graph::Dim::as_fixed)
+            .map(|n| n as usize)
+            .collect();
+        values.insert(name.into(), Array::floats(Dtype::F32, &shape, vec![0.0; shape.iter().product()]));
+    }
+    let mut runner: Option<Runner> = None;
+    let step = |step: usize| {
+        let ids = tiny.ids::<f32>(run.batch * step..run.batch * (step + 1));
+        values.append(&mut rope::values(&llama.config, ids.shape[1]));
+        values.append(&mut recipe.optimizer.rates(step as u64 + 1, run.lr));
+        values.extend([("ids".to_owned(), ids.clone()), ("labels".to_owned(), ids)]);
+        let runner = runner
+            .get_or_insert_with(|| Runner::new(&graph, &values).unwrap_or_else(|error| panic!("{error}")));
+        let results = runner.run(&values).unwrap_or_else(|error| panic!("{error}"));
+        values.extend(graph.outputs().iter().map(|(name, _)| name.clone()).zip(results));
+        let number = |name: &str| values[name].wide()[0];
+        Report { loss: number("loss"), grad_norm: number("grad_norm") }
     };
-    Ok(compiled.outputs().iter().map(output).collect())
+    let reports: Vec<Report> = (0..run.steps).map(step).collect();
+    check_run(&tiny, &reports, &values);
 }
 
 /// Of the largest element, or of 0.1 where terms of the size of 1 cancel: sums are taken in another order, functions have other last bits. A product in f16 or bf16
@@ -91,7 +152,7 @@ fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Optio
     let largest = truth.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
     (0..got.len()).find_map(|i| {
         let (g, n, t) = (f64::from(got[i]), f64::from(naive[i]), truth[i]);
-        let alike = (g.is_nan() && n.is_nan()) || g == n;
+        let alike = (g.is_nan() && n.is_nan()) || g.total_cmp(&n).is_eq();
         let near = (g - t).abs() <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1);
         (!alike && !near).then(|| format!("element {i} is {g}, the interpreter's {n}, the truth {t}"))
     })

@@ -235,17 +235,18 @@ fn a_product_is_right_however_it_is_cut_and_laid_out() {
                 b: view(Memory::Given(1), b.len(), 0, &[k * n, 1, k]),
                 to: view(Memory::Arena(0), batch * m * n, 0, &contiguous(&[batch, m, n])),
                 add: false,
+                scale: 1.0,
                 cut,
             };
-            let again = Product { add: true, ..product.clone() };
+            let again = Product { add: true, scale: -3.0, ..product.clone() };
             let steps = vec![Step::Product(product), Step::Product(again)];
             for device in [Cpu::with_threads(1), Cpu::with_threads(3)] {
                 let got = run(&device, batch * m * n, &[a.clone(), b.clone()], steps.clone()).expect("fits");
                 for (e, got) in got.iter().enumerate() {
                     let (l, i, j) = (e / (m * n), e / n % m, e % n);
-                    let want: f64 = 2.0 * (0..k).map(|p| term(l, i, j, p)).sum::<f64>();
+                    let want: f64 = -2.0 * (0..k).map(|p| term(l, i, j, p)).sum::<f64>();
                     let size: f64 = (0..k).map(|p| term(l, i, j, p).abs()).sum();
-                    let bound = 2.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
+                    let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
                     assert!(
                         (f64::from(*got) - want).abs() <= bound,
                         "{cut:?} {batch}x{m}x{n}x{k}: {got}, {want}"
