@@ -35,8 +35,17 @@ pub fn find_archive(name: &str) -> Option<TempDir> {
     Some(folder)
 }
 
+/// Runs `check` on every case of a golden safetensors file, if the file is there.
+pub fn each_case<Case: DeserializeOwned>(name: &str, check: impl Fn(&Case, &SafeTensors)) {
+    let Some(file) = find(name) else { return };
+    let tensors = SafeTensors::deserialize(&file).expect("the golden file is sound");
+    let cases = cases(&file);
+    assert!(!cases.is_empty(), "a golden file without a case proves nothing");
+    cases.iter().for_each(|case| check(case, &tensors));
+}
+
 /// The list of cases in a golden safetensors file.
-pub fn cases<Case: DeserializeOwned>(file: &[u8]) -> Vec<Case> {
+fn cases<Case: DeserializeOwned>(file: &[u8]) -> Vec<Case> {
     let (_, header) = SafeTensors::read_metadata(file).expect("a golden file has a sound header");
     let cases = header.metadata().as_ref().and_then(|texts| texts.get("cases"));
     serde_json::from_str(cases.expect("a golden file lists its cases")).expect("the list of cases parses")
