@@ -106,6 +106,61 @@ per_unit!(
     max, max_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
 );
 
+per_unit!(
+    /// `row[i] = e^(row[i] - base)`, added to the parts of a sum
+    soften, soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
+);
+per_unit!(
+    /// `to[i] *= factor`
+    stretch, stretch_lanes(to: &mut [f32], factor: f32)
+);
+per_unit!(
+    /// `to[i] = p[i] * (to[i] - delta)`
+    slope, slope_lanes(p: &[f32], delta: f32, to: &mut [f32])
+);
+per_unit!(
+    /// Adds `a[i] * b[i]` to the parts of a sum.
+    dot, dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL])
+);
+
+#[inline(always)]
+fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
+    let (whole, rest) = row.as_chunks_mut::<PARTIAL>();
+    let mut sums = *parts; // in registers
+    for chunk in whole {
+        for (sum, x) in sums.iter_mut().zip(chunk) {
+            *x = exp(*x - base);
+            *sum += *x;
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *x = exp(*x - base);
+        *sum += *x;
+    }
+    *parts = sums;
+}
+
+#[inline(always)]
+fn stretch_lanes(to: &mut [f32], factor: f32) {
+    to.iter_mut().for_each(|to| *to *= factor);
+}
+
+#[inline(always)]
+fn slope_lanes(p: &[f32], delta: f32, to: &mut [f32]) {
+    to.iter_mut().zip(p).for_each(|(to, p)| *to = p * (*to - delta));
+}
+
+#[inline(always)]
+fn dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL]) {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<PARTIAL>(), b.as_chunks::<PARTIAL>());
+    let mut sums = *parts; // in registers
+    for (a, b) in a.iter().zip(b) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    }
+    sums.iter_mut().zip(a_rest.iter().zip(b_rest)).for_each(|(sum, (a, b))| *sum += a * b);
+    *parts = sums;
+}
+
 #[inline(always)]
 fn one<A: Copy, T>(a: From<'_, A>, to: &mut [T], f: impl Fn(A) -> T) {
     match a {
@@ -327,7 +382,7 @@ pub(super) fn exp(x: f32) -> f32 {
 ///
 /// Source: Moshier, Cephes library, `logf` (coefficients).
 #[inline(always)]
-fn log(x: f32) -> f32 {
+pub(super) fn log(x: f32) -> f32 {
     const SUBNORMAL: f32 = 8388608.0; // 2^23
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * SUBNORMAL } else { x };
