@@ -16,7 +16,6 @@ use super::{Block, Map, Rows, Sees, Work, lines, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
-use crate::tile::Binary;
 
 /// The sums of a block of queries.
 struct Sums<'a> {
