@@ -355,10 +355,11 @@ pub(super) fn larger_of(a: f32, b: f32) -> f32 {
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12582912.0; // 1.5 * 2^23: adding it leaves a whole number in the low bits
+    let vanishes = x < -104.0; // apart, since a product that underflows takes a hundred times as long
     let clamped = if x > 89.0 {
         89.0
-    } else if x < -104.0 {
-        -104.0
+    } else if vanishes {
+        0.0
     } else {
         x
     };
@@ -374,7 +375,13 @@ pub(super) fn exp(x: f32) -> f32 {
     let half = n >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
     let scaled = e * power(half) * power(n - half);
-    if x.is_nan() { x } else { scaled }
+    if x.is_nan() {
+        x
+    } else if vanishes {
+        0.0
+    } else {
+        scaled
+    }
 }
 
 /// ln x: the exponent apart, a polynomial of degree 8 around 1. At most 1.2 ulp off, but near 1, where the error is
