@@ -304,6 +304,9 @@ impl Plan {
         if space.is_empty() || space.contains(&0) {
             return Ok(Some("a space with at least one lane"));
         }
+        if program.ops.iter().any(|op| matches!(op, Op::Coordinate(dim) if *dim >= space.len())) {
+            return Ok(Some("a space with every dimension that its program asks for"));
+        }
         if inputs.len() < program.inputs() || outputs.len() != program.outputs() {
             return Ok(Some("a view for every input and output"));
         }

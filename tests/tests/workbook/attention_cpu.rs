@@ -489,7 +489,7 @@ fn hold(case: &Case) {
     }
 }
 
-const SIZES: [usize; 7] = [1, 2, 63, 64, 65, 127, 200];
+const SIZES: [usize; 9] = [1, 2, 63, 64, 65, 127, 128, 129, 200];
 
 #[test]
 fn plain_attention_is_its_definition_on_awkward_shapes() {

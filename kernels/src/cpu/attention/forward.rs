@@ -5,8 +5,7 @@
 //! O  = A / l              L  = m + ln l
 //! ```
 //!
-//! for one block of keys after the other. Time at B=1, H=8, T=512, D=64, causal, on 2 cores of an Intel Xeon with
-//! AVX-512: TIMES.
+//! for one block of keys after the other.
 
 use std::sync::atomic::Ordering::Relaxed;
 

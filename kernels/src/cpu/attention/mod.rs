@@ -5,7 +5,7 @@
 //! keys and blocks of queries are work of their own, and what they share is computed twice (seven products). Either way
 //! every sum is taken in one order: the bits do not depend on the number of threads.
 //!
-//! *Bytes*: two or three blocks of scores a thread, 32 KiB each, in the second-level cache; q, k, v and the output once
+//! *Bytes*: one block of scores a thread, three backward, 64 KiB each, in the second-level cache; q, k, v and the output once
 //! for each block that meets them.
 //!
 //! *Masks*: the mask is looked at block by block before the rest; see [`map`].
@@ -67,7 +67,7 @@ impl Matrix<*mut f32> {
     ///
     /// # Safety
     /// The matrix has that row, `to` its length, and nothing else writes it meanwhile.
-    unsafe fn row<'a>(self, row: usize, to: &'a mut [f32]) -> &'a [f32] {
+    unsafe fn row(self, row: usize, to: &mut [f32]) -> &[f32] {
         // SAFETY (all): the caller's.
         let start = unsafe { self.at.offset(row as isize * self.row) };
         if self.column == 1 {
@@ -182,17 +182,14 @@ impl Work<'_> {
         to: *mut f32,
     ) -> Result<(), DeviceError> {
         let program = if sees == Sees::Some { &self.programs.masked } else { &self.programs.score };
-        match program {
-            // SAFETY: the caller's.
-            Some(program) => unsafe { self.apply(program, block, &[scores], to) },
-            None => {
-                if scores != to {
-                    // SAFETY: the caller's: two blocks apart.
-                    unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) };
-                }
-                Ok(())
-            }
+        // SAFETY (both): the caller's: two blocks apart, or one.
+        if let Some(program) = program {
+            return unsafe { self.apply(program, block, &[scores], to) };
         }
+        if scores != to {
+            unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) };
+        }
+        Ok(())
     }
 
     /// Runs a program on a block: `own` are its first inputs.
