@@ -8,8 +8,12 @@
 //! A plan is checked once, when a device takes it: every view lies inside its memory, no two lanes of a step write one
 //! element, and nothing is read that another lane of the same step writes.
 
+mod attention;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub use attention::{Attention, AttentionGrad};
 
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program};
@@ -98,6 +102,17 @@ pub enum Step {
     },
     /// A product of matrices.
     Product(Product),
+    /// Attention, without its matrix of probabilities in memory.
+    Attention {
+        /// What is attended to, and how.
+        attention: Box<Attention>,
+        /// O: (batch, heads, queries, width)
+        output: View,
+        /// L: (batch, heads, queries), if a gradient needs it.
+        lse: Option<View>,
+    },
+    /// The gradients of an attention; its probabilities are computed again.
+    AttentionGrad(Box<AttentionGrad>),
     /// Rows of f32 added up in a table: zeros, and every row added where its index points, in order.
     Scatter {
         /// Rows, side by side.
@@ -237,6 +252,10 @@ impl Plan {
                     self.check_pass(program, space, inputs, outputs)?
                 }
                 Step::Product(product) => self.check_product(product),
+                Step::Attention { attention, output, lse } => {
+                    self.check_attention(attention, output, lse.as_ref())?
+                }
+                Step::AttentionGrad(grad) => self.check_attention_grad(grad)?,
                 Step::Call { inputs, output, .. } => self.check_call(inputs, output),
                 Step::Scatter { rows, index, to, count, width, table } => {
                     let fits = rows.bytes >= count * width * 4 && index.bytes >= count * 4;
@@ -286,6 +305,9 @@ impl Plan {
         program.check()?;
         if space.is_empty() || space.contains(&0) {
             return Ok(Some("a space with at least one lane"));
+        }
+        if program.ops.iter().any(|op| matches!(op, Op::Coordinate(dim) if *dim >= space.len())) {
+            return Ok(Some("a space with every dimension that its program asks for"));
         }
         if inputs.len() < program.inputs() || outputs.len() != program.outputs() {
             return Ok(Some("a view for every input and output"));
@@ -426,6 +448,8 @@ impl Step {
         match self {
             Step::Pass { program, .. } => program.name.clone(),
             Step::Product(product) => format!("product {}x{}x{}", product.m, product.n, product.k),
+            Step::Attention { .. } => "attention".into(),
+            Step::AttentionGrad(_) => "attention_grad".into(),
             Step::Scatter { .. } => "scatter".into(),
             Step::Call { name, .. } => name.clone(),
         }
@@ -451,6 +475,15 @@ impl fmt::Display for Step {
                 let Product { batch, a, b, to, add, scale, cut, .. } = product;
                 let into = if *add { "+=" } else { "=" };
                 write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {scale} * {a} * {b}", self.name())
+            }
+            Step::Attention { attention, output, lse } => {
+                write!(f, "attention {attention} -> {output}")?;
+                lse.iter().try_for_each(|lse| write!(f, ", {lse}"))
+            }
+            Step::AttentionGrad(grad) => {
+                let AttentionGrad { attention, output, lse, grad, wrt_q, wrt_k, wrt_v, .. } = &**grad;
+                let wrt: Vec<View> = [wrt_q, wrt_k, wrt_v].into_iter().flatten().cloned().collect();
+                write!(f, "attention_grad {attention}, {output}, {lse}, {grad} -> {}", list(&wrt))
             }
             Step::Scatter { rows, index, to, count, width, table } => {
                 write!(f, "scatter {count} rows of {width} to {table}: {rows}, {index} -> {to}")

@@ -53,7 +53,8 @@ impl Device for Cpu {
         let outputs = vec![site(output.view_mut::<u8>().as_mut_ptr(), output.bytes())];
         let inputs =
             inputs.iter().map(|input| site(input.view::<u8>().as_ptr().cast_mut(), input.bytes())).collect();
-        let pass = Pass { program, schedule: &schedule, space: vec![len], inputs, outputs };
+        let pass =
+            Pass { program, schedule: &schedule, space: vec![len], origin: Vec::new(), inputs, outputs };
         // SAFETY: checked: every lane's elements are there, and it stores its own; the output is borrowed exclusively.
         unsafe { self.pass(pass) }
     }

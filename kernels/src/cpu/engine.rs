@@ -44,8 +44,25 @@ pub(crate) struct Pass<'a> {
     pub program: &'a Program,
     pub schedule: &'a Schedule,
     pub space: Vec<usize>,
+    /// What is added to a lane's index along each dimension when the program asks for it; zeros if empty.
+    pub origin: Vec<usize>,
     pub inputs: Vec<Site>,
     pub outputs: Vec<Site>,
+}
+
+/// Runs a program on the calling thread alone: [`Cpu::pass`] for a part of some larger work.
+///
+/// # Safety
+/// As for [`Cpu::pass`].
+pub(crate) unsafe fn pass_here(unit: Vector, mut pass: Pass) -> Result<(), DeviceError> {
+    if pass.space.iter().product::<usize>() == 0 {
+        return Ok(());
+    }
+    pass.coalesce();
+    let frame = Frame::of(&pass);
+    let total = if frame.reduces { frame.rows } else { frame.rows * frame.cols };
+    // SAFETY: the caller's promise.
+    unsafe { Machine::new(&pass, &frame, unit).run(0, total) }
 }
 
 impl Cpu {
@@ -583,13 +600,14 @@ impl<'a> Machine<'a> {
 
     fn coordinates(&self, dim: usize, to: &mut [i32]) {
         let space = &self.pass.space;
+        let origin = self.pass.origin.get(dim).copied().unwrap_or(0);
         for segment in self.segments(self.lanes) {
             let to = &mut to[segment.at..][..segment.len];
             if dim == space.len() - 1 {
-                to.iter_mut().enumerate().for_each(|(i, to)| *to = (segment.col + i) as i32);
+                to.iter_mut().enumerate().for_each(|(i, to)| *to = (origin + segment.col + i) as i32);
             } else {
                 let inner: usize = space[dim + 1..space.len() - 1].iter().product();
-                to.fill((segment.row / inner % space[dim]) as i32);
+                to.fill((origin + segment.row / inner % space[dim]) as i32);
             }
         }
     }

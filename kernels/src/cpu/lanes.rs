@@ -5,7 +5,6 @@
 //! functions are polynomials without a branch; each names its source and its largest error, which a test measures.
 
 #![allow(unsafe_code)] // vector code: a function compiled for a unit may only be called where there is one
-#![allow(clippy::inline_always)] // a body becomes vector code only inside the function compiled for a unit
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -25,7 +24,7 @@ impl<T> From<'_, T> {
     pub fn first(self, lanes: usize) -> Self {
         match self {
             From::Lanes(all) => From::Lanes(&all[..lanes]),
-            From::One(one) => From::One(one),
+            one => one,
         }
     }
 }
@@ -106,6 +105,61 @@ per_unit!(
     /// Takes the lanes into the parts of a maximum.
     max, max_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
 );
+
+per_unit!(
+    /// `row[i] = e^(row[i] - base)`, added to the parts of a sum
+    soften, soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
+);
+per_unit!(
+    /// `to[i] *= factor`
+    stretch, stretch_lanes(to: &mut [f32], factor: f32)
+);
+per_unit!(
+    /// `to[i] = p[i] * (to[i] - delta)`
+    slope, slope_lanes(p: &[f32], delta: f32, to: &mut [f32])
+);
+per_unit!(
+    /// Adds `a[i] * b[i]` to the parts of a sum.
+    dot, dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL])
+);
+
+#[inline(always)]
+fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
+    let (whole, rest) = row.as_chunks_mut::<PARTIAL>();
+    let mut sums = *parts; // in registers
+    for chunk in whole {
+        for (sum, x) in sums.iter_mut().zip(chunk) {
+            *x = exp(*x - base);
+            *sum += *x;
+        }
+    }
+    for (sum, x) in sums.iter_mut().zip(rest) {
+        *x = exp(*x - base);
+        *sum += *x;
+    }
+    *parts = sums;
+}
+
+#[inline(always)]
+fn stretch_lanes(to: &mut [f32], factor: f32) {
+    to.iter_mut().for_each(|to| *to *= factor);
+}
+
+#[inline(always)]
+fn slope_lanes(p: &[f32], delta: f32, to: &mut [f32]) {
+    to.iter_mut().zip(p).for_each(|(to, p)| *to = p * (*to - delta));
+}
+
+#[inline(always)]
+fn dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL]) {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<PARTIAL>(), b.as_chunks::<PARTIAL>());
+    let mut sums = *parts; // in registers
+    for (a, b) in a.iter().zip(b) {
+        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(sum, (a, b))| *sum += a * b);
+    }
+    sums.iter_mut().zip(a_rest.iter().zip(b_rest)).for_each(|(sum, (a, b))| *sum += a * b);
+    *parts = sums;
+}
 
 #[inline(always)]
 fn one<A: Copy, T>(a: From<'_, A>, to: &mut [T], f: impl Fn(A) -> T) {
@@ -194,7 +248,6 @@ fn divide(a: i32, b: i32) -> i32 {
 }
 
 #[inline(always)]
-#[allow(clippy::float_cmp)] // equality is the operation
 fn compare_lanes(compare: Compare, a: From<'_, f32>, b: From<'_, f32>, to: &mut [i32]) {
     match compare {
         Compare::Less => two(a, b, to, |a, b| i32::from(a < b)),
@@ -302,7 +355,14 @@ pub(super) fn larger_of(a: f32, b: f32) -> f32 {
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12582912.0; // 1.5 * 2^23: adding it leaves a whole number in the low bits
-    let clamped = x.clamp(-104.0, 89.0);
+    let vanishes = x < -104.0; // apart, since a product that underflows takes a hundred times as long
+    let clamped = if x > 89.0 {
+        89.0
+    } else if vanishes {
+        0.0
+    } else {
+        x
+    };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = clamped - n * 0.693_359_4 - n * -2.121_944_4e-4;
@@ -315,7 +375,13 @@ pub(super) fn exp(x: f32) -> f32 {
     let half = n >> 1;
     let power = |n: i32| f32::from_bits(((n + 127) << 23) as u32);
     let scaled = e * power(half) * power(n - half);
-    if x.is_nan() { x } else { scaled }
+    if x.is_nan() {
+        x
+    } else if vanishes {
+        0.0
+    } else {
+        scaled
+    }
 }
 
 /// ln x: the exponent apart, a polynomial of degree 8 around 1. At most 1.2 ulp off, but near 1, where the error is
@@ -323,7 +389,7 @@ pub(super) fn exp(x: f32) -> f32 {
 ///
 /// Source: Moshier, Cephes library, `logf` (coefficients).
 #[inline(always)]
-fn log(x: f32) -> f32 {
+pub(super) fn log(x: f32) -> f32 {
     const SUBNORMAL: f32 = 8388608.0; // 2^23
     let small = x < f32::MIN_POSITIVE;
     let scaled = if small { x * SUBNORMAL } else { x };
@@ -343,7 +409,7 @@ fn log(x: f32) -> f32 {
         * m
         - 0.249_999_94)
         * m
-        + 0.333_333_3)
+        + 0.333_333_31)
         * m
         * z;
     let y = p + e * -2.121_944_4e-4 - 0.5 * z;
@@ -366,7 +432,7 @@ fn log(x: f32) -> f32 {
 fn tanh(x: f32) -> f32 {
     let z = x * x;
     let p = ((((-5.704_988_5e-3 * z + 2.063_908_8e-2) * z - 5.373_971_5e-2) * z + 0.133_314_42) * z
-        - 0.333_332_8)
+        - 0.333_332_82)
         * z
         * x
         + x;

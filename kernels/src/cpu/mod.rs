@@ -3,6 +3,7 @@
 //! [`Cpu::launch`] is the CPU's word for a kernel launch: one parallel pass over an output that is cut
 //! into pieces, each owned by one thread at a time. Launches are counted; a fused kernel is one.
 
+mod attention;
 mod device;
 mod engine;
 mod host;
@@ -12,6 +13,7 @@ mod product;
 mod stream;
 mod vector;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -22,6 +24,8 @@ pub use plan::{Kernel, Prepared};
 pub use stream::stream;
 pub use vector::Vector;
 
+use crate::buffer::Buffer;
+
 /// A CPU with a number of threads and a vector unit that work may use.
 pub struct Cpu {
     pool: Option<rayon::ThreadPool>, // none: everything runs on the calling thread
@@ -29,9 +33,11 @@ pub struct Cpu {
     vector: Vector,
     made: Instant,
     launches: AtomicU64,
-    read: AtomicU64,      // bytes, by programs
-    written: AtomicU64,   // bytes, by programs
-    allocated: AtomicU64, // bytes
+    read: AtomicU64,             // bytes, by programs
+    written: AtomicU64,          // bytes, by programs
+    allocated: AtomicU64,        // bytes
+    scratch: Mutex<Vec<Buffer>>, // that no attention uses at the moment, one for each thread
+    attention_blocks: AtomicU64,
 }
 
 /// Pieces that a launch cuts for each thread: more than one, so that a thread which the system holds up does
@@ -63,6 +69,8 @@ impl Cpu {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
+            scratch: Mutex::new(Vec::new()),
+            attention_blocks: AtomicU64::new(0),
         }
     }
 

@@ -4,11 +4,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Cpu;
+use super::attention::{Gradients, Programs, Rows, Work};
 use super::engine::{Pass, Site};
+use super::{Cpu, Vector};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::error::DeviceError;
-use crate::plan::{Memory, Plan, Step, View};
+use crate::plan::{Attention, AttentionGrad, Memory, Plan, Step, View};
 use crate::tile::Schedule;
 
 /// Work that a plan calls by number: it reads some bytes and writes others.
@@ -18,18 +19,28 @@ pub type Kernel<'a> = dyn Fn(&Cpu, &[&[u8]], &mut [u8]) -> Result<(), DeviceErro
 #[derive(Debug)]
 pub struct Prepared {
     plan: Plan,
-    schedules: Vec<Option<Schedule>>, // of the steps that are passes
+    ready: Vec<Ready>, // one for each step
+}
+
+/// What is made for a step when its plan is prepared.
+#[derive(Debug)]
+enum Ready {
+    Pass(Schedule),
+    Attention(Box<Programs>),
+    Nothing,
 }
 
 impl Prepared {
     /// Checks a plan and schedules its programs.
     pub fn new(plan: Plan) -> Result<Self, DeviceError> {
         plan.check()?;
-        let schedule = |step: &Step| match step {
-            Step::Pass { program, .. } => Some(Schedule::of(program)),
-            _ => None,
+        let ready = |step: &Step| match step {
+            Step::Pass { program, .. } => Ready::Pass(Schedule::of(program)),
+            Step::Attention { attention, .. } => Ready::Attention(Box::new(Programs::of(attention))),
+            Step::AttentionGrad(grad) => Ready::Attention(Box::new(Programs::of_grad(grad))),
+            _ => Ready::Nothing,
         };
-        Ok(Self { schedules: plan.steps.iter().map(schedule).collect(), plan })
+        Ok(Self { ready: plan.steps.iter().map(ready).collect(), plan })
     }
 
     /// The plan.
@@ -70,10 +81,10 @@ impl Cpu {
         let plan = &prepared.plan;
         fits(plan, arena, given)?;
         let run = Run { arena: arena.view_mut::<u8>().as_mut_ptr(), given };
-        for (number, (step, schedule)) in plan.steps.iter().zip(&prepared.schedules).enumerate() {
+        for (number, (step, ready)) in plan.steps.iter().zip(&prepared.ready).enumerate() {
             self.launches.fetch_add(1, Relaxed);
             // SAFETY: the plan was checked against these sizes when it was prepared.
-            unsafe { self.step(step, schedule.as_ref(), &run, kernels)? };
+            unsafe { self.step(step, ready, &run, kernels)? };
             watch(number, self.made.elapsed());
         }
         Ok(())
@@ -82,16 +93,19 @@ impl Cpu {
     unsafe fn step(
         &self,
         step: &Step,
-        schedule: Option<&Schedule>,
+        ready: &Ready,
         run: &Run,
         kernels: &[&Kernel<'_>],
     ) -> Result<(), DeviceError> {
-        match (step, schedule) {
-            (Step::Pass { program, space, inputs, outputs }, Some(schedule)) => {
+        match (step, ready) {
+            (Step::Pass { program, space, inputs, outputs }, Ready::Pass(schedule)) => {
                 let sites = |views: &[View]| views.iter().map(|view| run.site(view)).collect();
                 let (inputs, outputs) = (sites(inputs), sites(outputs));
                 // SAFETY: checked with the plan.
-                unsafe { self.pass(Pass { program, schedule, space: space.clone(), inputs, outputs }) }
+                unsafe {
+                    let (space, origin) = (space.clone(), Vec::new());
+                    self.pass(Pass { program, schedule, space, origin, inputs, outputs })
+                }
             }
             (Step::Product(product), _) => {
                 // SAFETY: checked with the plan.
@@ -121,7 +135,19 @@ impl Cpu {
                 // SAFETY: as above.
                 work(self, &inputs, unsafe { run.bytes_mut(output) })
             }
-            (Step::Pass { .. }, None) => unreachable!("every pass is scheduled when its plan is prepared"),
+            (Step::Attention { attention, output, lse }, Ready::Attention(programs)) => {
+                let work = run.attention(attention, programs, self.vector());
+                // SAFETY: checked with the plan.
+                unsafe { self.attention(&work, run.rows(output), lse.as_ref().map(|lse| run.rows(lse))) }
+            }
+            (Step::AttentionGrad(grad), Ready::Attention(programs)) => {
+                let work = run.attention(&grad.attention, programs, self.vector());
+                // SAFETY: checked with the plan.
+                unsafe { self.attention_grad(&work, &run.gradients(grad)) }
+            }
+            (Step::Pass { .. } | Step::Attention { .. } | Step::AttentionGrad(_), _) => {
+                unreachable!("programs are scheduled when their plan is prepared")
+            }
         }
     }
 }
@@ -162,6 +188,31 @@ impl Run<'_> {
     fn floats(&self, view: &View) -> *mut f32 {
         // SAFETY: inside its memory: checked with the plan.
         unsafe { self.base(view.memory).cast::<f32>().add(view.offset) }
+    }
+
+    fn attention<'a>(&self, attention: &'a Attention, programs: &'a Programs, unit: Vector) -> Work<'a> {
+        let [q, k, v] = [&attention.q, &attention.k, &attention.v].map(|view| self.rows(view));
+        let extras = attention.extras.iter().map(|view| self.site(view)).collect();
+        Work { attention, programs, q, k, v, extras, unit }
+    }
+
+    fn gradients(&self, grad: &AttentionGrad) -> Gradients {
+        let rows = |view: &Option<View>| view.as_ref().map(|view| self.rows(view));
+        Gradients {
+            output: self.rows(&grad.output),
+            lse: self.rows(&grad.lse),
+            grad: self.rows(&grad.grad),
+            wrt_q: rows(&grad.wrt_q),
+            wrt_k: rows(&grad.wrt_k),
+            wrt_v: rows(&grad.wrt_v),
+        }
+    }
+
+    /// A tensor of up to four dimensions.
+    fn rows(&self, view: &View) -> Rows {
+        let mut strides = [1; 4];
+        strides.iter_mut().zip(&view.strides).for_each(|(to, from)| *to = *from);
+        Rows { at: self.floats(view), strides }
     }
 
     unsafe fn bytes(&self, view: &View) -> &[u8] {

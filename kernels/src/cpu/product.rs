@@ -38,7 +38,7 @@ impl Cpu {
         let count: usize = product.batch.iter().product();
         let place = Place { a, b, to };
         let whole = |parallelism| Part { rows: (0, product.m), columns: (0, product.n), parallelism };
-        // SAFETY: the caller's; parts and matrices of the batch are disjoint.
+        // SAFETY (all): the caller's; parts and matrices of the batch are disjoint.
         let one = |i: usize, part: Part| unsafe { run(product, place.of(product, i), part) };
         let each = |part: Part| (0..count).for_each(|i| one(i, part));
         let Some(pool) = &self.pool else { return each(whole(Parallelism::None)) };
@@ -88,16 +88,47 @@ impl Place {
 
 /// A matrix as the library takes it: address, and the strides of its columns and rows.
 #[derive(Clone, Copy)]
-struct Matrix<P> {
-    at: P,
-    column: isize,
-    row: isize,
+pub(super) struct Matrix<P> {
+    pub at: P,
+    pub column: isize,
+    pub row: isize,
 }
 
 impl<P> Matrix<P> {
-    fn transposed(self) -> Self {
+    pub fn transposed(self) -> Self {
         Self { column: self.row, row: self.column, ..self }
     }
+}
+
+impl Matrix<*mut f32> {
+    /// The same, to be read.
+    pub fn read(self) -> Matrix<*const f32> {
+        Matrix { at: self.at.cast_const(), column: self.column, row: self.row }
+    }
+}
+
+/// A product's rows, columns and terms, what its sums are multiplied with, and whether they are added to what is there.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub factor: f32,
+    pub add: bool,
+}
+
+/// `to = factor a b`, or `to += factor a b`, on the calling thread.
+///
+/// # Safety
+/// As for [`Cpu::product`].
+pub(super) unsafe fn multiply_here(
+    shape: Shape,
+    to: Matrix<*mut f32>,
+    a: Matrix<*const f32>,
+    b: Matrix<*const f32>,
+) {
+    // SAFETY: the caller's.
+    unsafe { multiply(shape, to, a, b, Parallelism::None) }
 }
 
 unsafe fn run(product: &Product, place: Place, part: Part) {
@@ -106,30 +137,43 @@ unsafe fn run(product: &Product, place: Place, part: Part) {
     let strides = |strides: &[usize]| (strides[lead] as isize, strides[lead + 1] as isize);
     let ((a_row, a_column), (b_row, b_column)) = (strides(&product.a.strides), strides(&product.b.strides));
     let (to_row, to_column) = strides(&product.to.strides);
-    // SAFETY: the caller's; all three places are inside the views.
+    // SAFETY (all three): the caller's: inside the views.
     let a = Matrix { at: unsafe { place.a.offset(row * a_row) }, column: a_column, row: a_row };
     let b = Matrix { at: unsafe { place.b.offset(column * b_column) }, column: b_column, row: b_row };
     let at = unsafe { place.to.offset(row * to_row + column * to_column) };
     let to = Matrix { at, column: to_column, row: to_row };
     let (m, n) = (part.rows.1 - part.rows.0, part.columns.1 - part.columns.0);
-    // The library's kernels write down columns: a result that lies in rows is the transposed product's.
+    let shape = Shape { m, n, k: product.k, factor: product.scale, add: product.add };
     // SAFETY: as above.
+    unsafe { multiply(shape, to, a, b, part.parallelism) }
+}
+
+/// The library's kernels write down columns: a result that lies in rows is the transposed product's.
+unsafe fn multiply(
+    shape: Shape,
+    to: Matrix<*mut f32>,
+    a: Matrix<*const f32>,
+    b: Matrix<*const f32>,
+    parallelism: Parallelism,
+) {
+    // SAFETY: the caller's.
     unsafe {
-        if to_column < to_row {
-            multiply((n, m, product.k), to.transposed(), b.transposed(), a.transposed(), product, part);
+        if to.column < to.row {
+            let (m, n) = (shape.n, shape.m);
+            let shape = Shape { m, n, ..shape };
+            multiply_columns(shape, to.transposed(), b.transposed(), a.transposed(), parallelism);
         } else {
-            multiply((m, n, product.k), to, a, b, product, part);
+            multiply_columns(shape, to, a, b, parallelism);
         }
     }
 }
 
-unsafe fn multiply(
-    (m, n, k): (usize, usize, usize),
+unsafe fn multiply_columns(
+    Shape { m, n, k, factor, add }: Shape,
     to: Matrix<*mut f32>,
     a: Matrix<*const f32>,
     b: Matrix<*const f32>,
-    product: &Product,
-    part: Part,
+    parallelism: Parallelism,
 ) {
     let kernel = gemm_f32::gemm::f32::get_gemm_fn();
     let no_conjugate = false;
@@ -142,7 +186,7 @@ unsafe fn multiply(
             to.at,
             to.column,
             to.row,
-            product.add,
+            add,
             a.at,
             a.column,
             a.row,
@@ -150,11 +194,11 @@ unsafe fn multiply(
             b.column,
             b.row,
             1.0,
-            product.scale,
+            factor,
             no_conjugate,
             no_conjugate,
             no_conjugate,
-            part.parallelism,
+            parallelism,
         );
     }
 }

@@ -318,6 +318,24 @@ impl Program {
 }
 
 impl Op {
+    /// The same operation on other values.
+    pub(crate) fn on(self, value: impl Fn(Value) -> Value) -> Self {
+        match self {
+            Op::Load { .. } | Op::Nibble { .. } | Op::Float(_) | Op::Whole(_) | Op::Coordinate(_) => self,
+            Op::Table { input, at, entries } => Op::Table { input, at: value(at), entries },
+            Op::Gather { input, element, at } => Op::Gather { input, element, at: value(at) },
+            Op::Unary(unary, a) => Op::Unary(unary, value(a)),
+            Op::Binary(binary, a, b) => Op::Binary(binary, value(a), value(b)),
+            Op::Compare(compare, a, b) => Op::Compare(compare, value(a), value(b)),
+            Op::Select(c, a, b) => Op::Select(value(c), value(a), value(b)),
+            Op::Round(element, a) => Op::Round(element, value(a)),
+            Op::ToFloat(a) => Op::ToFloat(value(a)),
+            Op::ToWhole(a) => Op::ToWhole(value(a)),
+            Op::RowSum(a) => Op::RowSum(value(a)),
+            Op::RowMax(a) => Op::RowMax(value(a)),
+        }
+    }
+
     /// Whether it is the same number in every lane of every row.
     pub(crate) fn is_constant(&self) -> bool {
         matches!(self, Op::Float(_) | Op::Whole(_))

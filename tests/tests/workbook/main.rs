@@ -2,6 +2,7 @@
 
 mod agreement;
 mod attention;
+mod attention_cpu;
 mod book;
 mod card;
 mod cheats;

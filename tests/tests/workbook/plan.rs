@@ -284,6 +284,15 @@ fn a_plan_that_reaches_too_far_or_writes_twice_is_refused() {
     let arena = |offset| view(Memory::Arena(0), 64, offset, &[1]);
     assert_eq!(refused(&[64], arena(0), arena(0)), "", "in place");
     assert!(refused(&[63], arena(0), arena(1)).contains("no other lane of the step writes"));
+    let far = Program {
+        name: "far".into(),
+        ops: vec![Op::Coordinate(1), Op::ToFloat(0)],
+        stores: vec![store(0, 1)],
+    };
+    let step =
+        Step::Pass { program: Arc::new(far), space: vec![64], inputs: vec![], outputs: vec![to(0, &[1])] };
+    let error = run(&Cpu::new(), 64, &[], vec![step]).expect_err("a second dimension").to_string();
+    assert!(error.contains("every dimension that its program asks for"), "{error}");
     assert!(refused(&[usize::MAX, 2], from(0, &[1, 1]), to(0, &[2, 1])).contains("needs"));
 }
 

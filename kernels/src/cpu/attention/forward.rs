@@ -1,0 +1,139 @@
+//! The output of an attention, and the logarithms of its sums.
+//!
+//! ```text
+//! m' = max(m, max_k s)    l' = l e^(m - m') + sum_k e^(s - m')    A' = A e^(m - m') + e^(s - m') V
+//! O  = A / l              L  = m + ln l
+//! ```
+//!
+//! for one block of keys after the other.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::super::lanes::{self, From, PARTIAL};
+use super::super::product::{Shape, multiply_here};
+use super::{Block, Map, Rows, Sees, Work, lines, packed};
+use crate::cpu::Cpu;
+use crate::error::DeviceError;
+use crate::plan::Attention;
+
+/// The sums of a block of queries.
+struct Sums<'a> {
+    largest: &'a mut [f32], // m: (queries)
+    total: &'a mut [f32],   // l: (queries)
+    output: &'a mut [f32],  // A: (queries, width)
+}
+
+impl Cpu {
+    /// Computes an attention.
+    ///
+    /// # Safety
+    /// The tensors' elements lie behind the addresses; those of the outputs apart from all else and each once. Extras
+    /// have what the programs read of them.
+    pub(in super::super) unsafe fn attention(
+        &self,
+        work: &Work,
+        output: Rows,
+        lse: Option<Rows>,
+    ) -> Result<(), DeviceError> {
+        // SAFETY (both): the caller's; every block of queries has its own rows.
+        let map = unsafe { Map::of(self, work)? };
+        let (heads, rows) = (work.attention.heads, work.rows());
+        let items = work.attention.batch * heads * rows;
+        let item = |n: usize| {
+            let (head, row) = (n / rows, rows - 1 - n % rows); // under a causal mask the last rows take longest
+            unsafe { self.queries(work, &map, [head / heads, head % heads, row], (output, lse)) }
+        };
+        self.each_of(items, item).map(|_| ())
+    }
+
+    /// One block of queries against all keys.
+    unsafe fn queries(
+        &self,
+        work: &Work,
+        map: &Map,
+        [batch, head, row]: [usize; 3],
+        to: (Rows, Option<Rows>),
+    ) -> Result<(), DeviceError> {
+        let width = work.attention.width;
+        let [queries, keys] = Attention::BLOCK;
+        let sizes = [queries * keys, queries, queries, queries * width];
+        let mut scratch = self.scratch(sizes.map(lines).iter().sum());
+        let [scores, largest, total, output] = scratch.parts(sizes);
+        let mut sums = Sums { largest, total, output };
+        sums.largest.fill(f32::NEG_INFINITY);
+        sums.total.fill(0.0);
+        let mut none_yet = true;
+        for column in 0..work.columns() {
+            let sees = map.at(batch, head, row, column);
+            if sees == Sees::Nothing {
+                continue;
+            }
+            self.attention_blocks.fetch_add(1, Relaxed);
+            let block = work.block(batch, head, row, column);
+            // SAFETY (both): the caller's; the parts of the scratch are as long as a block.
+            unsafe {
+                work.scores(&block, scores);
+                work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr())?;
+                work.take_in(&block, scores, &mut sums, none_yet);
+            }
+            none_yet = false;
+        }
+        if none_yet {
+            sums.output.fill(0.0);
+        }
+        // SAFETY: the caller's.
+        unsafe { work.finish([batch, head, row], &sums, to) };
+        Ok(())
+    }
+}
+
+impl Work<'_> {
+    /// Adds a block to the sums; the first one is put where nothing is.
+    unsafe fn take_in(&self, block: &Block, scores: &mut [f32], sums: &mut Sums, first: bool) {
+        let width = self.attention.width;
+        for query in 0..block.queries {
+            let scores = &mut scores[query * block.keys..][..block.keys];
+            let factor = soften(self.unit, scores, &mut sums.largest[query], &mut sums.total[query]);
+            if !first && factor.to_bits() != 1.0_f32.to_bits() {
+                lanes::stretch(self.unit, &mut sums.output[query * width..][..width], factor);
+            }
+        }
+        let shape = Shape { m: block.queries, n: width, k: block.keys, factor: 1.0, add: !first };
+        let to = packed(sums.output.as_mut_ptr(), width);
+        let p = packed(scores.as_mut_ptr(), block.keys).read();
+        // SAFETY: the caller's: inside the space and the scratch.
+        unsafe { multiply_here(shape, to, p, self.tensors(block)[2]) }
+    }
+
+    /// Divides by the sums and writes the result.
+    unsafe fn finish(&self, [batch, head, row]: [usize; 3], sums: &Sums, to: (Rows, Option<Rows>)) {
+        let width = self.attention.width;
+        let block = self.block(batch, head, row, 0);
+        // SAFETY (all): the caller's: the block's rows are this thread's.
+        let output = unsafe { to.0.matrix(batch, head, block.query) };
+        let lse = to.1.map(|lse| unsafe { lse.matrix(batch, head, block.query) });
+        for query in 0..block.queries {
+            let (largest, total) = (sums.largest[query], sums.total[query]);
+            let blind = total == 0.0;
+            let sum = if blind { 1.0 } else { total };
+            let from = &sums.output[query * width..][..width];
+            unsafe { output.write(query, from.iter().map(|x| x / sum)) };
+            let logarithm = if blind { f32::NEG_INFINITY } else { largest + lanes::log(sum) };
+            lse.into_iter().for_each(|lse| unsafe { lse.write(query, std::iter::once(logarithm)) });
+        }
+    }
+}
+
+/// Turns scores to e^(s - m'), adds them to the sum, and returns e^(m - m'), by which older sums shrink.
+fn soften(unit: super::Vector, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+    let mut parts = [f32::NEG_INFINITY; PARTIAL];
+    lanes::max(unit, From::Lanes(scores), scores.len(), &mut parts);
+    let new = lanes::larger_of(*largest, lanes::joined(parts, lanes::larger_of));
+    let base = if new == f32::NEG_INFINITY { 0.0 } else { new };
+    let factor = lanes::exp(*largest - base);
+    let mut parts = [0.0; PARTIAL];
+    lanes::soften(unit, scores, base, &mut parts);
+    *total = *total * factor + lanes::joined(parts, |a, b| a + b);
+    *largest = new;
+    factor
+}

@@ -1,0 +1,300 @@
+//! Attention on the CPU: blocks of queries against blocks of keys, so that the matrix of scores never is in memory.
+//!
+//! *Threads*: forward, a thread has a block of queries and goes along the keys. Backward, a thread has the keys of one
+//! head and goes along the queries (five products a block); where there are too few heads for the threads, blocks of
+//! keys and blocks of queries are work of their own, and what they share is computed twice (seven products). Either way
+//! every sum is taken in one order: the bits do not depend on the number of threads.
+//!
+//! *Bytes*: one block of scores a thread, three backward, 64 KiB each, in the second-level cache; q, k, v and the output once
+//! for each block that meets them.
+//!
+//! *Masks*: the mask is looked at block by block before the rest; see [`map`].
+//!
+//! Reading: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao, "FlashAttention-2" (2023),
+//! for both passes; Dong et al., "Flex Attention" (2024), for the programs and the map of blocks.
+
+#![allow(unsafe_code)] // threads write disjoint rows of one memory
+
+mod backward;
+mod forward;
+mod map;
+mod programs;
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use rayon::prelude::*;
+
+pub(crate) use backward::Gradients;
+pub(super) use programs::Programs;
+
+use super::engine::{Pass, Site, pass_here};
+use super::product::{Matrix, Shape, multiply_here};
+use super::{Cpu, Vector};
+use crate::buffer::Buffer;
+use crate::error::DeviceError;
+use crate::plan::Attention;
+use map::{Map, Sees};
+use programs::Scheduled;
+
+/// A tensor (batch, head, row, column) of f32 somewhere in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rows {
+    pub at: *mut f32,
+    pub strides: [usize; 4],
+}
+
+// SAFETY: whoever makes one promises what `Cpu::attention` asks for.
+unsafe impl Send for Rows {}
+// SAFETY: as above.
+unsafe impl Sync for Rows {}
+
+impl Rows {
+    /// The matrix of a head from a row on.
+    ///
+    /// # Safety
+    /// The tensor has that row.
+    unsafe fn matrix(self, batch: usize, head: usize, row: usize) -> Matrix<*mut f32> {
+        let [of_batch, of_head, of_row, of_column] = self.strides;
+        let start = batch * of_batch + head * of_head + row * of_row;
+        // SAFETY: the caller's.
+        Matrix { at: unsafe { self.at.add(start) }, column: of_column as isize, row: of_row as isize }
+    }
+}
+
+impl Matrix<*mut f32> {
+    /// One of its rows, copied to `to` if its elements are apart.
+    ///
+    /// # Safety
+    /// The matrix has that row, `to` its length, and nothing else writes it meanwhile.
+    unsafe fn row(self, row: usize, to: &mut [f32]) -> &[f32] {
+        // SAFETY (all): the caller's.
+        let start = unsafe { self.at.offset(row as isize * self.row) };
+        if self.column == 1 {
+            return unsafe { std::slice::from_raw_parts(start, to.len()) };
+        }
+        to.iter_mut()
+            .enumerate()
+            .for_each(|(i, to)| *to = unsafe { *start.offset(i as isize * self.column) });
+        to
+    }
+
+    /// Writes one of its rows.
+    ///
+    /// # Safety
+    /// The matrix has that row, and it is the caller's.
+    unsafe fn write(self, row: usize, from: impl Iterator<Item = f32>) {
+        // SAFETY (both): the caller's.
+        let start = unsafe { self.at.offset(row as isize * self.row) };
+        from.enumerate().for_each(|(i, x)| unsafe { *start.offset(i as isize * self.column) = x });
+    }
+}
+
+/// A matrix of rows side by side.
+fn packed(at: *mut f32, width: usize) -> Matrix<*mut f32> {
+    Matrix { at, column: 1, row: width as isize }
+}
+
+/// Queries and keys that are computed at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    batch: usize,
+    head: usize,
+    query: usize, // the first one
+    queries: usize,
+    key: usize, // the first one
+    keys: usize,
+}
+
+impl Block {
+    fn lanes(&self) -> usize {
+        self.queries * self.keys
+    }
+}
+
+/// An attention on its memory.
+pub(super) struct Work<'a> {
+    pub attention: &'a Attention,
+    pub programs: &'a Programs,
+    pub q: Rows,
+    pub k: Rows,
+    pub v: Rows,
+    pub extras: Vec<Site>,
+    pub unit: Vector,
+}
+
+impl Work<'_> {
+    /// Blocks along the queries.
+    fn rows(&self) -> usize {
+        self.attention.queries.div_ceil(Attention::BLOCK[0])
+    }
+
+    /// Blocks along the keys.
+    fn columns(&self) -> usize {
+        self.attention.keys.div_ceil(Attention::BLOCK[1])
+    }
+
+    fn block(&self, batch: usize, head: usize, row: usize, column: usize) -> Block {
+        let [queries, keys] = Attention::BLOCK;
+        let (query, key) = (row * queries, column * keys);
+        let queries = queries.min(self.attention.queries - query);
+        Block { batch, head, query, queries, key, keys: keys.min(self.attention.keys - key) }
+    }
+
+    /// Heads of queries that a head of keys serves.
+    fn share(&self) -> usize {
+        self.attention.heads / self.attention.groups
+    }
+
+    /// The queries, the keys and the values of a block.
+    unsafe fn tensors(&self, block: &Block) -> [Matrix<*const f32>; 3] {
+        let group = block.head / self.share();
+        // SAFETY (all): the block is inside the space.
+        unsafe {
+            [
+                self.q.matrix(block.batch, block.head, block.query).read(),
+                self.k.matrix(block.batch, group, block.key).read(),
+                self.v.matrix(block.batch, group, block.key).read(),
+            ]
+        }
+    }
+
+    /// scale q . k: (queries, keys)
+    unsafe fn scores(&self, block: &Block, to: &mut [f32]) {
+        let [q, k, _] = unsafe { self.tensors(block) };
+        let shape = Shape {
+            m: block.queries,
+            n: block.keys,
+            k: self.attention.depth,
+            factor: self.attention.scale,
+            add: false,
+        };
+        // SAFETY: the caller's: `to` has the block's lanes.
+        unsafe { multiply_here(shape, packed(to.as_mut_ptr(), block.keys), q, k.transposed()) }
+    }
+
+    /// What becomes of the scores by the programs: in `to`, where it may be the scores' own place.
+    unsafe fn rescore(
+        &self,
+        block: &Block,
+        sees: Sees,
+        scores: *mut f32,
+        to: *mut f32,
+    ) -> Result<(), DeviceError> {
+        let program = if sees == Sees::Some { &self.programs.masked } else { &self.programs.score };
+        // SAFETY (both): the caller's: two blocks apart, or one.
+        if let Some(program) = program {
+            return unsafe { self.apply(program, block, &[scores], to) };
+        }
+        if scores != to {
+            unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) };
+        }
+        Ok(())
+    }
+
+    /// Runs a program on a block: `own` are its first inputs.
+    unsafe fn apply(
+        &self,
+        Scheduled { program, schedule }: &Scheduled,
+        block: &Block,
+        own: &[*mut f32],
+        to: *mut f32,
+    ) -> Result<(), DeviceError> {
+        let first = [block.batch, block.head, block.query, block.key];
+        let bytes = block.lanes() * 4;
+        let scratch = |at: *mut f32| Site {
+            base: at.cast(),
+            bytes,
+            offset: 0,
+            strides: vec![bytes / 4, bytes / 4, block.keys, 1],
+        };
+        let moved = |site: &Site| {
+            let offset = site.strides.iter().zip(first).map(|(stride, at)| stride * at).sum::<usize>();
+            Site { offset: site.offset + offset, ..site.clone() }
+        };
+        let pass = Pass {
+            program,
+            schedule,
+            space: vec![1, 1, block.queries, block.keys],
+            origin: first.to_vec(),
+            inputs: own.iter().copied().map(scratch).chain(self.extras.iter().map(moved)).collect(),
+            outputs: vec![scratch(to)],
+        };
+        // SAFETY: the caller's; extras were checked for the whole space.
+        unsafe { pass_here(self.unit, pass) }.map_err(|error| self.in_space(block, error))
+    }
+
+    /// An error's lane in the whole space.
+    fn in_space(&self, block: &Block, mut error: DeviceError) -> DeviceError {
+        if let DeviceError::Place { lane, .. } | DeviceError::DivisionByZero { lane, .. } = &mut error {
+            let (query, key) = (block.query + *lane / block.keys, block.key + *lane % block.keys);
+            let [_, heads, queries, keys] = self.attention.space();
+            *lane = ((block.batch * heads + block.head) * queries + query) * keys + key;
+        }
+        error
+    }
+}
+
+/// Memory of a thread, given back when dropped.
+struct Scratch<'a> {
+    cpu: &'a Cpu,
+    buffer: Option<Buffer>,
+}
+
+impl Scratch<'_> {
+    fn floats(&mut self) -> &mut [f32] {
+        self.buffer.as_mut().map_or(&mut [], |buffer| buffer.view_mut::<f32>())
+    }
+
+    /// Parts one after the other, each from a cache line on.
+    fn parts<const N: usize>(&mut self, sizes: [usize; N]) -> [&mut [f32]; N] {
+        let mut rest = self.floats();
+        sizes.map(|size| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(lines(size));
+            rest = after;
+            &mut part[..size]
+        })
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        let mut free = self.cpu.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(self.buffer.take());
+    }
+}
+
+/// A number of f32, rounded up to whole cache lines.
+fn lines(floats: usize) -> usize {
+    floats.next_multiple_of(16)
+}
+
+impl Cpu {
+    /// Memory for so many f32: what an earlier one left, if it is large enough.
+    fn scratch(&self, floats: usize) -> Scratch<'_> {
+        let left = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let buffer = left.filter(|buffer| buffer.bytes() >= floats * 4).unwrap_or_else(|| {
+            self.allocated.fetch_add(floats as u64 * 4, Relaxed);
+            Buffer::host("attention", floats * 4)
+        });
+        Scratch { cpu: self, buffer: Some(buffer) }
+    }
+
+    /// Runs `count` pieces of work on all threads and returns their results, or the first one's error.
+    fn each_of<T: Send>(
+        &self,
+        count: usize,
+        body: impl Fn(usize) -> Result<T, DeviceError> + Sync + Send,
+    ) -> Result<Vec<T>, DeviceError> {
+        let Some(pool) = &self.pool else { return (0..count).map(body).collect() };
+        let all: Vec<Result<T, DeviceError>> =
+            pool.install(|| (0..count).into_par_iter().with_max_len(1).map(body).collect());
+        all.into_iter().collect()
+    }
+
+    /// Blocks of attention that were computed since the device was made. The gradients of a block count as one, or as
+    /// two where those of its queries and those of its keys are computed apart.
+    pub fn attention_blocks(&self) -> u64 {
+        self.attention_blocks.load(Relaxed)
+    }
+}

@@ -1,0 +1,250 @@
+//! Attention as one step: softmax over the keys of `score(scale q . k)`, where the mask allows, times v.
+//!
+//! ```text
+//! s[b,h,q,k] = score(scale * sum_d Q[b,h,q,d] K[b,h/g,k,d])     g = heads / groups
+//! p[b,h,q,k] = mask ? e^(s - max_k s) / sum_k e^(s - max_k s) : 0
+//! O[b,h,q,d] = sum_k p[b,h,q,k] V[b,h/g,k,d]
+//! L[b,h,q]   = ln sum_k e^s, where the mask allows
+//! ```
+//!
+//! A query that may see no key has an output of zeros, and L = -inf. What no query of a block may see is not read.
+//!
+//! The programs run over blocks of the space (batch, head, query, key). Their coordinates are those of the whole space,
+//! and so are the strides of their inputs, which they read by view, by gather, by table, or as the first element.
+//! They store one value, by view.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Memory, Plan, View};
+use crate::error::DeviceError;
+use crate::tile::{Element, Index, Op, Program};
+
+/// What is attended to, and how: f32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of the keys and values; each serves `heads / groups` heads of the queries that follow each other.
+    pub groups: usize,
+    /// Queries of a sequence.
+    pub queries: usize,
+    /// Keys of a sequence.
+    pub keys: usize,
+    /// Numbers of a query and of a key.
+    pub depth: usize,
+    /// Numbers of a value.
+    pub width: usize,
+    /// What the product of a query and a key is multiplied with.
+    pub scale: f32,
+    /// From a score, input 0, to a score, f32; as it is, if absent. Input 1 is the first extra.
+    pub score: Option<Arc<Program>>,
+    /// Whether the query may see the key: a whole number, not 0; always, if absent. Input 0 is the new score, input 1
+    /// the first extra. A mask that does not read the score is looked at first, and what it leaves empty costs nothing.
+    pub mask: Option<Arc<Program>>,
+    /// (batch, heads, queries, depth)
+    pub q: View,
+    /// (batch, groups, keys, depth)
+    pub k: View,
+    /// (batch, groups, keys, width)
+    pub v: View,
+    /// What else the programs read; each has a stride for every dimension of (batch, head, query, key).
+    pub extras: Vec<View>,
+}
+
+/// The gradients of an attention: those that are asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionGrad {
+    /// What it differentiates.
+    pub attention: Attention,
+    /// From a score before its program, input 0, and the gradient of the one after it, input 1, to the gradient of the
+    /// one before it; as it is, if absent. Input 2 is the first extra.
+    pub slope: Option<Arc<Program>>,
+    /// O: (batch, heads, queries, width)
+    pub output: View,
+    /// L: (batch, heads, queries)
+    pub lse: View,
+    /// The gradient of O, in its shape.
+    pub grad: View,
+    /// The gradient of q, in its shape.
+    pub wrt_q: Option<View>,
+    /// The gradient of k, in its shape: summed over the heads of the queries that it serves.
+    pub wrt_k: Option<View>,
+    /// The gradient of v, in its shape: summed as that of k.
+    pub wrt_v: Option<View>,
+}
+
+/// A view with the space that it is over; its elements are f32.
+type Over<'a> = (&'a View, Vec<usize>);
+
+impl Attention {
+    /// Queries and keys of a block: what is computed, or left out, at once. A tenth to a third faster than 64 x 64,
+    /// 64 x 128 and 64 x 256 (see `cpu/attention/forward.rs` for the case and the machine).
+    pub const BLOCK: [usize; 2] = [128, 128];
+
+    /// (batch, head, query, key)
+    pub fn space(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.queries, self.keys]
+    }
+
+    /// The shape of q.
+    pub fn q_shape(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.queries, self.depth]
+    }
+
+    /// The shape of k.
+    pub fn k_shape(&self) -> [usize; 4] {
+        [self.batch, self.groups, self.keys, self.depth]
+    }
+
+    /// The shape of v.
+    pub fn v_shape(&self) -> [usize; 4] {
+        [self.batch, self.groups, self.keys, self.width]
+    }
+
+    /// The shape of the output.
+    pub fn output_shape(&self) -> [usize; 4] {
+        [self.batch, self.heads, self.queries, self.width]
+    }
+
+    fn inputs(&self) -> [Over<'_>; 3] {
+        let [q, k, v] = [self.q_shape(), self.k_shape(), self.v_shape()].map(Vec::from);
+        [(&self.q, q), (&self.k, k), (&self.v, v)]
+    }
+}
+
+impl fmt::Display for Attention {
+    /// Its space, its programs, what it reads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "over {:?}", self.space())?;
+        for (what, program) in [("score", &self.score), ("mask", &self.mask)] {
+            program.iter().try_for_each(|program| write!(f, ", {what} {}", program.name))?;
+        }
+        write!(f, ": {}, {}, {}", self.q, self.k, self.v)?;
+        self.extras.iter().try_for_each(|extra| write!(f, ", {extra}"))
+    }
+}
+
+impl Plan {
+    /// What an attention lacks.
+    pub(super) fn check_attention(
+        &self,
+        attention: &Attention,
+        output: &View,
+        lse: Option<&View>,
+    ) -> Result<Option<&'static str>, DeviceError> {
+        let written = [Some(output), lse]
+            .into_iter()
+            .flatten()
+            .zip([attention.output_shape().to_vec(), attention.output_shape()[..3].to_vec()]);
+        let fault = self.check_programs(attention)?;
+        Ok(fault.or_else(|| self.check_tensors(attention, &attention.inputs(), &written.collect::<Vec<_>>())))
+    }
+
+    /// What the gradients of an attention lack.
+    pub(super) fn check_attention_grad(
+        &self,
+        grad: &AttentionGrad,
+    ) -> Result<Option<&'static str>, DeviceError> {
+        let attention = &grad.attention;
+        let like_output = attention.output_shape().to_vec();
+        let [q, k, v] = attention.inputs();
+        let written = [(&grad.wrt_q, &q.1), (&grad.wrt_k, &k.1), (&grad.wrt_v, &v.1)];
+        let written = written.into_iter().filter_map(|(view, space)| Some((view.as_ref()?, space.clone())));
+        let written: Vec<Over> = written.collect();
+        let lse = (&grad.lse, like_output[..3].to_vec());
+        let read = [q, k, v, (&grad.output, like_output.clone()), (&grad.grad, like_output), lse];
+        let slope = grad.slope.as_deref().map(|slope| self.check_program(attention, slope, 2, false));
+        let fault = self.check_programs(attention)?.or(slope.transpose()?.flatten());
+        Ok(fault.or_else(|| self.check_tensors(attention, &read, &written)))
+    }
+
+    fn check_programs(&self, attention: &Attention) -> Result<Option<&'static str>, DeviceError> {
+        if attention.groups == 0 || attention.heads % attention.groups != 0 {
+            return Ok(Some("as many heads of queries for every head of keys"));
+        }
+        let programs = [(&attention.score, false), (&attention.mask, true)];
+        for (program, whole) in programs {
+            let fault = program.as_deref().map(|program| self.check_program(attention, program, 1, whole));
+            if let Some(fault) = fault.transpose()?.flatten() {
+                return Ok(Some(fault));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a program lacks whose first `own` inputs are blocks.
+    fn check_program(
+        &self,
+        attention: &Attention,
+        program: &Program,
+        own: usize,
+        whole: bool,
+    ) -> Result<Option<&'static str>, DeviceError> {
+        program.check()?;
+        let [store] = &program.stores[..] else { return Ok(Some("programs that store one value")) };
+        let one = store.index == Index::View && !program.needs_rows();
+        if !one || if whole { !store.element.is_whole() } else { store.element != Element::F32 } {
+            return Ok(Some("programs that store a score or a condition for every lane, by view"));
+        }
+        let fits = |op: &Op| match Program::reads(op) {
+            Some((input, element)) if input < own => {
+                matches!(op, Op::Load { index: Index::View, .. }) && element == Element::F32
+            }
+            Some((input, _)) => attention.extras.get(input - own).is_some_and(|view| {
+                view.strides.len() == 4 && self.holds(view) && self.reaches(attention, op, view)
+            }),
+            None => !matches!(op, Op::Coordinate(dim) if *dim >= 4),
+        };
+        Ok((!program.ops.iter().all(fits)).then_some("programs whose inputs lie in their memory"))
+    }
+
+    /// Whether all that an operation reads of an extra is there. A gather is checked when it runs.
+    fn reaches(&self, attention: &Attention, op: &Op, view: &View) -> bool {
+        match *op {
+            Op::Load { index: Index::View, element, .. } => {
+                self.inside(view, &attention.space(), element.bytes())
+            }
+            Op::Load { index: Index::First, element, .. } => view.bytes >= element.bytes(),
+            Op::Table { entries, .. } => view.bytes >= entries * 4,
+            Op::Gather { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// That everything lies in its memory, and what is written is the step's own.
+    fn check_tensors(&self, attention: &Attention, read: &[Over], written: &[Over]) -> Option<&'static str> {
+        if !read.iter().all(|(view, space)| self.inside(view, space, 4)) {
+            return Some("inputs that lie in their memory");
+        }
+        let own = |(view, space): &Over| {
+            let arena = matches!(view.memory, Memory::Arena(_));
+            arena && self.inside(view, space, 4) && (space.contains(&0) || view.is_injective(space))
+        };
+        if !written.iter().all(own) {
+            return Some("outputs that lie in the arena, each element once");
+        }
+        let extras: Vec<View> = attention.extras.iter().map(all_of).collect();
+        let extras = extras.iter().map(|view| (view, vec![view.bytes.div_ceil(4)]));
+        let extras: Vec<Over> = extras.collect();
+        for (i, to) in written.iter().enumerate() {
+            if !written[..i].iter().chain(read).chain(&extras).all(|other| apart(to, other)) {
+                return Some("outputs apart from each other and from the inputs");
+            }
+        }
+        None
+    }
+}
+
+/// A view of all the bytes that another one has.
+fn all_of(view: &View) -> View {
+    View { offset: 0, strides: vec![1], ..view.clone() }
+}
+
+/// Whether two views have no element in common.
+fn apart((a, a_space): &Over, (b, b_space): &Over) -> bool {
+    let empty = a_space.contains(&0) || b_space.contains(&0);
+    empty || !a.meets(a_space, 4, b, b_space, 4) || a.interleaves(a_space, b, b_space, 4)
+}

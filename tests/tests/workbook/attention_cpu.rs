@@ -1,0 +1,790 @@
+//! The CPU's attention: against its definition, forward and backward, on awkward shapes, with programs and without; what
+//! a mask leaves empty is not computed, and neither threads nor vector units change a bit.
+
+use std::sync::Arc;
+
+use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
+use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
+use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+use reference::graph::interpret::Values;
+use reference::graph::programs::{Place, alibi, and, causal, document, mask, score, sliding_window, softcap};
+use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
+
+/// An attention that both sides compute.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    batch: usize,
+    heads: usize,
+    groups: usize,
+    queries: usize,
+    keys: usize,
+    depth: usize,
+    width: usize,
+    offset: usize, // of the first query
+    kind: Kind,
+    apart: bool, // whether a head's rows lie apart: (batch, row, head, column)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Plain,
+    Causal,
+    Window(u32),
+    Document,
+    Softcap,
+    Alibi,        // causal
+    Everything,   // softcap, ALiBi, causal, window, document
+    Positive,     // a mask of the score, which no map can know
+    PerHead(u32), // head h sees the window (h + 1) w
+    Blind,        // no query sees anything
+}
+
+const CAP: f64 = 1.5;
+
+/// In the order of the outputs.
+const NAMES: [&str; 4] = ["output", "wrt q", "wrt k", "wrt v"];
+
+impl Case {
+    fn new(queries: usize, keys: usize, kind: Kind) -> Self {
+        let (offset, apart) = (keys.saturating_sub(queries), queries % 2 == 1);
+        Self { batch: 1, heads: 2, groups: 1, queries, keys, depth: 8, width: 8, offset, kind, apart }
+    }
+
+    fn shapes(&self) -> [[usize; 4]; 4] {
+        let Self { batch, heads, groups, queries, keys, depth, width, .. } = *self;
+        let of = |heads, rows, columns| [batch, heads, rows, columns];
+        [
+            of(heads, queries, depth),
+            of(groups, keys, depth),
+            of(groups, keys, width),
+            of(heads, queries, width),
+        ]
+    }
+
+    /// q, k, v and the gradient of the output, row-major.
+    fn given(&self) -> [Vec<f32>; 4] {
+        let mut seed = 1_u32;
+        self.shapes().map(|shape| {
+            seed += 77;
+            numbers(shape.iter().product(), seed)
+        })
+    }
+
+    /// The document of each place.
+    fn ids(&self) -> Vec<i32> {
+        (0..self.keys.max(self.queries + self.offset) as i32).map(|at| at * at / 5000).collect()
+    }
+
+    fn is(&self, kinds: &[Kind]) -> bool {
+        kinds.contains(&self.kind)
+    }
+
+    fn window(&self, head: usize) -> Option<u32> {
+        match self.kind {
+            Kind::Window(window) => Some(window),
+            Kind::PerHead(window) => Some(window * (head as u32 + 1)),
+            Kind::Everything => Some(90),
+            _ => None,
+        }
+    }
+
+    fn is_causal(&self) -> bool {
+        self.window(0).is_some() || self.is(&[Kind::Causal, Kind::Alibi])
+    }
+
+    fn has_documents(&self) -> bool {
+        self.is(&[Kind::Document, Kind::Everything])
+    }
+
+    fn has_score(&self) -> bool {
+        self.is(&[Kind::Softcap, Kind::Alibi, Kind::Everything])
+    }
+
+    /// Whether a query may see a key, where the score does not matter.
+    fn allows(&self, head: usize, query: usize, key: usize) -> bool {
+        let (at, ids) = (query + self.offset, self.ids());
+        let causal = !self.is_causal() || key <= at;
+        let window = self.window(head).is_none_or(|window| at < key + window as usize);
+        causal && window && (!self.has_documents() || ids[at] == ids[key]) && self.kind != Kind::Blind
+    }
+
+    /// Blocks in which some query may see some key.
+    fn blocks(&self) -> u64 {
+        let [rows, columns] = Attention::BLOCK;
+        let cut = |size: usize, by: usize| (0..size).step_by(by).map(move |from| from..size.min(from + by));
+        let mut count = 0;
+        for head in 0..self.heads {
+            for queries in cut(self.queries, rows) {
+                for mut keys in cut(self.keys, columns) {
+                    let sees = |key: usize| queries.clone().any(|query| self.allows(head, query, key));
+                    count += u64::from(keys.any(sees));
+                }
+            }
+        }
+        count * self.batch as u64
+    }
+}
+
+/// Numbers between -2 and 2 without a pattern, with a peak now and then.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        f32::from((state >> 16) as u16) / 16384.0 - 2.0
+    };
+    (0..count).map(|i| if i % 97 == 96 { next() * 3.0 } else { next() }).collect()
+}
+
+// The definition.
+
+impl Case {
+    fn defined(&self) -> graph::Attention {
+        let extras = self.extra_types();
+        let offset = self.offset as i32;
+        let capped = |at: &Place| {
+            let capped = self.is(&[Kind::Softcap, Kind::Everything]);
+            if capped { softcap(&at.score, CAP) } else { at.score.clone() }
+        };
+        let sloped = |at: &Place| {
+            let s = capped(at);
+            if self.kind == Kind::Softcap { s } else { alibi(&at.behind(offset), &s, self.heads as u32) }
+        };
+        graph::Attention {
+            scale: self.scale(),
+            score: self.has_score().then(|| score("score", &extras, sloped).expect("sound")),
+            mask: self.defined_mask(&extras),
+        }
+    }
+
+    fn scale(&self) -> f64 {
+        f64::from((self.depth as f32).sqrt().recip())
+    }
+
+    fn extra_types(&self) -> Vec<Type> {
+        self.has_documents().then(|| Type::new(Dtype::I32, [self.ids().len()])).into_iter().collect()
+    }
+
+    fn defined_mask(&self, extras: &[Type]) -> Option<Graph> {
+        let body = |at: &Place| {
+            let at = &at.behind(self.offset as i32);
+            let local = |window| and(&causal(at), &sliding_window(at, window));
+            match self.kind {
+                Kind::Window(window) => local(window),
+                Kind::Document => document(at, &at.extras[0]),
+                Kind::Everything => and(&local(90), &document(at, &at.extras[0])),
+                Kind::Positive => at.score.like(0.0).less(&at.score),
+                Kind::PerHead(window) => {
+                    let reach = &(&at.head + 1.0) * f64::from(window);
+                    and(&causal(at), &at.query.less(&(&at.key + &reach)))
+                }
+                Kind::Blind => at.key.less(&at.key),
+                _ => causal(at),
+            }
+        };
+        let some = !self.is(&[Kind::Plain, Kind::Softcap]);
+        some.then(|| mask("mask", extras, body).expect("sound"))
+    }
+
+    /// The output and the gradients of q, k and v, by the definition.
+    fn by_definition<R: Real>(&self) -> [Vec<f64>; 4] {
+        let attention = Box::new(self.defined());
+        let [q, k, v, grad] = self.shapes().map(|shape| Type::new(Dtype::F32, shape));
+        let inputs = [vec![q, k, v], self.extra_types()].concat();
+        let with_grad = [inputs.clone(), vec![grad]].concat();
+        let names = ["q", "k", "v", "grad"].into_iter().zip(self.shapes()).zip(self.given());
+        let mut values: Values<R> = names
+            .map(|((name, shape), x)| {
+                (name.into(), Array::floats(Dtype::F32, &shape, x.iter().map(|x| f64::from(*x))))
+            })
+            .collect();
+        values.insert("extra0".into(), Array::integers(&[self.ids().len()], self.ids()));
+        let run = |op: &graph::Op, types: &[Type]| {
+            let graph = expand(op, types).unwrap_or_else(|error| panic!("{self:?}: {error}"));
+            interpret(&graph, &values).unwrap_or_else(|error| panic!("{self:?}: {error}"))[0].wide()
+        };
+        let gradient = |wrt| run(&graph::Op::AttentionGrad { attention: attention.clone(), wrt }, &with_grad);
+        [run(&graph::Op::Attention(attention.clone()), &inputs), gradient(0), gradient(1), gradient(2)]
+    }
+}
+
+// The same as tile programs.
+
+/// Operations that are written one after the other.
+#[derive(Default)]
+struct Writer(Vec<Op>);
+
+impl Writer {
+    fn op(&mut self, op: Op) -> usize {
+        self.0.push(op);
+        self.0.len() - 1
+    }
+
+    fn load(&mut self, input: usize) -> usize {
+        self.op(Op::Load { input, element: Element::F32, index: Index::View })
+    }
+
+    fn two(&mut self, binary: Binary, a: usize, b: usize) -> usize {
+        self.op(Op::Binary(binary, a, b))
+    }
+
+    fn less(&mut self, a: usize, b: usize) -> usize {
+        self.op(Op::Compare(Compare::Less, a, b))
+    }
+
+    fn query(&mut self, offset: usize) -> usize {
+        let (query, offset) = (self.op(Op::Coordinate(2)), self.op(Op::Whole(offset as i32)));
+        self.two(Binary::Add, query, offset)
+    }
+
+    fn finish(self, name: &str, value: usize, element: Element) -> Arc<Program> {
+        let store = Store { output: 0, element, index: Index::View, once: false, value };
+        Arc::new(Program { name: name.into(), ops: self.0, stores: vec![store] })
+    }
+}
+
+impl Case {
+    fn score(&self) -> Option<Arc<Program>> {
+        let mut w = Writer::default();
+        let mut s = w.load(0);
+        if self.is(&[Kind::Softcap, Kind::Everything]) {
+            let cap = w.op(Op::Float(CAP as f32));
+            let part = w.two(Binary::Div, s, cap);
+            let tanh = w.op(Op::Unary(Unary::Tanh, part));
+            s = w.two(Binary::Mul, tanh, cap);
+        }
+        if self.is(&[Kind::Alibi, Kind::Everything]) {
+            let (head, one) = (w.op(Op::Coordinate(1)), w.op(Op::Whole(1)));
+            let number = w.two(Binary::Add, head, one);
+            let number = w.op(Op::ToFloat(number));
+            let steepness = w.op(Op::Float(-8.0 * std::f32::consts::LN_2 / self.heads as f32));
+            let exponent = w.two(Binary::Mul, number, steepness);
+            let slope = w.op(Op::Unary(Unary::Exp, exponent));
+            let (key, query) = (w.op(Op::Coordinate(3)), w.query(self.offset));
+            let distance = w.two(Binary::Sub, key, query);
+            let distance = w.op(Op::ToFloat(distance));
+            let bias = w.two(Binary::Mul, slope, distance);
+            s = w.two(Binary::Add, s, bias);
+        }
+        self.has_score().then(|| w.finish("score", s, Element::F32))
+    }
+
+    /// Of the softcap: g (1 - tanh^2); the other scores have 1.
+    fn slope(&self) -> Option<Arc<Program>> {
+        let mut w = Writer::default();
+        let (s, g) = (w.load(0), w.load(1));
+        let (cap, one) = (w.op(Op::Float(CAP as f32)), w.op(Op::Float(1.0)));
+        let part = w.two(Binary::Div, s, cap);
+        let tanh = w.op(Op::Unary(Unary::Tanh, part));
+        let square = w.two(Binary::Mul, tanh, tanh);
+        let rest = w.two(Binary::Sub, one, square);
+        let gradient = w.two(Binary::Mul, g, rest);
+        let capped = self.is(&[Kind::Softcap, Kind::Everything]);
+        capped.then(|| w.finish("slope", gradient, Element::F32))
+    }
+
+    fn mask(&self) -> Option<Arc<Program>> {
+        let mut w = Writer::default();
+        let (query, key, one) = (w.query(self.offset), w.op(Op::Coordinate(3)), w.op(Op::Whole(1)));
+        let mut parts = Vec::new();
+        if self.is_causal() {
+            let after = w.two(Binary::Add, query, one);
+            parts.push(w.less(key, after));
+        }
+        if let Some(window) = self.window(0) {
+            let mut reach = w.op(Op::Whole(window as i32));
+            if matches!(self.kind, Kind::PerHead(_)) {
+                let head = w.op(Op::Coordinate(1));
+                let number = w.two(Binary::Add, head, one);
+                reach = w.two(Binary::Mul, number, reach);
+            }
+            let after = w.two(Binary::Add, key, reach);
+            parts.push(w.less(query, after));
+        }
+        if self.has_documents() {
+            let [a, b] = [query, key].map(|at| w.op(Op::Gather { input: 1, element: Element::I32, at }));
+            parts.push(w.op(Op::Compare(Compare::Equal, a, b)));
+        }
+        match self.kind {
+            Kind::Positive => {
+                let (zero, s) = (w.op(Op::Float(0.0)), w.load(0));
+                parts.push(w.less(zero, s));
+            }
+            Kind::Blind => parts.push(w.less(key, key)),
+            _ => {}
+        }
+        let all = parts.into_iter().reduce(|all, part| w.two(Binary::Min, all, part))?;
+        let element = if self.queries % 2 == 0 { Element::U8 } else { Element::I32 };
+        Some(w.finish("mask", all, element))
+    }
+}
+
+// The plan.
+
+/// What a run leaves: the output, the gradients of q, k and v, and the logarithms of the sums.
+#[derive(Debug, PartialEq)]
+struct Found {
+    tensors: [Vec<f32>; 4],
+    lse: Vec<f32>,
+    blocks: [u64; 2], // forward, and for the gradients
+}
+
+impl Case {
+    /// The strides of a tensor.
+    fn strides(&self, [batch, heads, rows, columns]: [usize; 4]) -> Vec<usize> {
+        let [of_batch, of_row, of_head, of_column] =
+            contiguous(&[batch, rows, heads, columns]).try_into().expect("four");
+        if self.apart {
+            vec![of_batch, of_head, of_row, of_column]
+        } else {
+            contiguous(&[batch, heads, rows, columns])
+        }
+    }
+
+    fn view(&self, memory: Memory, shape: [usize; 4]) -> View {
+        let bytes = shape.iter().product::<usize>() * 4;
+        View { memory, bytes, offset: 0, strides: self.strides(shape) }
+    }
+
+    /// Elements in the order in which they lie in memory, from row-major ones, or back.
+    fn relaid(&self, shape: [usize; 4], x: &[f32], back: bool) -> Vec<f32> {
+        let (strides, plain) = (self.strides(shape), contiguous(&shape));
+        let mut to = vec![0.0; x.len()];
+        for n in 0..x.len() {
+            let there = (0..4).map(|dim| n / plain[dim] % shape[dim] * strides[dim]).sum::<usize>();
+            let (at, from) = if back { (n, there) } else { (there, n) };
+            to[at] = x[from];
+        }
+        to
+    }
+
+    fn attention(&self) -> Attention {
+        let Self { batch, heads, groups, queries, keys, depth, width, .. } = *self;
+        let [q, k, v, _] = self.shapes();
+        let ids =
+            View { memory: Memory::Given(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
+        Attention {
+            batch,
+            heads,
+            groups,
+            queries,
+            keys,
+            depth,
+            width,
+            scale: self.scale() as f32,
+            score: self.score(),
+            mask: self.mask(),
+            q: self.view(Memory::Given(0), q),
+            k: self.view(Memory::Given(1), k),
+            v: self.view(Memory::Given(2), v),
+            extras: self.has_documents().then_some(ids).into_iter().collect(),
+        }
+    }
+
+    /// Where the output, the gradients and L lie in the arena, in bytes, and its end.
+    fn places(&self) -> [usize; 6] {
+        let [q, k, v, o] = self.shapes().map(|shape| shape.iter().product::<usize>());
+        let mut at = 0;
+        let mut next = |floats: usize| {
+            let here = at;
+            at += (floats * 4).next_multiple_of(64);
+            here
+        };
+        [next(o), next(q), next(k), next(v), next(self.batch * self.heads * self.queries), next(0)]
+    }
+
+    fn plan(&self) -> Plan {
+        let [q, k, v, o] = self.shapes();
+        let [to_o, to_q, to_k, to_v, to_lse, arena_bytes] = self.places();
+        let to = |at, shape| self.view(Memory::Arena(at), shape);
+        let lse_shape = [self.batch, self.heads, self.queries];
+        let lse = View {
+            memory: Memory::Arena(to_lse),
+            bytes: lse_shape.iter().product::<usize>() * 4,
+            offset: 0,
+            strides: contiguous(&lse_shape),
+        };
+        let forward = Step::Attention {
+            attention: Box::new(self.attention()),
+            output: to(to_o, o),
+            lse: Some(lse.clone()),
+        };
+        let backward = Step::AttentionGrad(Box::new(AttentionGrad {
+            attention: self.attention(),
+            slope: self.slope(),
+            output: to(to_o, o),
+            lse,
+            grad: self.view(Memory::Given(3), o),
+            wrt_q: Some(to(to_q, q)),
+            wrt_k: Some(to(to_k, k)),
+            wrt_v: Some(to(to_v, v)),
+        }));
+        let sizes = self.given().map(|x| x.len() * 4);
+        let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
+        Plan { name: "trial".into(), arena_bytes, given, steps: vec![forward, backward] }
+    }
+
+    fn buffers(&self, device: &Cpu) -> Vec<Buffer> {
+        let floats = self.shapes().into_iter().zip(self.given());
+        let floats = floats.map(|(shape, x)| self.relaid(shape, &x, false));
+        let bytes = floats.map(|x| x.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
+        let ids = self.ids().iter().flat_map(|id| id.to_ne_bytes()).collect();
+        let upload = |bytes: Vec<u8>| {
+            let mut buffer = device.alloc("given", bytes.len()).expect("room");
+            device.upload(&mut buffer, &bytes).expect("equal lengths");
+            buffer
+        };
+        bytes.chain([ids]).map(upload).collect()
+    }
+
+    fn run(&self, device: &Cpu) -> Result<Found, DeviceError> {
+        let prepared = cpu::Prepared::new(self.plan())?;
+        let buffers = self.buffers(device);
+        let places = self.places();
+        let mut arena = device.alloc("arena", places[5])?;
+        arena.view_mut::<f32>().fill(f32::NAN); // what is not written shows
+        let (mut blocks, mut before) = ([0; 2], device.attention_blocks());
+        let mut watch = |step: usize, _| {
+            blocks[step] = device.attention_blocks() - before;
+            before = device.attention_blocks();
+        };
+        let given: Vec<&Buffer> = buffers.iter().collect();
+        device.execute_watched(&prepared, &mut arena, &given, &[], &mut watch)?;
+        let floats = arena.view::<f32>();
+        let [q, k, v, o] = self.shapes();
+        let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
+            let count = shape.iter().product::<usize>();
+            self.relaid(shape, &floats[places[i] / 4..][..count], true)
+        });
+        tensors.iter_mut().flatten().for_each(|x| *x += 0.0); // -0 is 0
+        let lse = floats[places[4] / 4..][..self.batch * self.heads * self.queries].to_vec();
+        Ok(Found { tensors, lse, blocks })
+    }
+}
+
+/// The largest difference.
+fn apart(truth: &[f64], got: impl Iterator<Item = f64>) -> f64 {
+    let differences = truth.iter().zip(got).map(|(a, b)| (a - b).abs());
+    differences.fold(0.0, |most, x| if x.is_nan() { f64::INFINITY } else { most.max(x) })
+}
+
+fn largest(x: &[f64]) -> f64 {
+    x.iter().fold(0.0, |most: f64, x| most.max(x.abs()))
+}
+
+/// How much further from the truth than the definition in f32 a run may be: some roundings of the largest number.
+const ROUNDINGS: f64 = 4.0 * f32::EPSILON as f64;
+
+/// Holds a case against its definition.
+fn hold(case: &Case) {
+    let (truth, naive) = (case.by_definition::<f64>(), case.by_definition::<f32>());
+    let found = case.run(&Cpu::with_threads(1)).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+    for (i, name) in NAMES.iter().enumerate() {
+        let fair = apart(&truth[i], naive[i].iter().copied()) + ROUNDINGS * largest(&truth[i]);
+        assert_eq!(found.tensors[i].len(), truth[i].len());
+        let error = apart(&truth[i], found.tensors[i].iter().map(|x| f64::from(*x)));
+        assert!(error <= fair, "{case:?}, {name}: off by {error:e}, fair is {fair:e}");
+    }
+    if case.kind != Kind::Positive {
+        assert_eq!(found.blocks, [case.blocks(); 2], "{case:?}: blocks");
+    }
+}
+
+const SIZES: [usize; 9] = [1, 2, 63, 64, 65, 127, 128, 129, 200];
+
+#[test]
+fn plain_attention_is_its_definition_on_awkward_shapes() {
+    for queries in SIZES {
+        SIZES.iter().for_each(|keys| hold(&Case::new(queries, *keys, Kind::Plain)));
+    }
+}
+
+#[test]
+fn causal_attention_is_its_definition_on_awkward_shapes() {
+    for queries in SIZES {
+        SIZES.iter().for_each(|keys| hold(&Case::new(queries, *keys, Kind::Causal)));
+    }
+}
+
+#[test]
+fn attention_with_programs_is_its_definition() {
+    let kinds = [
+        Kind::Window(1),
+        Kind::Window(70),
+        Kind::Document,
+        Kind::Softcap,
+        Kind::Alibi,
+        Kind::Everything,
+        Kind::Positive,
+        Kind::PerHead(40),
+        Kind::Blind,
+    ];
+    for kind in kinds {
+        for (queries, keys) in [(1, 200), (65, 65), (127, 200), (200, 200)] {
+            hold(&Case::new(queries, keys, kind));
+        }
+    }
+}
+
+#[test]
+fn heads_share_keys_and_values_have_a_width_of_their_own() {
+    for (heads, groups) in [(1, 1), (4, 4), (4, 2), (6, 1)] {
+        for (depth, width) in [(1, 1), (2, 5), (16, 7), (7, 16)] {
+            let case = Case { batch: 2, heads, groups, depth, width, ..Case::new(65, 130, Kind::Alibi) };
+            hold(&case);
+            hold(&Case { apart: !case.apart, ..case });
+        }
+    }
+}
+
+#[test]
+fn queries_that_see_nothing_have_zeros_and_no_gradient() {
+    let case = Case { offset: 0, ..Case::new(130, 200, Kind::Blind) };
+    let found = case.run(&Cpu::with_threads(1)).expect("fits");
+    assert!(found.tensors.iter().flatten().all(|x| x.to_bits() == 0));
+    assert!(found.lse.iter().all(|lse| *lse == f32::NEG_INFINITY));
+    assert_eq!(found.blocks, [0, 0]);
+}
+
+#[test]
+fn a_space_without_keys_or_queries_or_depth_has_its_answer() {
+    for (queries, keys, depth, width) in [(3, 0, 4, 4), (0, 3, 4, 4), (3, 5, 0, 4), (3, 5, 4, 0)] {
+        let case = Case { depth, width, ..Case::new(queries, keys, Kind::Plain) };
+        let found = case.run(&Cpu::with_threads(1)).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        assert!(found.tensors.iter().flatten().all(|x| x.is_finite()), "{case:?}: {found:?}");
+    }
+}
+
+#[test]
+fn neither_threads_nor_vector_units_change_a_bit() {
+    let bits = |found: &Found| -> Vec<u32> {
+        found.tensors.iter().flatten().chain(&found.lse).map(|x| x.to_bits()).collect()
+    };
+    for (heads, groups) in [(6, 3), (4, 1), (2, 2)] {
+        for kind in [Kind::Plain, Kind::Everything, Kind::PerHead(40)] {
+            let case = Case { heads, groups, depth: 24, width: 20, ..Case::new(200, 333, kind) };
+            let units =
+                Vector::available().into_iter().filter_map(|unit| Cpu::with_threads(1).limited_to(unit));
+            let threads = [1, 3, 7].map(Cpu::with_threads);
+            let mut all = units.chain(threads).map(|device| bits(&case.run(&device).expect("fits")));
+            let first = all.next().expect("a device");
+            assert!(all.all(|bits| bits == first), "{case:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_mask_leaves_empty_is_not_computed() {
+    let blocks = |kind, queries, keys| {
+        let case = Case { depth: 2, width: 2, ..Case::new(queries, keys, kind) };
+        let found = case.run(&Cpu::with_threads(1)).expect("fits");
+        assert_eq!(found.blocks, [case.blocks(); 2], "{case:?}");
+        found.blocks[0]
+    };
+    let [rows, columns] = Attention::BLOCK;
+    let all = (2 * 1024_usize.div_ceil(rows) * 1024_usize.div_ceil(columns)) as u64;
+    assert_eq!(blocks(Kind::Plain, 1024, 1024), all);
+    assert!(blocks(Kind::Causal, 1024, 1024) <= all * 6 / 10);
+    assert!(blocks(Kind::Window(64), 1024, 1024) <= all / 4);
+    assert!(blocks(Kind::Document, 1024, 1024) < all / 2);
+    assert!(blocks(Kind::PerHead(64), 1024, 1024) < all / 2);
+    assert_eq!(blocks(Kind::Causal, 1, 1024), 2 * 1024_usize.div_ceil(columns) as u64);
+}
+
+#[test]
+fn scratch_is_one_piece_a_thread_and_used_again() {
+    let device = Cpu::with_threads(1);
+    let case = Case::new(200, 200, Kind::Causal);
+    let prepared = cpu::Prepared::new(case.plan()).expect("fits");
+    let buffers = case.buffers(&device);
+    let given: Vec<&Buffer> = buffers.iter().collect();
+    let mut arena = device.alloc("arena", case.places()[5]).expect("room");
+    let mut run = || {
+        let before = device.counts().allocated_bytes;
+        device.execute(&prepared, &mut arena, &given, &[]).expect("fits");
+        device.counts().allocated_bytes - before
+    };
+    let [rows, columns] = Attention::BLOCK;
+    let first = run();
+    assert!(first > 0 && first < 8 * (rows * columns * 4) as u64, "{first} bytes");
+    assert_eq!(run(), 0);
+}
+
+#[test]
+fn only_the_gradients_that_are_asked_for_are_written() {
+    let case = Case::new(130, 200, Kind::Everything);
+    let whole = case.run(&Cpu::with_threads(1)).expect("fits");
+    for asked in 0..8 {
+        let mut plan = case.plan();
+        let Step::AttentionGrad(grad) = &mut plan.steps[1] else { panic!("the second step") };
+        let keep = |n: usize, view: &mut Option<View>| {
+            if asked >> n & 1 == 0 {
+                *view = None;
+            }
+        };
+        keep(0, &mut grad.wrt_q);
+        keep(1, &mut grad.wrt_k);
+        keep(2, &mut grad.wrt_v);
+        let device = Cpu::with_threads(3);
+        let buffers = case.buffers(&device);
+        let mut arena = device.alloc("arena", case.places()[5]).expect("room");
+        arena.view_mut::<f32>().fill(f32::NAN);
+        let prepared = cpu::Prepared::new(plan).expect("fits");
+        device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &[]).expect("fits");
+        let [q, k, v, _] = case.shapes();
+        for (n, shape) in [q, k, v].into_iter().enumerate() {
+            let floats = &arena.view::<f32>()[case.places()[n + 1] / 4..][..shape.iter().product()];
+            if asked >> n & 1 == 1 {
+                let mut got = case.relaid(shape, floats, true);
+                got.iter_mut().for_each(|x| *x += 0.0);
+                assert!(got == whole.tensors[n + 1], "{asked:b}: {}", NAMES[n + 1]);
+            } else {
+                assert!(floats.iter().all(|x| x.is_nan()), "{asked:b}: {}", NAMES[n + 1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_attention_that_does_not_fit_is_refused() {
+    let case = Case::new(65, 65, Kind::Everything);
+    let refused = |change: &dyn Fn(&mut Attention, &mut View)| {
+        let mut plan = case.plan();
+        let Step::Attention { attention, output, .. } = &mut plan.steps[0] else { panic!("the first step") };
+        change(attention, output);
+        plan.steps.truncate(1);
+        cpu::Prepared::new(plan).map_or_else(|error| error.to_string(), |_| String::new())
+    };
+    assert_eq!(refused(&|_, _| {}), "");
+    assert!(refused(&|attention, _| attention.keys += 1).contains("inputs that lie in their memory"));
+    assert!(refused(&|attention, _| attention.groups = 0).contains("every head of keys"));
+    assert!(refused(&|attention, _| attention.heads = 3).contains("needs"));
+    assert!(refused(&|_, output| output.memory = Memory::Given(0)).contains("outputs that lie in the arena"));
+    assert!(refused(&|_, output| output.strides[2] = 1).contains("each element once"));
+    let beside = |attention: &mut Attention, output: &mut View| attention.q.memory = output.memory;
+    assert!(refused(&beside).contains("apart from each other and from the inputs"));
+    assert!(refused(&|attention, _| attention.extras.clear()).contains("programs whose inputs lie"));
+    let lane = |attention: &mut Attention, _: &mut View| {
+        let mut w = Writer::default();
+        let value = w.op(Op::Load { input: 0, element: Element::F32, index: Index::Lane });
+        attention.score = Some(w.finish("lanes", value, Element::F32));
+    };
+    assert!(refused(&lane).contains("programs whose inputs lie"));
+    let far = |attention: &mut Attention, _: &mut View| {
+        let mut w = Writer::default();
+        let value = w.op(Op::Coordinate(4));
+        attention.mask = Some(w.finish("far", value, Element::I32));
+    };
+    assert!(refused(&far).contains("programs whose inputs lie"));
+    let float = |attention: &mut Attention, _: &mut View| attention.mask = attention.score.clone();
+    assert!(refused(&float).contains("a score or a condition for every lane"));
+}
+
+#[test]
+fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
+    let case = Case { batch: 2, ..Case::new(130, 200, Kind::Document) };
+    let mut plan = case.plan();
+    let Step::Attention { attention, .. } = &mut plan.steps[0] else { panic!("the first step") };
+    attention.extras[0].bytes = 199 * 4;
+    attention.score = None;
+    let mask = attention.mask.take();
+    let mut alone = Writer::default();
+    let key = alone.op(Op::Coordinate(3));
+    let at = alone.op(Op::Gather { input: 1, element: Element::I32, at: key });
+    attention.mask = mask.map(|_| alone.finish("far", at, Element::I32));
+    plan.steps.truncate(1);
+    let device = Cpu::with_threads(3);
+    let buffers = case.buffers(&device);
+    let mut arena = device.alloc("arena", case.places()[5]).expect("room");
+    let prepared = cpu::Prepared::new(plan).expect("fits");
+    let error = device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &[]);
+    let error = error.expect_err("place 199 of 199").to_string();
+    assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
+}
+
+/// Times for the heads of the kernel's files: `cargo test --release -p tests --test workbook attention_cpu -- --ignored
+/// --nocapture`.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn measured_against_products_one_by_one() {
+    let case = Case { heads: 8, groups: 8, depth: 64, width: 64, ..Case::new(512, 512, Kind::Causal) };
+    for device in [Cpu::with_threads(1), Cpu::with_threads(2)] {
+        let buffers = case.buffers(&device);
+        let given: Vec<&Buffer> = buffers.iter().collect();
+        let [fused, apart] = [case.plan(), products(&case)].map(|plan| {
+            let mut arena = device.alloc("arena", plan.arena_bytes).expect("room");
+            let steps = plan.steps.len();
+            let prepared = cpu::Prepared::new(plan).expect("fits");
+            let mut best = vec![f64::INFINITY; steps];
+            for _ in 0..30 {
+                let mut last = device.clock();
+                let mut watch = |step: usize, now: std::time::Duration| {
+                    best[step] = best[step].min((now - last).as_secs_f64() * 1e3);
+                    last = now;
+                };
+                device.execute_watched(&prepared, &mut arena, &given, &[], &mut watch).expect("fits");
+            }
+            best
+        });
+        println!("{} threads: fused {fused:.2?} ms, op by op {apart:.2?} ms", device.threads());
+    }
+}
+
+/// The seven products and the two passes between them, over all of the scores: forward S, softmax, O; backward dV, dP,
+/// dS, dQ, dK.
+fn products(case: &Case) -> Plan {
+    use kernels::plan::{Cut, Product};
+    let plan = case.plan();
+    let [_, to_q, to_k, to_v, _, end] = case.places();
+    let (heads, t, d) = (case.heads, case.queries, case.depth);
+    let scores_bytes = heads * t * t * 4;
+    let square =
+        |at| View { memory: Memory::Arena(at), bytes: scores_bytes, offset: 0, strides: vec![t * t, t, 1] };
+    let turned =
+        |view: View| View { strides: vec![view.strides[0], view.strides[2], view.strides[1]], ..view };
+    let tensor = |memory| View { memory, bytes: heads * t * d * 4, offset: 0, strides: vec![t * d, d, 1] };
+    let (s, p) = (square(end), square(end + scores_bytes));
+    let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Given(n)));
+    let [o, dq, dk, dv] = [0, to_q, to_k, to_v].map(|at| tensor(Memory::Arena(at)));
+    let product = |[m, n, k]: [usize; 3], a: View, b: View, to: View| {
+        Step::Product(Product { batch: vec![heads], m, n, k, a, b, to, add: false, cut: Cut::Batch })
+    };
+    let mut w = Writer::default();
+    let (s_in, query, key) = (w.load(0), w.op(Op::Coordinate(1)), w.op(Op::Coordinate(2)));
+    let scale = w.op(Op::Float(case.scale() as f32));
+    let scaled = w.two(Binary::Mul, s_in, scale);
+    let hidden = w.less(query, key);
+    let never = w.op(Op::Float(f32::NEG_INFINITY));
+    let masked = w.op(Op::Select(hidden, never, scaled));
+    let max = w.op(Op::RowMax(masked));
+    let centred = w.two(Binary::Sub, masked, max);
+    let e = w.op(Op::Unary(Unary::Exp, centred));
+    let sum = w.op(Op::RowSum(e));
+    let softmax = w.two(Binary::Div, e, sum);
+    let softmax = w.finish("softmax", softmax, Element::F32);
+    let mut w = Writer::default();
+    let (dp, p_in) = (w.load(0), w.load(1));
+    let both = w.two(Binary::Mul, dp, p_in);
+    let delta = w.op(Op::RowSum(both));
+    let rest = w.two(Binary::Sub, dp, delta);
+    let scale = w.op(Op::Float(case.scale() as f32));
+    let slope = w.two(Binary::Mul, rest, p_in);
+    let slope = w.two(Binary::Mul, slope, scale);
+    let slope = w.finish("softmax_grad", slope, Element::F32);
+    let pass = |program: &Arc<Program>, inputs: Vec<View>, to: View| Step::Pass {
+        program: program.clone(),
+        space: vec![heads, t, t],
+        inputs,
+        outputs: vec![to],
+    };
+    let steps = vec![
+        product([t, t, d], q.clone(), turned(k.clone()), s.clone()),
+        pass(&softmax, vec![s.clone()], p.clone()),
+        product([t, d, t], p.clone(), v.clone(), o),
+        product([t, d, t], turned(p.clone()), g.clone(), dv),
+        product([t, t, d], g, turned(v), s.clone()),
+        pass(&slope, vec![s.clone(), p], s.clone()),
+        product([t, d, t], s.clone(), k, dq),
+        product([t, d, t], turned(s), q, dk),
+    ];
+    Plan { arena_bytes: end + 2 * scores_bytes, steps, ..plan }
+}
