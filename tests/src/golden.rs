@@ -41,7 +41,9 @@ pub fn each_case<Case: DeserializeOwned>(name: &str, check: impl Fn(&Case, &Safe
     let tensors = SafeTensors::deserialize(&file).expect("the golden file is sound");
     let cases = cases(&file);
     assert!(!cases.is_empty(), "a golden file without a case proves nothing");
-    cases.iter().for_each(|case| check(case, &tensors));
+    for case in &cases {
+        check(case, &tensors);
+    }
 }
 
 /// The list of cases in a golden safetensors file.
