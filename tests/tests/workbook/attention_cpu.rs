@@ -746,7 +746,7 @@ fn products(case: &Case) -> Plan {
     let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Given(n)));
     let [o, dq, dk, dv] = [0, to_q, to_k, to_v].map(|at| tensor(Memory::Arena(at)));
     let product = |[m, n, k]: [usize; 3], a: View, b: View, to: View| {
-        Step::Product(Product { batch: vec![heads], m, n, k, a, b, to, add: false, cut: Cut::Batch })
+        Step::Product(Product { batch: vec![heads], m, n, k, a, b, to, add: false, scale: 1.0, cut: Cut::Batch })
     };
     let mut w = Writer::default();
     let (s_in, query, key) = (w.load(0), w.op(Op::Coordinate(1)), w.op(Op::Coordinate(2)));
