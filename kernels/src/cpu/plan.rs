@@ -115,7 +115,7 @@ impl Cpu {
                         run.floats(&product.a),
                         run.floats(&product.b),
                         run.floats(&product.to),
-                    )
+                    );
                 };
                 Ok(())
             }
