@@ -312,6 +312,9 @@ impl Plan {
         if inputs.len() < program.inputs() || outputs.len() != program.outputs() {
             return Ok(Some("a view for every input and output"));
         }
+        if inputs.iter().chain(outputs).any(|view| view.strides.len() != space.len()) {
+            return Ok(Some("a stride for each dimension of its space"));
+        }
         let lanes = space.iter().product();
         let (read, written) = program.traffic(lanes);
         let flat = inputs.iter().zip(&read).chain(outputs.iter().zip(&written));

@@ -5,6 +5,7 @@
 //! functions are polynomials without a branch; each names its source and its largest error, which a test measures.
 
 #![allow(unsafe_code)] // vector code: a function compiled for a unit may only be called where there is one
+#![allow(clippy::inline_always)] // a body becomes vector code only inside the function compiled for a unit
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -24,7 +25,7 @@ impl<T> From<'_, T> {
     pub fn first(self, lanes: usize) -> Self {
         match self {
             From::Lanes(all) => From::Lanes(&all[..lanes]),
-            one => one,
+            From::One(one) => From::One(one),
         }
     }
 }
@@ -142,7 +143,9 @@ fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
 
 #[inline(always)]
 fn stretch_lanes(to: &mut [f32], factor: f32) {
-    to.iter_mut().for_each(|to| *to *= factor);
+    for to in to {
+        *to *= factor;
+    }
 }
 
 #[inline(always)]
@@ -248,6 +251,7 @@ fn divide(a: i32, b: i32) -> i32 {
 }
 
 #[inline(always)]
+#[allow(clippy::float_cmp)] // equality is the operation
 fn compare_lanes(compare: Compare, a: From<'_, f32>, b: From<'_, f32>, to: &mut [i32]) {
     match compare {
         Compare::Less => two(a, b, to, |a, b| i32::from(a < b)),
@@ -409,7 +413,7 @@ pub(super) fn log(x: f32) -> f32 {
         * m
         - 0.249_999_94)
         * m
-        + 0.333_333_31)
+        + 0.333_333_3)
         * m
         * z;
     let y = p + e * -2.121_944_4e-4 - 0.5 * z;
@@ -432,7 +436,7 @@ pub(super) fn log(x: f32) -> f32 {
 fn tanh(x: f32) -> f32 {
     let z = x * x;
     let p = ((((-5.704_988_5e-3 * z + 2.063_908_8e-2) * z - 5.373_971_5e-2) * z + 0.133_314_42) * z
-        - 0.333_332_82)
+        - 0.333_332_8)
         * z
         * x
         + x;

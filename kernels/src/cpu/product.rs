@@ -38,7 +38,7 @@ impl Cpu {
         let count: usize = product.batch.iter().product();
         let place = Place { a, b, to };
         let whole = |parallelism| Part { rows: (0, product.m), columns: (0, product.n), parallelism };
-        // SAFETY (all): the caller's; parts and matrices of the batch are disjoint.
+        // SAFETY: the caller's; parts and matrices of the batch are disjoint.
         let one = |i: usize, part: Part| unsafe { run(product, place.of(product, i), part) };
         let each = |part: Part| (0..count).for_each(|i| one(i, part));
         let Some(pool) = &self.pool else { return each(whole(Parallelism::None)) };
@@ -137,7 +137,7 @@ unsafe fn run(product: &Product, place: Place, part: Part) {
     let strides = |strides: &[usize]| (strides[lead] as isize, strides[lead + 1] as isize);
     let ((a_row, a_column), (b_row, b_column)) = (strides(&product.a.strides), strides(&product.b.strides));
     let (to_row, to_column) = strides(&product.to.strides);
-    // SAFETY (all three): the caller's: inside the views.
+    // SAFETY: the caller's: inside the views.
     let a = Matrix { at: unsafe { place.a.offset(row * a_row) }, column: a_column, row: a_row };
     let b = Matrix { at: unsafe { place.b.offset(column * b_column) }, column: b_column, row: b_row };
     let at = unsafe { place.to.offset(row * to_row + column * to_column) };

@@ -48,7 +48,7 @@ impl Cpu {
         work: &Work,
         to: &Gradients,
     ) -> Result<(), DeviceError> {
-        // SAFETY (all): the caller's; every unit of work has its own rows of what it writes.
+        // SAFETY: the caller's; every unit of work has its own rows of what it writes.
         let map = unsafe { Map::of(self, work)? };
         let (batch, groups) = (work.attention.batch, work.attention.groups);
         let of_keys = to.wrt_k.is_some() || to.wrt_v.is_some();
@@ -62,6 +62,7 @@ impl Cpu {
             let unit = |n: usize| {
                 let (group, column) = (n / columns, n % columns);
                 let place = [group / groups, group % groups];
+                // SAFETY: as above.
                 unsafe { self.keys(work, &map, place, [column, column + 1], &to) }
             };
             self.each_of(batch * groups * columns, unit)?;
@@ -71,6 +72,7 @@ impl Cpu {
             let to = Gradients { wrt_k: None, wrt_v: None, ..*to };
             let unit = |n: usize| {
                 let (head, row) = (n / rows, rows - 1 - n % rows);
+                // SAFETY: as above.
                 unsafe { self.rows(work, &map, [head / heads, head % heads, row], &to) }
             };
             self.each_of(batch * heads * rows, unit)?;
@@ -94,7 +96,7 @@ impl Cpu {
         to: &Gradients,
     ) -> Result<(), DeviceError> {
         let heads = group * work.share()..(group + 1) * work.share();
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         for column in first..after {
             let block = Block { batch, head: heads.start, ..work.keys_of(column) };
             unsafe { work.empty_keys(&block, to) };
@@ -105,6 +107,7 @@ impl Cpu {
         for column in first..after {
             for head in heads.clone() {
                 for row in 0..work.rows() {
+                    // SAFETY: as above.
                     unsafe { self.pair(work, map, [batch, head, row, column], to)? };
                 }
             }
@@ -120,7 +123,7 @@ impl Cpu {
         [batch, head, row]: [usize; 3],
         to: &Gradients,
     ) -> Result<(), DeviceError> {
-        // SAFETY (both): the caller's.
+        // SAFETY: the caller's.
         unsafe { work.empty_queries(&Block { batch, head, ..work.queries_of(row) }, to) };
         (0..work.columns())
             .try_for_each(|column| unsafe { self.pair(work, map, [batch, head, row, column], to) })
@@ -146,7 +149,7 @@ impl Cpu {
         let [scores, p, ds, one, other] = scratch.parts(sizes);
         let mut room = Room { scores, p, ds, rows: [one, other] };
         let block = work.block(batch, head, row, column);
-        // SAFETY (all): the caller's; the parts of the scratch are as long as a block.
+        // SAFETY: the caller's; the parts of the scratch are as long as a block.
         unsafe {
             work.probabilities(&block, sees, to, &mut room)?;
             work.add_to_values(&block, to, &mut room);
@@ -204,13 +207,14 @@ impl Work<'_> {
         to: &Gradients,
         room: &mut Room,
     ) -> Result<(), DeviceError> {
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         unsafe { self.scores(block, room.scores) };
         unsafe { self.rescore(block, sees, room.scores.as_mut_ptr(), room.p.as_mut_ptr())? };
         let lse = unsafe { to.lse.matrix(block.batch, block.head, block.query) };
         for query in 0..block.queries {
             let mut sum = [0.0];
             let p = &mut room.p[query * block.keys..][..block.keys];
+            // SAFETY: as above.
             match unsafe { lse.row(query, &mut sum)[0] } {
                 f32::NEG_INFINITY => p.fill(0.0), // a query that sees no key
                 lse => lanes::soften(self.unit, p, lse, &mut [0.0; PARTIAL]),
@@ -225,7 +229,7 @@ impl Work<'_> {
         let shape =
             Shape { m: block.keys, n: self.attention.width, k: block.queries, factor: 1.0, add: true };
         let p = packed(room.p.as_mut_ptr(), block.keys).read();
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         unsafe {
             let g = to.grad.matrix(block.batch, block.head, block.query).read();
             let rows = rows.matrix(block.batch, block.head / self.share(), block.key);
@@ -237,7 +241,7 @@ impl Work<'_> {
     unsafe fn slopes(&self, block: &Block, to: &Gradients, room: &mut Room) -> Result<(), DeviceError> {
         let width = self.attention.width;
         let shape = Shape { m: block.queries, n: block.keys, k: width, factor: 1.0, add: false };
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         let [_, _, v] = unsafe { self.tensors(block) };
         let [grad, output] =
             [to.grad, to.output].map(|rows| unsafe { rows.matrix(block.batch, block.head, block.query) });
@@ -245,6 +249,7 @@ impl Work<'_> {
         unsafe { multiply_here(shape, ds, grad.read(), v.transposed()) };
         for query in 0..block.queries {
             let [one, other] = &mut room.rows;
+            // SAFETY: as above.
             let (g, o) = unsafe { (grad.row(query, one), output.row(query, other)) };
             let mut parts = [0.0; PARTIAL];
             lanes::dot(self.unit, g, o, &mut parts);
@@ -254,6 +259,7 @@ impl Work<'_> {
         }
         let Some(slope) = &self.programs.slope else { return Ok(()) };
         let ds = room.ds.as_mut_ptr();
+        // SAFETY: as above.
         unsafe { self.apply(slope, block, &[room.scores.as_mut_ptr(), ds], ds) }
     }
 
@@ -261,7 +267,7 @@ impl Work<'_> {
     unsafe fn add_to_queries_and_keys(&self, block: &Block, to: &Gradients, room: &mut Room) {
         let Attention { depth, scale, .. } = *self.attention;
         let ds: Matrix<*const f32> = packed(room.ds.as_mut_ptr(), block.keys).read();
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         let [q, k, _] = unsafe { self.tensors(block) };
         if let Some(rows) = to.wrt_q {
             let shape = Shape { m: block.queries, n: depth, k: block.keys, factor: scale, add: true };
@@ -272,6 +278,7 @@ impl Work<'_> {
         if let Some(rows) = to.wrt_k {
             let shape = Shape { m: block.keys, n: depth, k: block.queries, factor: scale, add: true };
             let group = block.head / self.share();
+            // SAFETY: as above.
             unsafe {
                 multiply_here(shape, rows.matrix(block.batch, group, block.key), ds.transposed(), q);
             }

@@ -36,7 +36,7 @@ impl Cpu {
         output: Rows,
         lse: Option<Rows>,
     ) -> Result<(), DeviceError> {
-        // SAFETY (both): the caller's; every block of queries has its own rows.
+        // SAFETY: the caller's; every block of queries has its own rows.
         let map = unsafe { Map::of(self, work)? };
         let (heads, rows) = (work.attention.heads, work.rows());
         let items = work.attention.batch * heads * rows;
@@ -71,7 +71,7 @@ impl Cpu {
             }
             self.attention_blocks.fetch_add(1, Relaxed);
             let block = work.block(batch, head, row, column);
-            // SAFETY (both): the caller's; the parts of the scratch are as long as a block.
+            // SAFETY: the caller's; the parts of the scratch are as long as a block.
             unsafe {
                 work.scores(&block, scores);
                 work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr())?;
@@ -110,7 +110,7 @@ impl Work<'_> {
     unsafe fn finish(&self, [batch, head, row]: [usize; 3], sums: &Sums, to: (Rows, Option<Rows>)) {
         let width = self.attention.width;
         let block = self.block(batch, head, row, 0);
-        // SAFETY (all): the caller's: the block's rows are this thread's.
+        // SAFETY: the caller's: the block's rows are this thread's.
         let output = unsafe { to.0.matrix(batch, head, block.query) };
         let lse = to.1.map(|lse| unsafe { lse.matrix(batch, head, block.query) });
         for query in 0..block.queries {
@@ -118,6 +118,7 @@ impl Work<'_> {
             let blind = total == 0.0;
             let sum = if blind { 1.0 } else { total };
             let from = &sums.output[query * width..][..width];
+            // SAFETY: as above.
             unsafe { output.write(query, from.iter().map(|x| x / sum)) };
             let logarithm = if blind { f32::NEG_INFINITY } else { largest + lanes::log(sum) };
             lse.into_iter().for_each(|lse| unsafe { lse.write(query, std::iter::once(logarithm)) });

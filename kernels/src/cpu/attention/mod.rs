@@ -68,13 +68,14 @@ impl Matrix<*mut f32> {
     /// # Safety
     /// The matrix has that row, `to` its length, and nothing else writes it meanwhile.
     unsafe fn row(self, row: usize, to: &mut [f32]) -> &[f32] {
-        // SAFETY (all): the caller's.
+        // SAFETY: the caller's.
         let start = unsafe { self.at.offset(row as isize * self.row) };
         if self.column == 1 {
             return unsafe { std::slice::from_raw_parts(start, to.len()) };
         }
         to.iter_mut()
             .enumerate()
+            // SAFETY: as above.
             .for_each(|(i, to)| *to = unsafe { *start.offset(i as isize * self.column) });
         to
     }
@@ -84,7 +85,7 @@ impl Matrix<*mut f32> {
     /// # Safety
     /// The matrix has that row, and it is the caller's.
     unsafe fn write(self, row: usize, from: impl Iterator<Item = f32>) {
-        // SAFETY (both): the caller's.
+        // SAFETY: the caller's.
         let start = unsafe { self.at.offset(row as isize * self.row) };
         from.enumerate().for_each(|(i, x)| unsafe { *start.offset(i as isize * self.column) = x });
     }
@@ -149,7 +150,7 @@ impl Work<'_> {
     /// The queries, the keys and the values of a block.
     unsafe fn tensors(&self, block: &Block) -> [Matrix<*const f32>; 3] {
         let group = block.head / self.share();
-        // SAFETY (all): the block is inside the space.
+        // SAFETY: the block is inside the space.
         unsafe {
             [
                 self.q.matrix(block.batch, block.head, block.query).read(),
@@ -161,6 +162,7 @@ impl Work<'_> {
 
     /// scale q . k: (queries, keys)
     unsafe fn scores(&self, block: &Block, to: &mut [f32]) {
+        // SAFETY: as above.
         let [q, k, _] = unsafe { self.tensors(block) };
         let shape = Shape {
             m: block.queries,
@@ -182,7 +184,7 @@ impl Work<'_> {
         to: *mut f32,
     ) -> Result<(), DeviceError> {
         let program = if sees == Sees::Some { &self.programs.masked } else { &self.programs.score };
-        // SAFETY (both): the caller's: two blocks apart, or one.
+        // SAFETY: the caller's: two blocks apart, or one.
         if let Some(program) = program {
             return unsafe { self.apply(program, block, &[scores], to) };
         }
