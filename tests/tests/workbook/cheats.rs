@@ -74,11 +74,26 @@ fn a_cheat_trips_the_guard_of_its_kind() {
     }
 }
 
+/// Times a cheat until its guard trips, a few times at most: one that is told by its speed alone is no faster than
+/// physics while other work holds it up.
+fn timed_undisturbed(cheat: &str, guard: &str) -> (Ran, Scorecard) {
+    for _ in 0..5 {
+        let ran = own(OWN, cheat, &BENCH);
+        let card = ran.card();
+        if tripped(&card).contains(&guard) {
+            return (ran, card);
+        }
+        std::thread::sleep(std::time::Duration::from_secs(3));
+    }
+    let ran = own(OWN, cheat, &BENCH);
+    let card = ran.card();
+    (ran, card)
+}
+
 #[test]
 fn a_cheat_on_the_clock_is_seen_by_the_timed_runs() {
     for Caught { cheat, guards, .. } in BY_BENCH {
-        let ran = own(OWN, cheat, &BENCH);
-        let card = ran.card();
+        let (ran, card) = timed_undisturbed(cheat, guards[0]);
         only_these_tripped(cheat, guards, &card);
         nothing_is_won(cheat, &ran, &card);
         let untimed = own(OWN, cheat, &TEST).card();
