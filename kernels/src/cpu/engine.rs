@@ -70,7 +70,7 @@ impl Cpu {
     ///
     /// # Safety
     /// Every element that the program touches lies in its site's bytes; no two lanes store to one element; and what is
-    /// stored is not loaded by another lane.
+    /// stored is not loaded.
     pub(crate) unsafe fn pass(&self, mut pass: Pass) -> Result<(), DeviceError> {
         if pass.space.iter().product::<usize>() == 0 {
             return Ok(());
@@ -155,28 +155,20 @@ struct Frame {
     reduces: bool,
     whole: Vec<bool>,
     per_row: Vec<bool>,
-    in_place: bool, // an output is an input as well: nothing may be read from memory after the first store
 }
 
 impl Frame {
     fn of(pass: &Pass) -> Self {
         let cols = *pass.space.last().unwrap_or(&1);
         let rows = pass.space.iter().product::<usize>() / cols.max(1);
-        let shared = |output: &Site| pass.inputs.iter().any(|input| overlap(input, output));
         Self {
             rows,
             cols,
             reduces: pass.program.needs_rows(),
             whole: pass.program.kinds(),
             per_row: pass.program.per_row(),
-            in_place: pass.outputs.iter().any(shared),
         }
     }
-}
-
-fn overlap(a: &Site, b: &Site) -> bool {
-    let (a0, b0) = (a.base as usize, b.base as usize);
-    a0 < b0 + b.bytes && b0 < a0 + a.bytes
 }
 
 /// A stretch of a tile that lies in one row.
@@ -465,7 +457,7 @@ impl<'a> Machine<'a> {
 
     /// Where the tile's lanes lie in a row, if they lie side by side: nothing has to be copied then.
     fn direct(&self, input: usize, element: Element, index: Index) -> Option<*const f32> {
-        if self.frame.in_place || !matches!(element, Element::F32 | Element::I32) {
+        if !matches!(element, Element::F32 | Element::I32) {
             return None;
         }
         let site = &self.pass.inputs[input];
