@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
+use kernels::tile::Program;
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
 
+use super::attend;
 use super::emit::Layout;
-use super::fuse::{self, Fused, Part};
+use super::fuse::{self, Attend, Fused, Part};
 use super::memory::{self, Arena, Life};
 use super::prune::prune;
 use super::sized::Sized;
@@ -83,8 +85,10 @@ struct Parts {
 
 /// Compiles a graph for given sizes of its symbols.
 pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled, Error> {
-    let graph = prune(graph).map_err(Error::Graph)?;
-    let sized = Sized::new(&graph, sizes).map_err(|symbol| Error::Unbound { symbol })?;
+    let unbound = |symbol| Error::Unbound { symbol };
+    let open = attend::open(&Sized::new(graph, sizes).map_err(unbound)?).map_err(Error::Graph)?;
+    let graph = prune(&open).map_err(Error::Graph)?;
+    let sized = Sized::new(&graph, sizes).map_err(unbound)?;
     let fused = fuse::fuse(&sized).map_err(|missing| {
         let node = graph.node(missing.node);
         Error::NoKernel {
@@ -114,25 +118,12 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
         life.parts = *life.parts.start().min(&part)..=*life.parts.end().max(&part);
     };
     for (number, part) in fused.parts.iter().enumerate() {
-        part.buffers().for_each(|buffer| touch(buffer, number));
+        part.reads().into_iter().chain(part.writes()).for_each(|buffer| touch(buffer, number));
     }
     for (_, id) in sized.graph.outputs() {
         touch(fused.layouts[id].buffer, fused.parts.len());
     }
     lives
-}
-
-impl Part {
-    /// The buffers that it touches.
-    pub fn buffers(&self) -> impl Iterator<Item = usize> {
-        let layouts: Vec<&Layout> = match self {
-            Part::Kernel(kernel) => kernel.inputs.iter().chain(&kernel.outputs).collect(),
-            Part::Product { a, b, to, .. } => vec![a, b, to],
-            Part::Dequantize { inputs, to, .. } => inputs.iter().chain([to]).collect(),
-            Part::Scatter { rows, index, to, .. } => vec![rows, index, to],
-        };
-        layouts.into_iter().map(|layout| layout.buffer)
-    }
 }
 
 /// What becomes a plan.
@@ -172,6 +163,33 @@ impl Lowered<'_> {
         (Plan { name, arena_bytes: self.arena.bytes, given, steps }, weights)
     }
 
+    fn attention(&self, attend: &Attend) -> plan::Attention {
+        let [q, k, v] = [0, 1, 2].map(|i| self.sized.shape(attend::inputs(self.sized, attend.node)[i]));
+        let scale = attend::of(&self.sized.graph.node(attend.node).op).map_or(1.0, |of| of.scale) as f32;
+        let program = |program: &Option<Program>| program.clone().map(Arc::new);
+        let (score, mask) = (program(&attend.flex.score), program(&attend.flex.mask));
+        let extras = self.views(&attend.flex.extras);
+        let [batch, heads, queries, depth] = [q[0], q[1], q[2], q[3]];
+        let (groups, keys, width) = (k[1], k[2], v[3]);
+        let [q, k, v] = attend.qkv.each_ref().map(|layout| self.view(layout));
+        plan::Attention {
+            batch,
+            heads,
+            groups,
+            queries,
+            keys,
+            depth,
+            width,
+            scale,
+            score,
+            mask,
+            q,
+            k,
+            v,
+            extras,
+        }
+    }
+
     fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Step {
         match part {
             Part::Kernel(kernel) => Step::Pass {
@@ -198,6 +216,24 @@ impl Lowered<'_> {
                     scale: *scale,
                     cut: Cut::default(),
                 })
+            }
+            Part::Attention(attend) => Step::Attention {
+                attention: Box::new(self.attention(attend)),
+                output: self.view(&attend.output),
+                lse: attend.lse.as_ref().map(|lse| self.view(lse)),
+            },
+            Part::AttentionGrad { of, grad, wrt } => {
+                let [wrt_q, wrt_k, wrt_v] = wrt.each_ref().map(|to| Some(self.view(to.as_ref()?)));
+                Step::AttentionGrad(Box::new(plan::AttentionGrad {
+                    attention: self.attention(of),
+                    slope: of.flex.slope.clone().map(Arc::new),
+                    output: self.view(&of.output),
+                    lse: self.view(of.lse.as_ref().unwrap_or(&of.output)),
+                    grad: self.view(grad),
+                    wrt_q,
+                    wrt_k,
+                    wrt_v,
+                }))
             }
             Part::Scatter { node, rows, index, to } => {
                 let (shape, inputs) = (self.sized.shape(*node), &self.sized.graph.node(*node).inputs);

@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernels::plan::contiguous;
-use reference::graph::{Id, Op, Unary};
+use reference::graph::{Dtype, Id, Op, Unary};
 
+use super::attend::{self, Flex};
 use super::emit::{self, Kernel, Layout, Root, Stop};
 use super::map;
 use super::sized::Sized;
@@ -35,6 +36,17 @@ pub enum Part {
         /// Whether it is added to what is there.
         add: bool,
     },
+    /// An attention.
+    Attention(Attend),
+    /// The gradients of an attention.
+    AttentionGrad {
+        /// What it differentiates.
+        of: Attend,
+        /// The gradient of the output.
+        grad: Layout,
+        /// Where the gradients of q, k and v go, as far as they are asked for.
+        wrt: [Option<Layout>; 3],
+    },
     /// Rows added up in a table: the node, the rows, their indices, the table.
     Scatter {
         /// The node.
@@ -55,6 +67,21 @@ pub enum Part {
         /// The weight.
         to: Layout,
     },
+}
+
+/// An attention with its memory.
+#[derive(Clone, Debug)]
+pub struct Attend {
+    /// A node that says what is attended to: the attention or a gradient of it.
+    pub node: Id,
+    /// Over (batch, heads or key heads, rows, columns).
+    pub qkv: [Layout; 3],
+    /// The programs; the buffers of their extras.
+    pub flex: Flex,
+    /// The result.
+    pub output: Layout,
+    /// The logarithm of each query's sum, over (batch, heads, queries), if a gradient needs it.
+    pub lse: Option<Layout>,
 }
 
 /// All of the work, in order.
@@ -79,7 +106,7 @@ pub struct NoKernel {
     pub stop: Stop,
 }
 
-/// Fuses a graph without attention operations.
+/// Fuses a graph whose attentions have a form of their own.
 pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
     let terms = sums::find(sized);
     let mut wanted = must_have(sized);
@@ -98,7 +125,8 @@ pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
 
 /// Whether an operation's result is a buffer by its nature.
 fn is_anchor(op: &Op) -> bool {
-    matches!(op, Op::Input { .. } | Op::Matmul | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd)
+    let whole = matches!(op, Op::Input { .. } | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd);
+    whole || *op == Op::Matmul || attend::of(op).is_some()
 }
 
 /// What has to have a buffer: what comes from outside and goes there, products and their factors.
@@ -113,6 +141,12 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     }
     let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
     wanted.extend(graph.ids().filter(whole).flat_map(|id| graph.node(id).inputs.clone()));
+    for id in graph.ids().filter(|id| attend::of(&graph.node(*id).op).is_some()) {
+        let (inputs, extras) = (&graph.node(id).inputs, &attend::inputs(sized, id)[3..]);
+        let viewed = inputs.iter().filter(|input| !extras.contains(input));
+        wanted.extend(viewed.map(|input| seen(sized, *input).map_or(*input, |seen| seen.node)));
+        wanted.extend(extras);
+    }
     wanted
 }
 
@@ -121,6 +155,17 @@ struct Behind {
     node: Id,
     at: map::Map,
     scale: f32,
+}
+
+/// The node behind views; nothing if its elements are no affine function of the tensor's.
+fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
+    let space = sized.shape(tensor);
+    let mut seen = Behind { node: tensor, at: map::identity(space), scale: 1.0 };
+    while let Some(through) = map::through(sized, seen.node, &seen.at, space) {
+        seen.at = through.ok()?;
+        seen.node = sized.graph.node(seen.node).inputs[0];
+    }
+    Some(seen)
 }
 
 /// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
@@ -211,6 +256,8 @@ fn arrange(sized: &Sized, wanted: &BTreeSet<Id>, terms: &BTreeMap<Id, Term>) -> 
                 let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
                 drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
             }
+            Op::Attention(_) => drafts.push(Draft::Whole(Part::Attention(attend(sized, &fused, id, to)?))),
+            Op::AttentionGrad { .. } => gradients(sized, &mut fused, &mut drafts, id)?,
             Op::ScatterAdd => {
                 let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
                 drafts.push(Draft::Whole(Part::Scatter { node: id, rows, index, to }));
@@ -226,6 +273,42 @@ fn arrange(sized: &Sized, wanted: &BTreeSet<Id>, terms: &BTreeMap<Id, Term>) -> 
     drop_private(sized, &mut fused, &mut drafts);
     fused.parts = drafts.into_iter().map(Draft::finish).collect();
     Ok(fused)
+}
+
+impl Part {
+    /// The buffers that it writes.
+    pub fn writes(&self) -> Vec<usize> {
+        let layouts: Vec<&Layout> = match self {
+            Part::Kernel(kernel) => kernel.outputs.iter().collect(),
+            Part::Product { to, .. } | Part::Dequantize { to, .. } | Part::Scatter { to, .. } => vec![to],
+            Part::Attention(attend) => {
+                [Some(&attend.output), attend.lse.as_ref()].into_iter().flatten().collect()
+            }
+            Part::AttentionGrad { wrt, .. } => wrt.iter().flatten().collect(),
+        };
+        layouts.into_iter().map(|layout| layout.buffer).collect()
+    }
+
+    /// The buffers that it reads.
+    pub fn reads(&self) -> Vec<usize> {
+        let layouts: Vec<&Layout> = match self {
+            Part::Kernel(kernel) => kernel.inputs.iter().collect(),
+            Part::Product { a, b, .. } => vec![a, b],
+            Part::Dequantize { inputs, .. } => inputs.iter().collect(),
+            Part::Scatter { rows, index, .. } => vec![rows, index],
+            Part::Attention(attend) => attend.reads().collect(),
+            Part::AttentionGrad { of, grad, .. } => {
+                of.reads().chain([&of.output, grad]).chain(&of.lse).collect()
+            }
+        };
+        layouts.into_iter().map(|layout| layout.buffer).collect()
+    }
+}
+
+impl Attend {
+    fn reads(&self) -> impl Iterator<Item = &Layout> {
+        self.qkv.iter().chain(&self.flex.extras)
+    }
 }
 
 /// A part that may still grow.
@@ -246,12 +329,7 @@ impl Draft {
     fn writes(&self) -> Vec<usize> {
         match self {
             Draft::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
-            Draft::Whole(
-                Part::Product { to, .. } | Part::Dequantize { to, .. } | Part::Scatter { to, .. },
-            ) => {
-                vec![to.buffer]
-            }
-            Draft::Whole(Part::Kernel(_)) => Vec::new(),
+            Draft::Whole(part) => part.writes(),
         }
     }
 
@@ -259,12 +337,7 @@ impl Draft {
     fn reads(&self) -> Vec<usize> {
         match self {
             Draft::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
-            Draft::Whole(Part::Product { a, b, .. }) => vec![a.buffer, b.buffer],
-            Draft::Whole(Part::Scatter { rows, index, .. }) => vec![rows.buffer, index.buffer],
-            Draft::Whole(Part::Dequantize { inputs, .. }) => {
-                inputs.iter().map(|layout| layout.buffer).collect()
-            }
-            Draft::Whole(Part::Kernel(_)) => Vec::new(),
+            Draft::Whole(part) => part.reads(),
         }
     }
 }
@@ -283,13 +356,16 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
     Fused { parts: Vec::new(), layouts, bytes, given }
 }
 
-/// A product that is only used transposed is written the way that it is used.
+/// A product or an attention that is only used transposed, its gradient aside, is written the way that it is used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
-    if sized.graph.node(id).op != Op::Matmul || sized.is_output(id) {
+    let op = &sized.graph.node(id).op;
+    if (*op != Op::Matmul && attend::of(op).is_none()) || sized.is_output(id) {
         return contiguous(shape);
     }
-    let [user] = sized.users(id) else { return contiguous(shape) };
+    let is_grad = |user: &&Id| matches!(sized.graph.node(**user).op, Op::AttentionGrad { .. });
+    let users: Vec<&Id> = sized.users(id).iter().filter(|user| !is_grad(user)).collect();
+    let [user] = users[..] else { return contiguous(shape) };
     let Op::Transpose { order } = &sized.graph.node(*user).op else { return contiguous(shape) };
     let transposed = contiguous(sized.shape(*user));
     let mut strides = vec![0; shape.len()];
@@ -324,6 +400,85 @@ fn product(sized: &Sized, fused: &Fused, id: Id, to: Layout, term: Option<Term>)
     let (scale, add) = term.map_or((1.0, false), |term| (term.scale, !term.first));
     let scale = scale * of_a * of_b;
     Ok(Part::Product { node: id, a, b, to, scale, add })
+}
+
+/// An attention that writes `output`, given the buffers of what it reads.
+fn attend(sized: &Sized, fused: &Fused, id: Id, output: Layout) -> Result<Attend, (Id, Stop)> {
+    let inputs = attend::inputs(sized, id);
+    let mut flex = attend::flex(sized, id).ok_or((id, Stop::Never))?;
+    for extra in &mut flex.extras {
+        extra.buffer = fused.layouts[&inputs[3 + extra.buffer]].buffer;
+    }
+    let [q, k, v] = [0, 1, 2].map(|i| viewed(sized, fused, inputs[i]));
+    Ok(Attend { node: id, qkv: [q?, k?, v?], flex, output, lse: None })
+}
+
+/// The gradients of an attention together, at the first of them.
+fn gradients(sized: &Sized, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
+    let node = sized.graph.node(id);
+    let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
+    let alike = |user: &&Id| {
+        let other = sized.graph.node(**user);
+        other.inputs == node.inputs && attend::of(&other.op) == attend::of(&node.op)
+    };
+    let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
+    if together.iter().min() != Some(&id) {
+        return Ok(()); // it is in that part
+    }
+    let mut wrt = [None, None, None];
+    for other in together {
+        if let Op::AttentionGrad { wrt: input, .. } = sized.graph.node(other).op {
+            wrt[input] = Some(fused.layouts[&other].clone());
+        }
+    }
+    let of = differentiated(sized, fused, drafts, id)?;
+    let grad = viewed(sized, fused, grad)?;
+    drafts.push(Draft::Whole(Part::AttentionGrad { of, grad, wrt }));
+    Ok(())
+}
+
+/// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
+fn differentiated(
+    sized: &Sized,
+    fused: &mut Fused,
+    drafts: &mut Vec<Draft>,
+    id: Id,
+) -> Result<Attend, (Id, Stop)> {
+    let key = |id: Id| (attend::of(&sized.graph.node(id).op), attend::inputs(sized, id));
+    let twin =
+        |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
+    let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
+    let shape = [q[0], q[1], q[2], v[3]];
+    let place = match drafts.iter().position(twin) {
+        Some(place) => place,
+        None => {
+            let output = fused.fresh(&shape);
+            drafts.push(Draft::Whole(Part::Attention(attend(sized, fused, id, output)?)));
+            drafts.len() - 1
+        }
+    };
+    let Draft::Whole(Part::Attention(attend)) = &mut drafts[place] else { return Err((id, Stop::Never)) };
+    attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
+    Ok(attend.clone())
+}
+
+/// Where a tensor's elements are, through views.
+fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, Stop)> {
+    if let Some(own) = fused.layouts.get(&tensor) {
+        return Ok(own.clone());
+    }
+    let Behind { node, at, .. } = seen(sized, tensor).ok_or((tensor, Stop::Materialise(tensor)))?;
+    let layout = fused.layouts.get(&node).ok_or((tensor, Stop::Materialise(node)))?;
+    let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(tensor));
+    Ok(Layout { buffer: layout.buffer, offset, strides })
+}
+
+impl Fused {
+    /// A buffer of f32 that is no node's.
+    fn fresh(&mut self, shape: &[usize]) -> Layout {
+        self.bytes.push(shape.iter().product::<usize>() * Dtype::F32.bytes());
+        Layout { buffer: self.bytes.len() - 1, offset: 0, strides: contiguous(shape) }
+    }
 }
 
 /// Most results that one pass stores.

@@ -14,10 +14,11 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`prune`] | takes out what no output needs, what is computed twice, what does nothing; opens attention |
+//! | [`prune`] | takes out what no output needs, what is computed twice, what does nothing |
 //! | [`sized`] | binds the symbols |
 //! | [`sums`] | lets products add up in one buffer |
 //! | [`fuse`], [`emit`], [`map`] | decides what gets a buffer, and writes one tile program for everything between buffers |
+//! | [`attend`] | writes the score and mask programs of an attention as tile programs |
 //! | [`memory`] | places the buffers in the arena |
 //! | [`compile`] | makes the plan and runs it |
 //!
@@ -26,6 +27,7 @@
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
+pub mod attend;
 pub mod compile;
 pub mod emit;
 pub mod fuse;

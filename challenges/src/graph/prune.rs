@@ -7,19 +7,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use reference::graph::{Dtype, Error, Graph, Id, Node, Op, Type, expand};
+use reference::graph::{Dtype, Error, Graph, Id, Node, Op};
 
 /// The same graph, pruned.
 ///
 /// Fails only where the graph itself is not sound.
 pub fn prune(graph: &Graph) -> Result<Graph, Error> {
     let slim = rebuild(graph, Rule::Once)?;
-    let open = rebuild(&open_up(&slim)?, Rule::Once)?;
+    let open = rebuild(&widen(&slim)?, Rule::Once)?;
     rebuild(&open, Rule::DequantizeForEach)
 }
 
-fn is_attention(op: &Op) -> bool {
-    matches!(op, Op::Attention(_) | Op::AttentionGrad { .. })
+/// Whether an operation has one kernel, for f32.
+fn is_short(op: &Op) -> bool {
+    matches!(op, Op::Matmul | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. })
 }
 
 /// What a rebuilt graph does with nodes that compute the same.
@@ -102,8 +103,8 @@ impl Rebuilt<'_> {
     }
 }
 
-/// Attention by its definition; products and sums of short floats in f32, rounded once, which is what they mean.
-fn open_up(graph: &Graph) -> Result<Graph, Error> {
+/// Attention, products and sums of short floats in f32, rounded once, which is what they mean.
+fn widen(graph: &Graph) -> Result<Graph, Error> {
     let mut to = Graph::new(&graph.name);
     graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
     let mut place: BTreeMap<Id, Id> = BTreeMap::new();
@@ -111,8 +112,7 @@ fn open_up(graph: &Graph) -> Result<Graph, Error> {
         let node = graph.node(id);
         let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
         let here = match &node.op {
-            op if is_attention(op) => by_definition(&mut to, op, &inputs)?,
-            Op::Matmul | Op::ScatterAdd if node.ty.dtype != Dtype::F32 => in_f32(&mut to, node, &inputs)?,
+            op if is_short(op) && node.ty.dtype != Dtype::F32 => in_f32(&mut to, node, &inputs)?,
             op => to.add(op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?,
         };
         place.insert(id, here);
@@ -121,26 +121,23 @@ fn open_up(graph: &Graph) -> Result<Graph, Error> {
     Ok(to)
 }
 
-fn by_definition(to: &mut Graph, op: &Op, inputs: &[Id]) -> Result<Id, Error> {
-    let types: Vec<Type> = inputs.iter().map(|input| to.ty(*input).clone()).collect();
-    let definition = expand(op, &types)?;
-    let names: Vec<&str> = definition.inputs().map(|(name, _)| name).collect();
-    let given = names.into_iter().zip(inputs.iter().copied()).collect();
-    let moved = to.inline(&definition, &given)?;
-    Ok(moved[&definition.outputs()[0].1])
-}
-
 fn in_f32(to: &mut Graph, node: &Node, inputs: &[Id]) -> Result<Id, Error> {
     let mut wide = Vec::new();
-    for input in inputs {
+    for (i, input) in inputs.iter().enumerate() {
         let ty = to.ty(*input).clone();
-        let cast = ty.dtype.is_float();
-        wide.push(if cast {
-            to.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope)?
-        } else {
-            *input
-        });
+        let casts = ty.dtype.is_float() && !is_extra(&node.op, i, inputs.len());
+        let cast = |to: &mut Graph| to.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope);
+        wide.push(if casts { cast(to)? } else { *input });
     }
     let result = to.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
     to.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
+}
+
+/// Whether an input of an attention belongs to its programs, which read it in its own type.
+fn is_extra(op: &Op, input: usize, inputs: usize) -> bool {
+    match op {
+        Op::Attention(_) => input > 2,
+        Op::AttentionGrad { .. } => input > 2 && input + 1 < inputs,
+        _ => false,
+    }
 }

@@ -40,6 +40,11 @@ impl<'a> Sized<'a> {
         self.shape(id).iter().product()
     }
 
+    /// What every symbol is bound to.
+    pub fn sizes(&self) -> &BTreeMap<Symbol, i64> {
+        &self.sizes
+    }
+
     /// A size in numbers.
     pub fn size(&self, dim: &Dim) -> usize {
         dim.value(&self.sizes).map_or(0, |size| usize::try_from(size).unwrap_or(0))

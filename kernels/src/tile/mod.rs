@@ -299,7 +299,7 @@ impl Program {
     }
 
     /// Whether it has to be run row by row.
-    pub(crate) fn needs_rows(&self) -> bool {
+    pub fn needs_rows(&self) -> bool {
         let reduces = self.ops.iter().any(|op| matches!(op, Op::RowSum(_) | Op::RowMax(_)));
         reduces || self.stores.iter().any(|store| store.once)
     }

@@ -33,7 +33,7 @@ mod substitute;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use array::{Array, Data, Real};
-pub use attention::expand;
+pub use attention::{apply, expand};
 pub use build::{Builder, Record, Tape, Tensor};
 pub use dim::{Dim, Facts, Known, Symbol, product};
 pub use error::{Error, Fault};

@@ -1,0 +1,183 @@
+//! Attention whose score and mask are programs: one launch, and no matrix of probabilities in memory.
+//!
+//! The user gives two small graphs, from a score and its place to a score and to a condition. Written over all of
+//! (batch, head, query, key) they are ordinary graphs, so the kernel writer makes tile programs of them like of anything
+//! else; the machine runs these on one block of scores at a time. The derivative of the score program is not the user's
+//! to write: [`reference::grad`] makes a third graph of the first.
+//!
+//! A program that needs more than its score, its place and tables - one that first computes a table from an extra - has
+//! no such form; then, and for the gradient of an extra, attention is computed by its definition, by products and a
+//! softmax of compiled code.
+//!
+//! Source: Dong et al., "Flex Attention" (2024).
+
+use std::collections::BTreeMap;
+
+use kernels::plan::contiguous;
+use kernels::tile::{Op as TileOp, Program};
+use reference::grad;
+use reference::graph::{self, Attention, Builder, Dtype, Error, Graph, Id, Op, Tensor, Type};
+
+use super::emit::{self, Layout, Root};
+use super::sized::Sized;
+
+/// The programs of an attention, and what else they read: `Layout::buffer` of an extra is its number.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flex {
+    /// From a score (input 0) to a score.
+    pub score: Option<Program>,
+    /// From a new score (input 0) to a condition.
+    pub mask: Option<Program>,
+    /// From a score (input 0) and the gradient of the new one (input 1) to its own.
+    pub slope: Option<Program>,
+    /// Over (batch, head, query, key); the first one is input 1 of `score` and `mask`, and input 2 of `slope`.
+    pub extras: Vec<Layout>,
+}
+
+/// The same graph, where every attention that has no such form is computed by its definition.
+///
+/// Fails only where the graph itself is not sound.
+pub fn open(sized: &Sized) -> Result<Graph, Error> {
+    let from = sized.graph;
+    let mut to = Graph::new(&from.name);
+    from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+    let mut place: BTreeMap<Id, Id> = BTreeMap::new();
+    for id in from.ids() {
+        let node = from.node(id);
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
+        let here = if of(&node.op).is_some() && !has_form(sized, id) {
+            by_definition(&mut to, &node.op, &inputs)?
+        } else {
+            to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?
+        };
+        place.insert(id, here);
+    }
+    from.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
+    Ok(to)
+}
+
+/// Whether an attention, or its gradient, is one launch.
+fn has_form(sized: &Sized, id: Id) -> bool {
+    let op = &sized.graph.node(id).op;
+    !matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2) && flex(sized, id).is_some()
+}
+
+fn by_definition(to: &mut Graph, op: &Op, inputs: &[Id]) -> Result<Id, Error> {
+    let types: Vec<Type> = inputs.iter().map(|input| to.ty(*input).clone()).collect();
+    let definition = graph::expand(op, &types)?;
+    let names: Vec<&str> = definition.inputs().map(|(name, _)| name).collect();
+    let given = names.into_iter().zip(inputs.iter().copied()).collect();
+    let moved = to.inline(&definition, &given)?;
+    Ok(moved[&definition.outputs()[0].1])
+}
+
+/// The attention of a node, or the one that it differentiates.
+pub fn of(op: &Op) -> Option<&Attention> {
+    match op {
+        Op::Attention(attention) | Op::AttentionGrad { attention, .. } => Some(attention),
+        _ => None,
+    }
+}
+
+/// The programs of an attention or of the one that a gradient is of. Nothing if one of them has no such form.
+pub fn flex(sized: &Sized, id: Id) -> Option<Flex> {
+    let attention = of(&sized.graph.node(id).op)?;
+    let inputs: Vec<Type> = inputs(sized, id).iter().map(|input| sized.graph.ty(*input).clone()).collect();
+    let writer = Writer { sized, inputs: &inputs };
+    let mut flex = Flex::default();
+    let programs = [(&attention.score, false), (&attention.mask, false), (&attention.score, true)];
+    let mut written = [None, None, None];
+    for (slot, (program, derived)) in written.iter_mut().zip(programs) {
+        if let Some(program) = program {
+            *slot = Some(writer.program(&mut flex.extras, program, derived)?);
+        }
+    }
+    [flex.score, flex.mask, flex.slope] = written;
+    Some(flex)
+}
+
+/// q, k, v and the extras of an attention or of the one that a gradient is of.
+pub fn inputs<'a>(sized: &Sized<'a>, id: Id) -> &'a [Id] {
+    let node = sized.graph.node(id);
+    let gradient = usize::from(matches!(node.op, Op::AttentionGrad { .. }));
+    &node.inputs[..node.inputs.len() - gradient]
+}
+
+/// For one attention.
+struct Writer<'a> {
+    sized: &'a Sized<'a>,
+    inputs: &'a [Type],
+}
+
+impl Writer<'_> {
+    /// A program, or its derivative, as a tile program; the extras that it reads are added to `extras`.
+    fn program(&self, extras: &mut Vec<Layout>, program: &Graph, derived: bool) -> Option<Program> {
+        let graph = self.lifted(program, derived).ok()?;
+        let sized = Sized::new(&graph, self.sized.sizes()).ok()?;
+        let buffers: BTreeMap<Id, Layout> = graph
+            .inputs()
+            .enumerate()
+            .map(|(buffer, (_, id))| (id, Layout { buffer, offset: 0, strides: contiguous(sized.shape(id)) }))
+            .collect();
+        let root = graph.outputs().first()?.1;
+        let space = sized.shape(root).to_vec();
+        let layout = Layout { buffer: buffers.len(), offset: 0, strides: contiguous(&space) };
+        let kernel = emit::kernel(&sized, &buffers, &[Root { node: root, layout }]).ok()?;
+        let own = 1 + usize::from(derived);
+        let numbers = kernel.inputs.iter().map(|input| number(input, own, &kernel.outputs[0], extras));
+        let numbers: Vec<usize> = numbers.collect::<Option<_>>()?;
+        let kept = kernel.space == space && !kernel.program.needs_rows();
+        kept.then(|| renumbered(kernel.program, &numbers))
+    }
+
+    /// A program over the whole space: inputs `score` and, for its derivative, `grad`, then the extras.
+    fn lifted(&self, program: &Graph, derived: bool) -> Result<Graph, Error> {
+        let builder = Builder::new(&program.name);
+        for (symbol, facts) in self.sized.graph.known().iter().chain(program.known()) {
+            builder.tape().symbol(symbol, *facts);
+        }
+        let [q, k] = [&self.inputs[0].shape, &self.inputs[1].shape];
+        let scores = Type::new(Dtype::F32, [&q[0], &q[1], &q[2], &k[2]]);
+        let input = |name: &str, ty: &Type| builder.tape().input(name, ty.dtype, &ty.shape);
+        let score = input("score", &scores);
+        let seed = derived.then(|| input("grad", &scores));
+        let extra = |(i, ty): (usize, &Type)| input(&format!("extra{i}"), ty);
+        let extras: Vec<Tensor> = self.inputs[3..].iter().enumerate().map(extra).collect();
+        let result = graph::apply(program, &score, &extras);
+        let ids = [Some(&score), Some(&result), seed.as_ref()].map(|tensor| builder.id(tensor?));
+        builder.tape().output("result", &result);
+        let mut graph = builder.finish()?;
+        if let [Some(score), Some(result), Some(seed)] = ids {
+            let [slope] = grad::pull_back(&mut graph, result, seed, &[score])?.try_into().unwrap_or([score]);
+            graph.clear_outputs();
+            graph.output("result", slope);
+        }
+        Ok(graph)
+    }
+}
+
+/// The number of an input: the blocks are the first ones, and lie as the result does.
+fn number(input: &Layout, own: usize, block: &Layout, extras: &mut Vec<Layout>) -> Option<usize> {
+    if input.buffer < own {
+        return (input.offset == 0 && input.strides == block.strides).then_some(input.buffer);
+    }
+    let extra = Layout { buffer: input.buffer - own, ..input.clone() };
+    let known = extras.iter().position(|one| *one == extra);
+    Some(
+        own + known.unwrap_or_else(|| {
+            extras.push(extra);
+            extras.len() - 1
+        }),
+    )
+}
+
+/// A program with other numbers for its inputs.
+fn renumbered(mut program: Program, numbers: &[usize]) -> Program {
+    for op in &mut program.ops {
+        if let TileOp::Load { input, .. } | TileOp::Gather { input, .. } = op {
+            *input = numbers[*input];
+        }
+    }
+    program.stores.iter_mut().for_each(|store| store.once = false);
+    program
+}
