@@ -15,9 +15,9 @@ use std::collections::BTreeMap;
 
 use kernels::plan::contiguous;
 use kernels::tile::{Op as TileOp, Program};
-use reference::grad;
-use reference::graph::{self, Attention, Builder, Dtype, Error, Graph, Id, Op, Tensor, Type};
+use reference::graph::{self, Attention, Error, Graph, Id, Op, Type};
 
+use super::Compile;
 use super::emit::{self, Layout, Root};
 use super::sized::Sized;
 
@@ -34,10 +34,10 @@ pub struct Flex {
     pub extras: Vec<Layout>,
 }
 
-/// The same graph, where every attention that has no such form is computed by its definition.
+/// The same graph, where every attention that has no such form is computed by its definition; without passes, each.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn open(sized: &Sized) -> Result<Graph, Error> {
+pub fn open(passes: Option<&dyn Compile>, sized: &Sized) -> Result<Graph, Error> {
     let from = sized.graph;
     let mut to = Graph::new(&from.name);
     from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
@@ -45,7 +45,7 @@ pub fn open(sized: &Sized) -> Result<Graph, Error> {
     for id in from.ids() {
         let node = from.node(id);
         let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
-        let here = if of(&node.op).is_some() && !has_form(sized, id) {
+        let here = if of(&node.op).is_some() && !passes.is_some_and(|passes| has_form(passes, sized, id)) {
             by_definition(&mut to, &node.op, &inputs)?
         } else {
             to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?
@@ -57,9 +57,9 @@ pub fn open(sized: &Sized) -> Result<Graph, Error> {
 }
 
 /// Whether an attention, or its gradient, is one launch.
-fn has_form(sized: &Sized, id: Id) -> bool {
+fn has_form(passes: &dyn Compile, sized: &Sized, id: Id) -> bool {
     let op = &sized.graph.node(id).op;
-    !matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2) && flex(sized, id).is_some()
+    !matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2) && flex(passes, sized, id).is_some()
 }
 
 fn by_definition(to: &mut Graph, op: &Op, inputs: &[Id]) -> Result<Id, Error> {
@@ -80,20 +80,19 @@ pub fn of(op: &Op) -> Option<&Attention> {
 }
 
 /// The programs of an attention or of the one that a gradient is of. Nothing if one of them has no such form.
-pub fn flex(sized: &Sized, id: Id) -> Option<Flex> {
+pub fn flex(passes: &dyn Compile, sized: &Sized, id: Id) -> Option<Flex> {
     let attention = of(&sized.graph.node(id).op)?;
-    let inputs: Vec<Type> = inputs(sized, id).iter().map(|input| sized.graph.ty(*input).clone()).collect();
-    let writer = Writer { sized, inputs: &inputs };
+    let types: Vec<Type> = inputs(sized, id).iter().map(|input| sized.graph.ty(*input).clone()).collect();
+    let writer = Writer { passes, sized, types: &types };
     let mut flex = Flex::default();
-    let programs = [(&attention.score, false), (&attention.mask, false), (&attention.score, true)];
-    let mut written = [None, None, None];
-    for (slot, (program, derived)) in written.iter_mut().zip(programs) {
-        if let Some(program) = program {
-            *slot = Some(writer.program(&mut flex.extras, program, derived)?);
-        }
-    }
-    [flex.score, flex.mask, flex.slope] = written;
-    Some(flex)
+    let mut write = |program: Option<&Graph>, derived: bool| match program {
+        Some(program) => Some(Some(writer.program(&mut flex.extras, program, derived)?)),
+        None => Some(None),
+    };
+    let score = write(attention.score.as_ref(), false)?;
+    let mask = write(attention.mask.as_ref(), false)?;
+    let slope = write(attention.score.as_ref(), true)?;
+    Some(Flex { score, mask, slope, ..flex })
 }
 
 /// q, k, v and the extras of an attention or of the one that a gradient is of.
@@ -103,16 +102,19 @@ pub fn inputs<'a>(sized: &Sized<'a>, id: Id) -> &'a [Id] {
     &node.inputs[..node.inputs.len() - gradient]
 }
 
-/// For one attention.
+/// Writes the programs of one attention.
 struct Writer<'a> {
+    passes: &'a dyn Compile,
     sized: &'a Sized<'a>,
-    inputs: &'a [Type],
+    types: &'a [Type], // of q, k, v and the extras
 }
 
 impl Writer<'_> {
-    /// A program, or its derivative, as a tile program; the extras that it reads are added to `extras`.
-    fn program(&self, extras: &mut Vec<Layout>, program: &Graph, derived: bool) -> Option<Program> {
-        let graph = self.lifted(program, derived).ok()?;
+    /// A program, or its slope, as a tile program; the extras that it reads are added to `extras`.
+    fn program(&self, extras: &mut Vec<Layout>, program: &Graph, slope: bool) -> Option<Program> {
+        let mut known = self.sized.graph.known().clone();
+        known.extend(program.known().iter().map(|(symbol, facts)| (symbol.clone(), *facts)));
+        let graph = self.passes.flex(program, self.types, &known, slope).ok()?;
         let sized = Sized::new(&graph, self.sized.sizes()).ok()?;
         let buffers: BTreeMap<Id, Layout> = graph
             .inputs()
@@ -122,37 +124,12 @@ impl Writer<'_> {
         let root = graph.outputs().first()?.1;
         let space = sized.shape(root).to_vec();
         let layout = Layout { buffer: buffers.len(), offset: 0, strides: contiguous(&space) };
-        let kernel = emit::kernel(&sized, &buffers, &[Root { node: root, layout }]).ok()?;
-        let own = 1 + usize::from(derived);
+        let kernel = emit::kernel(self.passes, &sized, &buffers, &[Root { node: root, layout }]).ok()?;
+        let own = 1 + usize::from(slope);
         let numbers = kernel.inputs.iter().map(|input| number(input, own, &kernel.outputs[0], extras));
         let numbers: Vec<usize> = numbers.collect::<Option<_>>()?;
         let kept = kernel.space == space && !kernel.program.needs_rows();
         kept.then(|| renumbered(kernel.program, &numbers))
-    }
-
-    /// A program over the whole space: inputs `score` and, for its derivative, `grad`, then the extras.
-    fn lifted(&self, program: &Graph, derived: bool) -> Result<Graph, Error> {
-        let builder = Builder::new(&program.name);
-        for (symbol, facts) in self.sized.graph.known().iter().chain(program.known()) {
-            builder.tape().symbol(symbol, *facts);
-        }
-        let [q, k] = [&self.inputs[0].shape, &self.inputs[1].shape];
-        let scores = Type::new(Dtype::F32, [&q[0], &q[1], &q[2], &k[2]]);
-        let input = |name: &str, ty: &Type| builder.tape().input(name, ty.dtype, &ty.shape);
-        let score = input("score", &scores);
-        let seed = derived.then(|| input("grad", &scores));
-        let extra = |(i, ty): (usize, &Type)| input(&format!("extra{i}"), ty);
-        let extras: Vec<Tensor> = self.inputs[3..].iter().enumerate().map(extra).collect();
-        let result = graph::apply(program, &score, &extras);
-        let ids = [Some(&score), Some(&result), seed.as_ref()].map(|tensor| builder.id(tensor?));
-        builder.tape().output("result", &result);
-        let mut graph = builder.finish()?;
-        if let [Some(score), Some(result), Some(seed)] = ids {
-            let [slope] = grad::pull_back(&mut graph, result, seed, &[score])?.try_into().unwrap_or([score]);
-            graph.clear_outputs();
-            graph.output("result", slope);
-        }
-        Ok(graph)
     }
 }
 

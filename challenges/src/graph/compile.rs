@@ -11,12 +11,12 @@ use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
 
-use super::attend;
 use super::emit::Layout;
 use super::fuse::{self, Attend, Fused, Part};
 use super::memory::{self, Arena, Life};
-use super::prune::prune;
 use super::sized::Sized;
+use super::tune::Tuned;
+use super::{Compile, attend, decompose};
 use crate::nf4::{Absmax, Nf4, Output, Weight};
 
 /// Why a graph cannot be compiled or run.
@@ -34,6 +34,11 @@ pub enum Error {
     NoKernel {
         /// The operation and its scope.
         node: String,
+    },
+    /// Buffers meet, or lie outside their arena.
+    Arena {
+        /// Which, and how.
+        fault: String,
     },
     /// The device refused.
     Device(DeviceError),
@@ -60,6 +65,49 @@ pub struct Port {
     memory: Memory,
 }
 
+/// Which passes are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// C.3: without what is dead, double or idle.
+    pub prune: bool,
+    /// C.4: kernels of more than one operation.
+    pub fuse: bool,
+    /// C.5: buffers that share bytes.
+    pub place: bool,
+    /// C.8: attention as one launch.
+    pub flex: bool,
+    /// The largest arena in bytes, if there is a bound: then activations are computed again.
+    pub cap: Option<usize>,
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Every operation as it is written, a launch each, in memory of its own.
+    O0,
+    /// Without what is dead or double, and in memory that is used again: what an eager framework does.
+    O1,
+    /// Fused.
+    #[default]
+    O2,
+    /// And tuned.
+    O3,
+}
+
+impl Level {
+    /// Whether products are tuned.
+    pub fn tunes(self) -> bool {
+        self >= Level::O3
+    }
+
+    /// Its passes.
+    pub fn options(self) -> Options {
+        let from = |level: Level| self >= level;
+        let (prune, place) = (from(Level::O1), from(Level::O1));
+        Options { prune, place, fuse: from(Level::O2), flex: true, cap: None }
+    }
+}
+
 /// A graph for given sizes, ready to run.
 pub struct Compiled {
     /// The graph that was lowered.
@@ -72,6 +120,8 @@ pub struct Compiled {
     pub arena: Arena,
     /// How long they live.
     pub lives: Vec<Option<Life>>,
+    /// The part of the model that each step belongs to.
+    pub scopes: Vec<String>,
 }
 
 /// A dequantisation that the plan calls.
@@ -83,27 +133,94 @@ struct Parts {
     dtype: Dtype,
 }
 
-/// Compiles a graph for given sizes of its symbols.
-pub fn compile(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Compiled, Error> {
+/// What is compiled so far.
+struct Draft<'a> {
+    sized: &'a Sized<'a>,
+    fused: Fused,
+    lives: Vec<Option<Life>>,
+    arena: Arena,
+}
+
+/// Compiles a graph for given sizes of its symbols; with a tuner, products are cut as they are fastest.
+pub fn compile(
+    passes: &dyn Compile,
+    graph: &Graph,
+    sizes: &BTreeMap<Symbol, i64>,
+    options: Options,
+    tuner: Option<Tuner<'_>>,
+) -> Result<Compiled, Error> {
     let unbound = |symbol| Error::Unbound { symbol };
-    let open = attend::open(&Sized::new(graph, sizes).map_err(unbound)?).map_err(Error::Graph)?;
-    let graph = prune(&open).map_err(Error::Graph)?;
+    let flex = options.flex.then_some(passes);
+    let open = attend::open(flex, &Sized::new(graph, sizes).map_err(unbound)?).map_err(Error::Graph)?;
+    let graph = simpler(passes, &open, options).map_err(Error::Graph)?;
     let sized = Sized::new(&graph, sizes).map_err(unbound)?;
-    let fused = fuse::fuse(&sized).map_err(|missing| {
-        let node = graph.node(missing.node);
+    let draft = draft(passes, &sized, options)?;
+    draft.finish(passes, tuner)
+}
+
+/// Where products are tried, and what is known of them.
+pub struct Tuner<'a> {
+    /// The device that they will run on.
+    pub device: &'a Cpu,
+    /// What is known.
+    pub tuned: &'a mut Tuned,
+}
+
+impl Tuner<'_> {
+    fn tune(&mut self, passes: &dyn Compile, plan: &mut Plan) -> Result<(), DeviceError> {
+        for step in &mut plan.steps {
+            if let Step::Product(product) = step {
+                product.cut = self.tuned.cut(passes, self.device, product)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The graph that is fused.
+fn simpler(passes: &dyn Compile, graph: &Graph, options: Options) -> Result<Graph, graph::Error> {
+    let prune = |graph: Graph| {
+        let pruned = if options.prune { passes.prune(&graph)? } else { graph };
+        pruned.check()?;
+        Ok(pruned)
+    };
+    let pruned = prune(graph.clone())?;
+    decompose::split(&prune(decompose::widen(&pruned)?)?)
+}
+
+/// Fuses a graph and plans its memory.
+fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Result<Draft<'a>, Error> {
+    let fused = fuse::fuse(passes, sized, !options.fuse).map_err(|missing| {
+        let node = sized.graph.node(missing.node);
         Error::NoKernel {
             node: format!("%{} {} {}: {:?}", missing.node.0, node.op.name(), node.scope, missing.stop),
         }
     })?;
-    let lives = lives(&sized, &fused);
-    let arena = memory::place(&lives);
-    let lowered = Lowered { sized: &sized, fused: &fused, arena: &arena };
-    let (plan, weights) = lowered.plan();
-    let ports = |ids: Vec<(String, Id)>| ids.into_iter().map(|(name, id)| lowered.port(name, id)).collect();
-    let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
-    let outputs = ports(graph.outputs().to_vec());
-    let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-    Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives })
+    let lives = lives(sized, &fused);
+    let arena = if options.place { passes.place(&lives) } else { memory::apart(&lives) };
+    match memory::fault(&lives, &arena) {
+        Some(fault) => Err(Error::Arena { fault }),
+        None => Ok(Draft { sized, fused, lives, arena }),
+    }
+}
+
+impl Draft<'_> {
+    fn finish(self, passes: &dyn Compile, tuner: Option<Tuner<'_>>) -> Result<Compiled, Error> {
+        let Self { sized, fused, lives, arena } = self;
+        let graph = sized.graph;
+        let lowered = Lowered { sized, fused: &fused, arena: &arena };
+        let (mut plan, weights) = lowered.plan();
+        if let Some(mut tuner) = tuner {
+            tuner.tune(passes, &mut plan).map_err(Error::Device)?;
+        }
+        let ports =
+            |ids: Vec<(String, Id)>| ids.into_iter().map(|(name, id)| lowered.port(name, id)).collect();
+        let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
+        let outputs = ports(graph.outputs().to_vec());
+        let scopes = fused.parts.iter().map(|part| graph.node(part.node()).scope.clone()).collect();
+        let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
+        Ok(Compiled { graph: graph.clone(), prepared, inputs, outputs, weights, arena, lives, scopes })
+    }
 }
 
 /// From the first part that writes a buffer to the last that reads it; outputs live to the end.
@@ -410,6 +527,7 @@ impl fmt::Display for Error {
             Error::Graph(error) => error.fmt(f),
             Error::Unbound { symbol } => write!(f, "nothing says how large {symbol} is"),
             Error::NoKernel { node } => write!(f, "{node}: no kernel computes this"),
+            Error::Arena { fault } => write!(f, "the arena: {fault}"),
             Error::Device(error) => error.fmt(f),
             Error::Input { name, got: None, need } => {
                 write!(f, "input `{name}` is not given, needed are {need} bytes")

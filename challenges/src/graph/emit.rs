@@ -11,6 +11,7 @@ use kernels::plan::{Memory, View};
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
 use reference::graph::{self, Dtype, Id, Reduce};
 
+use super::Compile;
 use super::map::{self, Affine, Cut, Map};
 use super::sized::Sized;
 
@@ -66,12 +67,17 @@ pub enum Stop {
 /// one element where the others have a row.
 ///
 /// Fails where a node needs a buffer first, or the roots do not fit into one kernel.
-pub fn kernel(sized: &Sized, buffers: &BTreeMap<Id, Layout>, roots: &[Root]) -> Result<Kernel, Stop> {
+pub fn kernel(
+    passes: &dyn Compile,
+    sized: &Sized,
+    buffers: &BTreeMap<Id, Layout>,
+    roots: &[Root],
+) -> Result<Kernel, Stop> {
     let mut space = common_space(sized, roots).ok_or(Stop::Never)?;
     let mut maps: Vec<Map> = roots.iter().map(|root| map::identity(sized.shape(root.node))).collect();
     let mut with_row = false;
     loop {
-        let mut writer = Writer::new(sized, buffers, space.clone(), with_row);
+        let mut writer = Writer::new(passes, sized, buffers, space.clone(), with_row);
         match writer.write(roots, &maps) {
             Ok(()) => return Ok(writer.finish(roots, &maps)),
             Err(Stop::Cut(cut)) => {
@@ -102,30 +108,68 @@ fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
     all.then(|| if widest.is_empty() { vec![1] } else { widest.to_vec() })
 }
 
+/// Whether an operation works on the elements of one place, each for itself.
+pub fn is_pointwise(op: &graph::Op) -> bool {
+    use graph::Op;
+    let one = matches!(op, Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach);
+    one || matches!(op, Op::Binary(_) | Op::Compare(_) | Op::Select)
+}
+
+/// The scope with `*` for every number: equal layers have equal programs.
+fn any_layer(scope: &str) -> String {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = scope.split('.').map(|part| if is_number(part) { "*" } else { part });
+    parts.collect::<Vec<_>>().join(".")
+}
+
+/// Operations of a program being written; the same one twice is one.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    ops: Vec<Op>,
+    same: HashMap<String, Value>,
+}
+
+impl Code {
+    /// Adds an operation, if it is not there yet, and gives the number of its value.
+    pub fn push(&mut self, op: Op) -> Value {
+        let ops = &mut self.ops;
+        *self.same.entry(op.to_string()).or_insert_with(|| {
+            ops.push(op);
+            ops.len() - 1
+        })
+    }
+
+    /// What is written so far.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+}
+
 /// A program being written.
 struct Writer<'a> {
+    passes: &'a dyn Compile,
     sized: &'a Sized<'a>,
     buffers: &'a BTreeMap<Id, Layout>,
     space: Vec<usize>,
     with_row: bool, // whether the last dimension was added for a reduction
     roots: Vec<Id>,
-    ops: Vec<Op>,
+    code: Code,
     done: HashMap<(Id, Map), Value>,
-    same: HashMap<String, Value>,
     inputs: Vec<Layout>,
     stored: Vec<Value>,
 }
 
 impl<'a> Writer<'a> {
     fn new(
+        passes: &'a dyn Compile,
         sized: &'a Sized<'a>,
         buffers: &'a BTreeMap<Id, Layout>,
         space: Vec<usize>,
         with_row: bool,
     ) -> Self {
-        let (done, same) = (HashMap::new(), HashMap::new());
-        let (roots, ops, inputs, stored) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { sized, buffers, space, with_row, roots, ops, done, same, inputs, stored }
+        let (code, done) = (Code::default(), HashMap::new());
+        let (roots, inputs, stored) = (Vec::new(), Vec::new(), Vec::new());
+        Self { passes, sized, buffers, space, with_row, roots, code, done, inputs, stored }
     }
 
     fn write(&mut self, roots: &[Root], maps: &[Map]) -> Result<(), Stop> {
@@ -151,7 +195,7 @@ impl<'a> Writer<'a> {
         });
         let outputs: Vec<Layout> = outputs.collect();
         let row = self.space.last().copied().unwrap_or(1);
-        let mut program = Program { name: self.name(), stores: Vec::new(), ops: self.ops };
+        let mut program = Program { name: self.name(), stores: Vec::new(), ops: self.code.ops };
         let per_row = program.per_row();
         let stored = roots.iter().zip(&self.stored).zip(&outputs).enumerate();
         let stores = stored.map(|(output, ((root, value), layout))| {
@@ -167,6 +211,7 @@ impl<'a> Writer<'a> {
     fn name(&self) -> String {
         let mut names: Vec<String> = Vec::new();
         let telling = self
+            .code
             .ops
             .iter()
             .filter(|op| matches!(op, Op::Unary(..) | Op::RowSum(_) | Op::RowMax(_) | Op::Gather { .. }));
@@ -177,17 +222,14 @@ impl<'a> Writer<'a> {
                 names.push(word);
             }
         }
-        let scope = self.roots.last().map(|id| self.sized.graph.node(*id).scope.clone()).unwrap_or_default();
+        let scope =
+            self.roots.last().map(|id| any_layer(&self.sized.graph.node(*id).scope)).unwrap_or_default();
         let what = if names.is_empty() { "pass".to_owned() } else { names.join("+") };
         if scope.is_empty() { what } else { format!("{scope}: {what}") }
     }
 
     fn push(&mut self, op: Op) -> Value {
-        let ops = &mut self.ops;
-        *self.same.entry(op.to_string()).or_insert_with(|| {
-            ops.push(op);
-            ops.len() - 1
-        })
+        self.code.push(op)
     }
 
     /// A node's value in this lane, loaded where it can be.
@@ -241,82 +283,38 @@ impl<'a> Writer<'a> {
             })?;
             return self.value(node.inputs[0], &inner);
         }
-        let dtype = node.ty.dtype;
         let value = match &node.op {
-            graph::Op::Constant { value } if dtype.is_float() => self.push(Op::Float(round(*value, dtype))),
-            graph::Op::Constant { value } => self.push(Op::Whole(*value as i32)),
             graph::Op::Iota { dim } => self.coordinate(&map[*dim]),
-            graph::Op::Reduce(reduce, dim) => self.reduce(id, *reduce, *dim, map)?,
+            graph::Op::Reduce(reduce, dim) => {
+                let sum = self.reduce(id, *reduce, *dim, map)?;
+                self.rounded(sum, node.ty.dtype)
+            }
             graph::Op::Gather => self.gather(id, map)?,
-            graph::Op::Cast => {
-                let from = self.sized.graph.ty(node.inputs[0]).dtype;
-                let value = self.value(node.inputs[0], map)?;
-                self.cast(value, from, dtype)
-            }
-            graph::Op::Unary(graph::Unary::Neg) if !dtype.is_float() => {
-                let (zero, a) = (self.push(Op::Whole(0)), self.value(node.inputs[0], map)?);
-                self.push(Op::Binary(tile::Binary::Sub, zero, a))
-            }
-            graph::Op::Unary(unary) => {
-                let a = self.value(node.inputs[0], map)?;
-                self.push(Op::Unary(of_unary(*unary), a))
-            }
-            graph::Op::Binary(binary) => {
-                let (a, b) = (self.value(node.inputs[0], map)?, self.value(node.inputs[1], map)?);
-                self.push(Op::Binary(of_binary(*binary), a, b))
-            }
-            graph::Op::Compare(compare) => {
-                let (a, b) = (self.value(node.inputs[0], map)?, self.value(node.inputs[1], map)?);
-                self.push(Op::Compare(of_compare(*compare), a, b))
-            }
-            graph::Op::Select => {
-                let [c, a, b] = [0, 1, 2].map(|i| self.value(node.inputs[i], map));
-                let (c, a, b) = (c?, a?, b?);
-                self.push(Op::Select(c, a, b))
-            }
-            _ => return Err(Stop::Materialise(id)), // what only other steps can do
+            _ => self.element(id, map)?,
         };
-        let exact = matches!(
-            node.op,
-            graph::Op::Select | graph::Op::Gather | graph::Op::Constant { .. } | graph::Op::Cast
-        );
-        let value = if exact { value } else { self.rounded(value, dtype) };
         self.done.insert((id, map.clone()), value);
         Ok(value)
+    }
+
+    /// An operation on the elements of one place: the pass that lowers it says how.
+    fn element(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+        let node = self.sized.graph.node(id);
+        if !is_pointwise(&node.op) {
+            return Err(Stop::Materialise(id)); // what only other steps can do
+        }
+        let inputs =
+            node.inputs.iter().map(|input| self.value(*input, map)).collect::<Result<Vec<_>, _>>()?;
+        let from = node.inputs.first().map_or(node.ty.dtype, |input| self.sized.graph.ty(*input).dtype);
+        let lowered = self.passes.lower(&node.op, from, node.ty.dtype, &inputs, &mut self.code);
+        lowered.ok_or(Stop::Never)
     }
 
     /// An f32 rounded to the node's type.
     fn rounded(&mut self, value: Value, dtype: Dtype) -> Value {
         match dtype {
-            Dtype::F16 => self.push(Op::Round(Element::F16, value)),
-            Dtype::Bf16 => self.push(Op::Round(Element::Bf16, value)),
+            Dtype::F16 | Dtype::Bf16 => self.push(Op::Round(element(dtype), value)),
             _ => value,
         }
-    }
-
-    fn cast(&mut self, value: Value, from: Dtype, to: Dtype) -> Value {
-        match (from.is_float(), to.is_float()) {
-            (true, true) => self.rounded(value, to),
-            (false, true) => {
-                let float = self.push(Op::ToFloat(value));
-                self.rounded(float, to)
-            }
-            (true, false) => {
-                let whole = self.push(Op::ToWhole(value));
-                self.bounded(whole, to)
-            }
-            (false, false) => self.bounded(value, to),
-        }
-    }
-
-    /// A whole number as one of its type.
-    fn bounded(&mut self, value: Value, dtype: Dtype) -> Value {
-        if dtype != Dtype::U8 {
-            return value;
-        }
-        let (low, high) = (self.push(Op::Whole(0)), self.push(Op::Whole(255)));
-        let raised = self.push(Op::Binary(tile::Binary::Max, value, low));
-        self.push(Op::Binary(tile::Binary::Min, raised, high))
     }
 
     /// A coordinate as a whole number.
@@ -410,45 +408,5 @@ pub fn element(dtype: Dtype) -> Element {
         Dtype::Bf16 => Element::Bf16,
         Dtype::U8 => Element::U8,
         Dtype::I32 => Element::I32,
-    }
-}
-
-/// A constant as its type has it.
-fn round(value: f64, dtype: Dtype) -> f32 {
-    match dtype {
-        Dtype::F16 => half::f16::from_f64(value).to_f32(),
-        Dtype::Bf16 => half::bf16::from_f64(value).to_f32(),
-        _ => value as f32,
-    }
-}
-
-fn of_unary(unary: graph::Unary) -> tile::Unary {
-    match unary {
-        graph::Unary::Neg => tile::Unary::Neg,
-        graph::Unary::Exp => tile::Unary::Exp,
-        graph::Unary::Log => tile::Unary::Log,
-        graph::Unary::Sqrt => tile::Unary::Sqrt,
-        graph::Unary::Tanh => tile::Unary::Tanh,
-        graph::Unary::Sigmoid => tile::Unary::Sigmoid,
-        graph::Unary::Sin => tile::Unary::Sin,
-        graph::Unary::Cos => tile::Unary::Cos,
-    }
-}
-
-fn of_binary(binary: graph::Binary) -> tile::Binary {
-    match binary {
-        graph::Binary::Add => tile::Binary::Add,
-        graph::Binary::Sub => tile::Binary::Sub,
-        graph::Binary::Mul => tile::Binary::Mul,
-        graph::Binary::Div => tile::Binary::Div,
-        graph::Binary::Min => tile::Binary::Min,
-        graph::Binary::Max => tile::Binary::Max,
-    }
-}
-
-fn of_compare(compare: graph::Compare) -> tile::Compare {
-    match compare {
-        graph::Compare::Less => tile::Compare::Less,
-        graph::Compare::Equal => tile::Compare::Equal,
     }
 }

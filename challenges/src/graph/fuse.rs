@@ -8,8 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernels::plan::contiguous;
-use reference::graph::{Dtype, Id, Op, Unary};
+use reference::graph::{Dtype, Id, Op};
 
+use super::Compile;
 use super::attend::{self, Flex};
 use super::emit::{self, Kernel, Layout, Root, Stop};
 use super::map;
@@ -107,15 +108,19 @@ pub struct NoKernel {
 }
 
 /// Fuses a graph whose attentions have a form of their own.
-pub fn fuse(sized: &Sized) -> Result<Fused, NoKernel> {
-    let terms = sums::find(sized);
+///
+/// With `apart`, every operation but a view is a kernel of its own.
+pub fn fuse(passes: &dyn Compile, sized: &Sized, apart: bool) -> Result<Fused, NoKernel> {
+    let terms = if apart { BTreeMap::new() } else { sums::find(sized) };
     let mut wanted = must_have(sized);
     wanted.retain(|id| !terms.contains_key(id));
     wanted.extend(terms.values().map(|term| term.sum));
-    share(sized, &mut wanted);
+    let kept = if apart { every(sized) } else { passes.keep(sized, &wanted) };
+    wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
     wanted.retain(|id| !terms.contains_key(id));
+    let job = Job { passes, sized, terms: &terms, apart };
     loop {
-        match arrange(sized, &wanted, &terms) {
+        match job.arrange(&wanted) {
             Ok(fused) => return Ok(fused),
             Err((_, Stop::Materialise(id))) if wanted.insert(id) => {}
             Err((node, stop)) => return Err(NoKernel { node, stop }),
@@ -184,98 +189,195 @@ fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
     }
 }
 
-/// Operations that are worth a pass over memory.
-const DEAR: usize = 6;
-
-/// Operations that one kernel may have.
-const LONG: usize = 96;
-
-/// Gives buffers to what is used more than once and is dear to compute again, in operations or in loads.
-fn share(sized: &Sized, wanted: &mut BTreeSet<Id>) {
-    let graph = sized.graph;
-    let mut cost: Vec<(usize, usize)> = Vec::new(); // operations, loads
-    for id in graph.ids() {
-        let node = graph.node(id);
-        let inputs = || {
-            node.inputs.iter().map(
-                |input| {
-                    if wanted.contains(input) { (0, 1) } else { cost[input.0 as usize] }
-                },
-            )
-        };
-        let own = match node.op {
-            Op::Unary(Unary::Neg) | Op::Cast => 1,
-            Op::Unary(_) | Op::Reduce(..) => 8,
-            Op::Gather => 4,
-            Op::Constant { .. } | Op::Iota { .. } => 0,
-            _ if sized.is_view(id) => 0,
-            _ => 1,
-        };
-        let (ops, loads) =
-            inputs().fold((own, 0), |(ops, loads), (more, others)| (ops + more, loads + others));
-        let often = consumers(sized, id).len() > 1;
-        let dear = ops >= DEAR || loads > 1;
-        if !sized.is_view(id) && ((often && dear && own > 0) || ops > LONG) {
-            wanted.insert(id);
-        }
-        cost.push((ops, loads));
-    }
+/// Every node that is no view and no constant.
+fn every(sized: &Sized) -> BTreeSet<Id> {
+    let idle = |id: &Id| {
+        sized.is_view(*id) || matches!(sized.graph.node(*id).op, Op::Constant { .. } | Op::Iota { .. })
+    };
+    sized.graph.ids().filter(|id| !idle(id)).collect()
 }
 
-/// The nodes that use a node, views of it aside.
-fn consumers(sized: &Sized, id: Id) -> BTreeSet<Id> {
-    let mut found = BTreeSet::new();
-    for user in sized.users(id) {
-        if sized.is_view(*user) { found.extend(consumers(sized, *user)) } else { _ = found.insert(*user) }
-    }
-    found
+/// What is fused, and by which passes.
+struct Job<'a> {
+    passes: &'a dyn Compile,
+    sized: &'a Sized<'a>,
+    terms: &'a BTreeMap<Id, Term>,
+    apart: bool,
 }
 
-/// Writes every part, given the nodes that get a buffer.
-fn arrange(sized: &Sized, wanted: &BTreeSet<Id>, terms: &BTreeMap<Id, Term>) -> Result<Fused, (Id, Stop)> {
-    let mut fused = place(sized, wanted);
-    let mut drafts: Vec<Draft> = Vec::new();
-    let sums: BTreeSet<Id> = terms.values().map(|term| term.sum).collect();
-    for id in sized.graph.ids() {
-        if let Some(term) = terms.get(&id)
-            && sized.elements(id) > 0
-        {
-            let to = Layout { strides: contiguous(sized.shape(id)), ..fused.layouts[&term.sum].clone() };
-            drafts.push(Draft::Whole(product(sized, &fused, id, to, Some(*term))?));
-        }
-        if !wanted.contains(&id) || sums.contains(&id) {
-            continue;
-        }
-        let node = sized.graph.node(id);
-        let to = fused.layouts[&id].clone();
-        match &node.op {
-            Op::Input { .. } => {}
-            _ if sized.elements(id) == 0 => {} // nothing to do
-            Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id, to, None)?)),
-            Op::Dequantize { .. } => {
-                let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
-                drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
+impl Job<'_> {
+    /// Writes every part, given the nodes that get a buffer.
+    fn arrange(&self, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
+        let Job { sized, terms, .. } = *self;
+        let mut fused = place(sized, wanted);
+        let mut drafts: Vec<Draft> = Vec::new();
+        let sums: BTreeSet<Id> = terms.values().map(|term| term.sum).collect();
+        for id in sized.graph.ids() {
+            if let Some(term) = terms.get(&id)
+                && sized.elements(id) > 0
+            {
+                let to = Layout { strides: contiguous(sized.shape(id)), ..fused.layouts[&term.sum].clone() };
+                drafts.push(Draft::Whole(product(sized, &fused, id, to, Some(*term))?));
             }
-            Op::Attention(_) => drafts.push(Draft::Whole(Part::Attention(attend(sized, &fused, id, to)?))),
-            Op::AttentionGrad { .. } => gradients(sized, &mut fused, &mut drafts, id)?,
-            Op::ScatterAdd => {
-                let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
-                drafts.push(Draft::Whole(Part::Scatter { node: id, rows, index, to }));
+            if !wanted.contains(&id) || sums.contains(&id) {
+                continue;
             }
-            Op::Concat { dim } => {
-                for root in pieces(sized, id, *dim, &to) {
-                    join(sized, &fused, &mut drafts, &root)?;
+            let node = sized.graph.node(id);
+            let to = fused.layouts[&id].clone();
+            match &node.op {
+                Op::Input { .. } => {}
+                _ if sized.elements(id) == 0 => {} // nothing to do
+                Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id, to, None)?)),
+                Op::Dequantize { .. } => {
+                    let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
+                    drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
                 }
+                Op::Attention(_) => {
+                    drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, &fused, id, to)?)))
+                }
+                Op::AttentionGrad { .. } => self.gradients(&mut fused, &mut drafts, id)?,
+                Op::ScatterAdd => {
+                    let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
+                    drafts.push(Draft::Whole(Part::Scatter { node: id, rows, index, to }));
+                }
+                Op::Concat { dim } => {
+                    for root in pieces(sized, id, *dim, &to) {
+                        self.join(&fused, &mut drafts, &root)?;
+                    }
+                }
+                _ => self.join(&fused, &mut drafts, &Root { node: id, layout: to })?,
             }
-            _ => join(sized, &fused, &mut drafts, &Root { node: id, layout: to })?,
+        }
+        if !self.apart {
+            self.drop_private(&mut fused, &mut drafts);
+        }
+        fused.parts = drafts.into_iter().map(Draft::finish).collect();
+        Ok(fused)
+    }
+
+    /// The gradients of an attention together, at the first of them.
+    fn gradients(&self, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
+        let sized = self.sized;
+        let node = sized.graph.node(id);
+        let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
+        let alike = |user: &&Id| {
+            let other = sized.graph.node(**user);
+            other.inputs == node.inputs && attend::of(&other.op) == attend::of(&node.op)
+        };
+        let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
+        if together.iter().min() != Some(&id) {
+            return Ok(()); // it is in that part
+        }
+        let mut wrt = [None, None, None];
+        for other in together {
+            if let Op::AttentionGrad { wrt: input, .. } = sized.graph.node(other).op {
+                wrt[input] = Some(fused.layouts[&other].clone());
+            }
+        }
+        let of = self.differentiated(fused, drafts, id)?;
+        let grad = viewed(sized, fused, grad)?;
+        drafts.push(Draft::Whole(Part::AttentionGrad { of, grad, wrt }));
+        Ok(())
+    }
+
+    /// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
+    fn differentiated(
+        &self,
+        fused: &mut Fused,
+        drafts: &mut Vec<Draft>,
+        id: Id,
+    ) -> Result<Attend, (Id, Stop)> {
+        let sized = self.sized;
+        let key = |id: Id| (attend::of(&sized.graph.node(id).op), attend::inputs(sized, id));
+        let twin = |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
+        let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
+        let shape = [q[0], q[1], q[2], v[3]];
+        let place = match drafts.iter().position(twin) {
+            Some(place) => place,
+            None => {
+                let output = fused.fresh(&shape);
+                drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
+                drafts.len() - 1
+            }
+        };
+        let Draft::Whole(Part::Attention(attend)) = &mut drafts[place] else { return Err((id, Stop::Never)) };
+        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
+        Ok(attend.clone())
+    }
+
+    /// Lets the latest pass that can also compute this root, else a new one.
+    fn join(&self, fused: &Fused, drafts: &mut Vec<Draft>, root: &Root) -> Result<(), (Id, Stop)> {
+        let (passes, sized) = (self.passes, self.sized);
+        let node = root.node;
+        let alone = emit::kernel(passes, sized, &fused.layouts, std::slice::from_ref(root))
+            .map_err(|stop| (node, stop))?;
+        let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
+        let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
+        let latest = if self.apart { earliest } else { drafts.len() };
+        for place in (earliest..latest).rev() {
+            let Draft::Pass(kernel) = &drafts[place] else { continue };
+            if kernel.roots.len() >= OUTPUTS || !helps(kernel, &alone) {
+                continue;
+            }
+            let mut roots = kernel.roots.clone();
+            roots.push(root.clone());
+            roots.sort_by_key(|root| root.node);
+            if let Ok(joined) = emit::kernel(passes, sized, &fused.layouts, &roots)
+                && joined.program.ops.len() <= LONG
+                && !joined
+                    .inputs
+                    .iter()
+                    .any(|input| joined.outputs.iter().any(|output| output.buffer == input.buffer))
+            {
+                drafts[place] = Draft::Pass(joined);
+                return Ok(());
+            }
+        }
+        drafts.push(Draft::Pass(alone));
+        Ok(())
+    }
+
+    /// Takes away the buffers that no other part reads, and what goes nowhere.
+    fn drop_private(&self, fused: &mut Fused, drafts: &mut [Draft]) {
+        let sized = self.sized;
+        let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
+        for i in 0..drafts.len() {
+            let Draft::Pass(kernel) = &drafts[i] else { continue };
+            let private = |root: &&Root| {
+                let own = fused.layouts.get(&root.node) == Some(&root.layout);
+                own && !outputs.contains(&root.node)
+                    && drafts
+                        .iter()
+                        .enumerate()
+                        .all(|(j, draft)| j == i || !draft.reads().contains(&root.layout.buffer))
+            };
+            let gone: Vec<Root> = kernel.roots.iter().filter(private).cloned().collect();
+            let roots: Vec<Root> = kernel.roots.iter().filter(|root| !gone.contains(root)).cloned().collect();
+            if gone.is_empty() || roots.is_empty() {
+                continue;
+            }
+            let mut layouts = fused.layouts.clone();
+            for root in &gone {
+                layouts.remove(&root.node);
+            }
+            if let Ok(kernel) = emit::kernel(self.passes, sized, &layouts, &roots) {
+                fused.layouts = layouts;
+                drafts[i] = Draft::Pass(kernel);
+            }
         }
     }
-    drop_private(sized, &mut fused, &mut drafts);
-    fused.parts = drafts.into_iter().map(Draft::finish).collect();
-    Ok(fused)
 }
 
 impl Part {
+    /// A node that it computes.
+    pub fn node(&self) -> Id {
+        match self {
+            Part::Kernel(kernel) => kernel.roots.iter().map(|root| root.node).max().unwrap_or(Id(0)),
+            Part::Attention(of) | Part::AttentionGrad { of, .. } => of.node,
+            Part::Product { node, .. } | Part::Dequantize { node, .. } | Part::Scatter { node, .. } => *node,
+        }
+    }
+
     /// The buffers that it writes.
     pub fn writes(&self) -> Vec<usize> {
         let layouts: Vec<&Layout> = match self {
@@ -403,63 +505,20 @@ fn product(sized: &Sized, fused: &Fused, id: Id, to: Layout, term: Option<Term>)
 }
 
 /// An attention that writes `output`, given the buffers of what it reads.
-fn attend(sized: &Sized, fused: &Fused, id: Id, output: Layout) -> Result<Attend, (Id, Stop)> {
+fn attend(
+    passes: &dyn Compile,
+    sized: &Sized,
+    fused: &Fused,
+    id: Id,
+    output: Layout,
+) -> Result<Attend, (Id, Stop)> {
     let inputs = attend::inputs(sized, id);
-    let mut flex = attend::flex(sized, id).ok_or((id, Stop::Never))?;
+    let mut flex = attend::flex(passes, sized, id).ok_or((id, Stop::Never))?;
     for extra in &mut flex.extras {
         extra.buffer = fused.layouts[&inputs[3 + extra.buffer]].buffer;
     }
     let [q, k, v] = [0, 1, 2].map(|i| viewed(sized, fused, inputs[i]));
     Ok(Attend { node: id, qkv: [q?, k?, v?], flex, output, lse: None })
-}
-
-/// The gradients of an attention together, at the first of them.
-fn gradients(sized: &Sized, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
-    let node = sized.graph.node(id);
-    let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
-    let alike = |user: &&Id| {
-        let other = sized.graph.node(**user);
-        other.inputs == node.inputs && attend::of(&other.op) == attend::of(&node.op)
-    };
-    let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
-    if together.iter().min() != Some(&id) {
-        return Ok(()); // it is in that part
-    }
-    let mut wrt = [None, None, None];
-    for other in together {
-        if let Op::AttentionGrad { wrt: input, .. } = sized.graph.node(other).op {
-            wrt[input] = Some(fused.layouts[&other].clone());
-        }
-    }
-    let of = differentiated(sized, fused, drafts, id)?;
-    let grad = viewed(sized, fused, grad)?;
-    drafts.push(Draft::Whole(Part::AttentionGrad { of, grad, wrt }));
-    Ok(())
-}
-
-/// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
-fn differentiated(
-    sized: &Sized,
-    fused: &mut Fused,
-    drafts: &mut Vec<Draft>,
-    id: Id,
-) -> Result<Attend, (Id, Stop)> {
-    let key = |id: Id| (attend::of(&sized.graph.node(id).op), attend::inputs(sized, id));
-    let twin =
-        |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
-    let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
-    let shape = [q[0], q[1], q[2], v[3]];
-    let place = match drafts.iter().position(twin) {
-        Some(place) => place,
-        None => {
-            let output = fused.fresh(&shape);
-            drafts.push(Draft::Whole(Part::Attention(attend(sized, fused, id, output)?)));
-            drafts.len() - 1
-        }
-    };
-    let Draft::Whole(Part::Attention(attend)) = &mut drafts[place] else { return Err((id, Stop::Never)) };
-    attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
-    Ok(attend.clone())
 }
 
 /// Where a tensor's elements are, through views.
@@ -481,38 +540,11 @@ impl Fused {
     }
 }
 
+/// Operations that one pass may have.
+pub const LONG: usize = 96;
+
 /// Most results that one pass stores.
 const OUTPUTS: usize = 8;
-
-/// Lets the latest pass that can also compute this root, else a new one.
-fn join(sized: &Sized, fused: &Fused, drafts: &mut Vec<Draft>, root: &Root) -> Result<(), (Id, Stop)> {
-    let node = root.node;
-    let alone =
-        emit::kernel(sized, &fused.layouts, std::slice::from_ref(root)).map_err(|stop| (node, stop))?;
-    let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
-    let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
-    for place in (earliest..drafts.len()).rev() {
-        let Draft::Pass(kernel) = &drafts[place] else { continue };
-        if kernel.roots.len() >= OUTPUTS || !helps(kernel, &alone) {
-            continue;
-        }
-        let mut roots = kernel.roots.clone();
-        roots.push(root.clone());
-        roots.sort_by_key(|root| root.node);
-        if let Ok(joined) = emit::kernel(sized, &fused.layouts, &roots)
-            && joined.program.ops.len() <= LONG
-            && !joined
-                .inputs
-                .iter()
-                .any(|input| joined.outputs.iter().any(|output| output.buffer == input.buffer))
-        {
-            drafts[place] = Draft::Pass(joined);
-            return Ok(());
-        }
-    }
-    drafts.push(Draft::Pass(alone));
-    Ok(())
-}
 
 /// Whether two passes have memory in common: what one stores or both read.
 fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
@@ -520,33 +552,4 @@ fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
         kernel.outputs.iter().chain(&kernel.inputs).any(|other| other.buffer == layout.buffer)
     };
     alone.inputs.iter().chain(&alone.outputs).any(touched)
-}
-
-/// Takes away the buffers that no other part reads, and what goes nowhere.
-fn drop_private(sized: &Sized, fused: &mut Fused, drafts: &mut [Draft]) {
-    let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
-    for i in 0..drafts.len() {
-        let Draft::Pass(kernel) = &drafts[i] else { continue };
-        let private = |root: &&Root| {
-            let own = fused.layouts.get(&root.node) == Some(&root.layout);
-            own && !outputs.contains(&root.node)
-                && drafts
-                    .iter()
-                    .enumerate()
-                    .all(|(j, draft)| j == i || !draft.reads().contains(&root.layout.buffer))
-        };
-        let gone: Vec<Root> = kernel.roots.iter().filter(private).cloned().collect();
-        let roots: Vec<Root> = kernel.roots.iter().filter(|root| !gone.contains(root)).cloned().collect();
-        if gone.is_empty() || roots.is_empty() {
-            continue;
-        }
-        let mut layouts = fused.layouts.clone();
-        for root in &gone {
-            layouts.remove(&root.node);
-        }
-        if let Ok(kernel) = emit::kernel(sized, &layouts, &roots) {
-            fused.layouts = layouts;
-            drafts[i] = Draft::Pass(kernel);
-        }
-    }
 }

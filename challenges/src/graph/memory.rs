@@ -1,7 +1,7 @@
 //! Where each buffer lies in the one arena.
 //!
 //! A buffer lives from the part that first writes it to the part that last reads it; two buffers whose lives do not meet
-//! may share bytes. The largest are placed first, each at the lowest place that is free for its whole life.
+//! may share bytes.
 
 use std::ops::RangeInclusive;
 
@@ -26,41 +26,51 @@ pub struct Arena {
 /// Bytes that places are a multiple of: a cache line.
 pub const LINE: usize = 64;
 
-/// Places every buffer that has a life.
-pub fn place(lives: &[Option<Life>]) -> Arena {
-    let mut order: Vec<(usize, &Life)> =
-        lives.iter().enumerate().filter_map(|(i, life)| Some((i, life.as_ref()?))).collect();
-    order.sort_by_key(|(i, life)| (std::cmp::Reverse(life.bytes), *i));
-    let mut arena = Arena { places: vec![None; lives.len()], bytes: 0 };
-    let mut placed: Vec<(usize, &Life)> = Vec::new(); // first byte, by it
-    for (buffer, life) in order {
-        let at = lowest(&placed, life);
-        arena.places[buffer] = Some(at);
-        arena.bytes = arena.bytes.max(at + room(life));
-        let index = placed.partition_point(|(other, _)| *other <= at);
-        placed.insert(index, (at, life));
-    }
-    arena
-}
-
-fn room(life: &Life) -> usize {
+/// Bytes that a buffer takes in the arena.
+pub fn room(life: &Life) -> usize {
     life.bytes.div_ceil(LINE).max(1) * LINE
 }
 
-/// The lowest place that is free for the whole life.
-fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
-    let mut at = 0;
-    for (start, other) in placed {
-        let meets = life.parts.start() <= other.parts.end() && other.parts.start() <= life.parts.end();
-        if !meets {
-            continue;
+/// Every buffer in bytes of its own, alive or not.
+pub fn apart(lives: &[Option<Life>]) -> Arena {
+    let mut bytes = 0;
+    let mut after = |life: &Life| {
+        bytes += room(life);
+        bytes - room(life)
+    };
+    let places = lives.iter().map(|life| life.as_ref().map(&mut after)).collect();
+    Arena { places, bytes }
+}
+
+/// What is wrong with an arena: a buffer without a place, one that does not fit, or two that meet while both live.
+pub fn fault(lives: &[Option<Life>], arena: &Arena) -> Option<String> {
+    let mut placed: Vec<(usize, usize, &Life)> = Vec::new();
+    for (buffer, life) in lives.iter().enumerate() {
+        let Some(life) = life else { continue };
+        let Some(at) = arena.places.get(buffer).copied().flatten() else {
+            return Some(format!("buffer {buffer} of {} bytes has no place", life.bytes));
+        };
+        if at % LINE != 0 || at.checked_add(life.bytes).is_none_or(|end| end > arena.bytes) {
+            let (bytes, all) = (life.bytes, arena.bytes);
+            return Some(format!(
+                "buffer {buffer} of {bytes} bytes at {at} does not fit an arena of {all} by lines of {LINE}"
+            ));
         }
-        if at + room(life) <= *start {
-            break;
-        }
-        at = at.max(start + room(other));
+        placed.push((at, buffer, life));
     }
-    at
+    placed.sort_unstable_by_key(|(at, buffer, _)| (*at, *buffer));
+    for (i, (at, buffer, life)) in placed.iter().enumerate() {
+        let behind = placed[i + 1..].iter().take_while(|(next, ..)| *next < at + life.bytes);
+        let meets = |other: &&(usize, usize, &Life)| {
+            other.2.bytes > 0
+                && life.parts.start() <= other.2.parts.end()
+                && other.2.parts.start() <= life.parts.end()
+        };
+        if let Some((next, other, _)) = behind.into_iter().find(meets) {
+            return Some(format!("buffers {buffer} at {at} and {other} at {next} meet while both live"));
+        }
+    }
+    None
 }
 
 /// The most bytes alive during any part: what no arena can be smaller than.

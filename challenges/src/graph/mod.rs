@@ -14,25 +14,77 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`prune`] | takes out what no output needs, what is computed twice, what does nothing |
+//! | [`capture`] | records an ordinary function over handles; what cannot be recorded is a break |
+//! | [`pad`] | lets lengths be padded to a bucket without a result that notices |
+//! | [`attend`] | writes the score and mask programs of an attention as tile programs |
+//! | `prune` (C.3) | takes out what no output needs, what is computed twice, what does nothing |
+//! | [`decompose`] | says in f32 what has a kernel in f32 |
 //! | [`sized`] | binds the symbols |
 //! | [`sums`] | lets products add up in one buffer |
-//! | [`fuse`], [`emit`], [`map`] | decides what gets a buffer, and writes one tile program for everything between buffers |
-//! | [`attend`] | writes the score and mask programs of an attention as tile programs |
-//! | [`memory`] | places the buffers in the arena |
-//! | [`compile`] | makes the plan and runs it |
+//! | [`fuse`], [`emit`], [`map`] | writes one tile program for everything between buffers |
+//! | [`memory`] | lives of the buffers, and their places in the arena |
+//! | [`compile`] | makes the plan |
+//! | [`tune`] | times the candidates of each product |
+//! | [`executor`] | keeps what is compiled, by bucket, counts, and runs |
 //!
-//! So far nothing of this is graded: the steps, their exercise and the rubric's rows follow.
+//! **Not required.** The type checker, the derivative rules, the kernel writer, the machine: they are there.
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
 pub mod attend;
 pub mod compile;
+pub mod decompose;
 pub mod emit;
 pub mod fuse;
 pub mod map;
 pub mod memory;
-pub mod prune;
 pub mod sized;
+pub mod solution;
 pub mod sums;
+pub mod tune;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kernels::plan::Cut;
+use kernels::tile::Value;
+use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Type};
+
+use emit::Code;
+use memory::{Arena, Life};
+use sized::Sized;
+pub use solution::Solution;
+
+// ANCHOR: graph-trait
+/// The steps of challenge C, from small to large.
+pub trait Compile: Sync {
+    /// C.2 - the sizes that a symbol is rounded up to: growing, each within the facts, the last one the largest.
+    fn buckets(&self, facts: Facts) -> Vec<i64>;
+
+    /// C.3 - the same graph, with all of its inputs and outputs, but without nodes that no output needs, that compute
+    /// what another one has computed, or that do nothing.
+    fn prune(&self, graph: &Graph) -> Result<Graph, Error>;
+
+    /// C.4 - which nodes get a buffer beyond those that `must` have one. All others are computed where they are used,
+    /// as often as they are used.
+    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id>;
+
+    /// C.5 - where each buffer lies in one arena. Two that live at the same time do not meet; places are multiples of
+    /// [`memory::LINE`].
+    fn place(&self, lives: &[Option<Life>]) -> Arena;
+
+    /// C.6 - an operation on single elements as operations of a tile program: the value of its result, of type `to`,
+    /// from those of its inputs, the first of type `from`. Nothing, if it is no operation on single elements.
+    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value>;
+
+    /// C.7 - the fastest of some ways to cut a product, each of which `time` runs once and times.
+    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut;
+
+    /// C.8 - a score or mask program over all scores at once. `types` are those of q (B, H, Tq, D), k (B, G, Tk, D), v
+    /// and the extras; the graph's inputs are `score` f32 (B, H, Tq, Tk) and the extras, its one output has their
+    /// shape. With `slope` it is the gradient instead: from `score`, then `grad`, the gradient of the program's result,
+    /// and the extras, to the gradient of the score.
+    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error>;
+}
+// ANCHOR_END: graph-trait

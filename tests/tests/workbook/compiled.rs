@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::{Compiled, Error, Port, compile};
-use challenges::nf4::Solution;
+use challenges::graph::Solution;
+use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
+use challenges::graph::tune::Tuned;
+use challenges::nf4;
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
@@ -74,9 +76,11 @@ struct Runner {
 
 impl Runner {
     /// Compiles a graph for the sizes of some values.
-    fn new(graph: &Graph, values: &Values<f32>) -> Result<Self, Error> {
+    fn new(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Self, Error> {
         let device = Cpu::with_threads(2);
-        let compiled = compile(graph, &sizes(graph, values))?;
+        let mut tuned = Tuned::default();
+        let tuner = level.tunes().then_some(Tuner { device: &device, tuned: &mut tuned });
+        let compiled = compile(&Solution, graph, &sizes(graph, values), level.options(), tuner)?;
         let mut arena = compiled.arena(&device)?;
         arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
         Ok(Self { device, compiled, arena })
@@ -84,7 +88,7 @@ impl Runner {
 
     fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
         let inputs = upload(&self.device, values);
-        self.compiled.run(&self.device, &mut self.arena, &inputs, &Solution)?;
+        self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?;
         let output = |port: &Port| {
             let bytes =
                 self.compiled.output(&port.name, &self.arena, &inputs).expect("an output of the graph");
@@ -94,8 +98,8 @@ impl Runner {
     }
 }
 
-fn run(graph: &Graph, values: &Values<f32>) -> Result<Vec<Array<f32>>, String> {
-    let results = Runner::new(graph, values).and_then(|mut runner| runner.run(values));
+fn run(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Vec<Array<f32>>, String> {
+    let results = Runner::new(graph, values, level).and_then(|mut runner| runner.run(values));
     results.map_err(|error| error.to_string())
 }
 
@@ -126,7 +130,7 @@ fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
         values.append(&mut recipe.optimizer.rates(step as u64 + 1, run.lr));
         values.extend([("ids".to_owned(), ids.clone()), ("labels".to_owned(), ids)]);
         let runner = runner
-            .get_or_insert_with(|| Runner::new(&graph, &values).unwrap_or_else(|error| panic!("{error}")));
+            .get_or_insert_with(|| Runner::new(&graph, &values, Level::O2).unwrap_or_else(|error| panic!("{error}")));
         let results = runner.run(&values).unwrap_or_else(|error| panic!("{error}"));
         values.extend(graph.outputs().iter().map(|(name, _)| name.clone()).zip(results));
         let number = |name: &str| values[name].wide()[0];
@@ -158,10 +162,10 @@ fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Optio
     })
 }
 
-fn agrees(case: &Case) -> Result<(), TestCaseError> {
+fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
     let values = case.values::<f32>();
     let (naive, truth) = (interpret(&case.graph, &values), interpret::<f64>(&case.graph, &case.values));
-    let got = run(&case.graph, &values);
+    let got = run(&case.graph, &values, level);
     let (naive, truth, got) = match (naive, truth, got) {
         (Ok(naive), Ok(truth), Ok(got)) => (naive, truth, got),
         (Err(_), _, Err(_)) => return Ok(()),
@@ -188,6 +192,11 @@ proptest! {
 
     #[test]
     fn a_compiled_graph_computes_what_it_means(case in graphs::any()) {
-        agrees(&case)?;
+        agrees(&case, Level::O2)?;
+    }
+
+    #[test]
+    fn every_level_computes_the_same(case in graphs::any()) {
+        [Level::O0, Level::O1, Level::O3].into_iter().try_for_each(|level| agrees(&case, level))?;
     }
 }

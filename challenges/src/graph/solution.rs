@@ -1,0 +1,332 @@
+//! (C) `graph`: compile QLoRA without a break.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use challenges::graph::Compile;
+use challenges::graph::emit::{Code, element};
+use challenges::graph::fuse::LONG;
+use challenges::graph::memory::{Arena, Life, room};
+use challenges::graph::sized::Sized;
+use kernels::plan::Cut;
+use kernels::tile::{self, Op as Tile, Value};
+use reference::grad;
+use reference::graph::{
+    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tensor, Type, Unary,
+};
+
+/// The attempt.
+pub struct Solution;
+
+impl Compile for Solution {
+    // ANCHOR: graph-step-2
+    // why: one compilation must serve many lengths, and padding costs what it adds. Two sizes an octave waste at most
+    // a third of the work, a sixth on average, and 4096 lengths need 18 compilations; the small sizes are powers of
+    // two, because a batch of 5 should not become one of 32.
+    // step C.2: the sizes that a symbol is rounded up to, from what is known of it
+    fn buckets(&self, facts: Facts) -> Vec<i64> {
+        let octaves = (0..62).map(|octave| 1_i64 << octave);
+        let sizes = octaves.flat_map(|size| if size < 32 { vec![size] } else { vec![size, size / 2 * 3] });
+        let multiple = facts.multiple.max(1);
+        let up = |size: i64| (size + multiple - 1) / multiple * multiple;
+        let largest = facts.max / multiple * multiple;
+        let fitting = sizes.map(up).skip_while(|size| *size < facts.min).take_while(|size| *size < largest);
+        let mut buckets: Vec<i64> = fitting.chain([largest]).collect();
+        buckets.dedup();
+        buckets
+    }
+    // ANCHOR_END: graph-step-2
+
+    // ANCHOR: graph-step-3
+    // why: differentiation writes a gradient for everything on its way; nobody reads those of frozen weights. What an
+    // output needs is found backwards, and the graph is written anew without the rest. Because each node comes after
+    // its inputs, a node that was seen before - same operation, same new inputs, same type - is found by its text.
+    // step C.3: the same graph without what no output needs, what is computed twice, and what does nothing
+    fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
+        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
+        let mut to = Graph::new(&graph.name);
+        graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+        let (mut place, mut seen) = (BTreeMap::new(), HashMap::new());
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let is_input = matches!(node.op, Op::Input { .. }); // inputs stay, so that callers may give them
+            if !needed.contains(&id) && !is_input {
+                continue;
+            }
+            let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
+            let key = format!("{:?} {inputs:?} {}", node.op, node.ty);
+            let known = passes_on(&to, node, &inputs).or_else(|| seen.get(&key).copied());
+            let here = match known {
+                Some(here) => here,
+                None => to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?,
+            };
+            seen.insert(key, here);
+            place.insert(id, here);
+        }
+        graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
+        Ok(to)
+    }
+    // ANCHOR_END: graph-step-3
+
+    // ANCHOR: graph-step-4
+    // why: everything between two buffers becomes one pass, so the question is only what deserves a buffer. What is
+    // used once never does: its reader computes it. What is used more often is computed as often, unless that costs
+    // more than a store and a load: a few additions are free beside a load, an exponential or a second load is not.
+    // step C.4: the nodes that get a buffer, beyond those that must have one
+    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
+        let mut kept = BTreeSet::new();
+        let mut cost: Vec<Cost> = Vec::new();
+        for id in sized.graph.ids() {
+            let node = sized.graph.node(id);
+            let mut sum = Cost { ops: own_ops(sized, id), loads: 0 };
+            let own = sum.ops > 0;
+            for input in &node.inputs {
+                let stored = must.contains(input) || kept.contains(input);
+                let more = if stored { Cost { ops: 0, loads: 1 } } else { cost[input.0 as usize] };
+                sum = Cost { ops: sum.ops + more.ops, loads: sum.loads + more.loads };
+            }
+            let often = consumers(sized, id).len() > 1;
+            let dear = sum.ops >= DEAR || sum.loads > 1;
+            if !sized.is_view(id) && ((often && dear && own) || sum.ops > LONG) {
+                kept.insert(id);
+            }
+            cost.push(sum);
+        }
+        kept
+    }
+    // ANCHOR_END: graph-step-4
+
+    // ANCHOR: graph-step-5
+    // why: the largest buffers leave the fewest choices, so they are placed first; each goes to the lowest bytes that
+    // are free for its whole life. That is not always the best arena, but for a training step it comes within a few
+    // per cent of the bytes that are alive at once, which no arena can beat.
+    // step C.5: a place in one arena for each buffer, none of which meets another that lives at the same time
+    fn place(&self, lives: &[Option<Life>]) -> Arena {
+        let numbered = lives.iter().enumerate();
+        let mut order: Vec<(usize, &Life)> =
+            numbered.filter_map(|(i, life)| Some((i, life.as_ref()?))).collect();
+        order.sort_by_key(|(i, life)| (std::cmp::Reverse(life.bytes), *i));
+        let mut arena = Arena { places: vec![None; lives.len()], bytes: 0 };
+        let mut placed: Vec<(usize, &Life)> = Vec::new(); // first byte, by it
+        for (buffer, life) in order {
+            let at = lowest(&placed, life);
+            arena.places[buffer] = Some(at);
+            arena.bytes = arena.bytes.max(at + room(life));
+            let index = placed.partition_point(|(other, _)| *other <= at);
+            placed.insert(index, (at, life));
+        }
+        arena
+    }
+    // ANCHOR_END: graph-step-5
+
+    // ANCHOR: graph-step-6
+    // why: two vocabularies meet here, and every difference between them is spelt out: the machine computes in f32
+    // and whole numbers only, so a result in f16 or bf16 is rounded where the graph says that it has that type, and
+    // a byte is bounded.
+    // step C.6: an operation on single elements in the machine's words
+    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
+        let value = match (op, inputs) {
+            (Op::Constant { value }, []) if to.is_float() => {
+                return Some(code.push(Tile::Float(constant(*value, to))));
+            }
+            (Op::Constant { value }, []) => return Some(code.push(Tile::Whole(*value as i32))),
+            (Op::Detach, [a]) => return Some(*a),
+            (Op::Cast, [a]) => return Some(cast(code, *a, from, to)),
+            (Op::Select, [condition, a, b]) => return Some(code.push(Tile::Select(*condition, *a, *b))),
+            (Op::Unary(Unary::Neg), [a]) if !to.is_float() => {
+                let zero = code.push(Tile::Whole(0));
+                code.push(Tile::Binary(tile::Binary::Sub, zero, *a))
+            }
+            (Op::Unary(unary), [a]) => code.push(Tile::Unary(of_unary(*unary), *a)),
+            (Op::Binary(binary), [a, b]) => code.push(Tile::Binary(of_binary(*binary), *a, *b)),
+            (Op::Compare(compare), [a, b]) => code.push(Tile::Compare(of_compare(*compare), *a, *b)),
+            _ => return None,
+        };
+        Some(rounded(code, value, to))
+    }
+    // ANCHOR_END: graph-step-6
+
+    // ANCHOR: graph-step-7
+    // why: which cut of a product is fastest depends on its shape and on the machine, and is cheaper to try than to
+    // know. Candidates take turns, so that a slow moment hits all of them; the fastest of several times is what the
+    // machine can do, everything above it is somebody else's noise.
+    // step C.7: the candidate that runs fastest
+    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+        let mut best: Vec<Duration> = vec![Duration::MAX; candidates.len()];
+        for _ in 0..ROUNDS {
+            for (candidate, best) in candidates.iter().zip(&mut best) {
+                *best = time(*candidate).min(*best);
+            }
+        }
+        let fastest = candidates.iter().zip(best).min_by_key(|(_, time)| *time);
+        fastest.map_or(Cut::default(), |(candidate, _)| *candidate)
+    }
+    // ANCHOR_END: graph-step-7
+
+    // ANCHOR: graph-step-8
+    // why: the user's program speaks of one score. Written over the whole space (batch, head, query, key) it is a
+    // graph like any other, and the derivative that the backward pass needs is the rules' work, not the user's.
+    // step C.8: a score or mask program over all scores at once, or the gradient of its score
+    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
+        let builder = Builder::new(&program.name);
+        known.iter().for_each(|(symbol, facts)| _ = builder.tape().symbol(symbol, *facts));
+        let [q, k] = [&types[0].shape, &types[1].shape];
+        let scores = Type::new(Dtype::F32, [&q[0], &q[1], &q[2], &k[2]]); // (B, H, Tq, Tk)
+        let input = |name: &str, ty: &Type| builder.tape().input(name, ty.dtype, &ty.shape);
+        let score = input("score", &scores);
+        let seed = slope.then(|| input("grad", &scores));
+        let extra = |(i, ty): (usize, &Type)| input(&format!("extra{i}"), ty);
+        let extras: Vec<Tensor> = types[3..].iter().enumerate().map(extra).collect();
+        let result = graph::apply(program, &score, &extras);
+        builder.tape().output("result", &result);
+        let ids = [Some(&score), Some(&result), seed.as_ref()].map(|tensor| builder.id(tensor?));
+        let mut graph = builder.finish()?;
+        if let [Some(score), Some(result), Some(seed)] = ids {
+            let gradients = grad::pull_back(&mut graph, result, seed, &[score])?;
+            graph.clear_outputs();
+            graph.output("result", gradients[0]);
+        }
+        Ok(graph)
+    }
+    // ANCHOR_END: graph-step-8
+}
+
+// step C.3: the input, where a node gives nothing else
+fn passes_on(to: &Graph, node: &Node, inputs: &[Id]) -> Option<Id> {
+    let same = |id: &Id| *to.ty(*id) == node.ty;
+    let idle = match &node.op {
+        Op::Detach => true,
+        Op::Reshape | Op::Broadcast | Op::Cast | Op::Slice { .. } => same(&inputs[0]),
+        Op::Transpose { order } => order.iter().copied().eq(0..order.len()),
+        Op::Concat { .. } => inputs.len() == 1,
+        _ => false,
+    };
+    idle.then(|| inputs[0])
+}
+
+/// What it takes to compute a node again.
+#[derive(Clone, Copy)]
+struct Cost {
+    ops: usize,
+    loads: usize,
+}
+
+/// Operations that are worth a pass over memory.
+const DEAR: usize = 6;
+
+// step C.4: how many operations a node adds to a pass; functions count more than arithmetic
+fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
+    match sized.graph.node(id).op {
+        Op::Unary(Unary::Neg) | Op::Cast => 1,
+        Op::Unary(_) | Op::Reduce(..) => 8,
+        Op::Gather => 4,
+        Op::Constant { .. } | Op::Iota { .. } => 0,
+        _ if sized.is_view(id) => 0,
+        _ => 1,
+    }
+}
+
+// step C.4: the nodes that use a node, views of it aside
+fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
+    let mut found = BTreeSet::new();
+    for user in sized.users(id) {
+        if sized.is_view(*user) { found.extend(consumers(sized, *user)) } else { _ = found.insert(*user) }
+    }
+    found
+}
+
+// step C.5: the lowest place that is free for a whole life, given those placed so far by their first byte
+fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
+    let mut at = 0;
+    for (start, other) in placed {
+        let meets = life.parts.start() <= other.parts.end() && other.parts.start() <= life.parts.end();
+        if !meets {
+            continue;
+        }
+        if at + room(life) <= *start {
+            break;
+        }
+        at = at.max(start + room(other));
+    }
+    at
+}
+
+// step C.6: an f32 rounded to the type that the graph gives it
+fn rounded(code: &mut Code, value: Value, to: Dtype) -> Value {
+    match to {
+        Dtype::F16 | Dtype::Bf16 => code.push(Tile::Round(element(to), value)),
+        _ => value,
+    }
+}
+
+// step C.6: a value as one of another type
+fn cast(code: &mut Code, value: Value, from: Dtype, to: Dtype) -> Value {
+    match (from.is_float(), to.is_float()) {
+        (true, true) => rounded(code, value, to),
+        (false, true) => {
+            let float = code.push(Tile::ToFloat(value));
+            rounded(code, float, to)
+        }
+        (true, false) => {
+            let whole = code.push(Tile::ToWhole(value));
+            bounded(code, whole, to)
+        }
+        (false, false) => bounded(code, value, to),
+    }
+}
+
+// step C.6: a whole number as one of its type
+fn bounded(code: &mut Code, value: Value, to: Dtype) -> Value {
+    if to != Dtype::U8 {
+        return value;
+    }
+    let (low, high) = (code.push(Tile::Whole(0)), code.push(Tile::Whole(255)));
+    let raised = code.push(Tile::Binary(tile::Binary::Max, value, low));
+    code.push(Tile::Binary(tile::Binary::Min, raised, high))
+}
+
+// step C.6: a constant as its type has it
+fn constant(value: f64, to: Dtype) -> f32 {
+    match to {
+        Dtype::F16 => half::f16::from_f64(value).to_f32(),
+        Dtype::Bf16 => half::bf16::from_f64(value).to_f32(),
+        _ => value as f32,
+    }
+}
+
+// step C.6: a function of one number
+fn of_unary(unary: Unary) -> tile::Unary {
+    match unary {
+        Unary::Neg => tile::Unary::Neg,
+        Unary::Exp => tile::Unary::Exp,
+        Unary::Log => tile::Unary::Log,
+        Unary::Sqrt => tile::Unary::Sqrt,
+        Unary::Tanh => tile::Unary::Tanh,
+        Unary::Sigmoid => tile::Unary::Sigmoid,
+        Unary::Sin => tile::Unary::Sin,
+        Unary::Cos => tile::Unary::Cos,
+    }
+}
+
+// step C.6: a function of two numbers
+fn of_binary(binary: Binary) -> tile::Binary {
+    match binary {
+        Binary::Add => tile::Binary::Add,
+        Binary::Sub => tile::Binary::Sub,
+        Binary::Mul => tile::Binary::Mul,
+        Binary::Div => tile::Binary::Div,
+        Binary::Min => tile::Binary::Min,
+        Binary::Max => tile::Binary::Max,
+    }
+}
+
+// step C.6: a relation
+fn of_compare(compare: Compare) -> tile::Compare {
+    match compare {
+        Compare::Less => tile::Compare::Less,
+        Compare::Equal => tile::Compare::Equal,
+    }
+}
+
+/// How often each candidate is timed.
+const ROUNDS: usize = 4;
