@@ -1,8 +1,9 @@
 //! From a graph to a plan, and from a plan to results.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
@@ -149,6 +150,7 @@ pub fn compile(
     options: Options,
     tuner: Option<Tuner<'_>>,
 ) -> Result<Compiled, Error> {
+    CALLS.fetch_add(1, Relaxed);
     let unbound = |symbol| Error::Unbound { symbol };
     let flex = options.flex.then_some(passes);
     let open = attend::open(flex, &Sized::new(graph, sizes).map_err(unbound)?).map_err(Error::Graph)?;
@@ -156,6 +158,13 @@ pub fn compile(
     let sized = Sized::new(&graph, sizes).map_err(unbound)?;
     let draft = draft(passes, &sized, options)?;
     draft.finish(passes, tuner)
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// How often [`compile`] was called in this process, by whom ever.
+pub fn calls() -> u64 {
+    CALLS.load(Relaxed)
 }
 
 /// Where products are tried, and what is known of them.
@@ -243,6 +252,16 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
     lives
 }
 
+/// Lets equal programs be one: equal layers are prepared once.
+fn share(steps: &mut [Step]) {
+    let mut known: HashMap<String, Arc<Program>> = HashMap::new();
+    for step in steps {
+        if let Step::Pass { program, .. } = step {
+            *program = known.entry(program.to_string()).or_insert_with(|| program.clone()).clone();
+        }
+    }
+}
+
 /// What becomes a plan.
 struct Lowered<'a> {
     sized: &'a Sized<'a>,
@@ -274,7 +293,8 @@ impl Lowered<'_> {
 
     fn plan(&self) -> (Plan, Vec<Parts>) {
         let mut weights = Vec::new();
-        let steps = self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
+        let mut steps: Vec<Step> = self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
+        share(&mut steps);
         let given = self.fused.given.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
         (Plan { name, arena_bytes: self.arena.bytes, given, steps }, weights)
@@ -397,7 +417,7 @@ impl Compiled {
         &self,
         device: &Cpu,
         arena: &mut Buffer,
-        inputs: &BTreeMap<String, Buffer>,
+        inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<(), Error> {
         self.watched(device, arena, inputs, dequantizer, &mut |_, _| {})
@@ -408,7 +428,7 @@ impl Compiled {
         &self,
         device: &Cpu,
         arena: &mut Buffer,
-        inputs: &BTreeMap<String, Buffer>,
+        inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<Vec<Duration>, Error> {
         let mut before = device.clock();
@@ -424,7 +444,7 @@ impl Compiled {
         &self,
         device: &Cpu,
         arena: &mut Buffer,
-        inputs: &BTreeMap<String, Buffer>,
+        inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
         watch: &mut dyn FnMut(usize, Duration),
     ) -> Result<(), Error> {
@@ -440,15 +460,15 @@ impl Compiled {
         device.execute_watched(&self.prepared, arena, &given, &kernels, watch).map_err(Error::Device)
     }
 
-    fn given<'b>(&self, inputs: &'b BTreeMap<String, Buffer>) -> Result<Vec<&'b Buffer>, Error> {
+    fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
         let port = |number: usize| self.inputs.iter().find(move |port| port.memory == Memory::Given(number));
         let needs = &self.plan().given;
         let one = |(number, need): (usize, &usize)| {
             let name = port(number).map(|port| port.name.clone()).unwrap_or_default();
-            let buffer = inputs.get(&name);
+            let buffer = inputs.get(name.as_str()).copied();
             match buffer {
                 Some(buffer) if buffer.bytes() == *need => Ok(buffer),
-                other => Err(Error::Input { name, got: other.map(Buffer::bytes), need: *need }),
+                other => Err(Error::Input { got: other.map(Buffer::bytes), name, need: *need }),
             }
         };
         needs.iter().enumerate().map(one).collect()
@@ -464,7 +484,7 @@ impl Compiled {
         &self,
         name: &str,
         arena: &'b Buffer,
-        inputs: &'b BTreeMap<String, Buffer>,
+        inputs: &BTreeMap<&str, &'b Buffer>,
     ) -> Option<&'b [u8]> {
         let port = self.outputs.iter().find(|port| port.name == name)?;
         let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
@@ -472,7 +492,7 @@ impl Compiled {
             Memory::Arena(at) => arena.view::<u8>().get(at..at + len),
             Memory::Given(_) => {
                 let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
-                inputs.get(&input.name)?.view::<u8>().get(..len)
+                inputs.get(input.name.as_str())?.view::<u8>().get(..len)
             }
         }
     }

@@ -4,7 +4,7 @@
 //! rounded once, at the end: casts before and behind say the same. And a quantised weight is dequantised anew for each
 //! product that reads it, since four bits and a table are cheaper to keep than a float.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reference::graph::{Dtype, Error, Graph, Id, Node, Op};
 
@@ -12,55 +12,76 @@ use reference::graph::{Dtype, Error, Graph, Id, Node, Op};
 ///
 /// Fails only where the graph itself is not sound.
 pub fn widen(graph: &Graph) -> Result<Graph, Error> {
-    rewrite(
-        graph,
-        |_| true,
-        |to, node, inputs| match &node.op {
-            op if is_short(op) && node.ty.dtype != Dtype::F32 => in_f32(to, node, inputs),
-            op => to.add(op.clone(), inputs, Some(node.ty.clone()), &node.scope),
-        },
-    )
+    rewrite(graph, &BTreeSet::new(), |to, node, inputs| match &node.op {
+        op if is_short(op) && node.ty.dtype != Dtype::F32 => in_f32(to, node, inputs),
+        op => to.add(op.clone(), inputs, Some(node.ty.clone()), &node.scope),
+    })
 }
 
-/// The same graph, in which every use of a quantised weight has a dequantisation of its own.
+/// The same graph, in which every use of a quantised weight has a dequantisation of its own, and views and casts of its
+/// own: nothing of it is kept from the forward pass to the backward pass.
 ///
 /// Fails only where the graph itself is not sound.
 pub fn split(graph: &Graph) -> Result<Graph, Error> {
-    let is_weight = |node: &Node| matches!(node.op, Op::Dequantize { .. });
-    rewrite(
-        graph,
-        |node| !is_weight(node),
-        |to, node, inputs| to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope),
-    )
+    let mut passing: BTreeSet<Id> = BTreeSet::new();
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let is_view = matches!(node.op, Op::Reshape | Op::Transpose { .. } | Op::Cast | Op::Detach);
+        if matches!(node.op, Op::Dequantize { .. }) || (is_view && passing.contains(&node.inputs[0])) {
+            passing.insert(id);
+        }
+    }
+    let plain = |to: &mut Graph, node: &Node, inputs: &[Id]| {
+        to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)
+    };
+    rewrite(graph, &passing, plain)
 }
 
-/// Writes a graph anew, node by node; what `first` does not hold of is written where it is used, and as often.
-fn rewrite(
-    from: &Graph,
-    first: impl Fn(&Node) -> bool,
-    write: impl Fn(&mut Graph, &Node, &[Id]) -> Result<Id, Error>,
-) -> Result<Graph, Error> {
+/// A graph that is written anew.
+struct Rewrite<'a, W> {
+    from: &'a Graph,
+    to: Graph,
+    place: BTreeMap<Id, Id>,
+    write: W,
+}
+
+/// Writes a graph anew, node by node; the `passing` ones are written where they are used, and as often.
+fn rewrite<W>(from: &Graph, passing: &BTreeSet<Id>, write: W) -> Result<Graph, Error>
+where
+    W: Fn(&mut Graph, &Node, &[Id]) -> Result<Id, Error>,
+{
     let mut to = Graph::new(&from.name);
     from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-    let mut place: BTreeMap<Id, Id> = BTreeMap::new();
-    let moved = |to: &mut Graph, place: &BTreeMap<Id, Id>, id: Id| match place.get(&id) {
-        Some(here) => Ok(*here),
-        None => {
-            let parts: Vec<Id> = from.node(id).inputs.iter().map(|part| place[part]).collect();
-            write(to, from.node(id), &parts)
-        }
-    };
-    for id in from.ids().filter(|id| first(from.node(*id))) {
-        let inputs = from.node(id).inputs.iter().map(|input| moved(&mut to, &place, *input));
-        let inputs: Vec<Id> = inputs.collect::<Result<_, _>>()?;
-        place.insert(id, write(&mut to, from.node(id), &inputs)?);
+    let mut rewrite = Rewrite { from, to, place: BTreeMap::new(), write };
+    for id in from.ids().filter(|id| !passing.contains(id)) {
+        let here = rewrite.node(id)?;
+        rewrite.place.insert(id, here);
     }
     for (name, id) in from.outputs() {
-        let id = moved(&mut to, &place, *id)?;
-        to.output(name, id);
+        let id = rewrite.moved(*id)?;
+        rewrite.to.output(name, id);
     }
-    to.check()?;
-    Ok(to)
+    rewrite.to.check()?;
+    Ok(rewrite.to)
+}
+
+impl<W> Rewrite<'_, W>
+where
+    W: Fn(&mut Graph, &Node, &[Id]) -> Result<Id, Error>,
+{
+    fn node(&mut self, id: Id) -> Result<Id, Error> {
+        let node = self.from.node(id);
+        let inputs = node.inputs.iter().map(|input| self.moved(*input)).collect::<Result<Vec<_>, _>>()?;
+        (self.write)(&mut self.to, node, &inputs)
+    }
+
+    /// Where a node is now, or a copy of it.
+    fn moved(&mut self, id: Id) -> Result<Id, Error> {
+        match self.place.get(&id) {
+            Some(here) => Ok(*here),
+            None => self.node(id),
+        }
+    }
 }
 
 /// Whether an operation has one kernel, for f32.

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::attention::{Gradients, Programs, Rows, Work};
@@ -10,7 +12,7 @@ use super::{Cpu, Vector};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::error::DeviceError;
 use crate::plan::{Attention, AttentionGrad, Memory, Plan, Step, View};
-use crate::tile::Schedule;
+use crate::tile::{Program, Schedule};
 
 /// Work that a plan calls by number: it reads some bytes and writes others.
 pub type Kernel<'a> = dyn Fn(&Cpu, &[&[u8]], &mut [u8]) -> Result<(), DeviceError> + Sync + 'a;
@@ -25,17 +27,21 @@ pub struct Prepared {
 /// What is made for a step when its plan is prepared.
 #[derive(Debug)]
 enum Ready {
-    Pass(Schedule),
+    Pass(Arc<Schedule>),
     Attention(Box<Programs>),
     Nothing,
 }
 
 impl Prepared {
-    /// Checks a plan and schedules its programs.
+    /// Checks a plan and schedules its programs; one that several steps share is scheduled once.
     pub fn new(plan: Plan) -> Result<Self, DeviceError> {
         plan.check()?;
+        let mut known: HashMap<*const Program, Arc<Schedule>> = HashMap::new();
+        let mut schedule = |program: &Arc<Program>| {
+            known.entry(Arc::as_ptr(program)).or_insert_with(|| Arc::new(Schedule::of(program))).clone()
+        };
         let ready = |step: &Step| match step {
-            Step::Pass { program, .. } => Ready::Pass(Schedule::of(program)),
+            Step::Pass { program, .. } => Ready::Pass(schedule(program)),
             Step::Attention { attention, .. } => Ready::Attention(Box::new(Programs::of(attention))),
             Step::AttentionGrad(grad) => Ready::Attention(Box::new(Programs::of_grad(grad))),
             _ => Ready::Nothing,

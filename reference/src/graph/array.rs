@@ -220,6 +220,46 @@ impl<R: Real> Array<R> {
     }
 }
 
+impl Array<f32> {
+    /// The same numbers in f64.
+    pub fn widened(&self) -> Array<f64> {
+        let data = match &self.data {
+            Data::Float(values) => Data::Float(values.iter().map(|value| f64::from(*value)).collect()),
+            Data::U8(values) => Data::U8(values.clone()),
+            Data::I32(values) => Data::I32(values.clone()),
+        };
+        Array { dtype: self.dtype, shape: self.shape.clone(), data }
+    }
+
+    /// The elements as memory has them, in this machine's byte order.
+    pub fn to_memory(&self) -> Vec<u8> {
+        let floats = |bytes: fn(f32) -> Vec<u8>| self.as_floats().iter().flat_map(|x| bytes(*x)).collect();
+        match self.dtype {
+            Dtype::F32 => floats(|x| x.to_ne_bytes().to_vec()),
+            Dtype::F16 => floats(|x| f16::from_f32(x).to_ne_bytes().to_vec()),
+            Dtype::Bf16 => floats(|x| bf16::from_f32(x).to_ne_bytes().to_vec()),
+            Dtype::U8 => self.as_bytes().to_vec(),
+            Dtype::I32 => self.as_integers().iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        }
+    }
+
+    /// From elements as memory has them.
+    ///
+    /// # Panics
+    /// If the shape has another number of elements.
+    pub fn from_memory(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Self {
+        let floats = |values: Vec<f32>| Self::new(dtype, shape, Data::Float(values));
+        let (twos, fours) = (|| bytes.as_chunks::<2>().0.iter(), || bytes.as_chunks::<4>().0.iter());
+        match dtype {
+            Dtype::F32 => floats(fours().map(|x| f32::from_ne_bytes(*x)).collect()),
+            Dtype::F16 => floats(twos().map(|x| f16::from_ne_bytes(*x).to_f32()).collect()),
+            Dtype::Bf16 => floats(twos().map(|x| bf16::from_ne_bytes(*x).to_f32()).collect()),
+            Dtype::U8 => Self::bytes(shape, bytes.to_vec()),
+            Dtype::I32 => Self::integers(shape, fours().map(|x| i32::from_ne_bytes(*x)).collect()),
+        }
+    }
+}
+
 impl<R> Data<R> {
     /// Number of elements.
     pub fn len(&self) -> usize {

@@ -59,11 +59,16 @@ impl Spec {
     /// another one.
     pub fn training_loss(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_loss");
-        let model = Model::new(self, builder.tape());
-        let logits = model.logits(&model.tokens("ids"));
-        let loss = builder.tape().within("loss", || loss::causal(&logits, &model.tokens("labels")));
-        builder.tape().output("loss", &loss);
+        self.write_loss(builder.tape());
         builder.finish()
+    }
+
+    /// The program of [`Self::training_loss`], for whoever stands behind the tape.
+    pub fn write_loss(&self, tape: &Tape) {
+        let model = Model::new(self, tape);
+        let logits = model.logits(&model.tokens("ids"));
+        let loss = tape.within("loss", || loss::causal(&logits, &model.tokens("labels")));
+        tape.output("loss", &loss);
     }
 }
 

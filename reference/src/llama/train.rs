@@ -34,9 +34,15 @@ pub struct Recipe {
 ///
 /// Fails where the specification has no adapter, for then there is nothing to train.
 pub fn step_graph(spec: &Spec, recipe: &Recipe) -> Result<Graph, Error> {
-    let mut graph = spec.training_loss()?;
+    step_of(spec.training_loss()?, recipe)
+}
+
+/// The same, from the graph of [`Spec::training_loss`] or one like it: its first output is the loss, and what is trained
+/// are its inputs that belong to an adapter.
+pub fn step_of(mut graph: Graph, recipe: &Recipe) -> Result<Graph, Error> {
     "llama_step".clone_into(&mut graph.name);
-    let loss = graph.outputs()[0].1;
+    let loss = graph.outputs().first().map(|(_, id)| *id);
+    let loss = loss.ok_or_else(|| Fault::NotGiven { name: "loss".into() }.of(&graph.name))?;
     let parameters = parameters(&graph);
     if parameters.is_empty() {
         let reason = "there is no adapter to train".to_owned();

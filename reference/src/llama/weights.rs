@@ -171,15 +171,15 @@ pub(crate) fn dense<R: Real>(tensor: nf4::Tensor) -> Result<Array<R>, Error> {
 }
 
 /// The parts of a quantised weight, under the names of the graph's inputs.
-fn parts<R: Real>(name: &str, weight: &QuantizedTensor) -> Values<R> {
+pub fn parts<R: Real, B: AsRef<[u8]>>(name: &str, weight: &nf4::Quantized<B>) -> Values<R> {
     let bytes = |bytes: &[u8]| Array::bytes(&[bytes.len()], bytes.to_vec());
     let floats =
         |floats: &[f32]| Array::floats(Dtype::F32, &[floats.len()], floats.iter().copied().map(f64::from));
-    let mut parts = vec![("", bytes(weight.packed)), (".quant_map", floats(&weight.table))];
+    let mut parts = vec![("", bytes(weight.packed.as_ref())), (".quant_map", floats(&weight.table))];
     match &weight.absmax {
         Scales::Single(scales) => parts.push((".absmax", floats(scales))),
         Scales::Double { codes, table, scales, offset, .. } => parts.extend([
-            (".absmax", bytes(codes)),
+            (".absmax", bytes(codes.as_ref())),
             (".nested_quant_map", floats(table.as_slice())),
             (".nested_absmax", floats(scales)),
             (".nested_offset", Array::scalar(f64::from(*offset))),

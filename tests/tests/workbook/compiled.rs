@@ -17,32 +17,6 @@ use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
 
-/// The bytes of an array as memory has them.
-fn bytes(array: &Array<f32>) -> Vec<u8> {
-    let each = |f: fn(f32) -> Vec<u8>| array.as_floats().iter().flat_map(|x| f(*x)).collect();
-    match array.dtype {
-        Dtype::F32 => each(|x| x.to_ne_bytes().to_vec()),
-        Dtype::F16 => each(|x| half::f16::from_f32(x).to_ne_bytes().to_vec()),
-        Dtype::Bf16 => each(|x| half::bf16::from_f32(x).to_ne_bytes().to_vec()),
-        Dtype::U8 => array.as_bytes().to_vec(),
-        Dtype::I32 => array.as_integers().iter().flat_map(|x| x.to_ne_bytes()).collect(),
-    }
-}
-
-/// Memory as an array.
-fn array(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Array<f32> {
-    let floats = |values: Vec<f64>| Array::floats(dtype, shape, values);
-    let pairs = || bytes.as_chunks::<2>().0.iter();
-    let fours = || bytes.as_chunks::<4>().0.iter();
-    match dtype {
-        Dtype::F32 => floats(fours().map(|x| f64::from(f32::from_ne_bytes(*x))).collect()),
-        Dtype::F16 => floats(pairs().map(|x| half::f16::from_ne_bytes(*x).to_f64()).collect()),
-        Dtype::Bf16 => floats(pairs().map(|x| half::bf16::from_ne_bytes(*x).to_f64()).collect()),
-        Dtype::U8 => Array::bytes(shape, bytes.to_vec()),
-        Dtype::I32 => Array::integers(shape, fours().map(|x| i32::from_ne_bytes(*x)).collect()),
-    }
-}
-
 /// The sizes of a graph's symbols, read off the values.
 fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
     let mut sizes = BTreeMap::new();
@@ -59,7 +33,7 @@ fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
 
 fn upload(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Buffer> {
     let one = |(name, value): (&String, &Array<f32>)| {
-        let bytes = bytes(value);
+        let bytes = value.to_memory();
         let mut buffer = device.alloc("input", bytes.len()).expect("room");
         device.upload(&mut buffer, &bytes).expect("equal lengths");
         (name.clone(), buffer)
@@ -87,12 +61,13 @@ impl Runner {
     }
 
     fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
-        let inputs = upload(&self.device, values);
+        let uploaded = upload(&self.device, values);
+        let inputs = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?;
         let output = |port: &Port| {
             let bytes =
                 self.compiled.output(&port.name, &self.arena, &inputs).expect("an output of the graph");
-            array(port.dtype, &port.shape, bytes)
+            Array::from_memory(port.dtype, &port.shape, bytes)
         };
         Ok(self.compiled.outputs().iter().map(output).collect())
     }
