@@ -10,6 +10,9 @@
 //! an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within the
 //! fair tolerance (`tests/tests/workbook/compiled.rs`).
 //!
+//! Before the passes, [`capture`] records an ordinary function as a graph; [`explain`] names what cannot be recorded,
+//! [`change`] why a program gave another graph, and [`zoo`] shows every kind of both beside its cure.
+//!
 //! The passes, in their order:
 //!
 //! | module | does |
@@ -26,11 +29,15 @@
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
+pub mod capture;
+pub mod change;
 pub mod compile;
 pub mod emit;
+pub mod explain;
 pub mod fuse;
 pub mod map;
 pub mod memory;
 pub mod prune;
 pub mod sized;
 pub mod sums;
+pub mod zoo;

@@ -131,7 +131,8 @@ impl Record for Run {
         if self.error.is_some() {
             return None;
         }
-        let inputs: Option<Vec<Array<f32>>> = inputs.iter().map(|place| self.value(*place).cloned()).collect();
+        let inputs: Option<Vec<Array<f32>>> =
+            inputs.iter().map(|place| self.value(*place).cloned()).collect();
         let done = self.give(call.name.to_owned(), (call.run)(&inputs?), Some(call.ty.clone()));
         self.done(done, at)
     }
