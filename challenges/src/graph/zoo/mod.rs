@@ -78,6 +78,7 @@ fn ramp(shape: &[usize]) -> Array<f32> {
 }
 
 /// A float without dimensions.
+#[track_caller]
 fn number(tape: &Tape, name: &str) -> Tensor {
     tape.input(name, Dtype::F32, NONE)
 }

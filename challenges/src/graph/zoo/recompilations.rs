@@ -235,9 +235,10 @@ fn mask_table() -> Case {
             program: |tape, length| {
                 let query = tape.iota(&[length.into(), length.into()], 0); // changes
                 let key = tape.iota(query.shape(), 1);
-                let table = key.less(&(&query + 1.0));
-                let mask =
-                    mask("table", &[table.ty().clone()], |at| at.extras[0].gather(&at.query).gather(&at.key));
+                let table = key.less(&(&query + 1.0)).reshape([length * length]);
+                let mask = mask("table", &[table.ty().clone()], |at| {
+                    at.extras[0].gather(&(&(&at.query * length as f64) + &at.key))
+                });
                 let attention = Attention { mask: mask.ok(), ..Attention::plain(0.5) };
                 let [q, k, v] = heads(tape);
                 tape.output("y", &q.attend(attention, &k, &v, &[&table]));
