@@ -6,9 +6,8 @@
 //! given is a fresh input `break.N`, where N counts the breaks from 0; what the host answers is taken as it is, and so
 //! baked into the graph; what is overwritten is from then on the new value.
 //!
-//! With examples, the program is answered as if it ran: a read is interpreted from what is recorded so far. Without, a
-//! read gives nothing. Either way the graph is one step of the program as it went this time, and the step that every
-//! batch may take only if there are no breaks.
+//! With examples, a read is answered by interpreting what is recorded so far; without, it gives nothing. The graph is the
+//! program as it went this time. Only where there are no breaks is that how it goes every time.
 //!
 //! [`explain`](super::explain) says what a break is and how it is cured, [`change`](super::change) why the same program
 //! gave another graph.

@@ -51,8 +51,9 @@ fn same(a: Option<&Node>, b: Option<&Node>) -> bool {
 }
 
 fn at_node(before: &Capture, now: &Capture, id: Id) -> Change {
-    let has = |capture: &Capture| (id.0 as usize) < capture.graph.nodes().len();
-    let longer = if has(now) { now } else { before };
+    let extent = |capture: &Capture| capture.graph.nodes().len();
+    let has = |capture: &Capture| (id.0 as usize) < extent(capture);
+    let longer = if extent(before) > extent(now) { before } else { now }; // it does what the other one does not
     let text = |capture: &Capture| if has(capture) { capture.graph.line(id) } else { "nothing more".into() };
     let (was, is) = first_difference(&text(before), &text(now));
     let cure = if has(before) && has(now) {
@@ -144,7 +145,7 @@ fn of_types(a: &Type, b: &Type) -> &'static str {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "recompiled: {} is another", self.what)?;
+        writeln!(f, "recompiled: {} changed", self.what)?;
         self.at.map_or(Ok(()), |at| line(f, at))?;
         writeln!(f, "was:  {}\nis:   {}", self.was, self.is)?;
         write!(f, "cure: {}", self.cure)

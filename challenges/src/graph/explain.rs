@@ -163,7 +163,9 @@ fn cure_of_call(inputs: &[&Type], output: &Type) -> &'static str {
             "bytes of two codes are no matrix: `dequantize` first, then transpose what comes of it (`t`)"
         }
         Dtype::U8 => "a mask is a program of (query, key): give it to the attention (`programs::mask`)",
-        _ if of_bytes => "use the operation `dequantize`, which has the bits of the format",
+        _ if of_bytes => {
+            "use the operation `dequantize`, which has the bits of the format, and what follows it as operations"
+        }
         _ if inputs.len() >= 3 && inputs[..3].iter().all(|ty| ty.rank() == 4) => {
             "use the operation `attention`; masks and changes of scores are its programs"
         }

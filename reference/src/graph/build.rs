@@ -2,7 +2,8 @@
 //!
 //! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations.
 //! A recorder may note them down ([`Builder`] does), run them at once ([`Eager`](super::Eager) does), or watch for what
-//! cannot be noted down; the function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types are never converted.
+//! cannot be noted down; the function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types
+//! are never converted.
 //!
 //! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
 //! from it is nothing, and [`Builder::finish`] reports it.

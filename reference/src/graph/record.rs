@@ -95,7 +95,7 @@ impl Host {
     pub fn does(self) -> &'static str {
         match self {
             Host::Clock => "reads a clock",
-            Host::Random => "draws a random number",
+            Host::Random => "uses a random generator",
             Host::Environment => "reads its environment",
             Host::Print => "writes to a log",
             Host::Device => "asks or sets its device",

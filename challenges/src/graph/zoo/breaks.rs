@@ -99,7 +99,8 @@ fn first(values: Option<Vec<f64>>) -> f64 {
 fn packed_transpose() -> Case {
     Case {
         name: "the packed bytes of a weight are transposed",
-        seen: "bitsandbytes 0.45, Linear4bit.forward: `self.weight.t()`; first in the published notebook's log",
+        seen: "bitsandbytes, Linear4bit.forward: `self.weight.t()`, logged as `call_method Params4bit t` (bitsandbytes \
+               issue 1578, public solutions)",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -120,7 +121,7 @@ fn packed_transpose() -> Case {
 fn addresses() -> Case {
     Case {
         name: "addresses of a weight's parts go to a C function",
-        seen: "bitsandbytes 0.45, functional.py, dequantize_blockwise: `get_ptr`, then a call through ctypes",
+        seen: "bitsandbytes, functional.py, dequantize_blockwise: `get_ptr`, then a call through ctypes",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 3,
@@ -144,7 +145,7 @@ fn decode(parts: &[Array<f32>]) -> Array<f32> {
 fn matmul_function() -> Case {
     Case {
         name: "a product with a packed weight is a function with a derivative of its own",
-        seen: "bitsandbytes 0.45, autograd/_functions.py: `MatMul4Bit.apply`",
+        seen: "bitsandbytes, autograd/_functions.py: `MatMul4Bit.apply`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -164,7 +165,7 @@ fn matmul_function() -> Case {
 fn foreign_integer() -> Case {
     Case {
         name: "a block size becomes a C integer",
-        seen: "bitsandbytes 0.45, functional.py: `ct.c_int32(blocksize)`, logged as `_SimpleCData.__new__`",
+        seen: "public solutions: `ct.c_int32(blocksize)` in bitsandbytes, logged as `_SimpleCData.__new__`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -185,7 +186,7 @@ fn foreign_integer() -> Case {
 fn device_guard() -> Case {
     Case {
         name: "the device is set before a kernel and put back after it",
-        seen: "bitsandbytes 0.45, functional.py: `pre_call`, `post_call`; later `device_of` (pytorch issue 128095)",
+        seen: "bitsandbytes, functional.py: `pre_call`, `post_call`; later `device_of` (pytorch issue 128095)",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 2,
@@ -203,7 +204,7 @@ fn device_guard() -> Case {
 fn stream() -> Case {
     Case {
         name: "a kernel asks for the current stream",
-        seen: "bitsandbytes 0.45, functional.py: `get_tensor_stream`; unsloth kernels/utils.py: `CUDA_STREAM`",
+        seen: "bitsandbytes, functional.py: `get_tensor_stream`; unsloth kernels/utils.py: `CUDA_STREAM`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -220,12 +221,12 @@ fn stream() -> Case {
 fn shape_warning() -> Case {
     Case {
         name: "a product warns of a shape that has no fast kernel",
-        seen: "bitsandbytes 0.45, autograd/_functions.py, matmul_4bit: `warn(..)`",
+        seen: "bitsandbytes, autograd/_functions.py, matmul_4bit: `warn(..)`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
             program: |tape| {
-                tape.host(Host::Print, "warn(\"inner dimension is no multiple of the block size\")", || 0.0); // break
+                tape.host(Host::Print, "warn(\"some hidden dimension is odd\")", || 0.0); // break
                 double(tape);
             },
             cured: double,
@@ -237,16 +238,14 @@ fn shape_warning() -> Case {
 fn first_call() -> Case {
     Case {
         name: "a layer settles its compute type at its first call",
-        seen: "bitsandbytes 0.43, Linear4bit.set_compute_type: setattr on a module (bitsandbytes issue 1184); in a public \
+        seen: "bitsandbytes, Linear4bit.set_compute_type: setattr on a module (bitsandbytes issue 1184); in a public \
                solution its flag `compute_type_is_set` recompiled the MLP",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
             program: |tape| {
-                let (x, single) = (line(tape), 1.0);
-                let is_single = tape.host(Host::State, "self.compute_dtype = x.dtype", || single); // break
-                let dtype = if is_single == Some(single) { Dtype::F32 } else { Dtype::F16 };
-                tape.output("y", &(&x.cast(dtype) * 2.0));
+                tape.host(Host::State, "self.compute_dtype = x.dtype", || 0.0); // break
+                double(tape);
             },
             cured: double,
             examples: three,
@@ -293,7 +292,7 @@ fn adapter_scale() -> Case {
 fn require_grad_hook() -> Case {
     Case {
         name: "a hook sees what the embedding gives",
-        seen: "transformers, `enable_input_require_grads`, which the published notebook calls",
+        seen: "transformers, `enable_input_require_grads`, which public solutions call",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -333,7 +332,7 @@ fn layer_drop() -> Case {
 fn checkpoint() -> Case {
     Case {
         name: "a layer that is computed again keeps the random state",
-        seen: "torch.utils.checkpoint with preserve_rng_state; the published notebook leaves checkpointing off for it",
+        seen: "torch.utils.checkpoint with preserve_rng_state; public solutions switch checkpointing off for it",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 2,
@@ -504,7 +503,7 @@ fn cache_write() -> Case {
 fn masked_fill() -> Case {
     /// Scores, and the same with -1 where they are negative.
     fn filled(tape: &Tape) -> [Tensor; 2] {
-        let scores = &line(tape) * 0.5;
+        let scores = tape.within("layers.0.self_attn", || &line(tape) * 0.5);
         let filled = scores.less(&scores.like(0.0)).select(&scores.like(-1.0), &scores);
         [scores, filled]
     }
@@ -605,8 +604,8 @@ fn stop_check() -> Case {
             program: |tape| {
                 let mut x = tape.input("x", Dtype::F32, [1]);
                 for _ in 0..4 {
-                    if is(x.less(&x.like(1.0)).read()) {
-                        // break
+                    let ended = is(x.less(&x.like(1.0)).read()); // break
+                    if ended {
                         break;
                     }
                     x = &x * 0.5;
@@ -804,7 +803,7 @@ fn found_inf() -> Case {
     }
     Case {
         name: "a step is left out where a scaled gradient overflowed",
-        seen: "torch.amp.GradScaler: `sum(v.item() for v in found_inf_per_device)`, with fp16 as in the notebook",
+        seen: "torch.amp.GradScaler: `sum(v.item() for v in found_inf_per_device)`, with `fp16 = True`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -879,7 +878,7 @@ fn step_counter() -> Case {
 fn loss_log() -> Case {
     Case {
         name: "the loss is printed within the step",
-        seen: "transformers, Trainer with logging_steps 1, as in the notebook: `loss.item()`, then a line of the log",
+        seen: "transformers, Trainer with logging_steps 1: `loss.item()`, then a line of the log",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 2,
@@ -904,7 +903,7 @@ fn precision_variable() -> Case {
             times: 1,
             program: |tape| {
                 let x = line(tape);
-                let half = tape.host(Host::Environment, "os.environ[\"ACCELERATE_MIXED_PRECISION\"]", || 0.0); // break
+                let half = tape.host(Host::Environment, "os.environ[\"MIXED_PRECISION\"]", || 0.0); // break
                 let dtype = if half == Some(1.0) { Dtype::F16 } else { Dtype::F32 };
                 tape.output("y", &(&x.cast(dtype) * 2.0));
             },

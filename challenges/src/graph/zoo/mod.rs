@@ -1,12 +1,11 @@
 //! Every kind of break and of recompilation as a program of a few lines, beside its cure.
 //!
-//! The published notebook compiles the MLP of a QLoRA Llama; its log counts 24 graph breaks and 5 recompilations. Most of
-//! them are one kind met at every layer again, so the cases here are the kinds: those of that log and of public
-//! solutions to it, and those that the same libraries show beyond the MLP - in attention, loss, trainer and optimiser.
-//! `seen` says where.
+//! The log of the published notebook counts 24 graph breaks and 5 recompilations. The cases here are kinds, each once:
+//! those that public solutions quote from such logs, and those that the same libraries show beyond the MLP that the
+//! notebook compiles - in attention, loss, trainer and optimiser. `seen` says where.
 //!
-//! Every line that breaks ends in `// break`. The cured program of a case has no such line, means the same, and is one
-//! and the same graph for every number.
+//! Every line that breaks ends in `// break`; the line of the first node in which two graphs differ ends in `// changes`.
+//! The cured program of a case has no such line, means the same, and is one and the same graph for every number.
 
 mod breaks;
 mod recompilations;

@@ -97,13 +97,13 @@ fn widened_facts() -> Case {
 fn adapter_scale() -> Case {
     Case {
         name: "the scale of an adapter is a number of the host",
-        seen: "peft, `self.scaling[adapter]`: a float of the module, 128 / 64 in the published notebook",
+        seen: "peft, `self.scaling[adapter]`: a float of the module, alpha / r",
         at: Location::caller(),
         shows: Shows::Recompiles {
             numbers: [2, 4],
             program: |tape, scale| {
-                let part = |part: &str| tape.within(part, || line(tape));
-                tape.output("y", &tape.within("lora", || &part("x") * scale as f64)); // changes
+                let x = line(tape);
+                tape.output("y", &tape.within("layers.0.q_proj", || &x * scale as f64)); // changes
             },
             cured: |tape, _| tape.output("y", &(&line(tape) * &number(tape, "scale"))),
             examples: |scale| given([three(), ("scale", Array::scalar(scale as f64))]),
