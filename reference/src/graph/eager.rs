@@ -63,7 +63,7 @@ impl Run {
         if let Op::Input { name } = op {
             let value = self.given.get(&name).cloned();
             let value = value.ok_or_else(|| Fault::NotGiven { name: name.clone() }.of(&name))?;
-            return self.give(name, value, ty);
+            return self.give(&name, value, ty);
         }
         let inputs: Vec<Id> = inputs.iter().map(|place| Id(*place as u32)).collect();
         let id = self.graph.add(op, &inputs, ty, "")?;
@@ -75,10 +75,10 @@ impl Run {
     }
 
     /// Adds a node for a value from outside; its shape says what symbols stand for.
-    fn give(&mut self, name: String, value: Array<f32>, ty: Option<Type>) -> Result<Id, Error> {
-        let id = self.graph.add(Op::Input { name: name.clone() }, &[], ty, "")?;
-        interpret::bind_input(&self.graph, &name, id, &value, &mut self.bound)?;
-        interpret::fits(&self.graph, &name, id, &value, &self.bound)?;
+    fn give(&mut self, name: &str, value: Array<f32>, ty: Option<Type>) -> Result<Id, Error> {
+        let id = self.graph.add(Op::Input { name: name.to_owned() }, &[], ty, "")?;
+        interpret::bind_input(&self.graph, name, id, &value, &mut self.bound)?;
+        interpret::fits(&self.graph, name, id, &value, &self.bound)?;
         self.results.push(Some(Cow::Owned(value)));
         Ok(id)
     }
@@ -133,7 +133,7 @@ impl Record for Run {
         }
         let inputs: Option<Vec<Array<f32>>> =
             inputs.iter().map(|place| self.value(*place).cloned()).collect();
-        let done = self.give(call.name.to_owned(), (call.run)(&inputs?), Some(call.ty.clone()));
+        let done = self.give(call.name, (call.run)(&inputs?), Some(call.ty.clone()));
         self.done(done, at)
     }
 
@@ -151,7 +151,8 @@ impl Record for Run {
         let [old, new] = [place, value].map(|place| Id(place as u32));
         let (need, got) = (self.graph.ty(old).clone(), self.graph.ty(new).clone());
         if need == got {
-            self.results[place] = self.results[value].clone();
+            let value = self.results[value].clone();
+            self.results[place] = value;
         } else {
             let error = Fault::Type { got, need }.at(place, &self.graph.node(old).op);
             self.done(Err(error), at);

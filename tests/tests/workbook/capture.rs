@@ -9,13 +9,15 @@ use challenges::graph::capture::{Capture, capture};
 use challenges::graph::change::difference;
 use challenges::graph::explain::{Break, Kind};
 use challenges::graph::zoo::{Case, Shows, zoo};
+use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{
-    Array, Builder, Dtype, Eager, Error, Facts, Fault, Host, Tape, Tensor, Type, interpret,
+    Array, Builder, Dtype, Eager, Error, Facts, Fault, Graph, Host, Tape, Tensor, Type, interpret,
 };
 use reference::llama::{Llama, Model, Spec, rope};
 use reference::lora::{self, Adapter, Targets};
 use reference::loss;
+use tests::graphs;
 use tests::small_llama::SmallLlama;
 
 use crate::look::looks_like;
@@ -153,8 +155,7 @@ fn every_recompilation_is_found_where_it_is_and_every_cure_is_one_graph() {
 
 #[test]
 fn what_explain_says_of_the_zoo_is_kept() {
-    let mut text = String::new();
-    for case in &zoo() {
+    let texts = zoo().into_iter().map(|case| {
         let said = match &case.shows {
             Shows::Breaks { program, examples, .. } => {
                 let breaks = record(program, &examples()).breaks;
@@ -167,9 +168,9 @@ fn what_explain_says_of_the_zoo_is_kept() {
                 difference(&before, &now).map(|change| change.to_string()).unwrap_or_default()
             }
         };
-        text += &format!("# {}\n# {}\n{said}\n\n", case.name, case.seen);
-    }
-    looks_like("capture.txt", &text);
+        format!("# {}\n# {}\n{said}\n\n", case.name, case.seen)
+    });
+    looks_like("capture.txt", &texts.collect::<String>());
 }
 
 /// x (T,)
@@ -353,6 +354,32 @@ fn a_number_that_is_none_is_the_same_each_time() {
         (change.was.as_str(), change.is.as_str()),
         ("%1 = constant 0.0 : f32[T]", "%1 = constant -0.0 : f32[T]")
     );
+}
+
+/// A graph, written once more as a program.
+fn rewrite(graph: &Graph, tape: &Tape) {
+    for (symbol, facts) in graph.known() {
+        tape.symbol(symbol, *facts);
+    }
+    let inputs = graph.inputs().map(|(name, id)| tape.input(name, graph.ty(id).dtype, &graph.ty(id).shape));
+    let results = tape.inline(graph, &inputs.collect::<Vec<_>>());
+    graph.outputs().iter().zip(&results).for_each(|((name, _), result)| tape.output(name, result));
+}
+
+proptest! {
+    #[test]
+    fn any_graph_run_at_once_or_captured_means_what_it_meant(case in graphs::any()) {
+        let values = case.values::<f32>();
+        let program = |tape: &Tape| rewrite(&case.graph, tape);
+        let captured = record(&program, &values);
+        prop_assert_eq!(&captured.breaks, &[]);
+        let eager = Eager::new(values.clone());
+        program(eager.tape());
+        let Ok(want) = interpret(&case.graph, &values) else { return Ok(()) };
+        let want: Values<f32> = case.graph.outputs().iter().map(|(name, _)| name.clone()).zip(want).collect();
+        prop_assert_eq!(format!("{:?}", meaning(&captured, &values)), format!("{want:?}"), "captured");
+        prop_assert_eq!(format!("{:?}", eager.finish()), format!("Ok({want:?})"), "run at once");
+    }
 }
 
 /// The loss of a small Llama with an adapter, as a program; what `Spec::training_loss` builds.
