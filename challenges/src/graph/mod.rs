@@ -10,6 +10,9 @@
 //! an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within the
 //! fair tolerance (`tests/tests/workbook/compiled.rs`).
 //!
+//! Before the passes, [`capture`] records an ordinary function as a graph; [`explain`] names what cannot be recorded,
+//! [`change`] why a program gave another graph, and [`zoo`] shows every kind of both beside its cure.
+//!
 //! The passes, in their order:
 //!
 //! | module | does |
@@ -33,10 +36,13 @@
 //! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
 pub mod attend;
+pub mod capture;
+pub mod change;
 pub mod compile;
 pub mod decompose;
 pub mod emit;
 pub mod executor;
+pub mod explain;
 pub mod fuse;
 pub mod map;
 pub mod memory;
@@ -45,6 +51,7 @@ pub mod sized;
 pub mod solution;
 pub mod sums;
 pub mod tune;
+pub mod zoo;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -208,6 +208,15 @@ impl<R: Real> Array<R> {
         }
     }
 
+    /// Where its first element lies in memory.
+    pub fn address(&self) -> usize {
+        match &self.data {
+            Data::Float(values) => values.as_ptr().addr(),
+            Data::U8(values) => values.as_ptr().addr(),
+            Data::I32(values) => values.as_ptr().addr(),
+        }
+    }
+
     /// Whether shape, type and data fit each other: what an array from outside has to be asked.
     pub fn is_sound(&self) -> bool {
         let kind = match self.data {

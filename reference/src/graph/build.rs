@@ -1,8 +1,9 @@
 //! Writing a graph as an ordinary function.
 //!
 //! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations.
-//! A recorder may note them down ([`Builder`] does), run them at once, or watch for what cannot be noted down; the
-//! function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types are never converted.
+//! A recorder may note them down ([`Builder`] does), run them at once ([`Eager`](super::Eager) does), or watch for what
+//! cannot be noted down; the function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types
+//! are never converted.
 //!
 //! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
 //! from it is nothing, and [`Builder::finish`] reports it.
@@ -13,36 +14,9 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use super::{
-    Attention, Binary, Compare, Dim, Dtype, Error, Facts, Fault, Graph, Id, Op, Reduce, Type, Unary,
+    Array, Attention, Binary, Compare, Dim, Dtype, Error, Facts, Fault, Foreign, Graph, Host, Id, Op, Record,
+    Reduce, Type, Unary,
 };
-
-/// Who does what the handles ask for.
-pub trait Record {
-    /// Does an operation on earlier results and says where the result is and of which type; nothing, if it cannot: the
-    /// reason is the recorder's to keep. `at` is the line that asks.
-    fn apply(
-        &mut self,
-        op: Op,
-        inputs: &[usize],
-        ty: Option<Type>,
-        at: &'static Location<'static>,
-    ) -> Option<(usize, Type)>;
-
-    /// The values of a result, for the program to look at; nothing, if there are none yet. `at` is the line that asks.
-    fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>>;
-
-    /// Declares what is known of a symbol.
-    fn know(&mut self, symbol: &str, facts: Facts);
-
-    /// Names a result.
-    fn output(&mut self, name: &str, place: usize);
-
-    /// Begins a part of the model.
-    fn enter(&mut self, part: &str);
-
-    /// Ends the part begun last.
-    fn leave(&mut self);
-}
 
 /// A recorder that several handles share.
 #[derive(Clone)]
@@ -129,6 +103,30 @@ impl Tape {
         graph.outputs().iter().map(|(_, id)| values[id.0 as usize].clone()).collect()
     }
 
+    /// Calls a function that a graph has no operation for: `run` does it on values, where there are some. It gets one
+    /// for each input, and gives one of type `ty`.
+    #[track_caller]
+    pub fn foreign(
+        &self,
+        name: &str,
+        inputs: &[&Tensor],
+        ty: &Type,
+        run: impl Fn(&[Array<f32>]) -> Array<f32>,
+    ) -> Tensor {
+        let places: Option<Vec<usize>> = inputs.iter().map(|input| input.place).collect();
+        let at = Location::caller();
+        let call = Foreign { name, ty, run: &run };
+        let done = places.and_then(|places| self.0.borrow_mut().foreign(&call, &places, at));
+        self.handle(done, || ty.clone())
+    }
+
+    /// Does something on the host, and gives the number that comes of it; nothing, where it is not done. `name` says
+    /// what, as the program would write it.
+    #[track_caller]
+    pub fn host(&self, host: Host, name: &str, run: impl Fn() -> f64) -> Option<f64> {
+        self.0.borrow_mut().host(host, name, &run, Location::caller())
+    }
+
     /// Any operation.
     #[track_caller]
     pub fn apply(&self, op: Op, inputs: &[&Tensor], ty: Option<Type>) -> Tensor {
@@ -136,14 +134,16 @@ impl Tape {
         let expected = ty.clone().or_else(|| inputs.first().map(|input| input.ty.clone()));
         let at = Location::caller(); // not within the closure, which is called from here
         let done = places.and_then(|places| self.0.borrow_mut().apply(op, &places, ty, at));
-        match done {
-            Some((place, ty)) => Tensor { tape: self.clone(), place: Some(place), ty },
-            None => Tensor {
-                tape: self.clone(),
-                place: None,
-                ty: expected.unwrap_or_else(|| Type::scalar(Dtype::F32)),
-            },
-        }
+        self.handle(done, || expected.unwrap_or_else(|| Type::scalar(Dtype::F32)))
+    }
+
+    /// The handle of what a recorder did; of nothing with the type that was to be expected, if it did nothing.
+    fn handle(&self, done: Option<(usize, Type)>, expected: impl FnOnce() -> Type) -> Tensor {
+        let (place, ty) = match done {
+            Some((place, ty)) => (Some(place), ty),
+            None => (None, expected()),
+        };
+        Tensor { tape: self.clone(), place, ty }
     }
 }
 
@@ -176,7 +176,23 @@ impl Tensor {
     /// Its values, for the program to look at: nothing, where they are not computed yet.
     #[track_caller]
     pub fn read(&self) -> Option<Vec<f64>> {
-        self.tape.0.borrow_mut().read(self.place?, Location::caller())
+        let at = Location::caller();
+        self.tape.0.borrow_mut().read(self.place?, at)
+    }
+
+    /// The address of its first element: nothing, where it has none yet.
+    #[track_caller]
+    pub fn pointer(&self) -> Option<usize> {
+        let at = Location::caller();
+        self.tape.0.borrow_mut().pointer(self.place?, at)
+    }
+
+    /// Overwrites its elements with those of a tensor of the same type: every handle of it now means those.
+    #[track_caller]
+    pub fn write(&self, value: &Tensor) {
+        if let (Some(place), Some(value)) = (self.place, value.place) {
+            self.tape.0.borrow_mut().write(place, value, Location::caller());
+        }
     }
 
     #[track_caller]
@@ -520,6 +536,14 @@ impl Builder {
     }
 }
 
+impl Notes {
+    /// Keeps the first mistake, with the line that made it.
+    fn fail<T>(&mut self, error: Error, at: &'static Location<'static>) -> Option<T> {
+        self.error.get_or_insert(Error { source: Some(at), ..error });
+        None
+    }
+}
+
 impl Record for Notes {
     fn apply(
         &mut self,
@@ -531,17 +555,44 @@ impl Record for Notes {
         let inputs: Vec<Id> = inputs.iter().map(|place| Id(*place as u32)).collect();
         match self.graph.add(op, &inputs, ty, &self.scope.join(".")) {
             Ok(id) => Some((id.0 as usize, self.graph.ty(id).clone())),
-            Err(error) => {
-                self.error.get_or_insert(Error { source: Some(at), ..error });
-                None
-            }
+            Err(error) => self.fail(error, at),
         }
     }
 
     fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>> {
         let error = Fault::Read.at(place, &self.graph.node(Id(place as u32)).op);
-        self.error.get_or_insert(Error { source: Some(at), ..error });
-        None
+        self.fail(error, at)
+    }
+
+    fn pointer(&mut self, place: usize, at: &'static Location<'static>) -> Option<usize> {
+        let what = "its address is asked for".to_owned();
+        let error = Fault::Outside { what }.at(place, &self.graph.node(Id(place as u32)).op);
+        self.fail(error, at)
+    }
+
+    fn foreign(
+        &mut self,
+        call: &Foreign,
+        _: &[usize],
+        at: &'static Location<'static>,
+    ) -> Option<(usize, Type)> {
+        self.fail(Fault::Outside { what: "a function is called".to_owned() }.of(call.name), at)
+    }
+
+    fn host(
+        &mut self,
+        host: Host,
+        name: &str,
+        _: &dyn Fn() -> f64,
+        at: &'static Location<'static>,
+    ) -> Option<f64> {
+        self.fail(Fault::Outside { what: format!("the host {}", host.does()) }.of(name), at)
+    }
+
+    fn write(&mut self, place: usize, _: usize, at: &'static Location<'static>) {
+        let what = "its elements are overwritten".to_owned();
+        let error = Fault::Outside { what }.at(place, &self.graph.node(Id(place as u32)).op);
+        self.fail::<()>(error, at);
     }
 
     fn know(&mut self, symbol: &str, facts: Facts) {

@@ -121,6 +121,11 @@ pub enum Fault {
     },
     /// A program looks at a value that is not computed yet.
     Read,
+    /// A program does what no operation of a graph says.
+    Outside {
+        /// What it does.
+        what: String,
+    },
     /// A gradient is asked for where none passes.
     NoGradient {
         /// Why.
@@ -242,6 +247,9 @@ impl fmt::Display for Fault {
             Fault::Twice => write!(f, "the name is used twice"),
             Fault::Program { error } => write!(f, "in its program: {error}"),
             Fault::Read => write!(f, "its value is read while the graph is recorded, before there is one"),
+            Fault::Outside { what } => {
+                write!(f, "{what} while the graph is recorded, and no operation says that")
+            }
             Fault::NoGradient { reason } => write!(f, "no gradient passes: {reason}"),
             Fault::Text { got, need } => write!(f, "{got}, needed is {need}"),
             Fault::NotGiven { name } => write!(f, "the input `{name}` is not given"),

@@ -73,22 +73,44 @@ pub type Bound = BTreeMap<Symbol, i64>;
 fn bind<R: Real>(graph: &Graph, given: &[(&str, Id, &Array<R>)]) -> Result<Bound, Error> {
     let mut bound = Bound::new();
     for (name, id, value) in given {
-        let ty = graph.ty(*id);
-        if value.dtype != ty.dtype || value.shape.len() != ty.rank() || !value.is_sound() {
-            return Err(unlike(value, ty).of(name));
-        }
-        for (dim, size) in ty.shape.iter().zip(&value.shape) {
-            if let Some(symbol) = dim.as_symbol() {
-                bind_one(graph, symbol, *size as i64, &mut bound)?;
-            }
-        }
+        bind_input(graph, name, *id, value, &mut bound)?;
     }
     for (name, id, value) in given {
-        if sizes(graph.ty(*id), &bound).map_err(|fault| fault.of(name))? != value.shape {
-            return Err(unlike(value, graph.ty(*id)).of(name));
-        }
+        fits(graph, name, *id, value, &bound)?;
     }
     Ok(bound)
+}
+
+/// Reads the symbols off one input's shape.
+pub(super) fn bind_input<R: Real>(
+    graph: &Graph,
+    name: &str,
+    id: Id,
+    value: &Array<R>,
+    bound: &mut Bound,
+) -> Result<(), Error> {
+    let ty = graph.ty(id);
+    if value.dtype != ty.dtype || value.shape.len() != ty.rank() || !value.is_sound() {
+        return Err(unlike(value, ty).of(name));
+    }
+    for (dim, size) in ty.shape.iter().zip(&value.shape) {
+        if let Some(symbol) = dim.as_symbol() {
+            bind_one(graph, symbol, *size as i64, bound)?;
+        }
+    }
+    Ok(())
+}
+
+/// Holds an input against its type, where its symbols are bound.
+pub(super) fn fits<R: Real>(
+    graph: &Graph,
+    name: &str,
+    id: Id,
+    value: &Array<R>,
+    bound: &Bound,
+) -> Result<(), Error> {
+    let shape = sizes(graph.ty(id), bound).map_err(|fault| fault.of(name))?;
+    if shape == value.shape { Ok(()) } else { Err(unlike(value, graph.ty(id)).of(name)) }
 }
 
 fn bind_one(graph: &Graph, symbol: &Symbol, got: i64, bound: &mut Bound) -> Result<(), Error> {
@@ -122,7 +144,7 @@ pub(super) fn sizes(ty: &Type, bound: &Bound) -> Result<Vec<usize>, Fault> {
 }
 
 /// Computes one node.
-fn at_node<R: Real>(
+pub(super) fn at_node<R: Real>(
     node: &Node,
     results: &[Option<Cow<Array<R>>>],
     bound: &Bound,

@@ -21,6 +21,7 @@ mod array;
 mod attention;
 mod build;
 mod dim;
+mod eager;
 mod error;
 mod infer;
 pub mod interpret;
@@ -28,17 +29,20 @@ mod op;
 mod parse;
 mod print;
 pub mod programs;
+mod record;
 mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use array::{Array, Data, Real};
 pub use attention::{apply, expand};
-pub use build::{Builder, Record, Tape, Tensor};
+pub use build::{Builder, Tape, Tensor};
 pub use dim::{Dim, Facts, Known, Symbol, product};
+pub use eager::Eager;
 pub use error::{Error, Fault};
 pub use interpret::interpret;
 pub use op::{Attention, Binary, Compare, Dtype, Op, Reduce, Unary};
+pub use record::{Foreign, Host, Record};
 
 /// A node, by its place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

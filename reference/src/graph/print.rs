@@ -10,6 +10,30 @@ impl fmt::Display for Graph {
     }
 }
 
+impl Graph {
+    /// A node as the graph's text has it: one line, more where it has programs.
+    pub fn line(&self, id: Id) -> String {
+        format!("%{} = {}", id.0, Line(self.node(id))).trim_end().to_owned()
+    }
+
+    /// How errors call a node: its number and what it does.
+    pub fn site(&self, id: Id) -> String {
+        match &self.node(id).op {
+            Op::Input { name } => format!("%{} input {}", id.0, Quoted(name)),
+            op => format!("%{} {}", id.0, op.name()),
+        }
+    }
+}
+
+/// A node without its number.
+struct Line<'a>(&'a Node);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        node(f, self.0, 0)
+    }
+}
+
 /// A graph whose lines stand `depth` steps to the right.
 fn graph(f: &mut fmt::Formatter<'_>, graph: &Graph, depth: usize) -> fmt::Result {
     let margin = "  ".repeat(depth);

@@ -4,6 +4,7 @@ mod agreement;
 mod attention;
 mod attention_cpu;
 mod book;
+mod capture;
 mod card;
 mod cheats;
 mod commands;
