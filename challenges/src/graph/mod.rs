@@ -31,6 +31,7 @@ pub mod emit;
 pub mod fuse;
 pub mod map;
 pub mod memory;
+pub mod pad;
 pub mod prune;
 pub mod sized;
 pub mod sums;
