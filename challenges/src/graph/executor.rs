@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use kernels::plan::Step;
 use kernels::{Buffer, Cpu, Device, DeviceError};
-use reference::graph::{Dim, Dtype, Graph, Id, Symbol};
+use reference::graph::{Dim, Graph, Id, Symbol};
 
 use super::compile::{self, Compiled, Level, Options, Tuner, compile};
 use super::tune::{self, Tuned};
@@ -181,9 +181,9 @@ impl<'a> Executor<'a> {
         &self.counters
     }
 
-    /// How many sizes there are to compile for, at most.
-    pub fn bucket_count(&self) -> usize {
-        self.buckets.values().map(Vec::len).product()
+    /// The sizes that a symbol is rounded up to; none, if each size is compiled for itself.
+    pub fn buckets(&self, symbol: &str) -> &[i64] {
+        self.buckets.get(symbol).map_or(&[], Vec::as_slice)
     }
 
     /// What is compiled for the sizes of some inputs; compiles it, if need be.

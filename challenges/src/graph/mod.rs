@@ -58,8 +58,10 @@ use std::time::Duration;
 
 use kernels::plan::Cut;
 use kernels::tile::Value;
-use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Type};
+use reference::graph::interpret::Values;
+use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
+use capture::Capture;
 use emit::Code;
 use memory::{Arena, Life};
 use sized::Sized;
@@ -68,6 +70,17 @@ pub use solution::Solution;
 // ANCHOR: graph-trait
 /// The steps of challenge C, from small to large.
 pub trait Compile: Sync {
+    /// C.1 - records a program over handles as a graph, and every break as one. `examples` are values for its inputs,
+    /// as far as there are some: a program that reads a value is answered with what they make of it.
+    ///
+    /// Fails where shapes or types do not fit; the error names the line.
+    fn capture(
+        &self,
+        name: &str,
+        program: &dyn Fn(&Tape),
+        examples: &Values<f32>,
+    ) -> Result<Capture, Error>;
+
     /// C.2 - the sizes that a symbol is rounded up to: growing, each within the facts, the last one the largest.
     fn buckets(&self, facts: Facts) -> Vec<i64>;
 

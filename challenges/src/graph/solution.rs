@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use challenges::graph::Compile;
+use challenges::graph::capture::Capture;
 use challenges::graph::emit::{Code, element};
 use challenges::graph::fuse::LONG;
 use challenges::graph::memory::{Arena, Life, room};
@@ -11,14 +12,19 @@ use challenges::graph::sized::Sized;
 use kernels::plan::Cut;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
+use reference::graph::interpret::Values;
 use reference::graph::{
-    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tensor, Type, Unary,
+    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tape, Tensor, Type, Unary,
 };
 
 /// The attempt.
 pub struct Solution;
 
 impl Compile for Solution {
+    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
+        challenges::graph::capture::capture(name, program, examples)
+    }
+
     // ANCHOR: graph-step-2
     // why: one compilation must serve many lengths, and padding costs what it adds. Two sizes an octave waste at most
     // a third of the work, a sixth on average, and 4096 lengths need 18 compilations; the small sizes are powers of

@@ -108,6 +108,11 @@ impl Dim {
         self.0.keys().flatten()
     }
 
+    /// Its terms: products of symbols, each with its coefficient.
+    pub fn products(&self) -> impl Iterator<Item = (&[Symbol], i64)> {
+        self.0.iter().map(|(product, coefficient)| (product.as_slice(), *coefficient))
+    }
+
     /// The number of its terms.
     pub(super) fn terms(&self) -> usize {
         self.0.len()

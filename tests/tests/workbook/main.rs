@@ -26,6 +26,7 @@ mod lora;
 mod loss;
 mod notebook;
 mod optim;
+mod pad;
 mod plan;
 mod planted;
 mod probe;
