@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use challenges::graph::Compile;
 use challenges::nf4::cuda::Attempt as Kernels;
 use challenges::nf4::{Nf4, Solution};
 
@@ -36,6 +37,7 @@ impl Handed {
 pub struct Attempts {
     nf4: Option<Box<dyn Nf4>>,
     nf4_kernels: Option<Kernels>,
+    graph: Option<Box<dyn Compile>>,
 }
 
 impl Attempts {
@@ -55,6 +57,13 @@ impl Attempts {
     #[must_use]
     pub fn nf4_cuda(mut self, attempt: Kernels) -> Self {
         self.nf4_kernels = Some(attempt);
+        self
+    }
+
+    /// Hands in an attempt at challenge C.
+    #[must_use]
+    pub fn graph(mut self, attempt: impl Compile + 'static) -> Self {
+        self.graph = Some(Box::new(attempt));
         self
     }
 
@@ -82,6 +91,19 @@ impl Attempts {
         match (source, &self.nf4) {
             (Source::Own, Some(own)) => own.as_ref(),
             _ => &Solution,
+        }
+    }
+
+    /// The attempt at A that this program holds beside another challenge's.
+    pub(crate) fn own_nf4(&self, source: Source) -> Option<&dyn Nf4> {
+        self.nf4.as_deref().filter(|_| source == Source::Own)
+    }
+
+    /// The attempt at C: what was handed in, or the solution.
+    pub(crate) fn graph_attempt(&self, source: Source) -> &dyn Compile {
+        match (source, &self.graph) {
+            (Source::Own, Some(own)) => own.as_ref(),
+            _ => &challenges::graph::Solution,
         }
     }
 

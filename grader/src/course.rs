@@ -51,7 +51,7 @@ pub(crate) struct Course {
 }
 
 /// Every challenge that is built, in the published order.
-pub(crate) static COURSES: [Course; 2] = [
+pub(crate) static COURSES: [Course; 3] = [
     Course {
         name: "nf4",
         back: Back::Cpu,
@@ -78,6 +78,19 @@ pub(crate) static COURSES: [Course; 2] = [
         memory_limit: crate::nf4::cuda::MEMORY_LIMIT,
         solution: challenges::nf4::cuda::SOLUTION,
         hints: challenges::nf4::HINTS,
+    },
+    Course {
+        name: "graph",
+        back: Back::Cpu,
+        items: crate::graph::items,
+        work: |child, attempts, source, item| {
+            crate::graph::work(child, attempts.graph_attempt(source), attempts.own_nf4(source), item);
+        },
+        facts: crate::graph::facts,
+        step_through: |_, _| Err("a compiler is not single-stepped".into()),
+        memory_limit: crate::graph::MEMORY_LIMIT,
+        solution: challenges::graph::SOLUTION,
+        hints: challenges::graph::HINTS,
     },
 ];
 

@@ -32,6 +32,7 @@ mod date;
 mod evidence;
 pub mod figure;
 mod gather;
+mod graph;
 mod nf4;
 mod options;
 mod progress;

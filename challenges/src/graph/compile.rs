@@ -293,7 +293,8 @@ impl Lowered<'_> {
 
     fn plan(&self) -> (Plan, Vec<Parts>) {
         let mut weights = Vec::new();
-        let mut steps: Vec<Step> = self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
+        let mut steps: Vec<Step> =
+            self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
         share(&mut steps);
         let given = self.fused.given.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();

@@ -284,7 +284,8 @@ impl<'a> Executor<'a> {
         }
         let start = Instant::now();
         let options = self.settings.options.unwrap_or(self.settings.level.options());
-        let tuner = self.settings.level.tunes().then_some(Tuner { device: self.device, tuned: &mut self.tuned });
+        let tuner =
+            self.settings.level.tunes().then_some(Tuner { device: self.device, tuned: &mut self.tuned });
         let compiled = compile(self.passes, &self.padded, sizes, options, tuner).map_err(Error::Compile)?;
         if let Some(path) = &self.settings.tuned {
             self.tuned.write(path).map_err(Error::Tuned)?;
@@ -349,7 +350,11 @@ impl Counters {
 }
 
 /// The arena, larger if it has to be.
-fn arena<'b>(device: &Cpu, arena: &'b mut Option<Buffer>, bytes: usize) -> Result<&'b mut Buffer, DeviceError> {
+fn arena<'b>(
+    device: &Cpu,
+    arena: &'b mut Option<Buffer>,
+    bytes: usize,
+) -> Result<&'b mut Buffer, DeviceError> {
     if arena.as_ref().is_none_or(|arena| arena.bytes() < bytes) {
         *arena = None; // the old one first, so that both are never there together
     }
@@ -402,15 +407,24 @@ impl fmt::Display for Error {
             Error::Compile(error) => error.fmt(f),
             Error::Tuned(error) => error.fmt(f),
             Error::Missing { name } => write!(f, "input `{name}` is not given"),
-            Error::Shape { name, got, need } => write!(f, "input `{name}` has the shape {got:?}, needed is {need}"),
+            Error::Shape { name, got, need } => {
+                write!(f, "input `{name}` has the shape {got:?}, needed is {need}")
+            }
             Error::Size { symbol, got, need } => write!(f, "{symbol} is {got}, needed is {need}"),
             Error::Buckets { symbol, size, buckets } => {
-                write!(f, "the buckets {buckets:?} of {symbol} are not fit for {size}: needed are growing sizes within ")?;
+                write!(
+                    f,
+                    "the buckets {buckets:?} of {symbol} are not fit for {size}: needed are growing sizes within "
+                )?;
                 write!(f, "what is known of it, up to the largest")
             }
             Error::Sealed { sizes, compiled } => {
                 write!(f, "{sizes} would have to be compiled, and nothing is compiled any more; there is ")?;
-                write!(f, "{}: warm up with this size, or let its bucket be one of these", compiled.join("; "))
+                write!(
+                    f,
+                    "{}: warm up with this size, or let its bucket be one of these",
+                    compiled.join("; ")
+                )
             }
         }
     }

@@ -74,12 +74,7 @@ pub trait Compile: Sync {
     /// as far as there are some: a program that reads a value is answered with what they make of it.
     ///
     /// Fails where shapes or types do not fit; the error names the line.
-    fn capture(
-        &self,
-        name: &str,
-        program: &dyn Fn(&Tape),
-        examples: &Values<f32>,
-    ) -> Result<Capture, Error>;
+    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error>;
 
     /// C.2 - the sizes that a symbol is rounded up to: growing, each within the facts, the last one the largest.
     fn buckets(&self, facts: Facts) -> Vec<i64>;
@@ -110,3 +105,9 @@ pub trait Compile: Sync {
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error>;
 }
 // ANCHOR_END: graph-trait
+
+/// The solution's text: what an exercise is derived from, and the last page of the lesson.
+pub const SOLUTION: &str = include_str!("solution.rs");
+
+/// Hints from small to large, chosen by the step that failed.
+pub const HINTS: &str = include_str!("hints.toml");

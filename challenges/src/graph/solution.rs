@@ -14,7 +14,8 @@ use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::{
-    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tape, Tensor, Type, Unary,
+    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tape, Tensor, Type,
+    Unary,
 };
 
 /// The attempt.

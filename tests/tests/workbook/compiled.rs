@@ -104,8 +104,9 @@ fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
         values.append(&mut rope::values(&llama.config, ids.shape[1]));
         values.append(&mut recipe.optimizer.rates(step as u64 + 1, run.lr));
         values.extend([("ids".to_owned(), ids.clone()), ("labels".to_owned(), ids)]);
-        let runner = runner
-            .get_or_insert_with(|| Runner::new(&graph, &values, Level::O2).unwrap_or_else(|error| panic!("{error}")));
+        let runner = runner.get_or_insert_with(|| {
+            Runner::new(&graph, &values, Level::O2).unwrap_or_else(|error| panic!("{error}"))
+        });
         let results = runner.run(&values).unwrap_or_else(|error| panic!("{error}"));
         values.extend(graph.outputs().iter().map(|(name, _)| name.clone()).zip(results));
         let number = |name: &str| values[name].wide()[0];

@@ -8,8 +8,8 @@ use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
 use reference::graph::{
-    Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Op, Real, Symbol, Tape, Tensor, Type, interpret,
-    product,
+    Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Op, Real, Symbol, Tape, Tensor, Type,
+    interpret, product,
 };
 use reference::llama::train::{Recipe, moments, step_graph};
 use reference::llama::{Llama, rope};
@@ -90,7 +90,13 @@ fn sizes<R: Real>(graph: &Graph, values: &Values<R>) -> Sizes {
 }
 
 /// Compares a graph with itself padded to other sizes.
-fn agrees<R: Real>(graph: &Graph, padded: &Padded, values: &Values<R>, to: &Sizes, junk: Junk) -> Result<(), String> {
+fn agrees<R: Real>(
+    graph: &Graph,
+    padded: &Padded,
+    values: &Values<R>,
+    to: &Sizes,
+    junk: Junk,
+) -> Result<(), String> {
     let Ok(want) = interpret(graph, values) else { return Ok(()) };
     let real = sizes(graph, values);
     let mut whole = real.clone();
@@ -107,7 +113,10 @@ fn agrees<R: Real>(graph: &Graph, padded: &Padded, values: &Values<R>, to: &Size
     let got = interpret(&padded.graph, &wide).map_err(|error| error.to_string())?;
     for (((name, _), want), got) in graph.outputs().iter().zip(&want).zip(&got) {
         if bits(want, &want.shape) != bits(got, &want.shape) {
-            return Err(format!("{name:?}, {real:?} in {to:?}: {got:?}\nneeded is {want:?}\n{graph}\n{}", padded.graph));
+            return Err(format!(
+                "{name:?}, {real:?} in {to:?}: {got:?}\nneeded is {want:?}\n{graph}\n{}",
+                padded.graph
+            ));
         }
     }
     Ok(())
@@ -145,7 +154,8 @@ fn check(body: impl Fn(&Tape, [Dim; 2], [Tensor; 4]) -> Vec<Tensor>) -> Padded {
         let padded = pad(&graph, &symbols).unwrap_or_else(|error| panic!("{error}\n{graph}"));
         for (b, t) in [(1, 1), (2, 5), (3, 7), (3, 8), (1, 8), (2, 3)] {
             let values = small_values(b, t);
-            let to = symbols.iter().map(|symbol| (symbol.clone(), if &**symbol == "B" { 3 } else { 8 })).collect();
+            let to =
+                symbols.iter().map(|symbol| (symbol.clone(), if &**symbol == "B" { 3 } else { 8 })).collect();
             check_all(&graph, &padded, &values, &to).unwrap_or_else(|error| panic!("{error}"));
         }
         result = Some(padded);
@@ -200,7 +210,16 @@ fn sums_and_largest_ones_over_padding_meet_a_neutral_element() {
 fn a_mean_is_one_over_the_real_elements() {
     check(|tape, [b, t], [x, y, n, _]| {
         let ones = tape.constant(1.0, &Type::new(Dtype::I32, [&b * &t]));
-        vec![x.mean(1), y.mean(0), x.mean(0), x.reshape([&b * &t, 4.into()]).mean(0), ones.sum(0), x.softmax(1), x.logsumexp(1), n.cast(Dtype::F32).mean(0)]
+        vec![
+            x.mean(1),
+            y.mean(0),
+            x.mean(0),
+            x.reshape([&b * &t, 4.into()]).mean(0),
+            ones.sum(0),
+            x.softmax(1),
+            x.logsumexp(1),
+            n.cast(Dtype::F32).mean(0),
+        ]
     });
 }
 
@@ -273,7 +292,8 @@ fn a_slice_may_end_and_begin_at_a_symbol() {
 fn what_follows_padding_stands_where_it_should() {
     check(|tape, [b, t], [x, y, n, _]| {
         let tail = |value: f64, rows: Dim| tape.constant(value, &Type::new(Dtype::F32, [rows, 4.into()]));
-        let next = tape.concat(&[&n.slice(0, one(), t.clone()), &n.slice(0, Dim::fixed(0), one()).like(-100.0)], 0);
+        let next =
+            tape.concat(&[&n.slice(0, one(), t.clone()), &n.slice(0, Dim::fixed(0), one()).like(-100.0)], 0);
         let both = tape.concat(&[&y, &(&y * 2.0)], 0);
         vec![
             both.clone(),
@@ -361,7 +381,13 @@ fn loosened(graph: &Graph) -> Graph {
 fn random_agrees(case: &Case, choice: usize) -> Result<(), TestCaseError> {
     let graph = loosened(&case.graph);
     let bound = sizes(&graph, &case.values);
-    let symbols: Vec<Symbol> = bound.keys().cloned().enumerate().filter(|(i, _)| choice >> i & 1 == 0).map(|(_, symbol)| symbol).collect();
+    let symbols: Vec<Symbol> = bound
+        .keys()
+        .cloned()
+        .enumerate()
+        .filter(|(i, _)| choice >> i & 1 == 0)
+        .map(|(_, symbol)| symbol)
+        .collect();
     let padded = match pad(&graph, &symbols) {
         Ok(padded) => padded,
         Err(error) => return Err(TestCaseError::fail(format!("{error}\n{graph}"))),
@@ -402,11 +428,17 @@ fn step<R: Real>(llama: &Llama, config: &lora::Config, length: usize, rows: usiz
     let recipe = Recipe { optimizer, max_norm: 1.0 };
     let graph = step_graph(&spec, &recipe).expect("an adapter");
     let mut values: Values<R> = llama.values().expect("weights");
-    let trained = graph.inputs().filter(|(name, _)| name.starts_with("base_model.")).map(|(name, id)| (name.to_owned(), id));
+    let trained = graph
+        .inputs()
+        .filter(|(name, _)| name.starts_with("base_model."))
+        .map(|(name, id)| (name.to_owned(), id));
     for (seed, (name, id)) in trained.collect::<Vec<_>>().into_iter().enumerate() {
-        let shape: Vec<usize> = graph.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|n| n as usize).collect();
+        let shape: Vec<usize> =
+            graph.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|n| n as usize).collect();
         let number = |i: usize| ((i * 7919 + seed * 104729 + 13) % 1009) as f64 / 5045.0 - 0.1;
-        let floats = |scale: f64| Array::floats(Dtype::F32, &shape, (0..shape.iter().product()).map(|i| scale * number(i).abs()));
+        let floats = |scale: f64| {
+            Array::floats(Dtype::F32, &shape, (0..shape.iter().product()).map(|i| scale * number(i).abs()))
+        };
         let [first, second] = moments(&name);
         values.extend([(first, floats(0.1)), (second, floats(0.01))]);
         values.insert(name, Array::floats(Dtype::F32, &shape, (0..shape.iter().product()).map(number)));
@@ -421,7 +453,12 @@ fn step<R: Real>(llama: &Llama, config: &lora::Config, length: usize, rows: usiz
     (graph, values)
 }
 
-fn a_step_agrees<R: Real>(llama: &Llama, config: &lora::Config, symbols: &[(&str, i64)], cases: &[(usize, usize)]) -> usize {
+fn a_step_agrees<R: Real>(
+    llama: &Llama,
+    config: &lora::Config,
+    symbols: &[(&str, i64)],
+    cases: &[(usize, usize)],
+) -> usize {
     let (graph, _) = step::<R>(llama, config, 2, 1);
     let names: Vec<Symbol> = symbols.iter().map(|(name, _)| Symbol::from(*name)).collect();
     let padded = pad(&graph, &names).unwrap_or_else(|error| panic!("{error}"));
@@ -437,7 +474,13 @@ fn a_step_agrees<R: Real>(llama: &Llama, config: &lora::Config, symbols: &[(&str
 }
 
 fn low_rank() -> lora::Config {
-    lora::Config { rank: 3, alpha: 6.0, rank_stabilized: false, targets: lora::Targets::AllLinear, base: None }
+    lora::Config {
+        rank: 3,
+        alpha: 6.0,
+        rank_stabilized: false,
+        targets: lora::Targets::AllLinear,
+        base: None,
+    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! The timed step: four layers of width 512, forward, backward and update, against the same step run operation by
+//! operation - without dead gradients, each other operation a launch, memory used again as soon as it is free.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use challenges::graph::compile::{Compiled, Level, Options, Tuner, compile};
+use challenges::graph::tune::Tuned;
+use challenges::graph::{Compile, Solution};
+use challenges::nf4;
+use kernels::{Buffer, Cpu};
+use reference::graph::Graph;
+use reference::graph::interpret::Values;
+
+use super::begun::Begun;
+use super::compare::{sizes, told};
+use super::model::{Model, TIMED, upload};
+use crate::gather::{Child, Effort};
+use crate::random::Random;
+use crate::scorecard::Measurement;
+use crate::timing::{Pairs, median, speedup};
+
+/// Times it and reports the numbers.
+pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
+    let effort = child.request.effort.clone();
+    let begun = Begun::of(attempt);
+    if let Some(step) = begun.lacks() {
+        return child.unmeasured("graph.speedup", &format!("{step} is not written yet"));
+    }
+    match crate::gather::caught(|| measure(attempt, &begun, &effort)) {
+        Ok(Ok(seen)) => report(child, &seen),
+        Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
+            child.unmeasured("graph.speedup", &reason)
+        }
+        Err(crate::gather::Unwound::Hole) => child.unmeasured("graph.speedup", "a step is not finished"),
+    }
+}
+
+/// Milliseconds and bytes.
+struct Seen {
+    compile: f64,
+    tuning: f64,
+    attempt: Vec<f64>,
+    plain: Vec<f64>,
+    bytes: usize,
+    plain_bytes: usize,
+    launches: usize,
+    plain_launches: usize,
+}
+
+fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen, String> {
+    let model = Model::drawn(TIMED, effort.seed)?;
+    let length = if effort.quick { 128 } else { 512 };
+    let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
+    let step = Model::step(captured.graph)?;
+    let mut values = model.fixed(&step);
+    values.append(&mut model.tokens(length, &mut Random::named(effort.seed, "timed")));
+    let device = Cpu::new();
+    let given = upload(&device, &values).map_err(told)?;
+    let inputs: BTreeMap<&str, &Buffer> =
+        given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
+    let sizes = sizes(&step, &values);
+    let settings = begun.settings();
+    let options = settings.options.unwrap_or(settings.level.options());
+    let start = Instant::now();
+    let untuned = compile(attempt, &step, &sizes, options, None).map_err(told)?;
+    let compiling = start.elapsed().as_secs_f64() * 1e3;
+    let mut tuned = Tuned::default();
+    let compiled = if begun.has("C.7") {
+        let tuner = Tuner { device: &device, tuned: &mut tuned };
+        compile(attempt, &step, &sizes, options, Some(tuner)).map_err(told)?
+    } else {
+        untuned
+    };
+    let (mut ours, mut theirs) =
+        (Bench::new(&device, compiled)?, Bench::new(&device, plain(&step, &sizes)?)?);
+    let (mut attempts, mut plains) = (Vec::new(), Vec::new());
+    ours.run(&inputs)?;
+    theirs.run(&inputs)?;
+    for round in 0..effort.samples.unwrap_or(if effort.quick { 3 } else { 8 }) {
+        let first = round % 2 == 0;
+        if first {
+            attempts.push(ours.run(&inputs)?);
+        }
+        plains.push(theirs.run(&inputs)?);
+        if !first {
+            attempts.push(ours.run(&inputs)?);
+        }
+    }
+    Ok(Seen {
+        compile: compiling,
+        tuning: tuned.time.as_secs_f64() * 1e3,
+        attempt: attempts,
+        plain: plains,
+        bytes: ours.compiled.arena.bytes,
+        plain_bytes: theirs.compiled.arena.bytes,
+        launches: ours.compiled.plan().steps.len(),
+        plain_launches: theirs.compiled.plan().steps.len(),
+    })
+}
+
+fn plain(step: &Graph, sizes: &BTreeMap<reference::graph::Symbol, i64>) -> Result<Compiled, String> {
+    let options = Options { flex: false, ..Level::O1.options() };
+    compile(&Solution, step, sizes, options, None).map_err(told)
+}
+
+/// A plan with its memory.
+struct Bench<'a> {
+    device: &'a Cpu,
+    compiled: Compiled,
+    arena: Buffer,
+}
+
+impl<'a> Bench<'a> {
+    fn new(device: &'a Cpu, compiled: Compiled) -> Result<Self, String> {
+        let arena = compiled.arena(device).map_err(told)?;
+        Ok(Self { device, compiled, arena })
+    }
+
+    /// One run, in milliseconds.
+    fn run(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<f64, String> {
+        let start = Instant::now();
+        self.compiled.run(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)?;
+        Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+}
+
+fn report(child: &mut Child, seen: &Seen) {
+    let (value, interval) = speedup(Pairs { baseline: &seen.plain, attempt: &seen.attempt });
+    let number =
+        |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
+    let timed = |samples: &[f64]| Measurement { samples: samples.to_vec(), ..number(median(samples), "ms") };
+    child.measured("graph.speedup", Measurement { interval: Some(interval), ..number(value, "x") });
+    child.measured("graph.step", timed(&seen.attempt));
+    child.measured("graph.op_by_op.step", timed(&seen.plain));
+    child.measured("graph.compile", number(seen.compile, "ms"));
+    child.measured("graph.tuning", number(seen.tuning, "ms"));
+    let saved = median(&seen.plain) - median(&seen.attempt);
+    if saved > 0.0 {
+        child.measured("graph.pays_after", number(((seen.compile + seen.tuning) / saved).ceil(), "steps"));
+    }
+    child.measured("graph.arena", number(seen.bytes as f64, "B"));
+    child.measured("graph.op_by_op.arena", number(seen.plain_bytes as f64, "B"));
+    child.measured("graph.step_launches", number(seen.launches as f64, "count"));
+    child.measured("graph.op_by_op.launches", number(seen.plain_launches as f64, "count"));
+}

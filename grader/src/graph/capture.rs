@@ -1,0 +1,195 @@
+//! The checks of capture: programs of operations alone, and every break of the zoo.
+
+use challenges::graph::Compile;
+use challenges::graph::capture::Capture;
+use challenges::graph::explain::Break;
+use challenges::graph::zoo::{Case, Shows, zoo};
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape};
+
+use super::compare::told;
+use super::model::{Model, TINY};
+
+/// The checks' names.
+pub(super) const NAMES: [&str; 9] = [
+    "operations-alone",
+    "parts-and-facts",
+    "a-mistake-names-its-line",
+    "a-read-is-a-break",
+    "a-read-is-answered",
+    "behind-a-call",
+    "every-break-of-the-zoo",
+    "the-cured-zoo",
+    "a-llama",
+];
+
+/// Runs one of them.
+pub(super) fn run(case: &str, attempt: &dyn Compile) -> Result<(), String> {
+    match case {
+        "operations-alone" => same(attempt, &|tape| {
+            let x = tape.input("x", Dtype::F32, [3_usize, 4]);
+            let w = tape.input("w", Dtype::F32, [4_usize, 4]);
+            tape.output("y", &(&x.matmul(&w).sigmoid() + &x));
+            tape.output("sum", &x.total());
+        }),
+        "parts-and-facts" => same(attempt, &|tape| {
+            let length = tape.symbol("T", Facts::range(2, 64).multiple_of(2));
+            let x = tape.input("x", Dtype::F32, [length]);
+            let y = tape.within("layers.0", || tape.within("mlp", || x.exp()));
+            tape.output("y", &tape.within("norm", || &y / &y.sum(0)));
+        }),
+        "a-mistake-names-its-line" => mistake(attempt),
+        "a-read-is-a-break" => read(attempt, false),
+        "a-read-is-answered" => read(attempt, true),
+        "behind-a-call" => behind_a_call(attempt),
+        "every-break-of-the-zoo" => zoo().iter().try_for_each(|case| breaks(attempt, case)),
+        "the-cured-zoo" => zoo().iter().try_for_each(|case| cured(attempt, case)),
+        "a-llama" => {
+            let model = Model::drawn(TINY, 1)?;
+            same(attempt, &model.program())
+        }
+        _ => Err(format!("no check is called {case}")),
+    }
+}
+
+fn capture(
+    attempt: &dyn Compile,
+    program: &dyn Fn(&Tape),
+    examples: &Values<f32>,
+) -> Result<Capture, String> {
+    attempt.capture("captured", program, examples).map_err(told)
+}
+
+/// The graph that a builder writes of a program.
+fn built(program: &dyn Fn(&Tape)) -> Result<Graph, String> {
+    let builder = Builder::new("captured");
+    program(builder.tape());
+    builder.finish().map_err(told)
+}
+
+/// A program of operations alone is its graph, and nothing else.
+fn same(attempt: &dyn Compile, program: &dyn Fn(&Tape)) -> Result<(), String> {
+    let captured = capture(attempt, program, &Values::new())?;
+    if let Some(found) = captured.breaks.first() {
+        return Err(format!("a program of operations alone has a break:\n{found}"));
+    }
+    let (got, want) = (captured.graph.to_string(), built(program)?.to_string());
+    let differs = got.lines().zip(want.lines()).find(|(got, want)| got != want);
+    let told = |(got, want): (&str, &str)| Err(format!("got  {got}\nwant {want}"));
+    match differs {
+        Some(lines) => told(lines),
+        None if got.lines().count() != want.lines().count() => told((&got, &want)),
+        None if captured.graph != built(program)? => {
+            Err("the parts of the model are missing in the graph".into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn mistake(attempt: &dyn Compile) -> Result<(), String> {
+    let mut line = 0;
+    let seen = std::cell::Cell::new(0);
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [3_usize, 4]);
+        seen.set(line!() + 1);
+        let wrong = x.matmul(&x);
+        tape.output("y", &wrong.exp());
+    };
+    line += capture_line(attempt, &program)?;
+    if line == seen.get() {
+        Ok(())
+    } else {
+        Err(format!("line {line} is named, line {} is wrong", seen.get()))
+    }
+}
+
+/// The line that an error names.
+fn capture_line(attempt: &dyn Compile, program: &dyn Fn(&Tape)) -> Result<u32, String> {
+    match attempt.capture("captured", program, &Values::new()) {
+        Ok(_) => Err("a product of (3, 4) and (3, 4) is captured without an error".into()),
+        Err(error) => {
+            error.source.map(std::panic::Location::line).ok_or_else(|| "the error names no line".into())
+        }
+    }
+}
+
+fn read(attempt: &dyn Compile, with_examples: bool) -> Result<(), String> {
+    let line = std::cell::Cell::new((0, None));
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [2_usize]);
+        let sum = x.total();
+        line.set((line!() + 1, None));
+        let value = sum.read();
+        line.set((line.get().0, value.map(|values| values[0].to_bits())));
+        tape.output("y", &x.exp());
+    };
+    let mut examples = Values::new();
+    if with_examples {
+        examples.insert("x".into(), Array::floats(Dtype::F32, &[2], [1.5, 2.5]));
+    }
+    let captured = capture(attempt, &program, &examples)?;
+    let (asked, answer) = line.get();
+    let [found] = &captured.breaks[..] else {
+        return Err(format!("the program reads one value, {} breaks are reported", captured.breaks.len()));
+    };
+    if found.at.line() != asked {
+        return Err(format!("the break names line {}, the read is in line {asked}", found.at.line()));
+    }
+    let want = with_examples.then_some(4.0_f64);
+    let got = answer.map(f64::from_bits);
+    if got.map(f64::to_bits) == want.map(f64::to_bits) {
+        Ok(())
+    } else {
+        Err(format!("the read is answered with {got:?}, needed is {want:?}"))
+    }
+}
+
+/// A call's result is an input of what comes behind it.
+fn behind_a_call(attempt: &dyn Compile) -> Result<(), String> {
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [2_usize]);
+        let y = tape.foreign("library", &[&x.exp()], x.ty(), |values| values[0].clone());
+        tape.output("y", &y.sigmoid());
+    };
+    let captured = capture(attempt, &program, &Values::new())?;
+    if captured.breaks.len() != 1 {
+        return Err(format!("one call, {} breaks", captured.breaks.len()));
+    }
+    let inputs: Vec<&str> = captured.graph.inputs().map(|(name, _)| name).collect();
+    if inputs == ["x", "break.0"] && captured.graph.find_output("y").is_some() {
+        Ok(())
+    } else {
+        Err(format!("the inputs are {inputs:?}, needed are x and break.0, and the output y behind it"))
+    }
+}
+
+fn breaks(attempt: &dyn Compile, case: &Case) -> Result<(), String> {
+    let Shows::Breaks { times, program, examples, .. } = &case.shows else { return Ok(()) };
+    let captured = capture(attempt, program, &examples())?;
+    let told: Vec<String> = captured.breaks.iter().map(Break::to_string).collect();
+    if told.len() == *times {
+        Ok(())
+    } else {
+        Err(format!(
+            "{}: {} breaks are reported, there are {times}:\n{}",
+            case.name,
+            told.len(),
+            told.join("\n")
+        ))
+    }
+}
+
+fn cured(attempt: &dyn Compile, case: &Case) -> Result<(), String> {
+    let found = match &case.shows {
+        Shows::Breaks { cured, examples, .. } => capture(attempt, cured, &examples())?.breaks,
+        Shows::Recompiles { numbers, cured, .. } => {
+            let [a, b] = numbers.map(|number| capture(attempt, &|tape| cured(tape, number), &Values::new()));
+            let (a, b) = (a?, b?);
+            if a.graph != b.graph {
+                return Err(format!("{}: the cured program has two graphs", case.name));
+            }
+            a.breaks
+        }
+    };
+    found.first().map_or(Ok(()), |found| Err(format!("{}: the cured program breaks:\n{found}", case.name)))
+}

@@ -1,0 +1,215 @@
+//! Guards: compilers that look as if they compiled. `tests` holds a cheat for each guard.
+
+use std::cell::Cell;
+
+use challenges::graph::Compile;
+use challenges::graph::compile;
+use challenges::graph::compile::Level;
+use challenges::graph::executor::{Executor, Settings};
+use challenges::nf4;
+use kernels::Cpu;
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
+
+use super::begun::Begun;
+use super::compare::told;
+use super::model::{Model, TINY, upload};
+use crate::random::Random;
+
+/// The guards of C.
+pub(super) const NAMES: [&str; 6] = [
+    "a fallback that hides",
+    "a guard on values",
+    "a recompilation that is not counted",
+    "an eager loss",
+    "answers of the examples",
+    "right on the checked programs only",
+];
+
+type Verdict = Result<Option<String>, String>;
+
+/// Runs one guard.
+pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Verdict {
+    match name {
+        "a fallback that hides" => hidden_fallback(attempt),
+        "a guard on values" => guard_on_values(attempt),
+        "a recompilation that is not counted" => uncounted(attempt, seed),
+        "an eager loss" => eager_loss(attempt, seed),
+        "answers of the examples" => baked(attempt),
+        "right on the checked programs only" => unseen(attempt, seed),
+        _ => Err(format!("no guard is called {name}")),
+    }
+}
+
+/// What a program does outside of the graph is counted by the program itself.
+fn hidden_fallback(attempt: &dyn Compile) -> Verdict {
+    let asked = Cell::new(0);
+    let program = |tape: &Tape| {
+        let mut x = tape.input("x", Dtype::F32, [4_usize, 4]);
+        for step in 0..3 {
+            asked.set(asked.get() + 1);
+            let twice = |values: &[Array<f32>]| {
+                let doubled = values[0].as_floats().iter().map(|x| f64::from(2.0 * x));
+                Array::floats(Dtype::F32, &[4, 4], doubled)
+            };
+            x = tape.foreign("cdouble", &[&x], &Type::new(Dtype::F32, [4_usize, 4]), twice);
+            if step == 1 {
+                asked.set(asked.get() + 1);
+                _ = x.pointer();
+            }
+            x = x.sigmoid();
+        }
+        tape.output("y", &x);
+    };
+    let examples = Values::from([("x".to_owned(), numbers(&[4, 4], 0.1))]);
+    let captured = attempt.capture("foreign", &program, &examples).map_err(told)?;
+    let (asked, told) = (asked.get(), captured.breaks.len());
+    Ok((told < asked)
+        .then(|| format!("the program left the graph {asked} times, {told} breaks are reported")))
+}
+
+/// A branch on a value goes one way for one batch, and the other way for the next.
+fn guard_on_values(attempt: &dyn Compile) -> Verdict {
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [4_usize]);
+        let positive = x.total().read().is_some_and(|sum| sum.first().is_some_and(|sum| *sum > 0.0));
+        tape.output("y", &if positive { x.exp() } else { x.sigmoid() });
+    };
+    let mut texts = Vec::new();
+    for value in [1.0, -1.0] {
+        let examples = Values::from([("x".to_owned(), Array::floats(Dtype::F32, &[4], [value; 4]))]);
+        let captured = attempt.capture("branch", &program, &examples).map_err(told)?;
+        if !captured.breaks.is_empty() {
+            return Ok(None); // said, and so nobody is misled
+        }
+        texts.push(captured.graph.to_string());
+    }
+    let differ = texts[0] != texts[1];
+    let same = "the program looks at a value, and no break is reported";
+    Ok(Some(if differ { format!("{same}: another value gives another graph") } else { same.to_owned() }))
+}
+
+/// Everything that is compiled is counted here as well.
+fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let begun = Begun::of(attempt);
+    if let Some(step) = begun.lacks() {
+        return Err(format!("{step} is not written yet"));
+    }
+    let made = graph(|tape| {
+        let length = tape.symbol("T", Facts::range(1, 64));
+        let x = tape.input("x", Dtype::F32, [length, 8.into()]);
+        let low = x.matmul(&tape.input("a", Dtype::F32, [8_usize, 8]));
+        tape.output("y", &low.softmax(1));
+    })?;
+    let device = Cpu::with_threads(2);
+    let settings = Settings { level: Level::O3, ..begun.settings() };
+    let mut executor = Executor::new(attempt, &device, &made, settings).map_err(told)?;
+    let mut random = Random::named(seed, "uncounted");
+    let before = compile::calls();
+    for _ in 0..20 {
+        let length = 1 + random.below(64);
+        let values = Values::from([
+            ("x".to_owned(), numbers(&[length, 8], random.unit())),
+            ("a".to_owned(), numbers(&[8, 8], 0.3)),
+        ]);
+        executor.run(&upload(&device, &values).map_err(told)?, &nf4::Solution).map_err(told)?;
+    }
+    let (done, counted) = (compile::calls() - before, executor.counters().compilations as u64);
+    Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))
+}
+
+/// The loss of the captured program follows its labels.
+fn eager_loss(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let model = Model::drawn(TINY, seed)?;
+    let random = &mut Random::named(seed, "eager");
+    let sample = |random: &mut Random| {
+        let mut values = weights(&model);
+        values.append(&mut model.tokens(6, random));
+        values
+    };
+    let examples = sample(random);
+    let captured = attempt.capture("llama_loss", &model.program(), &examples).map_err(told)?;
+    let own = model.spec.training_loss().map_err(told)?;
+    for _ in 0..2 {
+        let values = sample(random);
+        let want = interpret(&own, &values).map_err(told)?;
+        let got = interpret(&captured.graph, &values).map_err(told)?;
+        if captured.breaks.is_empty() && got.first() != want.first() {
+            let number = |values: &[Array<f32>]| values.first().map(Array::wide);
+            return Ok(Some(format!(
+                "the loss in the captured graph is {:?}, it is {:?}: it does not follow its inputs",
+                number(&got),
+                number(&want)
+            )));
+        }
+    }
+    let in_scope = |graph: &Graph| graph.nodes().iter().filter(|node| node.scope.starts_with("loss")).count();
+    let (got, want) = (in_scope(&captured.graph), in_scope(&own));
+    Ok((got < want && captured.breaks.is_empty()).then(|| {
+        format!("{got} operations of the captured graph belong to the loss, the program has {want}")
+    }))
+}
+
+fn weights(model: &Model) -> Values<f32> {
+    let graph = model.spec.training_loss().unwrap_or_default();
+    model.fixed(&graph)
+}
+
+/// Inputs that had example values are inputs still.
+fn baked(attempt: &dyn Compile) -> Verdict {
+    let program = |tape: &Tape| {
+        let [x, w] = ["x", "w"].map(|name| tape.input(name, Dtype::F32, [3_usize, 3]));
+        tape.output("y", &x.matmul(&w).tanh());
+    };
+    let values = |seed: f64| {
+        Values::from([
+            ("x".to_owned(), numbers(&[3, 3], seed)),
+            ("w".to_owned(), numbers(&[3, 3], 2.0 * seed)),
+        ])
+    };
+    let captured = attempt.capture("baked", &program, &values(0.3)).map_err(told)?;
+    let want = interpret(&graph(program)?, &values(0.9)).map_err(told)?;
+    let got = interpret(&captured.graph, &values(0.9)).map_err(told)?;
+    Ok((got != want).then(|| "other inputs than the examples do not give other results".to_owned()))
+}
+
+/// Programs that no check has.
+fn unseen(attempt: &dyn Compile, seed: u64) -> Verdict {
+    let mut random = Random::named(seed, "unseen");
+    for _ in 0..8 {
+        let choices: Vec<usize> = (0..12).map(|_| random.below(6)).collect();
+        let program = |tape: &Tape| {
+            let mut x = tape.input("x", Dtype::F32, [5_usize, 5]);
+            for choice in &choices {
+                x = match choice {
+                    0 => x.exp().sigmoid(),
+                    1 => x.matmul(&x.t()).tanh(),
+                    2 => &x + 0.25,
+                    3 => x.softmax(1),
+                    4 => tape.within("part", || x.slice(0, 0, 5).transpose(&[1, 0])),
+                    _ => x.max(&x.t()),
+                };
+            }
+            tape.output("y", &x);
+        };
+        let captured = attempt.capture("captured", &program, &Values::new()).map_err(told)?;
+        let own = graph(program)?;
+        if captured.graph.to_string() != own.to_string() {
+            let wrong = "a program of operations alone is captured as another one";
+            return Ok(Some(format!("{wrong}:\n{}\nit is\n{own}", captured.graph)));
+        }
+    }
+    Ok(None)
+}
+
+fn graph(write: impl Fn(&Tape)) -> Result<Graph, String> {
+    let builder = Builder::new("captured");
+    write(builder.tape());
+    builder.finish().map_err(told)
+}
+
+/// Numbers that follow from a start.
+fn numbers(shape: &[usize], start: f64) -> Array<f32> {
+    let count = shape.iter().product::<usize>();
+    Array::floats(Dtype::F32, shape, (0..count).map(|i| (start * (i + 1) as f64 * 1.7).sin()))
+}

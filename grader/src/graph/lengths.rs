@@ -1,0 +1,252 @@
+//! The whole compiler at work: a QLoRA step, captured once and run at a hundred lengths.
+//!
+//! Every result is compared with the same step run operation by operation, compiled for its own length without padding,
+//! fusion or attention of its own; at short lengths also with the interpreter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use challenges::graph::compile::{self, Compiled, Level, Options};
+use challenges::graph::executor::{Executor, Given, Settings};
+use challenges::graph::{Compile, Solution};
+use challenges::nf4::{self, Nf4};
+use kernels::Cpu;
+use kernels::plan::Step;
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Data, Graph, interpret};
+
+use super::begun::Begun;
+use super::compare::told;
+use super::model::{Model, TINY, upload};
+use crate::gather::Child;
+use crate::random::Random;
+use crate::scorecard::Measurement;
+
+/// How many lengths there are.
+const LENGTHS: usize = 100;
+
+/// The longest of them.
+const LONGEST: usize = 768;
+
+/// How far a loss may be from that of the run operation by operation, as a share of it; other outputs of their largest
+/// element. Sums over hundreds of terms in another order differ by some 1e-6.
+const NEAR: f64 = 2e-5;
+
+/// Runs it and reports what was seen.
+pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>) {
+    let seed = child.request.effort.seed;
+    let own = own.filter(|own| crate::nf4::is_right(*own, seed));
+    let dequantizer = own.unwrap_or(&nf4::Solution);
+    let begun = Begun::of(attempt);
+    if let Some(step) = begun.lacks() {
+        return child.unmeasured("graph.lengths", &format!("{step} is not written yet"));
+    }
+    let seen = match crate::gather::caught(|| Run::new(attempt, &begun, seed)?.all(dequantizer)) {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(reason)) => return child.unmeasured("graph.lengths", &reason),
+        Err(crate::gather::Unwound::Hole) => {
+            return child.unmeasured("graph.lengths", "a step of the compiler is not finished");
+        }
+        Err(crate::gather::Unwound::Panic(message)) => return child.unmeasured("graph.lengths", &message),
+    };
+    let part_a = ("part_a", usize::from(own.is_some()));
+    for (name, value) in seen.numbers.into_iter().chain([part_a]) {
+        let (value, unit) = (value as f64, "count".into());
+        child
+            .measured(&format!("graph.{name}"), Measurement { value, unit, interval: None, samples: vec![] });
+    }
+    if let Some(wrong) = seen.wrong {
+        child.unmeasured("graph.wrong", &wrong);
+    }
+}
+
+/// What was seen.
+struct Seen {
+    numbers: BTreeMap<&'static str, usize>,
+    wrong: Option<String>,
+}
+
+/// A step and everything that it is run with.
+struct Run<'a> {
+    attempt: &'a dyn Compile,
+    begun: &'a Begun,
+    model: Model,
+    breaks: usize,
+    step: Graph,
+    fixed: Values<f32>,
+    seed: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(attempt: &'a dyn Compile, begun: &'a Begun, seed: u64) -> Result<Self, String> {
+        let model = Model::drawn(TINY, seed)?;
+        let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
+        let step = Model::step(captured.graph)?;
+        let fixed = model.fixed(&step);
+        Ok(Self { attempt, begun, breaks: captured.breaks.len(), model, step, fixed, seed })
+    }
+
+    fn all(&self, dequantizer: &dyn Nf4) -> Result<Seen, String> {
+        let device = Cpu::new();
+        let settings = self.begun.settings();
+        let exact = settings.exact;
+        let mut executor = Executor::new(self.attempt, &device, &self.step, settings).map_err(told)?;
+        let options = Options { flex: false, ..Level::O1.options() };
+        let plain = Settings { options: Some(options), exact: true, ..Settings::default() };
+        let mut plain = Executor::new(&Solution, &device, &self.step, plain).map_err(told)?;
+        let mut random = Random::named(self.seed, "lengths");
+        let (mut right, mut wrong) = (0, None);
+        let fixed = upload(&device, &self.fixed).map_err(told)?;
+        let lengths = if exact { 1 } else { LENGTHS };
+        let counted = Counted::default();
+        let dequantizer = Counting { inner: dequantizer, counted: &counted };
+        let mut hidden = 0;
+        let mut last = None;
+        for number in 0..lengths {
+            let length = if number == 0 { 7 } else { 1 + random.below(LONGEST) };
+            let tokens = self.model.tokens(length, &mut random);
+            let mut inputs = upload(&device, &tokens).map_err(told)?;
+            inputs.extend(fixed.iter().map(|(name, given)| (name.clone(), copy(&device, given))));
+            let before = (compile::calls(), executor.counters().compilations);
+            let got = executor.run(&inputs, &dequantizer).map_err(told)?;
+            let after = (compile::calls(), executor.counters().compilations);
+            hidden += (after.0 - before.0) as usize - (after.1 - before.1);
+            let want = plain.run(&inputs, &nf4::Solution).map_err(told)?;
+            let mut fault = difference(&self.step, &got, &want);
+            if fault.is_none() && length < 16 {
+                fault = self.meaning(&tokens, &got)?;
+            }
+            match fault {
+                None => right += 1,
+                Some(fault) => _ = wrong.get_or_insert(format!("at length {length}: {fault}")),
+            }
+            last = Some(executor.compiled(&inputs).map_err(told)?);
+        }
+        let Some(last) = last else { return Err("no length was run".into()) };
+        let counters = executor.counters();
+        let layers = self.model.spec.config.layers;
+        let mut numbers = scopes(&last, layers);
+        numbers.extend([
+            ("lengths", lengths),
+            ("lengths_right", right),
+            ("breaks", self.breaks),
+            ("compilations", counters.compilations),
+            ("hits", counters.hits - lengths), // one more each, to look at the plan
+            ("hidden_compilations", hidden),
+            ("launches", counters.launches),
+            ("programs", counters.programs),
+            ("nodes", last.graph.nodes().len()),
+            ("layers", layers),
+            ("dequantized", counters.dequantized),
+            ("dequantizer_calls", counted.0.load(std::sync::atomic::Ordering::Relaxed) / lengths),
+            ("trials", counters.trials),
+            ("questions", executor.tuned().asked),
+            ("answers", executor.tuned().answers().len()),
+            ("tuning_us", counters.tuning.as_micros() as usize),
+        ]);
+        if !exact {
+            numbers.insert("buckets", executor.buckets("T").len());
+        }
+        Ok(Seen { numbers, wrong })
+    }
+
+    /// Where a result is not what the interpreter says.
+    fn meaning(&self, tokens: &Values<f32>, got: &BTreeMap<String, Given>) -> Result<Option<String>, String> {
+        let mut values: Values<f64> = Values::new();
+        for (name, value) in self.fixed.iter().chain(tokens) {
+            values.insert(name.clone(), value.widened());
+        }
+        let want = interpret(&self.step, &values).map_err(told)?;
+        let loss = self.step.outputs().iter().position(|(name, _)| name == "loss").unwrap_or(0);
+        let (got, want) = (float(&got["loss"]), want[loss].wide()[0]);
+        let near = (got - want).abs() <= NEAR * want.abs();
+        Ok((!near).then(|| format!("the loss is {got}, the interpreter says {want}")))
+    }
+}
+
+/// Where an output is further from the run operation by operation than it may be.
+fn difference(step: &Graph, got: &BTreeMap<String, Given>, want: &BTreeMap<String, Given>) -> Option<String> {
+    step.outputs().iter().find_map(|(name, id)| {
+        let dtype = step.ty(*id).dtype;
+        let array = |from: &BTreeMap<String, Given>| {
+            let given = &from[name];
+            Array::from_memory(dtype, &given.shape, given.buffer.view::<u8>())
+        };
+        let (got, want) = (array(got), array(want));
+        let (Data::Float(got), Data::Float(want)) = (&got.data, &want.data) else { return None };
+        let largest = want.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        let far = |i: &usize| {
+            let (got, want) = (got[*i], want[*i]);
+            let apart = f64::from((got - want).abs());
+            apart.is_nan() || apart > NEAR * f64::from(largest)
+        };
+        let i = (0..got.len().max(want.len())).find(|i| *i >= got.len() || *i >= want.len() || far(i))?;
+        let of = |values: &[f32]| values.get(i).map_or("nothing".into(), f32::to_string);
+        Some(format!("element {i} of `{name}` is {}, operation by operation it is {}", of(got), of(want)))
+    })
+}
+
+/// In how many layers each part of the model has steps of the plan.
+fn scopes(compiled: &Compiled, layers: usize) -> BTreeMap<&'static str, usize> {
+    let has = |scope: &str| compiled.scopes.iter().any(|one| one.contains(scope));
+    let layered = |part: &str| (0..layers).filter(|layer| has(&format!("layers.{layer}.{part}"))).count();
+    let steps = &compiled.plan().steps;
+    let flex = |step: &&Step| matches!(step, Step::Attention { attention, .. } if attention.mask.is_some());
+    let products = steps.iter().filter(|step| matches!(step, Step::Product(_))).count();
+    let norms = layered("input_layernorm").min(layered("post_attention_layernorm"));
+    let whole: BTreeSet<&str> = ["loss", "norm"].into_iter().filter(|scope| has(scope)).collect();
+    BTreeMap::from([
+        ("attention_layers", layered("self_attn")),
+        ("mlp_layers", layered("mlp")),
+        ("norm_layers", norms),
+        ("loss_parts", usize::from(whole.contains("loss"))),
+        ("flex_launches", steps.iter().filter(flex).count()),
+        ("products", products),
+    ])
+}
+
+fn copy(device: &Cpu, given: &Given) -> Given {
+    let shape = &given.shape;
+    let made = Given::new(device, shape, given.buffer.view::<u8>());
+    made.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn float(given: &Given) -> f64 {
+    given.buffer.view::<f32>().first().map_or(f64::NAN, |x| f64::from(*x))
+}
+
+/// Calls.
+#[derive(Default)]
+struct Counted(std::sync::atomic::AtomicUsize);
+
+/// A dequantiser whose calls are counted.
+struct Counting<'a> {
+    inner: &'a dyn Nf4,
+    counted: &'a Counted,
+}
+
+impl Nf4 for Counting<'_> {
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        self.inner.unpack(packed, codes);
+    }
+
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
+        self.inner.look_up(codes, table, values);
+    }
+
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
+        self.inner.block(packed, table, absmax, values);
+    }
+
+    fn absmax(&self, absmax: &nf4::Absmax<'_>, block: usize) -> f32 {
+        self.inner.absmax(absmax, block)
+    }
+
+    fn dequantize(&self, cpu: &Cpu, weight: &nf4::Weight<'_>, out: nf4::Output<'_>) {
+        self.inner.dequantize(cpu, weight, out);
+    }
+
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &nf4::Weight<'_>, out: nf4::Output<'_>) {
+        self.counted.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.inner.dequantize_fast(cpu, weight, out);
+    }
+}

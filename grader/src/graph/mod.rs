@@ -1,0 +1,45 @@
+//! Challenge C in the grader: what is tried, what is measured, and what that says about each published line.
+
+mod alone;
+mod begun;
+mod bench;
+mod capture;
+mod checks;
+mod compare;
+mod evidence;
+mod guards;
+mod lengths;
+mod model;
+
+use std::time::Duration;
+
+use challenges::graph::Compile;
+use challenges::nf4::Nf4;
+
+pub(crate) use evidence::facts;
+
+use crate::gather::{Child, Effort, Item};
+
+/// Bytes that a child of this challenge may hold: the timed step operation by operation, twice.
+pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
+
+/// Everything that there is to do, in order.
+pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
+    let checks = checks::names().into_iter().map(|name| item(name, 30));
+    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
+    let lengths = Item { fresh: true, ..item("watch/lengths".into(), 120) };
+    let bench = item("bench/step".into(), if effort.quick { 30 } else { 90 });
+    checks.chain(guards).chain([lengths, bench]).collect()
+}
+
+/// Does one item. `own` is the attempt at A that the same program holds, if it does.
+pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
+    let seed = child.request.effort.seed;
+    match name.split_once('/') {
+        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
+        Some(("watch", _)) => lengths::run(child, attempt, own),
+        Some(("bench", _)) => bench::run(child, attempt),
+        _ => child.check(name, || checks::run(name, attempt, seed)),
+    }
+}

@@ -1,0 +1,156 @@
+//! What the graph challenge is graded on: a Llama with an adapter, written as an ordinary function.
+//!
+//! The weights are drawn, quantised and dequantised like real ones; no file is needed. A reader's own checkpoint can
+//! stand in its place.
+
+use std::collections::BTreeMap;
+
+use challenges::graph::executor::Given;
+use kernels::{Cpu, DeviceError};
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Dtype, Graph, Tape};
+use reference::llama::train::{self, Recipe};
+use reference::llama::{Config, Form, Llama, Rope, Scaling, Spec, parts, rope};
+use reference::optim::AdamW;
+use reference::{lora, nf4};
+
+use crate::random::Random;
+
+/// A model with its weights.
+pub(super) struct Model {
+    pub spec: Spec,
+    values: Values<f32>,
+}
+
+/// Sizes of a drawn model.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub layers: usize,
+    pub hidden: usize,
+    pub heads: usize,
+    pub vocab: usize,
+}
+
+/// Small enough to be run at a hundred lengths.
+pub(super) const TINY: Sizes = Sizes { layers: 2, hidden: 32, heads: 2, vocab: 96 };
+
+/// What is timed.
+pub(super) const TIMED: Sizes = Sizes { layers: 4, hidden: 512, heads: 8, vocab: 512 };
+
+/// The longest sequence that a drawn model is made for.
+pub(super) const LONGEST: usize = 4096;
+
+impl Model {
+    /// A drawn one.
+    pub fn drawn(sizes: Sizes, seed: u64) -> Result<Self, String> {
+        let Sizes { layers, hidden, heads, vocab } = sizes;
+        let config = Config {
+            vocab,
+            hidden,
+            intermediate: hidden * 11 / 4,
+            layers,
+            heads,
+            key_heads: heads / 2,
+            head_dim: hidden / heads,
+            positions: LONGEST,
+            norm_eps: 1e-5,
+            rope: Rope { theta: 10_000.0, scaling: Scaling::None },
+            tied: false,
+            quantized: true,
+        };
+        let mut random = Random::named(seed, "weights");
+        let (mut forms, mut values) = (BTreeMap::new(), Values::new());
+        for need in config.needs() {
+            let spread =
+                if need.name.ends_with("norm.weight") { 0.0 } else { (hidden as f64).sqrt().recip() };
+            let middle = if spread == 0.0 { 1.0 } else { 0.0 };
+            let count: usize = need.shape.iter().product();
+            let numbers: Vec<f32> =
+                (0..count).map(|_| (middle + spread * (2.0 * random.unit() - 1.0)) as f32).collect();
+            if need.quantizable {
+                let weight = nf4::Quantized::double(&numbers, &need.shape, nf4::Dtype::F32, 64);
+                let weight = weight.map_err(|error| error.to_string())?;
+                values.append(&mut parts(&need.name, &weight));
+                let form = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+                forms.insert(need.name, form);
+            } else {
+                let array = Array::floats(Dtype::F32, &need.shape, numbers.into_iter().map(f64::from));
+                values.insert(need.name.clone(), array);
+                forms.insert(need.name, Form::Dense(Dtype::F32));
+            }
+        }
+        Self::adapted(Spec { config, forms, compute: Dtype::F32, adapter: None }, values, seed)
+    }
+
+    /// A reader's own checkpoint.
+    pub fn open(model: &str, seed: u64) -> Result<Self, String> {
+        let llama = Llama::open(model).map_err(|error| error.to_string())?;
+        let values = llama.values().map_err(|error| error.to_string())?;
+        Self::adapted(llama.spec(), values, seed)
+    }
+
+    /// With an adapter that is in the middle of its training: neither half of a pair is zero.
+    fn adapted(spec: Spec, mut values: Values<f32>, seed: u64) -> Result<Self, String> {
+        let rank = 8;
+        let targets = lora::Targets::AllLinear;
+        let adapter = lora::Config { rank, alpha: 16.0, rank_stabilized: false, targets, base: None };
+        let mut random = Random::named(seed, "adapter");
+        for (name, shape) in adapter.needs(&spec.config).map_err(|error| error.to_string())? {
+            let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);
+            values.insert(name, Array::floats(Dtype::F32, &shape, numbers));
+        }
+        Ok(Self { spec: Spec { adapter: Some(adapter), ..spec }, values })
+    }
+
+    /// The program: from ids and labels to the loss.
+    pub fn program(&self) -> impl Fn(&Tape) + '_ {
+        |tape: &Tape| self.spec.write_loss(tape)
+    }
+
+    /// How it is trained.
+    pub fn recipe() -> Recipe {
+        Recipe { optimizer: AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 }, max_norm: 1.0 }
+    }
+
+    /// The whole step, from the graph of its loss.
+    pub fn step(loss: Graph) -> Result<Graph, String> {
+        train::step_of(loss, &Self::recipe()).map_err(|error| error.to_string())
+    }
+
+    /// Values for every input of the step but the tokens: they stay from step to step.
+    pub fn fixed(&self, step: &Graph) -> Values<f32> {
+        let mut values = self.values.clone();
+        values.append(&mut Self::recipe().optimizer.rates(3, 1e-3));
+        for (name, id) in step.inputs().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
+            let shape: Vec<usize> =
+                step.ty(id).shape.iter().filter_map(|dim| Some(dim.as_fixed()? as usize)).collect();
+            let moment = if name.contains("exp_avg_sq") { 1e-6 } else { 1e-4 };
+            let count = shape.iter().product();
+            values.insert(name.into(), Array::floats(Dtype::F32, &shape, std::iter::repeat_n(moment, count)));
+        }
+        values
+    }
+
+    /// Values for a batch of one sequence, drawn by a name.
+    pub fn tokens(&self, length: usize, random: &mut Random) -> Values<f32> {
+        let mut draw =
+            || (0..length).map(|_| random.below(self.spec.config.vocab) as i32).collect::<Vec<_>>();
+        let ids = draw();
+        let mut labels = draw();
+        if length > 4 {
+            labels[length / 2] = -100;
+        }
+        let mut values = rope::values(&self.spec.config, length);
+        values.insert("ids".into(), Array::integers(&[1, length], ids));
+        values.insert("labels".into(), Array::integers(&[1, length], labels));
+        values
+    }
+}
+
+/// Values in a device's memory.
+pub(super) fn upload(device: &Cpu, values: &Values<f32>) -> Result<BTreeMap<String, Given>, DeviceError> {
+    let one = |(name, value): (&String, &Array<f32>)| {
+        Ok((name.clone(), Given::new(device, &value.shape, &value.to_memory())?))
+    };
+    values.iter().map(one).collect()
+}
