@@ -1,6 +1,6 @@
 //! From a graph to a plan, and from a plan to results.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -121,8 +121,8 @@ pub struct Compiled {
     pub arena: Arena,
     /// How long they live.
     pub lives: Vec<Option<Life>>,
-    /// The part of the model that each step belongs to.
-    pub scopes: Vec<String>,
+    /// The nodes that each step computes.
+    pub nodes: Vec<BTreeSet<Id>>,
 }
 
 /// A dequantisation that the plan calls.
@@ -226,9 +226,9 @@ impl Draft<'_> {
             |ids: Vec<(String, Id)>| ids.into_iter().map(|(name, id)| lowered.port(name, id)).collect();
         let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
         let outputs = ports(graph.outputs().to_vec());
-        let scopes = fused.parts.iter().map(|part| graph.node(part.node()).scope.clone()).collect();
+        let nodes = fused.parts.iter().map(Part::nodes).collect();
         let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-        Ok(Compiled { graph: graph.clone(), prepared, inputs, outputs, weights, arena, lives, scopes })
+        Ok(Compiled { graph: graph.clone(), prepared, inputs, outputs, weights, arena, lives, nodes })
     }
 }
 
@@ -401,6 +401,12 @@ impl Compiled {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         self.prepared.plan()
+    }
+
+    /// The parts of the model that a step belongs to, such as `layers.3.mlp`.
+    pub fn scopes(&self, step: usize) -> BTreeSet<&str> {
+        let nodes = self.nodes.get(step).into_iter().flatten();
+        nodes.map(|id| self.graph.node(*id).scope.as_str()).filter(|scope| !scope.is_empty()).collect()
     }
 
     /// What has to be given.

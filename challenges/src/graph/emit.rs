@@ -5,7 +5,7 @@
 //! consumers, whatever lies between them. A reduction can disappear too, if what it reduces runs along the kernel's
 //! rows and each row reduces once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernels::plan::{Memory, View};
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
@@ -40,6 +40,8 @@ pub struct Root {
 pub struct Kernel {
     /// What is stored.
     pub roots: Vec<Root>,
+    /// What is computed, what is stored among it.
+    pub nodes: BTreeSet<Id>,
     /// Over which shape it runs.
     pub space: Vec<usize>,
     /// What it does.
@@ -155,6 +157,7 @@ struct Writer<'a> {
     roots: Vec<Id>,
     code: Code,
     done: HashMap<(Id, Map), Value>,
+    nodes: BTreeSet<Id>,
     inputs: Vec<Layout>,
     stored: Vec<Value>,
 }
@@ -167,9 +170,9 @@ impl<'a> Writer<'a> {
         space: Vec<usize>,
         with_row: bool,
     ) -> Self {
-        let (code, done) = (Code::default(), HashMap::new());
+        let (code, done, nodes) = (Code::default(), HashMap::new(), BTreeSet::new());
         let (roots, inputs, stored) = (Vec::new(), Vec::new(), Vec::new());
-        Self { passes, sized, buffers, space, with_row, roots, code, done, inputs, stored }
+        Self { passes, sized, buffers, space, with_row, roots, code, done, nodes, inputs, stored }
     }
 
     fn write(&mut self, roots: &[Root], maps: &[Map]) -> Result<(), Stop> {
@@ -204,7 +207,8 @@ impl<'a> Writer<'a> {
             Store { output, element, index: Index::View, once, value: *value }
         });
         program.stores = stores.collect();
-        Kernel { roots: roots.to_vec(), space: self.space, program, inputs: self.inputs, outputs }
+        let (roots, nodes) = (roots.to_vec(), self.nodes);
+        Kernel { roots, nodes, space: self.space, program, inputs: self.inputs, outputs }
     }
 
     /// The part of the model that the last root belongs to, and the operations that say most.
@@ -270,6 +274,7 @@ impl<'a> Writer<'a> {
             return Ok(*value);
         }
         let node = self.sized.graph.node(id);
+        self.nodes.insert(id);
         if let Some(result) = map::through(self.sized, id, map, &self.space) {
             let row = self.space.len() - 1;
             if let (Err(_), Some(layout)) = (&result, self.flat(node.inputs[0])) {

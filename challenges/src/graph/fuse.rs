@@ -369,12 +369,14 @@ impl Job<'_> {
 }
 
 impl Part {
-    /// A node that it computes.
-    pub fn node(&self) -> Id {
+    /// The nodes that it computes.
+    pub fn nodes(&self) -> BTreeSet<Id> {
         match self {
-            Part::Kernel(kernel) => kernel.roots.iter().map(|root| root.node).max().unwrap_or(Id(0)),
-            Part::Attention(of) | Part::AttentionGrad { of, .. } => of.node,
-            Part::Product { node, .. } | Part::Dequantize { node, .. } | Part::Scatter { node, .. } => *node,
+            Part::Kernel(kernel) => kernel.nodes.clone(),
+            Part::Attention(of) | Part::AttentionGrad { of, .. } => BTreeSet::from([of.node]),
+            Part::Product { node, .. } | Part::Dequantize { node, .. } | Part::Scatter { node, .. } => {
+                BTreeSet::from([*node])
+            }
         }
     }
 

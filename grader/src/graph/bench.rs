@@ -25,14 +25,16 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
     let effort = child.request.effort.clone();
     let begun = Begun::of(attempt);
     if let Some(step) = begun.lacks() {
-        return child.unmeasured("graph.speedup", &format!("{step} is not written yet"));
+        return child.unmeasured("graph.over_op_by_op", &format!("{step} is not written yet"));
     }
     match crate::gather::caught(|| measure(attempt, &begun, &effort)) {
         Ok(Ok(seen)) => report(child, &seen),
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
-            child.unmeasured("graph.speedup", &reason)
+            child.unmeasured("graph.over_op_by_op", &reason)
         }
-        Err(crate::gather::Unwound::Hole) => child.unmeasured("graph.speedup", "a step is not finished"),
+        Err(crate::gather::Unwound::Hole) => {
+            child.unmeasured("graph.over_op_by_op", "a step is not finished")
+        }
     }
 }
 
@@ -130,7 +132,7 @@ fn report(child: &mut Child, seen: &Seen) {
     let number =
         |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     let timed = |samples: &[f64]| Measurement { samples: samples.to_vec(), ..number(median(samples), "ms") };
-    child.measured("graph.speedup", Measurement { interval: Some(interval), ..number(value, "x") });
+    child.measured("graph.over_op_by_op", Measurement { interval: Some(interval), ..number(value, "x") });
     child.measured("graph.step", timed(&seen.attempt));
     child.measured("graph.op_by_op.step", timed(&seen.plain));
     child.measured("graph.compile", number(seen.compile, "ms"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use challenges::graph::Compile;
 use challenges::graph::compile::{Compiled, Options, compile};
-use challenges::nf4;
+use challenges::nf4::{self, Nf4};
 use kernels::{Buffer, Cpu};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dim, Graph, Symbol, interpret};
@@ -19,20 +19,31 @@ use super::model::upload;
 const SLACK: f64 = 1e-5;
 
 /// Results of a graph, compiled for the sizes of some values by some passes.
-pub(super) fn run(
+fn run(
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f32>,
     options: Options,
 ) -> Result<(Compiled, Vec<Array<f32>>), String> {
-    let device = Cpu::with_threads(2);
+    run_with(&Cpu::with_threads(2), passes, graph, values, options, &nf4::Solution)
+}
+
+/// The same with a device and a dequantiser.
+pub(super) fn run_with(
+    device: &Cpu,
+    passes: &dyn Compile,
+    graph: &Graph,
+    values: &Values<f32>,
+    options: Options,
+    dequantizer: &dyn Nf4,
+) -> Result<(Compiled, Vec<Array<f32>>), String> {
     let compiled = compile(passes, graph, &sizes(graph, values), options, None).map_err(told)?;
-    let mut arena = compiled.arena(&device).map_err(told)?;
+    let mut arena = compiled.arena(device).map_err(told)?;
     arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
-    let given = upload(&device, values).map_err(told)?;
+    let given = upload(device, values).map_err(told)?;
     let inputs: BTreeMap<&str, &Buffer> =
         given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-    compiled.run(&device, &mut arena, &inputs, &nf4::Solution).map_err(told)?;
+    compiled.run(device, &mut arena, &inputs, dequantizer).map_err(told)?;
     let output = |port: &challenges::graph::compile::Port| {
         let bytes = compiled.output(&port.name, &arena, &inputs).unwrap_or_default();
         Array::from_memory(port.dtype, &port.shape, bytes)

@@ -35,7 +35,8 @@ const NEAR: f64 = 2e-5;
 pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>) {
     let seed = child.request.effort.seed;
     let own = own.filter(|own| crate::nf4::is_right(*own, seed));
-    let dequantizer = own.unwrap_or(&nf4::Solution);
+    let own = own.map(crate::nf4::answer);
+    let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
     let begun = Begun::of(attempt);
     if let Some(step) = begun.lacks() {
         return child.unmeasured("graph.lengths", &format!("{step} is not written yet"));
@@ -187,7 +188,9 @@ fn difference(step: &Graph, got: &BTreeMap<String, Given>, want: &BTreeMap<Strin
 
 /// In how many layers each part of the model has steps of the plan.
 fn scopes(compiled: &Compiled, layers: usize) -> BTreeMap<&'static str, usize> {
-    let has = |scope: &str| compiled.scopes.iter().any(|one| one.contains(scope));
+    let count = compiled.plan().steps.len();
+    let all: BTreeSet<&str> = (0..count).flat_map(|step| compiled.scopes(step)).collect();
+    let has = |scope: &str| all.iter().any(|one| one.contains(scope));
     let layered = |part: &str| (0..layers).filter(|layer| has(&format!("layers.{layer}.{part}"))).count();
     let steps = &compiled.plan().steps;
     let flex = |step: &&Step| matches!(step, Step::Attention { attention, .. } if attention.mask.is_some());

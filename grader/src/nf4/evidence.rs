@@ -17,7 +17,7 @@ const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
 
 /// The facts of A on the CPU, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
-    judged(&Answer { seen, steps: &["A.5", "A.6"] }, [single_kernel, vector_code, streaming])
+    judged(&Answer { seen, steps: &["A.5", "A.6"] }, [single_kernel, vector_code, streaming, in_a_graph])
 }
 
 /// What was seen, and the steps that answer the challenge: each dequantises a whole weight.
@@ -27,8 +27,11 @@ pub(super) struct Answer<'a> {
 }
 
 /// The facts of A: those that are judged alike everywhere, and those of a device on its launches, its own
-/// instructions and its hints to the caches.
-pub(super) fn judged(answer: &Answer<'_>, [kernel, asm, eviction]: [fn(&Answer<'_>) -> Fact; 3]) -> Facts {
+/// instructions, its hints to the caches and its compiled graphs.
+pub(super) fn judged(
+    answer: &Answer<'_>,
+    [kernel, asm, eviction, compiled]: [fn(&Answer<'_>) -> Fact; 4],
+) -> Facts {
     if let Some(reason) = answer.nothing_to_judge() {
         let facts = crate::rubric::RUBRICS[0].facts();
         return facts.into_iter().map(|name| (name, unmeasured(&reason))).collect();
@@ -36,10 +39,7 @@ pub(super) fn judged(answer: &Answer<'_>, [kernel, asm, eviction]: [fn(&Answer<'
     let mut facts = Facts::new();
     facts.insert("single_triton_kernel", kernel(answer));
     facts.extend(speed(answer));
-    facts.insert(
-        "kernel_works_in_torch_compile",
-        unmeasured("challenge C, whose compiled graph would run it, is not part of this version"),
-    );
+    facts.insert("kernel_works_in_torch_compile", compiled(answer));
     facts.insert("custom_asm_works", asm(answer));
     facts.insert("uses_cache_eviction", eviction(answer));
     facts.insert("tested_in_f16_and_bf16", both_types(answer));
@@ -135,6 +135,18 @@ fn single_kernel(answer: &Answer<'_>) -> Fact {
     );
     let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches as u64 == 1;
     answer.verdict(fused, evidence)
+}
+
+/// Every weight of a compiled graph is dequantised by the attempt, to the bit.
+fn in_a_graph(answer: &Answer<'_>) -> Fact {
+    let seen = answer.seen;
+    let Some(weights) = seen.value("nf4.graph_weights") else { return seen.why_not("nf4.graph_weights") };
+    let [equal, breaks, launches] = ["weights_equal", "breaks", "launches"]
+        .map(|name| seen.value(&format!("nf4.graph_{name}")).unwrap_or(0.0));
+    let evidence = format!(
+        "as an operation of a compiled graph it dequantises {weights:.0} weights, {equal:.0} of them equal to the bit, with {breaks:.0} breaks; launches of the graph that call it: {launches:.0}"
+    );
+    answer.verdict(equal >= weights && breaks == 0.0 && launches >= weights, evidence)
 }
 
 /// The published thresholds that are good to pass.

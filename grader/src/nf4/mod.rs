@@ -12,7 +12,7 @@ mod watched;
 
 use std::time::Duration;
 
-use challenges::nf4::{BENCHES, Nf4, Output, Weight};
+use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight};
 use kernels::Cpu;
 use reference::nf4::Dtype;
 
@@ -30,8 +30,8 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
     let checks = checks::names().into_iter().map(|name| item(name, 10));
     let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
-    let watched =
-        ["watch/bytes", "watch/instructions"].map(|name| Item { fresh: true, ..item(name.into(), 20) });
+    let watched = ["watch/bytes", "watch/instructions", "watch/graph"]
+        .map(|name| Item { fresh: true, ..item(name.into(), 20) });
     let benches = BENCHES
         .iter()
         .filter(|bench| bench.published || !effort.quick)
@@ -47,6 +47,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", "bytes")) => watched::bytes(child, attempt),
         Some(("watch", "instructions")) => watched::instructions(child),
+        Some(("watch", "graph")) => watched::in_a_graph(child, attempt),
         Some(("bench", "staircase")) => staircase::run(child, attempt),
         Some(("bench", case)) => bench::run(child, attempt, case),
         _ => child.check(name, || checks::run(name, attempt, seed)),
@@ -55,9 +56,15 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
 
 pub(crate) use watched::step_through;
 
-/// Whether an attempt's fast step passes its checks, for a challenge that would use it.
+/// An attempt as other challenges use it.
+pub(crate) fn answer(attempt: &dyn Nf4) -> impl Nf4 {
+    Subject::of(attempt)
+}
+
+/// Whether an attempt's answer passes its checks, for a challenge that would use it.
 pub(crate) fn is_right(attempt: &dyn Nf4, seed: u64) -> bool {
-    let names = checks::names().into_iter().filter(|name| name.starts_with("A.6/"));
+    let step = if Subject::of(attempt).fast { "A.6/" } else { "A.5/" };
+    let names = checks::names().into_iter().filter(|name| name.starts_with(step));
     names
         .into_iter()
         .all(|name| matches!(crate::gather::caught(|| checks::run(&name, attempt, seed)), Ok(Ok(()))))
@@ -101,5 +108,32 @@ impl<'a> Subject<'a> {
         } else {
             self.attempt.dequantize(cpu, weight, out);
         }
+    }
+}
+
+/// The attempt as other challenges use it: its fast step is A.5 as long as A.6 is a hole.
+impl Nf4 for Subject<'_> {
+    fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        self.attempt.unpack(packed, codes);
+    }
+
+    fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
+        self.attempt.look_up(codes, table, values);
+    }
+
+    fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
+        self.attempt.block(packed, table, absmax, values);
+    }
+
+    fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
+        self.attempt.absmax(absmax, block)
+    }
+
+    fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        self.attempt.dequantize(cpu, weight, out);
+    }
+
+    fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        self.run(cpu, weight, out);
     }
 }

@@ -73,6 +73,34 @@ pub(super) fn instructions(child: &mut Child) {
     }
 }
 
+/// The dequantiser as an operation of a compiled graph.
+pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
+    let seed = child.request.effort.seed;
+    let looked = crate::gather::caught(|| crate::graph::dequantizer_in_a_graph(&Subject::of(attempt), seed));
+    let seen = match looked {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
+            return child.unmeasured("nf4.graph_weights", &reason);
+        }
+        Err(crate::gather::Unwound::Hole) => {
+            return child.unmeasured("nf4.graph_weights", "A.5 is not written yet");
+        }
+    };
+    let numbers = [
+        ("weights", seen.weights),
+        ("weights_equal", seen.equal),
+        ("breaks", seen.breaks),
+        ("launches", seen.launches),
+    ];
+    for (name, value) in numbers {
+        let (value, unit) = (value as f64, "count".into());
+        child.measured(
+            &format!("nf4.graph_{name}"),
+            Measurement { value, unit, interval: None, samples: vec![] },
+        );
+    }
+}
+
 /// The watched process's side: one call unwatched, then one between two stops.
 pub(crate) fn step_through(attempt: &dyn Nf4) -> Result<(), String> {
     let cpu = Cpu::with_threads(1);

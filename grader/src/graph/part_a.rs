@@ -1,0 +1,102 @@
+//! Challenge A's dequantiser as an operation of a compiled graph.
+
+use std::collections::BTreeMap;
+
+use challenges::graph::compile::Level;
+use challenges::graph::{Compile, Solution};
+use challenges::nf4::Nf4;
+use kernels::Cpu;
+use reference::graph::interpret::Values;
+use reference::graph::{Dtype, Op, Tape, Tensor, Type};
+use reference::llama::parts;
+use reference::nf4;
+
+use super::compare::{run_with, told};
+use crate::random::Random;
+
+/// What was seen of it.
+pub(crate) struct Seen {
+    /// Weights that the graph dequantises.
+    pub weights: usize,
+    /// Those that are equal to the oracle's, bit for bit.
+    pub equal: usize,
+    /// Breaks of the program that uses them.
+    pub breaks: usize,
+    /// Launches of the graph that dequantise.
+    pub launches: usize,
+}
+
+/// Rows and columns of the weights.
+const SHAPES: [(usize, usize, Dtype); 4] =
+    [(96, 64, Dtype::F16), (64, 160, Dtype::Bf16), (33, 64, Dtype::F32), (7, 65, Dtype::F16)];
+
+/// Captures a program that multiplies with quantised weights, compiles it, and runs it with the attempt's dequantiser.
+pub(crate) fn look(attempt: &dyn Nf4, seed: u64) -> Result<Seen, String> {
+    let mut random = Random::named(seed, "part A in a graph");
+    let weights = SHAPES.iter().map(|shape| weight(*shape, &mut random)).collect::<Result<Vec<_>, _>>()?;
+    let mut values = Values::new();
+    let mut program_parts = BTreeMap::new();
+    for (i, weight) in weights.iter().enumerate() {
+        let own = parts::<f32, _>(&format!("w{i}"), weight);
+        let types =
+            own.iter().map(|(name, value)| (name.clone(), Type::new(value.dtype, value.shape.clone())));
+        program_parts.insert(i, types.collect::<BTreeMap<_, _>>());
+        values.extend(own);
+    }
+    let program = |tape: &Tape| {
+        for (i, (rows, columns, dtype)) in SHAPES.into_iter().enumerate() {
+            let types = &program_parts[&i];
+            let input = |part: &str| {
+                let name = format!("w{i}{part}");
+                tape.input(&name, types[&name].dtype, &types[&name].shape)
+            };
+            let names =
+                ["", ".quant_map", ".absmax", ".nested_quant_map", ".nested_absmax", ".nested_offset"];
+            let handles: Vec<Tensor> = names.map(input).into();
+            let op = Op::Dequantize { block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+            let ty = Type::new(dtype, [rows, columns]);
+            let w = tape.apply(op, &handles.iter().collect::<Vec<_>>(), Some(ty));
+            tape.output(&format!("w{i}"), &w);
+            let x = w.cast(Dtype::F32);
+            tape.output(&format!("gram{i}"), &x.matmul(&x.t()));
+        }
+    };
+    let captured = Solution.capture("part_a", &program, &values).map_err(told)?;
+    let cpu = Cpu::with_threads(2);
+    let options = Level::O2.options();
+    let (compiled, results) = run_with(&cpu, &Solution, &captured.graph, &values, options, attempt)?;
+    let equal = weights.iter().enumerate().filter(|(i, weight)| {
+        let got = results[2 * i].to_memory();
+        let want = nf4::dequantize_bits(&weight.view(), weight.dtype);
+        got == bytes(&want, weight.dtype.bytes())
+    });
+    let steps = &compiled.plan().steps;
+    let is_call = |step: &&kernels::plan::Step| matches!(step, kernels::plan::Step::Call { .. });
+    Ok(Seen {
+        weights: weights.len(),
+        equal: equal.count(),
+        breaks: captured.breaks.len(),
+        launches: steps.iter().filter(is_call).count(),
+    })
+}
+
+fn weight(
+    (rows, columns, dtype): (usize, usize, Dtype),
+    random: &mut Random,
+) -> Result<nf4::Quantized, String> {
+    let numbers: Vec<f32> = (0..rows * columns).map(|_| (random.unit() - 0.5) as f32).collect();
+    let dtype = match dtype {
+        Dtype::F16 => nf4::Dtype::F16,
+        Dtype::Bf16 => nf4::Dtype::Bf16,
+        _ => nf4::Dtype::F32,
+    };
+    nf4::Quantized::double(&numbers, &[rows, columns], dtype, 64).map_err(told)
+}
+
+/// Bit patterns as memory has them.
+fn bytes(bits: &[u32], element: usize) -> Vec<u8> {
+    let one = |bits: &u32| {
+        if element == 2 { (*bits as u16).to_ne_bytes().to_vec() } else { bits.to_ne_bytes().to_vec() }
+    };
+    bits.iter().flat_map(one).collect()
+}
