@@ -128,7 +128,8 @@ impl Record for Recorder {
         let (need, got) = (self.graph.ty(old).clone(), self.graph.ty(new).clone());
         if need != got {
             let wrong = Error { at: self.graph.site(old), fault: Fault::Type { got, need }, source: None };
-            return self.fail(wrong, at).unwrap_or_default();
+            self.fail::<()>(wrong, at);
+            return;
         }
         self.breaks.push(Break::write(&self.graph, old, at));
         self.handles[place] = new;
