@@ -1,11 +1,15 @@
 //! (C) `graph`: compile QLoRA without a break.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::Location;
+use std::rc::Rc;
 use std::time::Duration;
 
 use challenges::graph::Compile;
 use challenges::graph::capture::Capture;
 use challenges::graph::emit::{Code, element};
+use challenges::graph::explain::Break;
 use challenges::graph::fuse::LONG;
 use challenges::graph::memory::{Arena, Life, room};
 use challenges::graph::sized::Sized;
@@ -14,23 +18,34 @@ use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::{
-    self, Binary, Builder, Compare, Dtype, Error, Facts, Graph, Id, Known, Node, Op, Tape, Tensor, Type,
-    Unary,
+    self, Array, Binary, Builder, Compare, Dtype, Error, Facts, Fault, Foreign, Graph, Host, Id, Known, Node,
+    Op, Record, Tape, Tensor, Type, Unary, interpret,
 };
 
 /// The attempt.
 pub struct Solution;
 
 impl Compile for Solution {
+    // ANCHOR: graph-step-1
+    // why: the program runs once, and whoever stands behind its handles takes notes. Nothing is computed, unless the
+    // program looks: so a shape may be a symbol, and a value may not be asked for.
+    // step C.1: let the program run on a recorder's tape; the recorder below has the graph and the breaks
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        challenges::graph::capture::capture(name, program, examples)
+        let recorder = Recorder { graph: Graph::new(name), values: examples.clone(), ..Recorder::default() };
+        let recorder = Rc::new(RefCell::new(recorder));
+        program(&Tape::new(recorder.clone()));
+        let Recorder { graph, breaks, lines, error, .. } = recorder.take();
+        error.map_or(Ok(()), Err)?;
+        graph.check()?;
+        Ok(Capture { graph, breaks, lines })
     }
+    // ANCHOR_END: graph-step-1
 
     // ANCHOR: graph-step-2
     // why: one compilation must serve many lengths, and padding costs what it adds. Two sizes an octave waste at most
     // a third of the work, a sixth on average, and 4096 lengths need 18 compilations; the small sizes are powers of
     // two, because a batch of 5 should not become one of 32.
-    // step C.2: the sizes that a symbol is rounded up to, from what is known of it
+    // step C.2: choose the sizes that a symbol is rounded up to, from what is known of it
     fn buckets(&self, facts: Facts) -> Vec<i64> {
         let octaves = (0..62).map(|octave| 1_i64 << octave);
         let sizes = octaves.flat_map(|size| if size < 32 { vec![size] } else { vec![size, size / 2 * 3] });
@@ -48,7 +63,7 @@ impl Compile for Solution {
     // why: differentiation writes a gradient for everything on its way; nobody reads those of frozen weights. What an
     // output needs is found backwards, and the graph is written anew without the rest. Because each node comes after
     // its inputs, a node that was seen before - same operation, same new inputs, same type - is found by its text.
-    // step C.3: the same graph without what no output needs, what is computed twice, and what does nothing
+    // step C.3: write the same graph without what no output needs, what is computed twice, and what does nothing
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
         let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
         let mut to = Graph::new(&graph.name);
@@ -79,7 +94,7 @@ impl Compile for Solution {
     // why: everything between two buffers becomes one pass, so the question is only what deserves a buffer. What is
     // used once never does: its reader computes it. What is used more often is computed as often, unless that costs
     // more than a store and a load: a few additions are free beside a load, an exponential or a second load is not.
-    // step C.4: the nodes that get a buffer, beyond those that must have one
+    // step C.4: choose the nodes that get a buffer, beyond those that must have one
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
         let mut kept = BTreeSet::new();
         let mut cost: Vec<Cost> = Vec::new();
@@ -107,7 +122,7 @@ impl Compile for Solution {
     // why: the largest buffers leave the fewest choices, so they are placed first; each goes to the lowest bytes that
     // are free for its whole life. That is not always the best arena, but for a training step it comes within a few
     // per cent of the bytes that are alive at once, which no arena can beat.
-    // step C.5: a place in one arena for each buffer, none of which meets another that lives at the same time
+    // step C.5: find a place in one arena for each buffer, none of which meets another that lives at the same time
     fn place(&self, lives: &[Option<Life>]) -> Arena {
         let numbered = lives.iter().enumerate();
         let mut order: Vec<(usize, &Life)> =
@@ -130,7 +145,7 @@ impl Compile for Solution {
     // why: two vocabularies meet here, and every difference between them is spelt out: the machine computes in f32
     // and whole numbers only, so a result in f16 or bf16 is rounded where the graph says that it has that type, and
     // a byte is bounded.
-    // step C.6: an operation on single elements in the machine's words
+    // step C.6: say an operation on single elements in the machine's words
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
         let value = match (op, inputs) {
             (Op::Constant { value }, []) if to.is_float() => {
@@ -157,7 +172,7 @@ impl Compile for Solution {
     // why: which cut of a product is fastest depends on its shape and on the machine, and is cheaper to try than to
     // know. Candidates take turns, so that a slow moment hits all of them; the fastest of several times is what the
     // machine can do, everything above it is somebody else's noise.
-    // step C.7: the candidate that runs fastest
+    // step C.7: find the candidate that runs fastest
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
         let mut best: Vec<Duration> = vec![Duration::MAX; candidates.len()];
         for _ in 0..ROUNDS {
@@ -173,7 +188,7 @@ impl Compile for Solution {
     // ANCHOR: graph-step-8
     // why: the user's program speaks of one score. Written over the whole space (batch, head, query, key) it is a
     // graph like any other, and the derivative that the backward pass needs is the rules' work, not the user's.
-    // step C.8: a score or mask program over all scores at once, or the gradient of its score
+    // step C.8: write a score or mask program over all scores at once, or the gradient of its score
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
         let builder = Builder::new(&program.name);
         known.iter().for_each(|(symbol, facts)| _ = builder.tape().symbol(symbol, *facts));
@@ -196,6 +211,135 @@ impl Compile for Solution {
         Ok(graph)
     }
     // ANCHOR_END: graph-step-8
+}
+
+/// A program under record.
+#[derive(Default)]
+struct Recorder {
+    graph: Graph,
+    lines: Vec<&'static Location<'static>>,
+    handles: Vec<Id>, // which node the handles of a place mean: another one after a write
+    scope: Vec<String>,
+    values: Values<f32>, // of inputs, those of foreign calls among them
+    breaks: Vec<Break>,
+    error: Option<Error>,
+}
+
+impl Record for Recorder {
+    // why: An operation that fits is a node. Whoever asks gets a place: the handles of a place can come to mean another node.
+    // step C.1: an operation that fits becomes a node
+    fn apply(
+        &mut self,
+        op: Op,
+        inputs: &[usize],
+        ty: Option<Type>,
+        at: &'static Location<'static>,
+    ) -> Option<(usize, Type)> {
+        let inputs: Vec<Id> = inputs.iter().map(|place| self.handles[*place]).collect();
+        match self.graph.add(op, &inputs, ty, &self.scope.join(".")) {
+            Ok(id) => {
+                self.lines.push(at);
+                self.handles.push(id);
+                Some((self.handles.len() - 1, self.graph.ty(id).clone()))
+            }
+            Err(error) => self.fail(error, at),
+        }
+    }
+
+    // why: The values decide what the program does next, so the graph holds for batches that decide alike.
+    // step C.1: values that are read: a break, answered with what the examples make of them
+    fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>> {
+        let value = self.value(place, at);
+        self.breaks.push(Break::read(&self.graph, self.handles[place], value.as_ref(), at));
+        value.map(|value| value.wide())
+    }
+
+    // why: There is no buffer before there is a plan.
+    // step C.1: an address that is asked for: a break without an answer
+    fn pointer(&mut self, place: usize, at: &'static Location<'static>) -> Option<usize> {
+        self.breaks.push(Break::pointer(&self.graph, self.handles[place], at));
+        None
+    }
+
+    // why: The graph ends before the call and another one begins behind it, with the result as an input.
+    // step C.1: a call into a library: a break, and a fresh input for what it gives
+    fn foreign(
+        &mut self,
+        call: &Foreign,
+        inputs: &[usize],
+        at: &'static Location<'static>,
+    ) -> Option<(usize, Type)> {
+        let name = format!("break.{}", self.breaks.len());
+        let values: Option<Vec<Array<f32>>> = inputs.iter().map(|place| self.value(*place, at)).collect();
+        let types: Vec<&Type> = inputs.iter().map(|place| self.graph.ty(self.handles[*place])).collect();
+        self.breaks.push(Break::foreign(call, &types, at));
+        self.values.extend(values.map(|values| (name.clone(), (call.run)(&values))));
+        self.apply(Op::Input { name }, &[], Some(call.ty.clone()), at)
+    }
+
+    // why: The host is here, so it answers; but it answers once, and not each time that the graph runs.
+    // step C.1: the host: a break, with the answer that it gives now
+    fn host(
+        &mut self,
+        host: Host,
+        name: &str,
+        run: &dyn Fn() -> f64,
+        at: &'static Location<'static>,
+    ) -> Option<f64> {
+        let answer = run();
+        self.breaks.push(Break::host(host, name, answer, at));
+        Some(answer)
+    }
+
+    // why: A node keeps its value. The handles of the place mean another node from here on.
+    // step C.1: a tensor that is overwritten: a break, and from here on another node
+    fn write(&mut self, place: usize, value: usize, at: &'static Location<'static>) {
+        let [old, new] = [place, value].map(|place| self.handles[place]);
+        let (need, got) = (self.graph.ty(old).clone(), self.graph.ty(new).clone());
+        if need != got {
+            let wrong = Error { at: self.graph.site(old), fault: Fault::Type { got, need }, source: None };
+            self.fail::<()>(wrong, at);
+            return;
+        }
+        self.breaks.push(Break::write(&self.graph, old, at));
+        self.handles[place] = new;
+    }
+
+    fn know(&mut self, symbol: &str, facts: Facts) {
+        self.graph.know(symbol, facts);
+    }
+
+    fn output(&mut self, name: &str, place: usize) {
+        self.graph.output(name, self.handles[place]);
+    }
+
+    fn enter(&mut self, part: &str) {
+        self.scope.push(part.to_owned());
+    }
+
+    fn leave(&mut self) {
+        self.scope.pop();
+    }
+}
+
+impl Recorder {
+    // step C.1: what the examples make of a result, nothing where one is missing; one that does not fit is a mistake
+    fn value(&mut self, place: usize, at: &'static Location<'static>) -> Option<Array<f32>> {
+        let mut prefix = self.graph.clone();
+        prefix.clear_outputs();
+        prefix.output("value", self.handles[place]);
+        match interpret(&prefix, &self.values) {
+            Ok(values) => values.into_iter().next(),
+            Err(Error { fault: Fault::NotGiven { .. }, .. }) => None,
+            Err(error) => self.fail(error, at),
+        }
+    }
+
+    /// Keeps the first mistake, with the line that made it.
+    fn fail<T>(&mut self, error: Error, at: &'static Location<'static>) -> Option<T> {
+        self.error.get_or_insert(Error { source: Some(at), ..error });
+        None
+    }
 }
 
 // step C.3: the input, where a node gives nothing else

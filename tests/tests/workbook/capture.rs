@@ -5,10 +5,11 @@ use std::fs;
 use std::panic::Location;
 use std::path::Path;
 
-use challenges::graph::capture::{Capture, capture};
+use challenges::graph::capture::Capture;
 use challenges::graph::change::difference;
 use challenges::graph::explain::{Break, Kind};
 use challenges::graph::zoo::{Case, Shows, zoo};
+use challenges::graph::{Compile, Solution};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{
@@ -26,7 +27,7 @@ use crate::look::looks_like;
 type Program<'a> = &'a dyn Fn(&Tape);
 
 fn record(program: Program, examples: &Values<f32>) -> Capture {
-    capture("case", program, examples).expect("shapes and types fit")
+    Solution.capture("case", program, examples).expect("shapes and types fit")
 }
 
 fn run(program: Program, values: &Values<f32>) -> Values<f32> {
@@ -243,7 +244,7 @@ fn mistakes(program: Program, examples: &Values<f32>) -> [Option<Error>; 3] {
     let (eager, builder) = (Eager::new(examples.clone()), Builder::new("case"));
     program(eager.tape());
     program(builder.tape());
-    [capture("case", program, examples).err(), eager.finish().err(), builder.finish().err()]
+    [Solution.capture("case", program, examples).err(), eager.finish().err(), builder.finish().err()]
 }
 
 #[test]
@@ -302,7 +303,7 @@ fn an_input_with_the_name_of_a_break_is_refused() {
         let x = tape.input("break.0", Dtype::F32, [2]);
         tape.output("y", &tape.foreign("library.same", &[&x], x.ty(), |v| v[0].clone()));
     };
-    let error = capture("case", &program, &Values::new()).expect_err("two inputs of one name");
+    let error = Solution.capture("case", &program, &Values::new()).expect_err("two inputs of one name");
     assert_eq!((error.at.as_str(), error.fault), ("`break.0`", Fault::Twice));
 }
 
@@ -407,7 +408,8 @@ fn small_llama() -> (Spec, Values<f32>) {
 #[test]
 fn a_llama_with_an_adapter_is_captured_whole() {
     let (spec, values) = small_llama();
-    let captured = capture("llama_loss", &|tape| training_loss(&spec, tape), &values).expect("it fits");
+    let captured =
+        Solution.capture("llama_loss", &|tape| training_loss(&spec, tape), &values).expect("it fits");
     assert_eq!(captured.breaks, []);
     assert_eq!(captured.graph, spec.training_loss().expect("a graph"));
     assert_eq!(captured.lines.len(), captured.graph.nodes().len());
