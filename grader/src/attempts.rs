@@ -8,27 +8,38 @@ use challenges::graph::Compile;
 use challenges::nf4::cuda::Attempt as Kernels;
 use challenges::nf4::{Nf4, Solution};
 
-use crate::course::Back;
+use crate::course::{Back, Course};
 use crate::gather::{CHILD_FLAG, Source, run_child};
 use crate::step::STEP_FLAG;
 use crate::{cli, course};
 
-/// What a program hands in for the challenges, by what runs it.
+/// What a program hands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handed {
-    /// Rust for the CPU.
-    pub code: bool,
-    /// Kernels for a GPU.
+    /// Rust for challenge A.
+    pub nf4: bool,
+    /// Kernels for challenge A.
     pub kernels: bool,
+    /// Rust for challenge C.
+    pub graph: bool,
 }
 
 impl Handed {
     /// As the workbook does.
-    pub const EVERYTHING: Self = Self { code: true, kernels: true };
+    pub const EVERYTHING: Self = Self { nf4: true, kernels: true, graph: true };
 
     /// Whether it hands in anything.
     pub fn any(self) -> bool {
-        self.code || self.kernels
+        self.nf4 || self.kernels || self.graph
+    }
+
+    /// Whether it hands in an attempt at a challenge for what runs it.
+    pub fn has(self, course: &Course) -> bool {
+        match (course.name, course.back) {
+            ("nf4", Back::Cpu) => self.nf4,
+            ("nf4", Back::Cuda) => self.kernels,
+            _ => self.graph,
+        }
     }
 }
 
@@ -83,7 +94,7 @@ impl Attempts {
 
     /// What was handed in.
     pub(crate) fn handed(&self) -> Handed {
-        Handed { code: self.nf4.is_some(), kernels: self.nf4_kernels.is_some() }
+        Handed { nf4: self.nf4.is_some(), kernels: self.nf4_kernels.is_some(), graph: self.graph.is_some() }
     }
 
     /// The attempt at A: what was handed in, or the solution.

@@ -121,6 +121,12 @@ pub(crate) fn named(name: &str, back: Back) -> Result<&'static Course, Failure> 
     })
 }
 
+/// Every challenge once, on a back end where it has it, else on the CPU.
+fn default_courses(back: Back) -> Vec<&'static Course> {
+    let on_cpu = COURSES.iter().filter(|course| course.back == Back::Cpu);
+    on_cpu.map(|course| course::find(course.name, back).unwrap_or(course)).collect()
+}
+
 /// Without a text to grade the command line asks for something that does not exist.
 fn there_are_exercises(courses: &[&Course]) -> Result<(), Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
@@ -138,7 +144,8 @@ impl Options {
             found.map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
         let attempt = self.attempt(own.any());
-        let back = self.back(if attempt == Attempt::Own { own } else { Handed::EVERYTHING });
+        let handed = if attempt == Attempt::Own { own } else { Handed::EVERYTHING };
+        let back = self.back(handed);
         let (mut courses, mut step): (Vec<&Course>, _) = (Vec::new(), None);
         for name in challenges {
             let (course, is_step) = self.course(name, back)?;
@@ -148,8 +155,14 @@ impl Options {
             }
             courses.push(course);
         }
+        if let Some(course) = courses.iter().find(|course| !handed.has(course)) {
+            let (letter, back) = (course.letter(), course.back.name());
+            return Err(Failure::Usage(format!(
+                "this program hands in no attempt at challenge {letter} for {back}"
+            )));
+        }
         if courses.is_empty() {
-            courses = COURSES.iter().filter(|course| course.back == back).collect();
+            courses = default_courses(back).into_iter().filter(|course| handed.has(course)).collect();
         }
         if attempt == Attempt::Exercise {
             there_are_exercises(&courses)?;
@@ -170,7 +183,7 @@ impl Options {
     pub fn back(&self, handed: Handed) -> Back {
         match self.device {
             Device::Cuda(_) => Back::Cuda,
-            Device::Auto if handed.kernels && (!handed.code || Gpu::look(0).is_ok()) => Back::Cuda,
+            Device::Auto if handed.kernels && (!handed.nf4 || Gpu::look(0).is_ok()) => Back::Cuda,
             Device::Auto | Device::Cpu | Device::Sim => Back::Cpu,
         }
     }

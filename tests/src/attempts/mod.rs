@@ -8,6 +8,7 @@
 mod cheats;
 pub mod cuda;
 mod faults;
+mod graph;
 mod output;
 mod planted;
 mod twins;
@@ -18,6 +19,7 @@ use kernels::Cpu;
 
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
+pub use graph::COMPILERS;
 pub use planted::PLANTED;
 pub use twins::TWINS;
 
@@ -34,7 +36,13 @@ pub struct Entry {
 
 /// The attempt called `name`.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    CHEATS.iter().chain(&TWINS).chain(&PLANTED).chain(&FAULTS).find(|entry| entry.name == name)
+    CHEATS
+        .iter()
+        .chain(&TWINS)
+        .chain(&PLANTED)
+        .chain(&FAULTS)
+        .chain(&COMPILERS)
+        .find(|entry| entry.name == name)
 }
 
 /// The solution with another last step: `fast` answers in place of A.6.

@@ -9,6 +9,7 @@ mod card;
 mod cheats;
 mod commands;
 mod compiled;
+mod compilers;
 mod contract;
 mod cuda;
 mod device;

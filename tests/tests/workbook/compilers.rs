@@ -1,0 +1,70 @@
+//! Contract of challenge C: every guard is tripped by a cheat of its kind, and by no honest compiler.
+
+use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use tests::attempts::COMPILERS;
+use tests::program::{own, tripped};
+
+const OWN: &str = env!("CARGO_BIN_EXE_own");
+
+/// A cheat, and the guards that see it.
+const CAUGHT: [(&str, &[&str]); 6] = [
+    ("hides its fallbacks", &["a fallback that hides", "a guard on values"]),
+    ("guards on values", &["a guard on values"]),
+    ("recompiles in secret", &["a recompilation that is not counted"]),
+    ("runs the loss eagerly", &["an eager loss"]),
+    ("bakes the examples in", &["answers of the examples"]),
+    ("knows the checked programs", &["right on the checked programs only"]),
+];
+
+fn graph(card: &Scorecard) -> &Challenge {
+    card.challenges.iter().find(|challenge| challenge.name == "graph").expect("all five are there")
+}
+
+#[test]
+fn a_cheating_compiler_trips_the_guard_of_its_kind() {
+    for (cheat, guards) in CAUGHT {
+        let ran = own(OWN, cheat, &["test", "graph", "--json", "--seed", "0x1"]);
+        let card = ran.card();
+        let tripped = tripped(&card);
+        assert!(tripped.contains(&guards[0]), "{cheat} is not seen: {:#?}", card.guards);
+        assert!(tripped.iter().all(|guard| guards.contains(guard)), "{cheat}: {:#?}", card.guards);
+        assert!(graph(&card).points <= 0 && ran.code == 1, "{cheat} gains something");
+    }
+}
+
+#[test]
+fn an_honest_compiler_trips_no_guard_and_passes_every_check() {
+    let honest = COMPILERS.last().expect("it is the last one").name;
+    let ran = own(OWN, honest, &["test", "C", "--json", "--seed", "0x2"]);
+    let card = ran.card();
+    assert!(tripped(&card).is_empty(), "{:#?}", card.guards);
+    let open: Vec<_> = graph(&card).checks.iter().filter(|check| check.outcome != Outcome::Passed).collect();
+    assert!(open.is_empty() && ran.code == 0, "{open:#?}");
+}
+
+#[test]
+fn a_secret_recompilation_costs_what_it_gained() {
+    let ran = own(OWN, "recompiles in secret", &["score", "graph", "--quick", "--json", "--seed", "0x3"]);
+    let card = ran.card();
+    let row = |wording: &str| {
+        let found = graph(&card).rows.iter().find(|row| row.wording == wording);
+        found.unwrap_or_else(|| panic!("no row {wording}")).clone()
+    };
+    assert_eq!(row("attention_compiled").fact, Truth::Unmet, "{}", row("attention_compiled").evidence);
+    assert!(graph(&card).points <= 0, "{:#?}", graph(&card).rows);
+}
+
+#[test]
+fn the_solution_gets_every_point_of_the_cpu() {
+    let ran = own(OWN, "none", &[]);
+    assert_eq!(ran.code, 2, "no attempt is called none");
+    let ran = own(OWN, "an honest compiler", &["score", "graph", "--quick", "--json", "--seed", "0x4"]);
+    let card = ran.card();
+    assert_eq!((graph(&card).points, graph(&card).unmeasured), (9, 0), "{:#?}", graph(&card).rows);
+}
+
+#[test]
+fn a_program_that_hands_in_no_compiler_is_told_so() {
+    let ran = own(OWN, "answers zero", &["score", "graph"]);
+    assert!(ran.code == 2 && ran.stderr.contains("no attempt at challenge C"), "{}", ran.stderr);
+}
