@@ -162,7 +162,8 @@ fn rows(element_bytes: usize, real: &[usize], padded: &[usize]) -> Vec<(Stretch,
         real.len() == padded.len() && real.iter().zip(padded).all(|(real, padded)| real <= padded),
         "{real:?} is no part of {padded:?}"
     );
-    let (width, step) = (real.last().unwrap_or(&1) * element_bytes, padded.last().unwrap_or(&1) * element_bytes);
+    let (width, step) =
+        (real.last().unwrap_or(&1) * element_bytes, padded.last().unwrap_or(&1) * element_bytes);
     let lead = |shape: &[usize]| shape[..shape.len().saturating_sub(1)].to_vec();
     let mut starts = vec![0];
     for (real, padded) in lead(real).into_iter().zip(lead(padded)) {

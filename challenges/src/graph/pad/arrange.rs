@@ -5,9 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reference::graph::{Attention, Builder, Dim, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product};
+use reference::graph::{
+    Attention, Builder, Dim, Dtype, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product,
+};
 
-use super::attend::{reads_tables, is_extra};
+use super::attend::{is_extra, reads_tables};
 use super::layout::{Axis, Layout, Padding, leading};
 use super::sizes::{Sizes, length_name};
 use super::{Error, refuse};
@@ -38,7 +40,8 @@ pub fn arrange(graph: &Graph, padding: &Padding) -> Result<Arranged, Error> {
     let builder = Builder::new(&graph.name);
     graph.known().iter().for_each(|(symbol, facts)| drop(builder.tape().symbol(symbol, *facts)));
     let scalar: [Dim; 0] = [];
-    let length = |symbol: &Symbol| (symbol.clone(), builder.tape().input(&length_name(symbol), reference::graph::Dtype::I32, &scalar));
+    let length =
+        |symbol: &Symbol| (symbol.clone(), builder.tape().input(&length_name(symbol), Dtype::I32, &scalar));
     let lengths = padding.0.iter().map(length).collect();
     let (layouts, counting) = (BTreeMap::new(), BTreeSet::new());
     let sizes = Sizes::new(&builder, padding, lengths);
@@ -46,7 +49,8 @@ pub fn arrange(graph: &Graph, padding: &Padding) -> Result<Arranged, Error> {
     arranger.whole(graph)?;
     let Arranger { mut layouts, counting, .. } = arranger;
     let arranged = builder.finish()?;
-    let layout = |id: Id| layouts.remove(&(id.0 as usize)).unwrap_or_else(|| vec![None; arranged.ty(id).rank()]);
+    let layout =
+        |id: Id| layouts.remove(&(id.0 as usize)).unwrap_or_else(|| vec![None; arranged.ty(id).rank()]);
     let layouts = arranged.ids().map(layout).collect();
     Ok(Arranged { graph: arranged, layouts, counting })
 }
@@ -84,7 +88,11 @@ impl Arranger<'_> {
                 (&larger - size).bounds(graph.known()).0 >= 0
             };
             if let Some(symbol) = self.padding.0.iter().find(|symbol| !grows(symbol)) {
-                return Err(refuse(graph, id, format!("a size of {size} would shrink where {symbol} is padded")));
+                return Err(refuse(
+                    graph,
+                    id,
+                    format!("a size of {size} would shrink where {symbol} is padded"),
+                ));
             }
         }
         Ok(())
@@ -112,10 +120,10 @@ impl Arranger<'_> {
 
     /// What `part` makes counts places, and its result stands in the order of `factors`.
     fn count(&mut self, factors: &[Dim], part: impl FnOnce(&mut Self) -> Tensor) -> Tensor {
-        let before = self.builder.tape().constant(0.0, &Type::scalar(reference::graph::Dtype::I32));
+        let from = mark_of(self.builder);
         let index = part(self);
-        if let (Some(from), Some(to)) = (before.place(), index.place()) {
-            self.counting.extend((from as u32..=to as u32).map(Id));
+        if let (Some(from), Some(to)) = (from, mark_of(self.builder)) {
+            self.counting.extend((from as u32..to as u32).map(Id));
         }
         self.with(index, vec![Some(factors.to_vec())])
     }
@@ -131,7 +139,9 @@ impl Arranger<'_> {
             }
             Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => {
                 let all: Vec<usize> = (0..inputs.len()).collect();
-                (0..rank).map(|dim| self.agree(&mut inputs, &all.iter().map(|i| (*i, dim)).collect::<Vec<_>>())).collect()
+                (0..rank)
+                    .map(|dim| self.agree(&mut inputs, &all.iter().map(|i| (*i, dim)).collect::<Vec<_>>()))
+                    .collect()
             }
             Op::Reduce(_, dim) => {
                 let mut layout = self.layout(&inputs[0]);
@@ -161,7 +171,9 @@ impl Arranger<'_> {
             Op::Concat { dim } => return Ok(self.concat(&mut inputs, *dim, node)),
             Op::Dequantize { .. } => node.ty.shape.iter().map(leading).collect(),
             Op::Attention(attention) => return self.attention(node, attention, inputs, None),
-            Op::AttentionGrad { attention, wrt } => return self.attention(node, attention, inputs, Some(*wrt)),
+            Op::AttentionGrad { attention, wrt } => {
+                return self.attention(node, attention, inputs, Some(*wrt));
+            }
         };
         Ok(self.apply(&node.op, &inputs, &node.ty, layout))
     }
@@ -267,7 +279,12 @@ impl Arranger<'_> {
         }
         let count = parts.len();
         let mut layout: Layout = (0..node.ty.rank())
-            .map(|other| self.agree(parts, &(0..count).map(|i| (i, other)).filter(|_| other != dim).collect::<Vec<_>>()))
+            .map(|other| {
+                self.agree(
+                    parts,
+                    &(0..count).map(|i| (i, other)).filter(|_| other != dim).collect::<Vec<_>>(),
+                )
+            })
             .collect();
         let size = &node.ty.shape[dim];
         layout[dim] = leading(size);
@@ -293,25 +310,44 @@ impl Arranger<'_> {
         index
     }
 
-    fn attention(&mut self, node: &Node, attention: &Attention, mut inputs: Vec<Tensor>, wrt: Option<usize>) -> Result<Tensor, Error> {
+    fn attention(
+        &mut self,
+        node: &Node,
+        attention: &Attention,
+        mut inputs: Vec<Tensor>,
+        wrt: Option<usize>,
+    ) -> Result<Tensor, Error> {
         let last = if wrt.is_some() { inputs.len() - 1 } else { inputs.len() };
         if wrt.is_some_and(is_extra) || reads_tables(attention, self.padding) {
             return self.by_definition(&node.op, &inputs);
         }
-        let mut meetings: Vec<Vec<Meeting>> =
-            vec![vec![(0, 0), (1, 0), (2, 0)], vec![(0, 1)], vec![(0, 2)], vec![(1, 2), (2, 2)], vec![(0, 3), (1, 3)], vec![(2, 3)]];
-        if inputs[0].dim(1) == inputs[1].dim(1) {
+        let mut meetings: Vec<Vec<Meeting>> = vec![
+            vec![(0, 0), (1, 0), (2, 0)],
+            vec![(0, 1)],
+            vec![(0, 2)],
+            vec![(1, 2), (2, 2)],
+            vec![(0, 3), (1, 3)],
+            vec![(2, 3)],
+        ];
+        let ungrouped = inputs[0].dim(1) == inputs[1].dim(1);
+        if ungrouped {
             meetings[1].extend([(1, 1), (2, 1)]);
         }
         if wrt.is_some() {
-            [(0, 0), (1, 1), (2, 2), (5, 3)].map(|(meeting, dim)| meetings[meeting].push((last, dim)));
+            [(0, 0), (1, 1), (2, 2), (5, 3)]
+                .into_iter()
+                .for_each(|(meeting, dim)| meetings[meeting].push((last, dim)));
         }
         let axes: Vec<Axis> = meetings.iter().map(|meet| self.agree(&mut inputs, meet)).collect();
         for extra in &mut inputs[3..last] {
             *extra = self.all_leading(extra);
         }
-        let group = if meetings[1].len() > 1 { axes[1].clone() } else { leading(&inputs[1].dim(1)) };
-        let layout = [[&axes[0], &axes[1], &axes[2], &axes[4]], [&axes[0], &group, &axes[3], &axes[4]], [&axes[0], &group, &axes[3], &axes[5]]];
+        let group = if ungrouped { axes[1].clone() } else { leading(&inputs[1].dim(1)) };
+        let layout = [
+            [&axes[0], &axes[1], &axes[2], &axes[4]],
+            [&axes[0], &group, &axes[3], &axes[4]],
+            [&axes[0], &group, &axes[3], &axes[5]],
+        ];
         let output = [&axes[0], &axes[1], &axes[2], &axes[5]];
         let layout = wrt.map_or(output, |wrt| layout[wrt]).map(Clone::clone).to_vec();
         Ok(self.apply(&node.op, &inputs, &node.ty, layout))
@@ -337,6 +373,11 @@ impl Arranger<'_> {
         }
         Ok(place[&definition.outputs()[0].1].clone())
     }
+}
+
+/// A node that stands for a place in the list of all; nobody uses it.
+fn mark_of(builder: &Builder) -> Option<usize> {
+    builder.tape().constant(0.0, &Type::scalar(Dtype::I32)).place()
 }
 
 /// What has to stand in the padding of a concatenation's only padded part so that the whole is right as it is: the

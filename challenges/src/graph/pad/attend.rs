@@ -33,7 +33,8 @@ pub fn reads_tables(attention: &Attention, padding: &Padding) -> bool {
         let places = per_place(program);
         let tables = program.ids().filter(|id| !places[id.0 as usize]);
         let mut computed = tables.filter(|id| !matches!(program.node(*id).op, Op::Input { .. }));
-        computed.any(|id| pads(program, id) || program.node(id).inputs.iter().any(|input| pads(program, *input)))
+        computed
+            .any(|id| pads(program, id) || program.node(id).inputs.iter().any(|input| pads(program, *input)))
     })
 }
 
@@ -62,8 +63,13 @@ pub fn bounds(sizes: &mut Sizes, padding: &Padding, axes: [(&Axis, &Dim); 4]) ->
 }
 
 /// The same attention of real places. `extras` are the types of those that it has.
-pub fn bounded(attention: &Attention, extras: &[Type], bounds: &[Bound]) -> Result<Attention, reference::graph::Error> {
-    let score = attention.score.as_ref().map(|score| program(Some(score), false, extras, bounds)).transpose()?;
+pub fn bounded(
+    attention: &Attention,
+    extras: &[Type],
+    bounds: &[Bound],
+) -> Result<Attention, reference::graph::Error> {
+    let score =
+        attention.score.as_ref().map(|score| program(Some(score), false, extras, bounds)).transpose()?;
     let mask = program(attention.mask.as_ref(), true, extras, bounds)?;
     Ok(Attention { scale: attention.scale, score, mask: Some(mask) })
 }
@@ -98,7 +104,10 @@ fn program(
 fn arguments(builder: &Builder, old: Option<&Graph>, extras: &[Type]) -> Vec<Tensor> {
     let tape = builder.tape();
     if let Some(old) = old {
-        return old.inputs().map(|(name, id)| tape.input(name, old.ty(id).dtype, &old.ty(id).shape)).collect();
+        return old
+            .inputs()
+            .map(|(name, id)| tape.input(name, old.ty(id).dtype, &old.ty(id).shape))
+            .collect();
     }
     let arguments = Attention::ARGUMENTS.map(|(name, dtype)| tape.input(name, dtype, Vec::<Dim>::new()));
     let extra = |(i, ty): (usize, &Type)| tape.input(&format!("extra{i}"), ty.dtype, &ty.shape);
@@ -135,7 +144,11 @@ fn copied(builder: &Builder, old: &Graph, arguments: &[Tensor], real: &Tensor, b
         let here = match (&node.op, inputs.as_slice()) {
             (Op::Input { .. }, [first, ..]) => {
                 inputs.next();
-                if Some(id) == score && uses_score { real.select(first, &first.like(0.0)) } else { first.clone() }
+                if Some(id) == score && uses_score {
+                    real.select(first, &first.like(0.0))
+                } else {
+                    first.clone()
+                }
             }
             (op, _) => builder.tape().apply(op.clone(), &refs, op.takes_type().then(|| node.ty.clone())),
         };

@@ -115,4 +115,3 @@ fn ratio(size: &Dim, by: &Dim) -> Option<Dim> {
     let (size, by) = (size.value(&bound).ok()?, by.value(&bound).ok()?);
     (by != 0 && size % by == 0).then(|| Dim::fixed(size / by))
 }
-

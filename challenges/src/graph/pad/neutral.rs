@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use reference::graph::{Binary, Dim, Dtype, Graph, Id, Node, Op, Reduce, Unary};
+use reference::graph::{Binary, Dtype, Graph, Id, Node, Op, Reduce, Unary};
 
 use super::arrange::Arranged;
 use super::layout::{Axis, Layout, Padding, leading};
@@ -59,7 +59,11 @@ impl Class {
     }
 
     fn is_finite(self, dtype: Dtype) -> bool {
-        !dtype.is_float() || self.is_zero() || matches!(self, Finite) || self.small().is_some() || self.moderate()
+        !dtype.is_float()
+            || self.is_zero()
+            || matches!(self, Finite)
+            || self.small().is_some()
+            || self.moderate()
     }
 
     /// Whether it is a number that every type of floats holds as a finite one.
@@ -102,7 +106,9 @@ impl Class {
             Need::Zero => self.is_zero(),
             Need::Finite => self.is_finite(dtype),
             Need::NotZero => self.small().is_some_and(|value| value != 0.0),
-            Need::Value(value) => self.is(Exactly(value)) || (!dtype.is_float() && value == 0.0 && self.is_zero()),
+            Need::Value(value) => {
+                self.is(Exactly(value)) || (!dtype.is_float() && value == 0.0 && self.is_zero())
+            }
         }
     }
 }
@@ -129,7 +135,6 @@ struct Known {
 struct Look<'a> {
     graph: &'a Graph,
     layouts: &'a [Layout],
-    counting: &'a BTreeSet<Id>,
     padding: &'a Padding,
     demands: Vec<Vec<Demand>>, // of each node
     padded: Vec<bool>,         // whether a node has padding
@@ -179,8 +184,9 @@ impl<'a> Look<'a> {
             axes.any(|(axis, size)| axis.is_none() && padding.touches(size))
         });
         let free = free.collect();
-        let mut look = Self { graph, layouts, counting, padding, demands: Vec::new(), padded, free };
-        look.demands = graph.ids().map(|id| if counting.contains(&id) { Vec::new() } else { look.needs(id) }).collect();
+        let mut look = Self { graph, layouts, padding, demands: Vec::new(), padded, free };
+        look.demands =
+            graph.ids().map(|id| if counting.contains(&id) { Vec::new() } else { look.needs(id) }).collect();
         look
     }
 
@@ -282,7 +288,11 @@ impl<'a> Look<'a> {
             Op::Detach | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => inputs[0],
             Op::Reduce(reduce, dim) => each(&|x| match reduce {
                 Reduce::Sum if x[0].is_zero() => Exactly(0.0),
-                Reduce::Max if self.graph.ty(node.inputs[0]).shape[*dim].as_fixed().is_some_and(|n| n > 0) => x[0],
+                Reduce::Max
+                    if self.graph.ty(node.inputs[0]).shape[*dim].as_fixed().is_some_and(|n| n > 0) =>
+                {
+                    x[0]
+                }
                 _ => Any,
             }),
             Op::Matmul => Known { pad: self.product(node, inputs), real: Any },
@@ -290,7 +300,9 @@ impl<'a> Look<'a> {
                 let any = inputs[0].pad.or(inputs[0].real, node.ty.dtype);
                 Known { pad: any, real: inputs[0].real }
             }
-            Op::ScatterAdd => Known { pad: if inputs[0].pad.is_zero() { Exactly(0.0) } else { Any }, real: Any },
+            Op::ScatterAdd => {
+                Known { pad: if inputs[0].pad.is_zero() { Exactly(0.0) } else { Any }, real: Any }
+            }
             Op::Slice { dim, end, .. } => {
                 let whole = *end == self.graph.ty(node.inputs[0]).shape[*dim];
                 let any = inputs[0].pad.or(inputs[0].real, node.ty.dtype);
@@ -310,7 +322,8 @@ impl<'a> Look<'a> {
         let rows = a.pad.is_zero() && finite(b.pad) && finite(b.real);
         let columns = b.pad.is_zero() && finite(a.pad) && finite(a.real);
         let both = (a.pad.is_zero() && finite(b.pad)) || (b.pad.is_zero() && finite(a.pad));
-        let zero = (!pads(rank - 2) || rows) && (!pads(rank - 1) || columns) && (!(0..rank - 2).any(pads) || both);
+        let zero =
+            (!pads(rank - 2) || rows) && (!pads(rank - 1) || columns) && (!(0..rank - 2).any(pads) || both);
         if zero { Exactly(0.0) } else { Any }
     }
 
@@ -368,7 +381,8 @@ impl<'a> Look<'a> {
 
     fn needs_of_sums(&self, node: &Node) -> Vec<Demand> {
         let [_, index] = node.inputs[..] else { return Vec::new() };
-        let dims: Vec<usize> = (0..self.graph.ty(index).rank()).filter(|dim| self.touches(index, *dim)).collect();
+        let dims: Vec<usize> =
+            (0..self.graph.ty(index).rank()).filter(|dim| self.touches(index, *dim)).collect();
         let along: Vec<_> = dims.iter().map(|dim| (*dim, Some(self.axis(index, *dim)))).collect();
         let mut demands = Vec::new();
         if !dims.is_empty() {
@@ -382,9 +396,13 @@ impl<'a> Look<'a> {
 
     /// What follows a padded part begins within its padding, in truth.
     fn needs_of_parts(&self, node: &Node, dim: usize) -> Vec<Demand> {
-        let Some(part) = node.inputs.iter().position(|part| self.touches(*part, dim)) else { return Vec::new() };
+        let Some(part) = node.inputs.iter().position(|part| self.touches(*part, dim)) else {
+            return Vec::new();
+        };
         match node.inputs[part + 1..].first().map(|id| &self.graph.node(*id).op) {
-            Some(Op::Constant { value }) => vec![self.demand(node, part, Need::Value(*value), &[(dim, None)])],
+            Some(Op::Constant { value }) => {
+                vec![self.demand(node, part, Need::Value(*value), &[(dim, None)])]
+            }
             _ => Vec::new(), // nothing follows, or the real places are gathered
         }
     }

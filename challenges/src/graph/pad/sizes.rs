@@ -64,7 +64,8 @@ impl<'a> Sizes<'a> {
 
     fn term(&mut self, symbols: &[Symbol], coefficient: i64) -> Tensor {
         let factors: Vec<Tensor> = symbols.iter().map(|symbol| self.length(symbol)).collect();
-        let number = (coefficient != 1 || factors.is_empty()).then(|| self.within(|| self.number(coefficient)));
+        let number =
+            (coefficient != 1 || factors.is_empty()).then(|| self.within(|| self.number(coefficient)));
         let product = factors.into_iter().chain(number).reduce(|a, b| self.within(|| &a * &b));
         product.unwrap_or_else(|| self.number(1))
     }
@@ -157,7 +158,8 @@ impl<'a> Sizes<'a> {
                 thin[dim] = factor.clone();
                 place.less(&length).reshape(thin).spread(&factors)
             });
-            let both = |mask: Tensor| self.builder.tape().apply(Op::Binary(Binary::Min), &[&mask, &here], None);
+            let both =
+                |mask: Tensor| self.builder.tape().apply(Op::Binary(Binary::Min), &[&mask, &here], None);
             whole = Some(self.within(|| whole.map_or(here.clone(), both)));
         }
         let one = Type::new(Dtype::U8, &factors);
