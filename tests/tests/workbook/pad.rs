@@ -493,8 +493,7 @@ fn attention_sees_no_padding_and_gives_it_no_gradient() {
         for symbols in [vec!["T"], vec![keys], vec!["B"], vec!["B", "T", keys]] {
             let symbols: Vec<Symbol> = symbols.into_iter().map(Symbol::from).collect();
             let padded = pad(&graph, &symbols).unwrap_or_else(|error| panic!("{error}"));
-            for (b, t, k) in [(1, 1, 1), (2, 5, 3), (1, 7, 7), (2, 2, 6)]
-            {
+            for (b, t, k) in [(1, 1, 1), (2, 5, 3), (1, 7, 7), (2, 2, 6)] {
                 let bound: Sizes =
                     [("K", k), ("B", b), ("T", t)].map(|(name, size)| (name.into(), size)).into();
                 let values = attention_values(&graph, &bound);
@@ -532,7 +531,7 @@ fn what_cannot_be_padded_is_refused_with_its_place_and_reason() {
     };
     let cut = |tape: &Tape, [s, t]: [Dim; 2]| {
         let x = tape.input("x", Dtype::F32, [&s]);
-        tape.input("y", Dtype::F32, [&t]);
+        let _ = tape.input("y", Dtype::F32, [&t]);
         tape.output("cut", &tape.within("head", || x.slice(0, t.clone(), s.clone())));
     };
     assert_eq!(error(&["T"], &cut), "%2 slice of \"head\": a size of S - T would shrink where T is padded");
@@ -540,7 +539,7 @@ fn what_cannot_be_padded_is_refused_with_its_place_and_reason() {
     let shrinks = |tape: &Tape, [s, t]: [Dim; 2]| drop(tape.input("x", Dtype::F32, [&s - &t]));
     assert_eq!(error(&["T"], &shrinks), "%0 input \"x\": a size of S - T would shrink where T is padded");
     let taken = |tape: &Tape, [_, t]: [Dim; 2]| {
-        tape.input("length.T", Dtype::F32, [&t]);
+        let _ = tape.input("length.T", Dtype::F32, [&t]);
     };
     assert_eq!(error(&["T"], &taken), "\"length.T\" is the name of an input already");
 }

@@ -359,7 +359,9 @@ impl Arranger<'_> {
         let definition = expand(op, &types)?;
         let mut given = inputs.iter();
         let mut place: BTreeMap<Id, Tensor> = BTreeMap::new();
-        for id in definition.ids() {
+        let needed = definition.ancestors(definition.outputs().iter().map(|(_, id)| *id));
+        let needed = |id: &Id| needed.contains(id) || matches!(definition.node(*id).op, Op::Input { .. });
+        for id in definition.ids().filter(needed) {
             let node = definition.node(id);
             let parts: Vec<Tensor> = node.inputs.iter().map(|input| place[input].clone()).collect();
             let here = match (&node.op, given.as_slice()) {

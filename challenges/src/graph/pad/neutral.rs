@@ -219,7 +219,8 @@ impl<'a> Look<'a> {
             for demand in &self.demands[id.0 as usize] {
                 let input = node.inputs[demand.input];
                 let met = inputs[demand.input].pad.meets(demand.need, self.graph.ty(input).dtype);
-                if !met && self.is_shared(input, demand) && !see(self.site(input)) {
+                let site = Some(self.site(input)).filter(|site| !masked.contains(site)).unwrap_or(input);
+                if !met && self.is_shared(input, demand) && !see(site) {
                     return known;
                 }
                 if !met {
