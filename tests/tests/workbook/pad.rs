@@ -8,7 +8,7 @@ use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
 use reference::graph::{
-    Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Op, Real, Symbol, Tape, Tensor, Type,
+    Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Real, Symbol, Tape, Tensor, Type,
     interpret, product,
 };
 use reference::llama::train::{Recipe, moments, step_graph};
@@ -418,6 +418,141 @@ proptest! {
         }
         random_agrees(&Case { graph, values: case.values }, choice)?;
     }
+}
+
+/// Programs of attention over tables of padded sizes: ids i32 (T), slopes f32 (T), bias f32 (7).
+fn attention(kind: usize, extras: &[Type]) -> Attention {
+    let score = |at: &Place| match kind % 6 {
+        0 => programs::softcap(&at.score, 2.0),
+        1 => programs::alibi(at, &at.score, 4),
+        2 => programs::softcap(&programs::relative_bias(at, &at.score, &at.extras[2], 3), 1.5),
+        3 => &at.score * &at.extras[1].gather(&at.key),
+        4 => &at.score + &at.extras[2].gather(&at.extras[0].gather(&at.key)).log(),
+        _ => &at.score * &at.extras[1].exp().sum(0).reshape::<Dim>([]),
+    };
+    let mask = |at: &Place| match kind % 5 {
+        0 => programs::causal(at),
+        1 => programs::and(&programs::causal(at), &programs::sliding_window(at, 2)),
+        2 => programs::document(at, &at.extras[0]),
+        3 => programs::prefix_lm(at, 2),
+        _ => (&at.query / &at.extras[0].gather(&at.query).max(&at.query.like(1.0))).less(&(&at.key + 2.0)),
+    };
+    Attention {
+        scale: 0.7,
+        score: (kind % 7 > 0).then(|| programs::score("score", extras, score).expect("sound")),
+        mask: (kind % 4 > 0).then(|| programs::mask("mask", extras, mask).expect("sound")),
+    }
+}
+
+/// An attention and all its gradients, of f32 or bf16, among as many keys as queries, or not.
+fn attention_graph(kind: usize, dtype: Dtype, keys: &str) -> Graph {
+    let builder = Builder::new("attention");
+    let tape = builder.tape();
+    let [b, t, k] = ["B", "T", keys].map(|name| tape.symbol(name, Facts::range(RANGE.0, RANGE.1)));
+    let input = |name: &str, shape: [&Dim; 2], heads: usize, depth: usize| {
+        tape.input(name, dtype, [shape[0].clone(), heads.into(), shape[1].clone(), depth.into()])
+    };
+    let [q, key, v] = [input("q", [&b, &t], 4, 3), input("k", [&b, &k], 2, 3), input("v", [&b, &k], 2, 2)];
+    let g = input("g", [&b, &t], 4, 2);
+    let longest = if keys == "T" { k } else { Dim::fixed(9) };
+    let ids = tape.input("ids", Dtype::I32, [&longest]);
+    let slopes = tape.input("slopes", Dtype::F32, [&longest]);
+    let bias = tape.input("bias", Dtype::F32, [7]);
+    let extras = [&ids, &slopes, &bias].map(|extra| extra.ty().clone());
+    let out = q.attend(attention(kind, &extras), &key, &v, &[&ids, &slopes, &bias]);
+    let wrt = [&q, &key, &v, &slopes, &bias].map(|tensor| builder.id(tensor).expect("sound"));
+    let [out, g] = [&out, &g].map(|tensor| builder.id(tensor).expect("sound"));
+    let mut graph = builder.finish().unwrap_or_else(|error| panic!("{error}"));
+    let gradients = pull_back(&mut graph, out, g, &wrt).expect("floats");
+    for (i, id) in [out].into_iter().chain(gradients).enumerate() {
+        graph.output(format!("out{i}"), id);
+    }
+    graph
+}
+
+fn attention_values(graph: &Graph, sizes: &Sizes) -> Values<f64> {
+    let value = |(seed, (name, id)): (usize, (&str, Id))| {
+        let ty = graph.ty(id);
+        let shape: Vec<usize> =
+            ty.shape.iter().map(|dim| dim.value(sizes).expect("bound") as usize).collect();
+        let number = |i: usize| ((i * 7919 + seed * 104729) % 1009) as f64 / 500.0 - 1.0;
+        let count = shape.iter().product();
+        let array = match ty.dtype {
+            Dtype::I32 => Array::integers(&shape, (0..count as i32).map(|i| i / 3 % 3).collect()),
+            dtype => Array::floats(dtype, &shape, (0..count).map(|i| f32::nearest(number(i), dtype).wide())),
+        };
+        (name.to_owned(), array)
+    };
+    graph.inputs().enumerate().map(value).collect()
+}
+
+#[test]
+fn attention_sees_no_padding_and_gives_it_no_gradient() {
+    for (kind, keys) in (0..30).flat_map(|kind| ["T", "K"].map(|keys| (kind, keys))) {
+        let graph = attention_graph(kind, [Dtype::F32, Dtype::Bf16][kind % 2], keys);
+        for symbols in [vec!["T"], vec![keys], vec!["B"], vec!["B", "T", keys]] {
+            let symbols: Vec<Symbol> = symbols.into_iter().map(Symbol::from).collect();
+            let padded = pad(&graph, &symbols).unwrap_or_else(|error| panic!("{error}"));
+            for (b, t, k) in [(1, 1, 1), (2, 5, 3), (1, 7, 7), (2, 2, 6)] {
+                let bound: Sizes =
+                    [("K", k), ("B", b), ("T", t)].map(|(name, size)| (name.into(), size)).into();
+                let values = attention_values(&graph, &bound);
+                let to = symbols
+                    .iter()
+                    .map(|symbol| (symbol.clone(), if &**symbol == "B" { 2 } else { 8 }))
+                    .collect();
+                check_all(&graph, &padded, &values, &to)
+                    .unwrap_or_else(|error| panic!("kind {kind}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_of_merged_batches_sees_no_padding() {
+    check(|_, [b, t], [x, _, _, _]| {
+        let four = x.reshape([&b * &t, 2.into(), 1.into(), 2.into()]);
+        let turned = x.transpose(&[1, 0, 2]).reshape([one(), 2.into(), &t * &b, 2.into()]);
+        let across = turned.attend(Attention::plain(0.5), &turned, &turned, &[]);
+        vec![four.attend(Attention::plain(0.5), &four, &four, &[]), across.clone(), across.total()]
+    });
+}
+
+#[test]
+fn what_cannot_be_padded_is_refused_with_its_place_and_reason() {
+    let error = |symbols: &[&str], body: &dyn Fn(&Tape, [Dim; 2])| {
+        let builder = Builder::new("refused");
+        let [s, t] = ["S", "T"].map(|name| builder.tape().symbol(name, Facts::range(1, 9)));
+        builder.tape().symbol("S", Facts::range(9, 20));
+        body(builder.tape(), [s, t]);
+        let graph = builder.finish().unwrap_or_else(|error| panic!("{error}"));
+        let symbols: Vec<Symbol> = symbols.iter().map(|symbol| Symbol::from(*symbol)).collect();
+        pad(&graph, &symbols).expect_err("it cannot be padded").to_string()
+    };
+    let cut = |tape: &Tape, [s, t]: [Dim; 2]| {
+        let x = tape.input("x", Dtype::F32, [&s]);
+        let _ = tape.input("y", Dtype::F32, [&t]);
+        tape.output("cut", &tape.within("head", || x.slice(0, t.clone(), s.clone())));
+    };
+    assert_eq!(error(&["T"], &cut), "%2 slice of \"head\": a size of S - T would shrink where T is padded");
+    assert_eq!(error(&["U"], &cut), "no input has a size with U in it");
+    let shrinks = |tape: &Tape, [s, t]: [Dim; 2]| drop(tape.input("x", Dtype::F32, [&s - &t]));
+    assert_eq!(error(&["T"], &shrinks), "%0 input \"x\": a size of S - T would shrink where T is padded");
+    let taken = |tape: &Tape, [_, t]: [Dim; 2]| {
+        let _ = tape.input("length.T", Dtype::F32, [&t]);
+    };
+    assert_eq!(error(&["T"], &taken), "\"length.T\" is the name of an input already");
+}
+
+#[test]
+fn widening_puts_zeros_behind_and_narrowing_takes_them_off() {
+    let bytes: Vec<u8> = (1..=12).collect();
+    let wide = widen(&bytes, 2, &[2, 3], &[3, 4]);
+    assert_eq!(wide, [1, 2, 3, 4, 5, 6, 0, 0, 7, 8, 9, 10, 11, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(narrow(&wide, 2, &[2, 3], &[3, 4]), bytes);
+    assert_eq!(widen(&[7], 1, &[], &[]), [7]);
+    assert_eq!(widen(&[], 1, &[0, 3], &[2, 3]), [0; 6]);
+    assert!(narrow(&[0; 6], 1, &[0, 2], &[2, 3]).is_empty());
 }
 
 /// One step of training a model with an adapter on rows of tokens.

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reference::graph::{Attention, Builder, Dim, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product};
+use reference::graph::{
+    Attention, Builder, Dim, Dtype, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product,
+};
 
 use super::attend::{is_extra, reads_tables};
 use super::layout::{Axis, Layout, Padding, leading};
@@ -38,9 +40,8 @@ pub fn arrange(graph: &Graph, padding: &Padding) -> Result<Arranged, Error> {
     let builder = Builder::new(&graph.name);
     graph.known().iter().for_each(|(symbol, facts)| drop(builder.tape().symbol(symbol, *facts)));
     let scalar: [Dim; 0] = [];
-    let length = |symbol: &Symbol| {
-        (symbol.clone(), builder.tape().input(&length_name(symbol), reference::graph::Dtype::I32, &scalar))
-    };
+    let length =
+        |symbol: &Symbol| (symbol.clone(), builder.tape().input(&length_name(symbol), Dtype::I32, &scalar));
     let lengths = padding.0.iter().map(length).collect();
     let (layouts, counting) = (BTreeMap::new(), BTreeSet::new());
     let sizes = Sizes::new(&builder, padding, lengths);
@@ -119,10 +120,10 @@ impl Arranger<'_> {
 
     /// What `part` makes counts places, and its result stands in the order of `factors`.
     fn count(&mut self, factors: &[Dim], part: impl FnOnce(&mut Self) -> Tensor) -> Tensor {
-        let before = self.builder.tape().constant(0.0, &Type::scalar(reference::graph::Dtype::I32));
+        let from = mark_of(self.builder);
         let index = part(self);
-        if let (Some(from), Some(to)) = (before.place(), index.place()) {
-            self.counting.extend((from as u32..=to as u32).map(Id));
+        if let (Some(from), Some(to)) = (from, mark_of(self.builder)) {
+            self.counting.extend((from as u32..to as u32).map(Id));
         }
         self.with(index, vec![Some(factors.to_vec())])
     }
@@ -328,17 +329,20 @@ impl Arranger<'_> {
             vec![(0, 3), (1, 3)],
             vec![(2, 3)],
         ];
-        if inputs[0].dim(1) == inputs[1].dim(1) {
+        let ungrouped = inputs[0].dim(1) == inputs[1].dim(1);
+        if ungrouped {
             meetings[1].extend([(1, 1), (2, 1)]);
         }
         if wrt.is_some() {
-            [(0, 0), (1, 1), (2, 2), (5, 3)].map(|(meeting, dim)| meetings[meeting].push((last, dim)));
+            [(0, 0), (1, 1), (2, 2), (5, 3)]
+                .into_iter()
+                .for_each(|(meeting, dim)| meetings[meeting].push((last, dim)));
         }
         let axes: Vec<Axis> = meetings.iter().map(|meet| self.agree(&mut inputs, meet)).collect();
         for extra in &mut inputs[3..last] {
             *extra = self.all_leading(extra);
         }
-        let group = if meetings[1].len() > 1 { axes[1].clone() } else { leading(&inputs[1].dim(1)) };
+        let group = if ungrouped { axes[1].clone() } else { leading(&inputs[1].dim(1)) };
         let layout = [
             [&axes[0], &axes[1], &axes[2], &axes[4]],
             [&axes[0], &group, &axes[3], &axes[4]],
@@ -355,7 +359,9 @@ impl Arranger<'_> {
         let definition = expand(op, &types)?;
         let mut given = inputs.iter();
         let mut place: BTreeMap<Id, Tensor> = BTreeMap::new();
-        for id in definition.ids() {
+        let needed = definition.ancestors(definition.outputs().iter().map(|(_, id)| *id));
+        let needed = |id: &Id| needed.contains(id) || matches!(definition.node(*id).op, Op::Input { .. });
+        for id in definition.ids().filter(needed) {
             let node = definition.node(id);
             let parts: Vec<Tensor> = node.inputs.iter().map(|input| place[input].clone()).collect();
             let here = match (&node.op, given.as_slice()) {
@@ -369,6 +375,11 @@ impl Arranger<'_> {
         }
         Ok(place[&definition.outputs()[0].1].clone())
     }
+}
+
+/// A node that stands for a place in the list of all; nobody uses it.
+fn mark_of(builder: &Builder) -> Option<usize> {
+    builder.tape().constant(0.0, &Type::scalar(Dtype::I32)).place()
 }
 
 /// What has to stand in the padding of a concatenation's only padded part so that the whole is right as it is: the

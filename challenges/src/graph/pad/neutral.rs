@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use reference::graph::{Binary, Dim, Dtype, Graph, Id, Node, Op, Reduce, Unary};
+use reference::graph::{Binary, Dtype, Graph, Id, Node, Op, Reduce, Unary};
 
 use super::arrange::Arranged;
 use super::layout::{Axis, Layout, Padding, leading};
@@ -135,7 +135,6 @@ struct Known {
 struct Look<'a> {
     graph: &'a Graph,
     layouts: &'a [Layout],
-    counting: &'a BTreeSet<Id>,
     padding: &'a Padding,
     demands: Vec<Vec<Demand>>, // of each node
     padded: Vec<bool>,         // whether a node has padding
@@ -185,7 +184,7 @@ impl<'a> Look<'a> {
             axes.any(|(axis, size)| axis.is_none() && padding.touches(size))
         });
         let free = free.collect();
-        let mut look = Self { graph, layouts, counting, padding, demands: Vec::new(), padded, free };
+        let mut look = Self { graph, layouts, padding, demands: Vec::new(), padded, free };
         look.demands =
             graph.ids().map(|id| if counting.contains(&id) { Vec::new() } else { look.needs(id) }).collect();
         look
@@ -220,7 +219,8 @@ impl<'a> Look<'a> {
             for demand in &self.demands[id.0 as usize] {
                 let input = node.inputs[demand.input];
                 let met = inputs[demand.input].pad.meets(demand.need, self.graph.ty(input).dtype);
-                if !met && self.is_shared(input, demand) && !see(self.site(input)) {
+                let site = Some(self.site(input)).filter(|site| !masked.contains(site)).unwrap_or(input);
+                if !met && self.is_shared(input, demand) && !see(site) {
                     return known;
                 }
                 if !met {
