@@ -24,8 +24,8 @@ use crate::scorecard::Measurement;
 /// How many lengths there are.
 const LENGTHS: usize = 100;
 
-/// The longest of them.
-const LONGEST: usize = 768;
+/// The longest of them; with `--quick` the second.
+const LONGEST: [usize; 2] = [768, 160];
 
 /// How far a loss may be from that of the run operation by operation, as a share of it; other outputs of their largest
 /// element. Sums over hundreds of terms in another order differ by some 1e-6.
@@ -41,7 +41,8 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4
     if let Some(step) = begun.lacks() {
         return child.unmeasured("graph.lengths", &format!("{step} is not written yet"));
     }
-    let seen = match crate::gather::caught(|| Run::new(attempt, &begun, seed)?.all(dequantizer)) {
+    let longest = LONGEST[usize::from(child.request.effort.quick)];
+    let seen = match crate::gather::caught(|| Run::new(attempt, &begun, seed)?.all(dequantizer, longest)) {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) => return child.unmeasured("graph.lengths", &reason),
         Err(crate::gather::Unwound::Hole) => {
@@ -86,7 +87,7 @@ impl<'a> Run<'a> {
         Ok(Self { attempt, begun, breaks: captured.breaks.len(), model, step, fixed, seed })
     }
 
-    fn all(&self, dequantizer: &dyn Nf4) -> Result<Seen, String> {
+    fn all(&self, dequantizer: &dyn Nf4, longest: usize) -> Result<Seen, String> {
         let device = Cpu::new();
         let settings = self.begun.settings();
         let exact = settings.exact;
@@ -103,7 +104,7 @@ impl<'a> Run<'a> {
         let mut hidden = 0;
         let mut last = None;
         for number in 0..lengths {
-            let length = if number == 0 { 7 } else { 1 + random.below(LONGEST) };
+            let length = if number == 0 { 7 } else { 1 + random.below(longest) };
             let tokens = self.model.tokens(length, &mut random);
             let mut inputs = upload(&device, &tokens).map_err(told)?;
             inputs.extend(fixed.iter().map(|(name, given)| (name.clone(), copy(&device, given))));

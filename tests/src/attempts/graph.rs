@@ -35,12 +35,18 @@ pub const COMPILERS: [Entry; 7] = [
 struct Cheat {
     spoil: fn(&mut Capture, &Values<f32>),
     secret: bool,
+    buckets: Option<Vec<i64>>,
 }
 
-const HONEST: Cheat = Cheat { spoil: |_, _| {}, secret: false };
+const HONEST: Cheat = Cheat { spoil: |_, _| {}, secret: false, buckets: None };
+
+/// The solution with other buckets.
+pub fn with_buckets(buckets: Vec<i64>) -> impl Compile {
+    Cheat { buckets: Some(buckets), ..HONEST }
+}
 
 const fn captures(spoil: fn(&mut Capture, &Values<f32>)) -> Cheat {
-    Cheat { spoil, secret: false }
+    Cheat { spoil, secret: false, buckets: None }
 }
 
 /// Says nothing of a value that was looked at.
@@ -94,7 +100,7 @@ impl Compile for Cheat {
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        Solution.buckets(facts)
+        self.buckets.clone().unwrap_or_else(|| Solution.buckets(facts))
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {

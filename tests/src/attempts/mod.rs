@@ -19,7 +19,7 @@ use kernels::Cpu;
 
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
-pub use graph::COMPILERS;
+pub use graph::{COMPILERS, with_buckets};
 pub use planted::PLANTED;
 pub use twins::TWINS;
 

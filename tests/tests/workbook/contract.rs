@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use grader::scorecard::{Check, Outcome, Scorecard};
+use grader::scorecard::{Challenge, Check, Outcome, Scorecard};
 use grader::stub;
 use serde_json::Value;
 use tests::program::{Ran, checks, finish};
@@ -30,6 +30,8 @@ const PARTS: [&str; 11] = [
 ];
 
 const EXERCISE: &str = "challenges/src/nf4/exercise.rs";
+
+const COMPILER: &str = "challenges/src/graph/exercise.rs";
 
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
@@ -68,7 +70,9 @@ impl Copy {
     fn fresh(&self) -> &Self {
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self.write("");
-        assert_eq!(self.grader(&["reset", "nf4"]).code, 0);
+        for challenge in ["nf4", "graph"] {
+            assert_eq!(self.grader(&["reset", challenge]).code, 0);
+        }
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self
     }
@@ -163,8 +167,11 @@ fn an_untouched_workbook_is_worth_nothing_and_costs_nothing() {
     for step in stub::steps(challenges::nf4::SOLUTION) {
         all(&card, step.name, Outcome::NotAttempted);
     }
-    assert_eq!((card.points, card.possible, ran.code), (0, 55, 1));
-    assert!(!card.challenges[0].attempted && card.challenges[0].built);
+    for (challenge, points) in [(0, 0), (2, -1)] {
+        let Challenge { points: got, attempted, built, .. } = card.challenges[challenge];
+        assert_eq!((got, attempted, built), (points, false, true), "as published for what is not attempted");
+    }
+    assert_eq!((card.points, card.possible, ran.code), (-1, 55, 1));
     assert!(!card.guards.iter().any(|guard| guard.tripped), "a hole is no cheat");
 }
 
@@ -172,18 +179,31 @@ fn an_untouched_workbook_is_worth_nothing_and_costs_nothing() {
 fn a_typed_in_solution_gets_every_point_of_the_cpu() {
     let copy = copy();
     copy.fresh().write(&solved());
-    let ran = copy.grader(&["score", "--quick", "--json"]);
+    let ran = copy.grader(&["score", "nf4", "--quick", "--json"]);
     let card = ran.card();
     let open: Vec<&Check> = checks(&card).iter().filter(|check| check.outcome != Outcome::Passed).collect();
     assert!(open.is_empty(), "{open:#?}");
-    // One point needs challenge C; two rows, four points, need a system that lets a process be stepped.
+    // Two rows, four points, need a system that lets a process be stepped.
     let stepped = copy.grader(&["doctor"]).stdout.contains("instructions of the solution");
-    let points = if stepped { 13 } else { 9 };
+    let points = if stepped { 14 } else { 10 };
     assert_eq!(card.challenges[0].points, points, "{:#?}", card.challenges[0].rows);
     assert_eq!(card.challenges[0].unmeasured, 14 - points);
     assert_eq!(ran.code, 0);
     let screen = copy.grader(&["list"]).stdout;
     assert!(screen.starts_with(&format!("{} of 55. ", card.points)), "{screen}");
+}
+
+#[test]
+fn a_typed_in_compiler_gets_every_point() {
+    let copy = copy();
+    copy.fresh();
+    let solution = challenges::graph::SOLUTION.replace("Solution", "Exercise");
+    fs::write(copy.root.join(COMPILER), solution).expect("the exercise can be written");
+    let ran = copy.grader(&["score", "C", "--quick", "--json"]);
+    let card = ran.card();
+    let Challenge { points, checks, rows, .. } = &card.challenges[2];
+    assert!(checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
+    assert_eq!((*points, ran.code), (9, 0), "{rows:#?}");
 }
 
 #[test]
@@ -217,7 +237,7 @@ fn the_first_three_steps_pass(copy: &Copy) {
 }
 
 fn its_step_says_what_the_compiler_said(copy: &Copy) {
-    let ran = copy.grader(&["score", "--json"]);
+    let ran = copy.grader(&["score", "nf4", "--json"]);
     let card = ran.card();
     for step in stub::steps(challenges::nf4::SOLUTION) {
         all(&card, step.name, Outcome::DoesNotCompile);

@@ -13,6 +13,7 @@ mod compilers;
 mod contract;
 mod cuda;
 mod device;
+mod executor;
 mod faults;
 mod golden;
 mod grad;
