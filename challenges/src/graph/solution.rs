@@ -42,9 +42,9 @@ impl Compile for Solution {
     // ANCHOR_END: graph-step-1
 
     // ANCHOR: graph-step-2
-    // why: one compilation must serve many lengths, and padding costs what it adds. Two sizes an octave waste at most
-    // a third of the work, a sixth on average, and 4096 lengths need 18 compilations; the small sizes are powers of
-    // two, because a batch of 5 should not become one of 32.
+    // why: one compilation must serve many lengths, and padding costs what it adds. With two sizes an octave at most a
+    // third of the rows are padding, a seventh on average, and 4096 lengths need 20 compilations; the small sizes are
+    // powers of two, because a batch of 5 should not become one of 32.
     // step C.2: choose the sizes that a symbol is rounded up to, from what is known of it
     fn buckets(&self, facts: Facts) -> Vec<i64> {
         let octaves = (0..62).map(|octave| 1_i64 << octave);
