@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::results::Report;
-use crate::{figure, maths, measured, profile, quiz, results, rubric, steps, tile};
+use crate::{figure, maths, measured, profile, quiz, results, rubric, steps, tile, zoo};
 
 /// Fills in the directives of a text that holds no code, and the formulas between them.
 ///
@@ -48,6 +48,7 @@ fn fill(inside: &str, src: &Path) -> Result<String, String> {
         }
         ["profile", name, ref rows @ ..] => profile::shown(&src.join("results"), name, rows),
         ["tile", challenge] => tile::program(challenge),
+        ["zoo", part] => zoo::rows(part),
         _ => Err(unknown(inside)),
     }
 }

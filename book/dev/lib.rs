@@ -17,6 +17,7 @@
 //! | `{{#plot NAME FIGURE}}` | one plot of a challenge for each recorded scorecard | [`measured`] |
 //! | `{{#profile FILE ROW ... : COLUMN ...}}` | rows and columns of a recorded profile | [`profile`] |
 //! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
+//! | `{{#zoo PART}}` | what breaks a capture, or what changes it, with its cure | [`zoo`] |
 //!
 //! A last word `@cuda`, `@cpu` or `@REPORT` keeps the numbers of that device or report only.
 //!
@@ -42,6 +43,7 @@ pub mod serve;
 pub mod steps;
 pub mod stubs;
 pub mod tile;
+pub mod zoo;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

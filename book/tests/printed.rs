@@ -7,26 +7,38 @@
 //! The grader starts the program that it is part of again, as the child that an attempt runs in. So this test
 //! is a program without a harness: with [`AS_GRADER`] set it is the grader.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use book::markdown::{Block, Piece, pieces};
+use challenges::graph::capture::Capture;
+use challenges::graph::emit::Code;
+use challenges::graph::memory::{Arena, Life};
+use challenges::graph::sized::Sized;
+use challenges::graph::{self, Compile};
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use grader::Attempts;
 use kernels::Cpu;
+use kernels::plan::Cut;
+use kernels::tile::Value;
+use reference::graph::interpret::Values;
+use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
 /// Set for the grader's own processes.
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 1] = ["nf4.md"];
+const PAGES: [&str; 2] = ["nf4.md", "graph.md"];
 
-/// The solution with the two mistakes that the chapter asks for: nibbles swapped in A.1, `mul_add` in A.4.
+/// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for the
+/// largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5.
 struct Mistaken;
 
 fn main() -> ExitCode {
     if std::env::var_os(AS_GRADER).is_some() {
-        return Attempts::new().nf4(Mistaken).run(std::env::args_os());
+        return Attempts::new().nf4(Mistaken).graph(Mistaken).run(std::env::args_os());
     }
     let src = book::root().join("src");
     let stale: usize = PAGES.iter().map(|page| stale(&src.join(page))).sum();
@@ -106,5 +118,53 @@ impl Nf4 for Mistaken {
 
     fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
         Solution.dequantize_fast(cpu, weight, out);
+    }
+}
+
+impl Compile for Mistaken {
+    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
+        graph::Solution.capture(name, program, examples)
+    }
+
+    fn buckets(&self, facts: Facts) -> Vec<i64> {
+        let mut buckets = graph::Solution.buckets(facts);
+        buckets.pop();
+        buckets
+    }
+
+    fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
+        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
+        let (mut to, mut place) = (Graph::new(&graph.name), BTreeMap::new());
+        for id in needed {
+            let node = graph.node(id);
+            let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
+            place.insert(id, to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?);
+        }
+        graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
+        Ok(to)
+    }
+
+    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
+        graph::Solution.keep(sized, must)
+    }
+
+    fn place(&self, lives: &[Option<Life>]) -> Arena {
+        let shorter = |life: &Life| {
+            let (first, last) = (*life.parts.start(), *life.parts.end());
+            Life { parts: first..=last.saturating_sub(1).max(first), ..life.clone() }
+        };
+        graph::Solution.place(&lives.iter().map(|life| life.as_ref().map(shorter)).collect::<Vec<_>>())
+    }
+
+    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
+        graph::Solution.lower(op, from, to, inputs, code)
+    }
+
+    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+        graph::Solution.tune(candidates, time)
+    }
+
+    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
+        graph::Solution.flex(program, types, known, slope)
     }
 }

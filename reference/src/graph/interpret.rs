@@ -16,6 +16,7 @@ use crate::nf4;
 /// Values by the names of a graph's inputs.
 pub type Values<R> = BTreeMap<String, Array<R>>;
 
+// ANCHOR: graph-interpret
 /// Computes the outputs of a graph, in their order. Inputs that no output needs may be left out.
 ///
 /// Fails where an input is missing or does not fit, a symbol gets two values or one that its facts exclude, an index
@@ -47,6 +48,7 @@ pub fn interpret<R: Real>(graph: &Graph, values: &Values<R>) -> Result<Vec<Array
     let output = |(_, id): &(String, Id)| results[index(*id)].clone().map(Cow::into_owned);
     Ok(graph.outputs().iter().filter_map(output).collect())
 }
+// ANCHOR_END: graph-interpret
 
 fn index(id: Id) -> usize {
     id.0 as usize
