@@ -11,7 +11,6 @@ use reference::graph::Tape;
 use reference::graph::interpret::Values;
 
 use crate::html::{escape, inline};
-use crate::results::table;
 
 /// The table of the `breaks`, or of the `recompilations`.
 ///
@@ -24,8 +23,11 @@ pub fn rows(part: &str) -> Result<String, String> {
         _ => return Err(format!("the zoo has no part `{part}`")),
     };
     let second = if part == "breaks" { "what explain says" } else { "what changes" };
-    let head = ["the program", second, "cure"];
-    Ok(table(&head, &rows?.into_iter().flatten().collect::<String>()))
+    let rows: String = rows?.into_iter().flatten().collect();
+    Ok(format!(
+        "<div class=\"table-wrapper\"><table class=\"zoo\"><thead><tr><th>the program</th><th>{second}</th>\
+         <th>cure</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    ))
 }
 
 fn breaks(case: &Case) -> Result<Option<String>, String> {
