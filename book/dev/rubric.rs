@@ -49,9 +49,19 @@ fn effects(line: &Line) -> String {
     let effects = line.branches.iter().map(|(when, effect)| match (when, words(when)) {
         (When::Otherwise, _) => format!("else {}", effect_words(*effect)),
         (_, condition) if condition == fact => effect_words(*effect),
-        (_, condition) => format!("{} if {condition}", effect_words(*effect)),
+        _ => format!("{} if {}", effect_words(*effect), beside(when, &fact)),
     });
     effects.collect::<Vec<_>>().join(", ")
+}
+
+/// A condition without the line's own fact, which goes without saying.
+fn beside(when: &When, fact: &str) -> String {
+    match when {
+        When::All(parts) => {
+            parts.iter().map(words).filter(|part| part != fact).collect::<Vec<_>>().join(" and ")
+        }
+        _ => words(when),
+    }
 }
 
 fn words(when: &When) -> String {
@@ -99,5 +109,8 @@ mod tests {
         let of = |wording: &str| effects(nf4.lines.iter().find(|line| line.wording == wording).unwrap());
         assert_eq!(of("speedup >= 1.10"), "+2");
         assert_eq!(of("kernel_works_in_torch_compile"), "+1, else \u{2212}1");
+        let graph = find("graph").unwrap();
+        let compiled = graph.lines.iter().find(|line| line.wording == "mlp_compiled").unwrap();
+        assert_eq!(effects(compiled), "\u{2212}2 if excessive_recompilation, +1");
     }
 }
