@@ -250,21 +250,51 @@ impl<'a> Job<'a> {
         draft(self.passes, &sized, self.options)?.finish(self.passes, recomputed, tuner)
     }
 
-    /// The cheapest choice whose arena is no larger than a cap.
+    /// The cheapest choice whose arena is no larger than a cap: halving, since more layers take less memory. Where all
+    /// of them do not fit, every choice is tried, so that a refusal knows the least.
     fn choose(&self, cap: usize) -> Result<Choice, Error> {
-        let mut least: Option<(usize, Choice)> = None;
-        for choice in recompute::choices(&sized(&self.graph, self.sizes)?) {
-            let (graph, _) = self.again(&choice)?;
-            let bytes = draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.arena.bytes;
-            if bytes <= cap {
-                return Ok(choice);
+        let choices = recompute::choices(&sized(&self.graph, self.sizes)?);
+        let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut fits = |number: usize| -> Result<bool, Error> {
+            if !tried.contains_key(&number) {
+                tried.insert(number, self.arena(&choices[number])?);
             }
-            if least.as_ref().is_none_or(|(least, _)| bytes < *least) {
-                least = Some((bytes, choice));
+            Ok(tried[&number] <= cap)
+        };
+        let (mut short, mut enough) = (0, choices.len() - 1);
+        if fits(0)? {
+            return Ok(choices[0].clone());
+        }
+        if !fits(enough)? {
+            let mut others = 1..enough;
+            match others.find_map(|number| fits(number).map(|fits| fits.then_some(number)).transpose()) {
+                Some(number) => return Ok(choices[number?].clone()),
+                None => return Err(self.refusal(cap, &choices, &tried)?),
             }
         }
-        let (graph, _) = self.again(&least.map(|(_, choice)| choice).unwrap_or_default())?;
-        Err(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.misses(cap))
+        while enough - short > 1 {
+            let middle = if short == 0 { 1 } else { usize::midpoint(short, enough) }; // what is cheap first
+            if fits(middle)? { enough = middle } else { short = middle }
+        }
+        Ok(choices[enough].clone())
+    }
+
+    /// Bytes of the arena that a choice needs.
+    fn arena(&self, choice: &Choice) -> Result<usize, Error> {
+        let (graph, _) = self.again(choice)?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.arena.bytes)
+    }
+
+    /// Why none of the choices fits, given the bytes that each needs.
+    fn refusal(
+        &self,
+        cap: usize,
+        choices: &[Choice],
+        tried: &BTreeMap<usize, usize>,
+    ) -> Result<Error, Error> {
+        let least = tried.iter().min_by_key(|(_, bytes)| **bytes).map_or(0, |(number, _)| *number);
+        let (graph, _) = self.again(&choices[least])?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.misses(cap))
     }
 }
 

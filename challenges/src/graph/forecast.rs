@@ -80,7 +80,8 @@ impl Forecast {
 /// A line a part: its number, its scope, what it is, the bytes alive.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |text: fn(&Stair) -> &str| self.stairs.iter().map(|stair| text(stair).len()).max().unwrap_or(0);
+        let width =
+            |text: fn(&Stair) -> &str| self.stairs.iter().map(|stair| text(stair).len()).max().unwrap_or(0);
         let (scopes, parts) = (width(|stair| &stair.scope), width(Stair::word));
         for (number, stair) in self.stairs.iter().enumerate() {
             let (scope, word, alive) = (&stair.scope, stair.word(), &stair.alive);
