@@ -9,12 +9,14 @@ use std::time::Duration;
 use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
-use reference::graph::{self, Dtype, Graph, Id, Op, Symbol};
+use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
 
 use super::emit::Layout;
+use super::forecast::{self, Forecast};
 use super::fuse::{self, Attend, Fused, Part};
 use super::memory::{self, Arena, Life};
+use super::recompute::{self, Choice, Recomputed};
 use super::sized::Sized;
 use super::tune::Tuned;
 use super::{Compile, attend, decompose};
@@ -40,6 +42,17 @@ pub enum Error {
     Arena {
         /// Which, and how.
         fault: String,
+    },
+    /// Whatever is computed again, the arena is larger than it may be.
+    Cap {
+        /// The most bytes allowed.
+        cap: usize,
+        /// The least arena that was reached.
+        least: usize,
+        /// What runs when the most bytes of it are alive.
+        part: String,
+        /// What is alive then: the largest buffers first, with their bytes.
+        alive: Vec<(String, usize)>,
     },
     /// The device refused.
     Device(DeviceError),
@@ -77,7 +90,9 @@ pub struct Options {
     pub place: bool,
     /// C.8: attention as one launch.
     pub flex: bool,
-    /// The largest arena in bytes, if there is a bound: then activations are computed again.
+    /// Whether what costs next to nothing is computed again for the backward part.
+    pub again: bool,
+    /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
     pub cap: Option<usize>,
 }
 
@@ -105,7 +120,7 @@ impl Level {
     pub fn options(self) -> Options {
         let from = |level: Level| self >= level;
         let (prune, place) = (from(Level::O1), from(Level::O1));
-        Options { prune, place, fuse: from(Level::O2), flex: true, cap: None }
+        Options { prune, place, fuse: from(Level::O2), flex: true, again: from(Level::O2), cap: None }
     }
 }
 
@@ -121,8 +136,12 @@ pub struct Compiled {
     pub arena: Arena,
     /// How long they live.
     pub lives: Vec<Option<Life>>,
+    /// The bytes of each buffer, at any size.
+    pub bytes: Vec<Dim>,
     /// The nodes that each step computes.
     pub nodes: Vec<BTreeSet<Id>>,
+    /// What is computed again.
+    pub recomputed: Recomputed,
 }
 
 /// A dequantisation that the plan calls.
@@ -150,14 +169,24 @@ pub fn compile(
     options: Options,
     tuner: Option<Tuner<'_>>,
 ) -> Result<Compiled, Error> {
-    CALLS.fetch_add(1, Relaxed);
-    let unbound = |symbol| Error::Unbound { symbol };
-    let flex = options.flex.then_some(passes);
-    let open = attend::open(flex, &Sized::new(graph, sizes).map_err(unbound)?).map_err(Error::Graph)?;
-    let graph = simpler(passes, &open, options).map_err(Error::Graph)?;
-    let sized = Sized::new(&graph, sizes).map_err(unbound)?;
-    let draft = draft(passes, &sized, options)?;
-    draft.finish(passes, tuner)
+    let job = Job::new(passes, graph, sizes, options)?;
+    let choice = match options.cap {
+        Some(cap) => job.choose(cap)?,
+        None if options.again => Choice::cheap(),
+        None => Choice::none(),
+    };
+    job.finish(&choice, tuner)
+}
+
+/// [`compile`] where what is computed again is chosen already, whatever the options say of it.
+pub fn compile_again(
+    passes: &dyn Compile,
+    graph: &Graph,
+    sizes: &BTreeMap<Symbol, i64>,
+    options: Options,
+    choice: &Choice,
+) -> Result<Compiled, Error> {
+    Job::new(passes, graph, sizes, options)?.finish(choice, None)
 }
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -186,15 +215,101 @@ impl Tuner<'_> {
     }
 }
 
-/// The graph that is fused.
-fn simpler(passes: &dyn Compile, graph: &Graph, options: Options) -> Result<Graph, graph::Error> {
+/// A graph to be compiled: simplified, in the machine's terms, and nothing in it twice.
+struct Job<'a> {
+    passes: &'a dyn Compile,
+    graph: Graph,
+    sizes: &'a BTreeMap<Symbol, i64>,
+    options: Options,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        passes: &'a dyn Compile,
+        graph: &Graph,
+        sizes: &'a BTreeMap<Symbol, i64>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        CALLS.fetch_add(1, Relaxed);
+        let flex = options.flex.then_some(passes);
+        let open = attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
+        let graph = simpler(passes, open, options).map_err(Error::Graph)?;
+        Ok(Self { passes, graph, sizes, options })
+    }
+
+    /// The graph with what is computed again.
+    fn again(&self, choice: &Choice) -> Result<(Graph, Recomputed), Error> {
+        let (graph, recomputed) =
+            recompute::recompute(&sized(&self.graph, self.sizes)?, choice).map_err(Error::Graph)?;
+        Ok((decompose::split(&graph).map_err(Error::Graph)?, recomputed))
+    }
+
+    fn finish(&self, choice: &Choice, tuner: Option<Tuner<'_>>) -> Result<Compiled, Error> {
+        let (graph, recomputed) = self.again(choice)?;
+        let sized = sized(&graph, self.sizes)?;
+        draft(self.passes, &sized, self.options)?.finish(self.passes, recomputed, tuner)
+    }
+
+    /// The cheapest choice whose arena is no larger than a cap: halving, since more layers take less memory. Where all
+    /// of them do not fit, every choice is tried, so that a refusal knows the least.
+    fn choose(&self, cap: usize) -> Result<Choice, Error> {
+        let choices = recompute::choices(&sized(&self.graph, self.sizes)?);
+        let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut fits = |number: usize| -> Result<bool, Error> {
+            if !tried.contains_key(&number) {
+                tried.insert(number, self.arena(&choices[number])?);
+            }
+            Ok(tried[&number] <= cap)
+        };
+        let (mut short, mut enough) = (0, choices.len() - 1);
+        if fits(0)? {
+            return Ok(choices[0].clone());
+        }
+        if !fits(enough)? {
+            let mut others = 1..enough;
+            match others.find_map(|number| fits(number).map(|fits| fits.then_some(number)).transpose()) {
+                Some(number) => return Ok(choices[number?].clone()),
+                None => return Err(self.refusal(cap, &choices, &tried)?),
+            }
+        }
+        while enough - short > 1 {
+            let middle = if short == 0 { 1 } else { usize::midpoint(short, enough) }; // what is cheap first
+            if fits(middle)? { enough = middle } else { short = middle }
+        }
+        Ok(choices[enough].clone())
+    }
+
+    /// Bytes of the arena that a choice needs.
+    fn arena(&self, choice: &Choice) -> Result<usize, Error> {
+        let (graph, _) = self.again(choice)?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.arena.bytes)
+    }
+
+    /// Why none of the choices fits, given the bytes that each needs.
+    fn refusal(
+        &self,
+        cap: usize,
+        choices: &[Choice],
+        tried: &BTreeMap<usize, usize>,
+    ) -> Result<Error, Error> {
+        let least = tried.iter().min_by_key(|(_, bytes)| **bytes).map_or(0, |(number, _)| *number);
+        let (graph, _) = self.again(&choices[least])?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.misses(cap))
+    }
+}
+
+fn sized<'g>(graph: &'g Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Sized<'g>, Error> {
+    Sized::new(graph, sizes).map_err(|symbol| Error::Unbound { symbol })
+}
+
+/// The graph in the machine's terms.
+fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph, graph::Error> {
     let prune = |graph: Graph| {
         let pruned = if options.prune { passes.prune(&graph)? } else { graph };
         pruned.check()?;
         Ok(pruned)
     };
-    let pruned = prune(graph.clone())?;
-    decompose::split(&prune(decompose::widen(&pruned)?)?)
+    prune(decompose::widen(&prune(graph)?)?)
 }
 
 /// Fuses a graph and plans its memory.
@@ -214,7 +329,12 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
 }
 
 impl Draft<'_> {
-    fn finish(self, passes: &dyn Compile, tuner: Option<Tuner<'_>>) -> Result<Compiled, Error> {
+    fn finish(
+        self,
+        passes: &dyn Compile,
+        recomputed: Recomputed,
+        tuner: Option<Tuner<'_>>,
+    ) -> Result<Compiled, Error> {
         let Self { sized, fused, lives, arena } = self;
         let graph = sized.graph;
         let lowered = Lowered { sized, fused: &fused, arena: &arena };
@@ -228,9 +348,39 @@ impl Draft<'_> {
         let outputs = ports(graph.outputs().to_vec());
         let nodes = fused.parts.iter().map(Part::nodes).collect();
         let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-        Ok(Compiled { graph: graph.clone(), prepared, inputs, outputs, weights, arena, lives, nodes })
+        let (graph, bytes) = (graph.clone(), forecast::sizes(sized, &fused));
+        Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives, bytes, nodes, recomputed })
+    }
+
+    /// That its arena is larger than a cap, and why.
+    fn misses(&self, cap: usize) -> Error {
+        let alive = |part: usize| {
+            let lives = self.lives.iter().enumerate().filter_map(|(i, life)| Some((i, life.as_ref()?)));
+            lives.filter(move |(_, life)| life.parts.contains(&part))
+        };
+        let bytes = |part: &usize| alive(*part).map(|(_, life)| life.bytes).sum::<usize>();
+        let peak = (0..=self.fused.parts.len()).max_by_key(bytes).unwrap_or(0);
+        let part = self.fused.parts.get(peak).and_then(|part| part.nodes().last().copied());
+        let part = part.map_or_else(|| "results".to_owned(), |id| self.describe(id));
+        let named = |buffer: usize| {
+            let id = self.fused.layouts.iter().find(|(_, layout)| layout.buffer == buffer);
+            id.map_or_else(|| "of an attention".to_owned(), |(id, _)| self.describe(*id))
+        };
+        let mut largest: Vec<(usize, usize)> = alive(peak).map(|(i, life)| (i, life.bytes)).collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let alive = largest.into_iter().take(SHOWN).map(|(buffer, bytes)| (named(buffer), bytes)).collect();
+        Error::Cap { cap, least: self.arena.bytes, part, alive }
+    }
+
+    /// A node for a message.
+    fn describe(&self, id: Id) -> String {
+        let node = self.sized.graph.node(id);
+        format!("%{} {} {}", id.0, node.op.name(), node.scope).trim_end().to_owned()
     }
 }
+
+/// How many buffers a refusal names.
+const SHOWN: usize = 8;
 
 /// From the first part that writes a buffer to the last that reads it; outputs live to the end.
 fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
@@ -409,6 +559,16 @@ impl Compiled {
         nodes.map(|id| self.graph.node(*id).scope.as_str()).filter(|scope| !scope.is_empty()).collect()
     }
 
+    /// The bytes alive during each step, at any size.
+    pub fn forecast(&self) -> Forecast {
+        let scope = |nodes: &BTreeSet<Id>| {
+            nodes.last().map(|id| self.graph.node(*id).scope.clone()).unwrap_or_default()
+        };
+        let steps = self.plan().steps.iter().zip(&self.nodes);
+        let parts = steps.map(|(step, nodes)| (step.name(), scope(nodes))).collect();
+        forecast::forecast(parts, &self.lives, &self.bytes)
+    }
+
     /// What has to be given.
     pub fn inputs(&self) -> &[Port] {
         &self.inputs
@@ -555,6 +715,15 @@ impl fmt::Display for Error {
             Error::Unbound { symbol } => write!(f, "nothing says how large {symbol} is"),
             Error::NoKernel { node } => write!(f, "{node}: no kernel computes this"),
             Error::Arena { fault } => write!(f, "the arena: {fault}"),
+            Error::Cap { cap, least, part, alive } => {
+                let list: Vec<String> =
+                    alive.iter().map(|(what, bytes)| format!("{what} of {bytes}")).collect();
+                write!(
+                    f,
+                    "the arena may have {cap} bytes, and the least that is reached by computing again is {least}: "
+                )?;
+                write!(f, "at {part}, when there are alive {}", list.join(", "))
+            }
             Error::Device(error) => error.fmt(f),
             Error::Input { name, got: None, need } => {
                 write!(f, "input `{name}` is not given, needed are {need} bytes")

@@ -23,6 +23,14 @@ pub fn widen(graph: &Graph) -> Result<Graph, Error> {
 ///
 /// Fails only where the graph itself is not sound.
 pub fn split(graph: &Graph) -> Result<Graph, Error> {
+    let plain = |to: &mut Graph, node: &Node, inputs: &[Id]| {
+        to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)
+    };
+    rewrite(graph, &passing(graph), plain)
+}
+
+/// What is written anew wherever it is used: quantised weights, and views and casts of them.
+pub fn passing(graph: &Graph) -> BTreeSet<Id> {
     let mut passing: BTreeSet<Id> = BTreeSet::new();
     for id in graph.ids() {
         let node = graph.node(id);
@@ -31,10 +39,7 @@ pub fn split(graph: &Graph) -> Result<Graph, Error> {
             passing.insert(id);
         }
     }
-    let plain = |to: &mut Graph, node: &Node, inputs: &[Id]| {
-        to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)
-    };
-    rewrite(graph, &passing, plain)
+    passing
 }
 
 /// A graph that is written anew.

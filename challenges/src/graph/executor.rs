@@ -43,6 +43,8 @@ pub struct Settings {
     pub exact: bool,
     /// Where answers of tuning are kept.
     pub tuned: Option<PathBuf>,
+    /// The largest arena in bytes, for every size, if there is a bound beyond that of the options.
+    pub cap: Option<usize>,
 }
 
 /// What was done, and what it took.
@@ -134,6 +136,14 @@ pub struct Executor<'a> {
     tuned: Tuned,
     counters: Counters,
     sealed: bool,
+}
+
+impl Settings {
+    /// The passes, under the tighter of both caps.
+    fn passes(&self) -> Options {
+        let options = self.options.unwrap_or(self.level.options());
+        Options { cap: options.cap.into_iter().chain(self.cap).min(), ..options }
+    }
 }
 
 impl<'a> Executor<'a> {
@@ -283,7 +293,7 @@ impl<'a> Executor<'a> {
             return Err(Error::Sealed { sizes: listed(&names, &key), compiled });
         }
         let start = Instant::now();
-        let options = self.settings.options.unwrap_or(self.settings.level.options());
+        let options = self.settings.passes();
         let tuner =
             self.settings.level.tunes().then_some(Tuner { device: self.device, tuned: &mut self.tuned });
         let compiled = compile(self.passes, &self.padded, sizes, options, tuner).map_err(Error::Compile)?;

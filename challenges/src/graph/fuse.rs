@@ -14,6 +14,7 @@ use super::Compile;
 use super::attend::{self, Flex};
 use super::emit::{self, Kernel, Layout, Root, Stop};
 use super::map;
+use super::recompute;
 use super::sized::Sized;
 use super::sums::{self, Term};
 
@@ -314,8 +315,12 @@ impl Job<'_> {
         let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
         let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
         let latest = if self.apart { earliest } else { drafts.len() };
+        let since = recompute::since(sized.graph, &alone.nodes);
         for place in (earliest..latest).rev() {
             let Draft::Pass(kernel) = &drafts[place] else { continue };
+            if since.is_some_and(|since| kernel.roots[0].node < since) {
+                break; // what is computed again would be computed too early
+            }
             if kernel.roots.len() >= OUTPUTS || !helps(kernel, &alone) {
                 continue;
             }

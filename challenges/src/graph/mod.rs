@@ -22,10 +22,12 @@
 //! | [`attend`] | writes the score and mask programs of an attention as tile programs |
 //! | `prune` (C.3) | takes out what no output needs, what is computed twice, what does nothing |
 //! | [`decompose`] | says in f32 what has a kernel in f32 |
+//! | [`recompute`] | computes again for the backward pass what is not worth keeping |
 //! | [`sized`] | binds the symbols |
 //! | [`sums`] | lets products add up in one buffer |
 //! | [`fuse`], [`emit`], [`map`] | writes one tile program for everything between buffers |
 //! | [`memory`] | lives of the buffers, and their places in the arena |
+//! | [`forecast`] | the bytes alive during each part, as polynomials in the symbols |
 //! | [`compile`] | makes the plan |
 //! | [`tune`] | times the candidates of each product |
 //! | [`executor`] | keeps what is compiled, by bucket, counts, and runs |
@@ -43,10 +45,12 @@ pub mod decompose;
 pub mod emit;
 pub mod executor;
 pub mod explain;
+pub mod forecast;
 pub mod fuse;
 pub mod map;
 pub mod memory;
 pub mod pad;
+pub mod recompute;
 pub mod sized;
 pub mod solution;
 pub mod sums;

@@ -77,9 +77,10 @@ impl Begun {
             fuse: self.has("C.4"),
             place: self.has("C.5"),
             flex: self.has("C.8"),
+            again: self.has("C.4"),
             cap: None,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };
-        Settings { level, options: Some(options), exact: !self.has("C.2"), tuned: None }
+        Settings { level, options: Some(options), exact: !self.has("C.2"), ..Settings::default() }
     }
 }

@@ -18,7 +18,7 @@ use tests::tiny_llama::TinyLlama;
 use crate::llama::{check_run, recipe};
 
 /// The sizes of a graph's symbols, read off the values.
-fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
+pub(crate) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
     let mut sizes = BTreeMap::new();
     for (name, id) in graph.inputs() {
         let Some(value) = values.get(name) else { continue };
@@ -42,9 +42,9 @@ fn upload(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Buffer> {
 }
 
 /// A compiled graph with the memory that it runs in.
-struct Runner {
+pub(crate) struct Runner {
     device: Cpu,
-    compiled: Compiled,
+    pub(crate) compiled: Compiled,
     arena: Buffer,
 }
 
@@ -55,12 +55,17 @@ impl Runner {
         let mut tuned = Tuned::default();
         let tuner = level.tunes().then_some(Tuner { device: &device, tuned: &mut tuned });
         let compiled = compile(&Solution, graph, &sizes(graph, values), level.options(), tuner)?;
+        Self::of(device, compiled)
+    }
+
+    /// With memory of its own, full of junk.
+    pub(crate) fn of(device: Cpu, compiled: Compiled) -> Result<Self, Error> {
         let mut arena = compiled.arena(&device)?;
         arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
         Ok(Self { device, compiled, arena })
     }
 
-    fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
+    pub(crate) fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
         let uploaded = upload(&self.device, values);
         let inputs = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?;
@@ -81,6 +86,14 @@ fn run(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Vec<Array<f3
 #[test]
 fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
+    trains(&tiny, &|graph, values| Runner::new(graph, values, Level::O2));
+}
+
+/// The golden run with a compiler of one's own; its losses.
+pub(crate) fn trains(
+    tiny: &TinyLlama,
+    compiled: &dyn Fn(&Graph, &Values<f32>) -> Result<Runner, Error>,
+) -> Vec<f64> {
     let (run, llama, start) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
     let recipe = recipe(&run);
     let mut values = llama.values::<f32>().expect("weights");
@@ -104,16 +117,16 @@ fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
         values.append(&mut rope::values(&llama.config, ids.shape[1]));
         values.append(&mut recipe.optimizer.rates(step as u64 + 1, run.lr));
         values.extend([("ids".to_owned(), ids.clone()), ("labels".to_owned(), ids)]);
-        let runner = runner.get_or_insert_with(|| {
-            Runner::new(&graph, &values, Level::O2).unwrap_or_else(|error| panic!("{error}"))
-        });
+        let runner =
+            runner.get_or_insert_with(|| compiled(&graph, &values).unwrap_or_else(|error| panic!("{error}")));
         let results = runner.run(&values).unwrap_or_else(|error| panic!("{error}"));
         values.extend(graph.outputs().iter().map(|(name, _)| name.clone()).zip(results));
         let number = |name: &str| values[name].wide()[0];
         Report { loss: number("loss"), grad_norm: number("grad_norm") }
     };
     let reports: Vec<Report> = (0..run.steps).map(step).collect();
-    check_run(&tiny, &reports, &values);
+    check_run(tiny, &reports, &values);
+    reports.iter().map(|report| report.loss).collect()
 }
 
 /// Of the largest element, or of 0.1 where terms of the size of 1 cancel: sums are taken in another order, functions have other last bits. A product in f16 or bf16

@@ -33,6 +33,7 @@ mod pad;
 mod plan;
 mod planted;
 mod probe;
+mod recompute;
 mod schema;
 mod tampering;
 mod text;
