@@ -2,6 +2,7 @@
 
 use challenges::graph::Compile;
 use challenges::graph::capture::Capture;
+use challenges::graph::change::difference;
 use challenges::graph::explain::Break;
 use challenges::graph::zoo::{Case, Shows, zoo};
 use reference::graph::interpret::Values;
@@ -185,8 +186,8 @@ fn cured(attempt: &dyn Compile, case: &Case) -> Result<(), String> {
         Shows::Recompiles { numbers, cured, .. } => {
             let [a, b] = numbers.map(|number| capture(attempt, &|tape| cured(tape, number), &Values::new()));
             let (a, b) = (a?, b?);
-            if a.graph.to_string() != b.graph.to_string() {
-                return Err(format!("{}: the cured program has two graphs", case.name));
+            if let Some(change) = difference(&a, &b) {
+                return Err(format!("{}: the cured program has two graphs:\n{change}", case.name));
             }
             a.breaks
         }
