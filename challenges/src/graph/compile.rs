@@ -81,6 +81,7 @@ pub struct Port {
 
 /// Which passes are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each pass is there or not, whatever the others are
 pub struct Options {
     /// C.3: without what is dead, double or idle.
     pub prune: bool,
@@ -250,33 +251,19 @@ impl<'a> Job<'a> {
         draft(self.passes, &sized, self.options)?.finish(self.passes, recomputed, tuner)
     }
 
-    /// The cheapest choice whose arena is no larger than a cap: halving, since more layers take less memory. Where all
-    /// of them do not fit, every choice is tried, so that a refusal knows the least.
+    /// The cheapest choice whose arena is no larger than a cap.
     fn choose(&self, cap: usize) -> Result<Choice, Error> {
         let choices = recompute::choices(&sized(&self.graph, self.sizes)?);
         let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
-        let mut fits = |number: usize| -> Result<bool, Error> {
-            if !tried.contains_key(&number) {
-                tried.insert(number, self.arena(&choices[number])?);
-            }
-            Ok(tried[&number] <= cap)
+        let mut fits = |number: usize| {
+            let bytes = self.arena(&choices[number])?;
+            tried.insert(number, bytes);
+            Ok(bytes <= cap)
         };
-        let (mut short, mut enough) = (0, choices.len() - 1);
-        if fits(0)? {
-            return Ok(choices[0].clone());
+        match recompute::cheapest(choices.len(), &mut fits)? {
+            Some(number) => Ok(choices[number].clone()),
+            None => Err(self.refusal(cap, &choices, &tried)?),
         }
-        if !fits(enough)? {
-            let mut others = 1..enough;
-            match others.find_map(|number| fits(number).map(|fits| fits.then_some(number)).transpose()) {
-                Some(number) => return Ok(choices[number?].clone()),
-                None => return Err(self.refusal(cap, &choices, &tried)?),
-            }
-        }
-        while enough - short > 1 {
-            let middle = if short == 0 { 1 } else { usize::midpoint(short, enough) }; // what is cheap first
-            if fits(middle)? { enough = middle } else { short = middle }
-        }
-        Ok(choices[enough].clone())
     }
 
     /// Bytes of the arena that a choice needs.

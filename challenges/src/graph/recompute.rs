@@ -6,7 +6,7 @@
 //!
 //! - *Cheap*: views, casts and operations on single elements, whose inputs are kept. Which ones is a minimum cut: the
 //!   fewest bytes to keep between what cannot be computed again cheaply and what the backward pass reads
-//!   ([`cut`]). Of a Llama's layer these are the norms' results and the product of the two halves of the MLP.
+//!   ([`cut`]). Of a Llama's layer these are the norms' results and what lies between the MLP's projections.
 //! - *A layer*: only its input is kept, and all of it that the backward pass needs is computed again, products,
 //!   dequantisations and attention included: a third more work, and of all the layers one at a time in memory.
 //!
@@ -104,6 +104,27 @@ pub fn choices(sized: &Sized) -> Vec<Choice> {
     order.sort_by_key(|layer| std::cmp::Reverse(layers[layer])); // of equals, the first layer is kept the longest
     let more = (1..=order.len()).map(|n| Choice { cheap: true, ..Choice::layers(order[..n].to_vec()) });
     [Choice::none(), Choice::cheap()].into_iter().chain(more).collect()
+}
+
+/// Of `count` choices in the order of their price, the least that fits: by halving, since more layers take less memory.
+/// Where the dearest does not fit, every one is tried.
+pub fn cheapest<E>(count: usize, fits: &mut dyn FnMut(usize) -> Result<bool, E>) -> Result<Option<usize>, E> {
+    let (mut short, mut enough) = (0, count - 1);
+    if fits(short)? {
+        return Ok(Some(short));
+    }
+    if !fits(enough)? {
+        let found = (1..enough).find_map(|number| match fits(number) {
+            Ok(fits) => fits.then_some(Ok(number)),
+            Err(error) => Some(Err(error)),
+        });
+        return found.transpose();
+    }
+    while enough - short > 1 {
+        let middle = if short == 0 { 1 } else { usize::midpoint(short, enough) }; // what is cheap first
+        if fits(middle)? { enough = middle } else { short = middle }
+    }
+    Ok(Some(enough))
 }
 
 /// The layer that a scope lies in: `layers.3.mlp` in 3.

@@ -86,13 +86,13 @@ fn run(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Vec<Array<f3
 #[test]
 fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
-    trains(&tiny, &|graph, values| Runner::new(graph, values, Level::O2));
+    trains(&tiny, |graph, values| Runner::new(graph, values, Level::O2));
 }
 
 /// The golden run with a compiler of one's own; its losses.
 pub(crate) fn trains(
     tiny: &TinyLlama,
-    compiled: &dyn Fn(&Graph, &Values<f32>) -> Result<Runner, Error>,
+    compiled: impl Fn(&Graph, &Values<f32>) -> Result<Runner, Error>,
 ) -> Vec<f64> {
     let (run, llama, start) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
     let recipe = recipe(&run);

@@ -163,7 +163,7 @@ proptest! {
 fn the_golden_run_has_the_same_losses_with_every_layer_computed_again() {
     let Some(tiny) = TinyLlama::find() else { return };
     let with = |choice: Choice| {
-        trains(&tiny, &|graph, values| Runner::of(Cpu::with_threads(2), compiled(graph, values, &choice)?))
+        trains(&tiny, |graph, values| Runner::of(Cpu::with_threads(2), compiled(graph, values, &choice)?))
     };
     let (plain, again) = (with(Choice::none()), with(Choice::layers(0..64)));
     for (step, (plain, again)) in plain.iter().zip(&again).enumerate() {
@@ -350,7 +350,7 @@ fn a_cap_holds_for_every_bucket() {
 }
 
 /// What kernels may allocate for themselves: panels of products, rows of scores.
-const SCRATCH: usize = 3 << 20;
+const SCRATCH: usize = 1 << 20;
 
 #[test]
 #[ignore = "counts the bytes of the whole process: run alone by the test below"]
