@@ -105,9 +105,12 @@ impl Attempts {
         }
     }
 
-    /// The attempt at A that this program holds beside another challenge's.
-    pub(crate) fn own_nf4(&self, source: Source) -> Option<&dyn Nf4> {
-        self.nf4.as_deref().filter(|_| source == Source::Own)
+    /// The attempt at A that belongs to an attempt at another challenge: the solution's is the solution.
+    pub(crate) fn nf4_beside(&self, source: Source) -> Option<&dyn Nf4> {
+        match source {
+            Source::Own => self.nf4.as_deref(),
+            Source::Solution => Some(&Solution),
+        }
     }
 
     /// The attempt at C: what was handed in, or the solution.

@@ -84,7 +84,7 @@ pub(crate) static COURSES: [Course; 3] = [
         back: Back::Cpu,
         items: crate::graph::items,
         work: |child, attempts, source, item| {
-            crate::graph::work(child, attempts.graph_attempt(source), attempts.own_nf4(source), item);
+            crate::graph::work(child, attempts.graph_attempt(source), attempts.nf4_beside(source), item);
         },
         facts: crate::graph::facts,
         step_through: |_, _| Err("a compiler is not single-stepped".into()),

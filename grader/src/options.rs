@@ -164,6 +164,9 @@ impl Options {
         if courses.is_empty() {
             courses = default_courses(back).into_iter().filter(|course| handed.has(course)).collect();
         }
+        if self.model.is_some() && !courses.iter().any(|course| course.name == "graph") {
+            return Err(Failure::Usage("--model is for challenge C (graph)".into()));
+        }
         if attempt == Attempt::Exercise {
             there_are_exercises(&courses)?;
         }
@@ -225,13 +228,13 @@ impl Options {
             seed: self.seed.unwrap_or_else(fresh_seed),
             quick: self.quick,
             samples: self.samples.map(|samples| samples as usize),
+            model: self.model.as_ref().map(|model| model.display().to_string()),
         }
     }
 
     /// A flag for a challenge that is not built has no meaning yet, and saying nothing would hide that.
     fn flag_without_meaning(&self) -> Option<String> {
-        let flag = if self.ranks.is_some() { "--ranks" } else { self.model.as_ref().map(|_| "--model")? };
-        Some(format!("{flag} is for challenges that are not part of this version"))
+        self.ranks.map(|_| "--ranks is for challenges that are not part of this version".into())
     }
 
     /// Whether text may be coloured.

@@ -169,7 +169,7 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         source,
         effort: plan.effort.clone(),
         items,
-        memory_limit: course.memory_limit,
+        memory_limit: memory_limit(plan, course),
         on_card: course.back == Back::Cuda,
         ordinal: plan.device.ordinal(),
         text: text.as_ref().map(|file| file.path().to_path_buf()),
@@ -179,6 +179,12 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
     let Gathered { checks, guards, measurements, unmeasured } = gathered;
     Ok(Graded { code, guards, checks, measurements, unmeasured })
+}
+
+/// Bytes that a child may hold: what the course needs; beside a reader's own checkpoint, most of what there is.
+fn memory_limit(plan: &Plan, course: &Course) -> usize {
+    let most = usize::try_from(cpu::host().memory_bytes / 4 * 3).unwrap_or(usize::MAX);
+    if plan.effort.model.is_some() { most.max(course.memory_limit) } else { course.memory_limit }
 }
 
 /// The reader's text.

@@ -45,6 +45,8 @@ pub(crate) struct Effort {
     pub quick: bool,
     /// Paired samples a timed case (none: as many as the protocol needs).
     pub samples: Option<usize>,
+    /// The reader's own checkpoint: a folder or a repository's name.
+    pub model: Option<String>,
 }
 
 /// One thing to do, and how long it may take.

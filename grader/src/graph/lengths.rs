@@ -24,7 +24,7 @@ use crate::scorecard::Measurement;
 /// How many lengths there are.
 const LENGTHS: usize = 100;
 
-/// The longest of them; with `--quick` the second.
+/// The longest of them; the second with `--quick`, and with a reader's own checkpoint.
 const LONGEST: [usize; 2] = [768, 160];
 
 /// How far a loss may be from that of the run operation by operation, as a share of it; other outputs of their largest
@@ -41,8 +41,10 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4
     if let Some(step) = begun.lacks() {
         return child.unmeasured("graph.lengths", &format!("{step} is not written yet"));
     }
-    let longest = LONGEST[usize::from(child.request.effort.quick)];
-    let seen = match crate::gather::caught(|| Run::new(attempt, &begun, seed)?.all(dequantizer, longest)) {
+    let effort = child.request.effort.clone();
+    let longest = LONGEST[usize::from(effort.quick || effort.model.is_some())];
+    let run = || Run::new(attempt, &begun, effort.model.as_deref(), seed)?.all(dequantizer, longest);
+    let seen = match crate::gather::caught(run) {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) => return child.unmeasured("graph.lengths", &reason),
         Err(crate::gather::Unwound::Hole) => {
@@ -79,8 +81,13 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(attempt: &'a dyn Compile, begun: &'a Begun, seed: u64) -> Result<Self, String> {
-        let model = Model::drawn(TINY, seed)?;
+    fn new(
+        attempt: &'a dyn Compile,
+        begun: &'a Begun,
+        model: Option<&str>,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let model = model.map_or_else(|| Model::drawn(TINY, seed), |model| Model::open(model, seed))?;
         let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
         let step = Model::step(captured.graph)?;
         let fixed = model.fixed(&step);
@@ -104,7 +111,8 @@ impl<'a> Run<'a> {
         let mut hidden = 0;
         let mut last = None;
         for number in 0..lengths {
-            let length = if number == 0 { 7 } else { 1 + random.below(longest) };
+            let length =
+                if number == 0 { 7 } else { 1 + random.below(longest.min(self.model.spec.config.positions)) };
             let tokens = self.model.tokens(length, &mut random);
             let mut inputs = upload(&device, &tokens).map_err(told)?;
             inputs.extend(fixed.iter().map(|(name, given)| (name.clone(), copy(&device, given))));

@@ -30,12 +30,13 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
     let checks = checks::names().into_iter().map(|name| item(name, 30));
     let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
-    let lengths = Item { fresh: true, ..item("watch/lengths".into(), 120) };
+    let seconds = if effort.model.is_some() { 3600 } else { 120 };
+    let lengths = Item { fresh: true, ..item("watch/lengths".into(), seconds) };
     let bench = item("bench/step".into(), if effort.quick { 30 } else { 90 });
     checks.chain(guards).chain([lengths, bench]).collect()
 }
 
-/// Does one item. `own` is the attempt at A that the same program holds, if it does.
+/// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
     let seed = child.request.effort.seed;
     match name.split_once('/') {

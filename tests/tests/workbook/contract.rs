@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use grader::scorecard::{Challenge, Check, Outcome, Scorecard};
+use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
 use tests::program::{Ran, checks, finish};
@@ -204,6 +204,21 @@ fn a_typed_in_compiler_gets_every_point() {
     let Challenge { points, checks, rows, .. } = &card.challenges[2];
     assert!(checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
     assert_eq!((*points, ran.code), (9, 0), "{rows:#?}");
+    let part_a = |card: &Scorecard| card.challenges[2].rows[3].fact;
+    assert_eq!(part_a(&card), Truth::Unmet, "there is no attempt at A");
+    copy.write(&solved());
+    let arguments = ["bench", "C", "--quick", "--case", "lengths", "--json"];
+    assert_eq!(
+        part_a(&copy.grader(&arguments).card()),
+        Truth::Met,
+        "the reader's own dequantiser is the graph's"
+    );
+    copy.write(&solved().replace("fn unpack(", "fn unpack(;"));
+    assert_eq!(
+        part_a(&copy.grader(&arguments).card()),
+        Truth::Unmet,
+        "and stops nothing where it is half typed"
+    );
 }
 
 #[test]
