@@ -234,7 +234,7 @@ impl Job<'_> {
                     drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
                 }
                 Op::Attention(_) => {
-                    drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, &fused, id, to)?)))
+                    drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, &fused, id, to)?)));
                 }
                 Op::AttentionGrad { .. } => self.gradients(&mut fused, &mut drafts, id)?,
                 Op::ScatterAdd => {
@@ -293,13 +293,12 @@ impl Job<'_> {
         let twin = |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let shape = [q[0], q[1], q[2], v[3]];
-        let place = match drafts.iter().position(twin) {
-            Some(place) => place,
-            None => {
-                let output = fused.fresh(&shape);
-                drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
-                drafts.len() - 1
-            }
+        let place = if let Some(place) = drafts.iter().position(twin) {
+            place
+        } else {
+            let output = fused.fresh(&shape);
+            drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
+            drafts.len() - 1
         };
         let Draft::Whole(Part::Attention(attend)) = &mut drafts[place] else { return Err((id, Stop::Never)) };
         attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
@@ -421,6 +420,7 @@ impl Attend {
 }
 
 /// A part that may still grow.
+#[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
 enum Draft {
     Pass(Kernel),
     Whole(Part),

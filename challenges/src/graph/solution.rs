@@ -191,7 +191,9 @@ impl Compile for Solution {
     // step C.8: write a score or mask program over all scores at once, or the gradient of its score
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
         let builder = Builder::new(&program.name);
-        known.iter().for_each(|(symbol, facts)| _ = builder.tape().symbol(symbol, *facts));
+        for (symbol, facts) in known {
+            _ = builder.tape().symbol(symbol, *facts);
+        }
         let [q, k] = [&types[0].shape, &types[1].shape];
         let scores = Type::new(Dtype::F32, [&q[0], &q[1], &q[2], &k[2]]); // (B, H, Tq, Tk)
         let input = |name: &str, ty: &Type| builder.tape().input(name, ty.dtype, &ty.shape);

@@ -30,10 +30,10 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
     match crate::gather::caught(|| measure(attempt, &begun, &effort)) {
         Ok(Ok(seen)) => report(child, &seen),
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
-            child.unmeasured("graph.over_op_by_op", &reason)
+            child.unmeasured("graph.over_op_by_op", &reason);
         }
         Err(crate::gather::Unwound::Hole) => {
-            child.unmeasured("graph.over_op_by_op", "a step is not finished")
+            child.unmeasured("graph.over_op_by_op", "a step is not finished");
         }
     }
 }

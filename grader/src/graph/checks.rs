@@ -152,15 +152,15 @@ fn buckets(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     if let Some(size) = buckets.iter().find(|size| !facts.hold(**size)) {
         return Err(format!("{about}: {size} is no value of the symbol"));
     }
-    if let Some(pair) = first(&|a, b| a >= b) {
-        return Err(format!("{about}: {} does not come after {}", pair[1], pair[0]));
+    if let Some([a, b]) = first(&|a, b| a >= b) {
+        return Err(format!("{about}: {b} does not come after {a}"));
     }
     let largest = facts.max / facts.multiple * facts.multiple;
     if buckets.last() != Some(&largest) {
         return Err(format!("{about}: the last one has to be {largest}, or the largest sizes have none"));
     }
-    if let Some(pair) = first(&|a, b| a >= 8 * facts.multiple && b > 2 * (a + 1)) {
-        return Err(format!("{about}: {} is padded to {}, more than twice its size", pair[0] + 1, pair[1]));
+    if let Some([a, b]) = first(&|a, b| a >= 8 * facts.multiple && b > 2 * (a + 1)) {
+        return Err(format!("{about}: {} is padded to {b}, more than twice its size", a + 1));
     }
     let octaves = (facts.max as f64 / facts.min.max(1) as f64).log2();
     let most = 3.0 * octaves + 4.0;
@@ -446,10 +446,10 @@ fn lower(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Stri
                 outputs.extend([&m + &n, &m - &n, &m * &n, &m / &n, m.min(&n), m.max(&n), -&m]);
             }
             "relations" => {
-                outputs.extend([a.less(&b), a.equal(&a), a.equal(&b), whole("m").less(&whole("n"))])
+                outputs.extend([a.less(&b), a.equal(&a), a.equal(&b), whole("m").less(&whole("n"))]);
             }
             "choices" => {
-                outputs.extend([a.less(&b).select(&a, &b), whole("m").less(&whole("n")).select(&b, &a)])
+                outputs.extend([a.less(&b).select(&a, &b), whole("m").less(&whole("n")).select(&b, &a)]);
             }
             "casts" => {
                 let m = &(&whole("m") * 9.0) - 60.0;

@@ -86,7 +86,6 @@ fn repeat_heads(x: &Tensor, heads: &Dim) -> Tensor {
 
 /// A program on every score at once, `scores` f32 (B, H, Tq, Tk): what depends on the place gets their shape, what does
 /// not stays as it is. `extras` are what else the attention is given.
-#[must_use]
 pub fn apply(program: &Graph, scores: &Tensor, extras: &[Tensor]) -> Tensor {
     let (tape, shape) = (scores.tape(), scores.shape());
     let indices = (0..4).map(|dim| tape.iota(shape, dim));

@@ -132,7 +132,6 @@ impl Arranger<'_> {
     fn node(&mut self, node: &Node, mut inputs: Vec<Tensor>) -> Result<Tensor, Error> {
         let rank = node.ty.rank();
         let layout = match &node.op {
-            Op::Input { .. } => node.ty.shape.iter().map(leading).collect(),
             Op::Constant { .. } => vec![None; rank],
             Op::Iota { dim } => {
                 (0..rank).map(|i| if i == *dim { leading(&node.ty.shape[i]) } else { None }).collect()
@@ -169,7 +168,7 @@ impl Arranger<'_> {
             }
             Op::Slice { dim, start, end } => return Ok(self.slice(&inputs[0], *dim, start, end, node)),
             Op::Concat { dim } => return Ok(self.concat(&mut inputs, *dim, node)),
-            Op::Dequantize { .. } => node.ty.shape.iter().map(leading).collect(),
+            Op::Input { .. } | Op::Dequantize { .. } => node.ty.shape.iter().map(leading).collect(),
             Op::Attention(attention) => return self.attention(node, attention, inputs, None),
             Op::AttentionGrad { attention, wrt } => {
                 return self.attention(node, attention, inputs, Some(*wrt));
@@ -334,9 +333,9 @@ impl Arranger<'_> {
             meetings[1].extend([(1, 1), (2, 1)]);
         }
         if wrt.is_some() {
-            [(0, 0), (1, 1), (2, 2), (5, 3)]
-                .into_iter()
-                .for_each(|(meeting, dim)| meetings[meeting].push((last, dim)));
+            for (meeting, dim) in [(0, 0), (1, 1), (2, 2), (5, 3)] {
+                meetings[meeting].push((last, dim));
+            }
         }
         let axes: Vec<Axis> = meetings.iter().map(|meet| self.agree(&mut inputs, meet)).collect();
         for extra in &mut inputs[3..last] {
@@ -384,6 +383,7 @@ fn mark_of(builder: &Builder) -> Option<usize> {
 
 /// What has to stand in the padding of a concatenation's only padded part so that the whole is right as it is: the
 /// constant that follows it, if something does. Nothing, where it cannot be right.
+#[allow(clippy::option_option)] // whether it can be right, and whether anything follows
 pub fn tail(builder: &Builder, padding: &Padding, parts: &[Tensor], dim: usize) -> Option<Option<f64>> {
     let first = parts.iter().position(|part| padding.touches(&part.dim(dim)));
     let after = first.map_or(parts.len(), |first| first + 1);

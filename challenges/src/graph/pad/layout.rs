@@ -22,6 +22,7 @@ pub struct Padding(pub BTreeSet<Symbol>);
 type Factor = (Dim, bool);
 
 /// A dimension of one factor.
+#[allow(clippy::unnecessary_wraps)] // it is an axis like any other
 pub fn leading(size: &Dim) -> Axis {
     Some(vec![size.clone()])
 }

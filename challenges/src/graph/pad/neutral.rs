@@ -463,6 +463,7 @@ fn of_one(unary: Unary, x: Class, dtype: Dtype) -> Class {
     }
 }
 
+#[allow(clippy::float_cmp)] // of equal numbers either is given, and zeros have two signs
 fn of_two(binary: Binary, a: Class, b: Class, dtype: Dtype) -> Class {
     let small = |value: f64| Exactly(value).small().map(Exactly);
     if let (Some(x), Some(y)) = (a.small(), b.small()) {
