@@ -145,7 +145,11 @@ impl Answer<'_> {
 
     fn dequantizes(&self) -> Fact {
         let calls = self.count("dequantizer_calls");
-        self.verdict(calls > 0.0, &format!("{calls:.0} dequantisations a step are launches of the graph"), &[])
+        self.verdict(
+            calls > 0.0,
+            &format!("{calls:.0} dequantisations a step are launches of the graph"),
+            &[],
+        )
     }
 
     fn excessive(&self) -> Fact {

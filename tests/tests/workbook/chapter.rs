@@ -145,10 +145,8 @@ fn llama() -> Spec {
         tied: false,
         quantized: true,
     };
-    let form = |quantizable: bool| match quantizable {
-        true => Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) },
-        false => Form::Dense(Dtype::F32),
-    };
+    let nf4 = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+    let form = |quantizable: bool| if quantizable { nf4.clone() } else { Form::Dense(Dtype::F32) };
     let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
@@ -172,7 +170,9 @@ fn what_each_level_makes_of_a_whole_step_is_counted() {
     _ = writeln!(text, "nodes                  {:>6}", step.nodes().len());
     _ = writeln!(text, "needed by no output    {:>6}", dead.len());
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    dead.iter().for_each(|id| *kinds.entry(step.node(*id).op.name()).or_default() += 1);
+    for id in &dead {
+        *kinds.entry(step.node(*id).op.name()).or_default() += 1;
+    }
     for (kind, count) in kinds {
         _ = writeln!(text, "  {kind:<20} {count:>6}");
     }

@@ -133,8 +133,18 @@ pub(crate) fn trains(
 /// errs by a hundred times that.
 const SLACK: f64 = 1e-5;
 
-/// Where a result is further from the truth than the interpreter's f32 and a slack allow.
-fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Option<String> {
+/// What one more rounding of a number around 1 costs in the shortest type that a graph computes in.
+fn rounding(graph: &Graph) -> f64 {
+    let of = |node: &reference::graph::Node| match node.ty.dtype {
+        Dtype::F16 => 2.0_f64.powi(-11),
+        Dtype::Bf16 => 2.0_f64.powi(-8),
+        _ => 0.0,
+    };
+    graph.nodes().iter().map(of).fold(0.0, f64::max)
+}
+
+/// Where a result is further from the truth than the interpreter's f32, a rounding and a slack allow.
+fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>, rounding: f64) -> Option<String> {
     if (got.dtype, &got.shape) != (naive.dtype, &naive.shape) {
         return Some(format!("{:?}{:?}, needed is {:?}{:?}", got.dtype, got.shape, naive.dtype, naive.shape));
     }
@@ -146,7 +156,8 @@ fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>) -> Optio
     (0..got.len()).find_map(|i| {
         let (g, n, t) = (f64::from(got[i]), f64::from(naive[i]), truth[i]);
         let alike = (g.is_nan() && n.is_nan()) || g.total_cmp(&n).is_eq();
-        let near = (g - t).abs() <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1);
+        let near = (g - t).abs()
+            <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1) + rounding * largest.max(1.0);
         (!alike && !near).then(|| format!("element {i} is {g}, the interpreter's {n}, the truth {t}"))
     })
 }
@@ -169,7 +180,7 @@ fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
     for (((name, _), got), (naive, truth)) in
         case.graph.outputs().iter().zip(&got).zip(naive.iter().zip(&truth))
     {
-        if let Some(difference) = difference(got, naive, truth) {
+        if let Some(difference) = difference(got, naive, truth, rounding(&case.graph)) {
             return Err(TestCaseError::fail(format!("{name}: {difference}")));
         }
     }

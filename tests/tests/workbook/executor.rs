@@ -82,7 +82,7 @@ fn apart(graph: &Graph, got: &BTreeMap<String, Given>, want: &[Array<f32>]) -> O
         }
         let (Data::Float(got), Data::Float(want)) = (&got.data, &want.data) else { return None };
         let largest = want.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
-        let far = (0..got.len()).find(|i| !((got[*i] - want[*i]).abs() <= 3e-5 * largest))?;
+        let far = (0..got.len()).find(|i| got[*i].is_nan() || (got[*i] - want[*i]).abs() > 3e-5 * largest)?;
         Some(format!("{name}: element {far} is {}, needed is {}", got[far], want[far]))
     })
 }

@@ -318,7 +318,7 @@ fn merged_dimensions_are_taken_apart_in_any_way() {
         let (bt, four) = (&b * &t, Dim::fixed(4));
         let flat = x.reshape([bt.clone(), four.clone()]);
         let turned = x.transpose(&[1, 0, 2]).reshape([bt.clone(), four.clone()]);
-        let number = tape.iota(&[bt.clone()], 0).cast(Dtype::F32).reshape([bt.clone(), one()]);
+        let number = tape.iota(std::slice::from_ref(&bt), 0).cast(Dtype::F32).reshape([bt.clone(), one()]);
         let across = x.reshape([t.clone(), b.clone(), four.clone()]);
         vec![
             flat.clone(),
