@@ -146,7 +146,7 @@ fn llama() -> Spec {
         quantized: true,
     };
     let nf4 = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
-    let form = |quantizable: bool| if quantizable { nf4.clone() } else { Form::Dense(Dtype::F32) };
+    let form = |quantizable: bool| if quantizable { nf4 } else { Form::Dense(Dtype::F32) };
     let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
