@@ -145,10 +145,8 @@ fn llama() -> Spec {
         tied: false,
         quantized: true,
     };
-    let form = |quantizable: bool| match quantizable {
-        true => Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) },
-        false => Form::Dense(Dtype::F32),
-    };
+    let packed = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+    let form = |quantizable: bool| if quantizable { packed } else { Form::Dense(Dtype::F32) };
     let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
