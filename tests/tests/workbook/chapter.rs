@@ -170,7 +170,9 @@ fn what_each_level_makes_of_a_whole_step_is_counted() {
     _ = writeln!(text, "nodes                  {:>6}", step.nodes().len());
     _ = writeln!(text, "needed by no output    {:>6}", dead.len());
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    dead.iter().for_each(|id| *kinds.entry(step.node(*id).op.name()).or_default() += 1);
+    for id in &dead {
+        *kinds.entry(step.node(*id).op.name()).or_default() += 1;
+    }
     for (kind, count) in kinds {
         _ = writeln!(text, "  {kind:<20} {count:>6}");
     }
