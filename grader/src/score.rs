@@ -320,7 +320,8 @@ pub(crate) fn basis(device: &str) -> Basis {
 /// Fills in the rows and points from the facts.
 pub(crate) fn judged(rubric: &Rubric, facts: &Facts, challenge: Challenge) -> Challenge {
     let score = rubric.score(facts, basis(&challenge.device));
-    let points = if challenge.attempted || !challenge.built { score.points } else { rubric.not_attempted };
+    let looked = challenge.attempted || !challenge.checks.is_empty(); // else nobody asked for it
+    let points = if challenge.attempted || !looked { score.points } else { rubric.not_attempted };
     Challenge { points, unmeasured: score.unmeasured + score.points - points, rows: score.rows, ..challenge }
 }
 

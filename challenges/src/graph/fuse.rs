@@ -120,12 +120,20 @@ pub fn fuse(passes: &dyn Compile, sized: &Sized, apart: bool) -> Result<Fused, N
     wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
     wanted.retain(|id| !terms.contains_key(id));
     let job = Job { passes, sized, terms: &terms, apart };
+    let mut more = BTreeSet::new();
     loop {
-        match job.arrange(&wanted) {
+        let missing = match job.arrange(&wanted) {
             Ok(fused) => return Ok(fused),
-            Err((_, Stop::Materialise(id))) if wanted.insert(id) => {}
-            Err((node, stop)) => return Err(NoKernel { node, stop }),
+            Err(missing) => missing,
+        };
+        for (node, stop) in missing {
+            match stop {
+                Stop::Materialise(id) if wanted.contains(&id) => return Err(NoKernel { node, stop }),
+                Stop::Materialise(id) => _ = more.insert(id),
+                _ => return Err(NoKernel { node, stop }),
+            }
         }
+        wanted.append(&mut more);
     }
 }
 
@@ -153,6 +161,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
         wanted.extend(viewed.map(|input| seen(sized, *input).map_or(*input, |seen| seen.node)));
         wanted.extend(extras);
     }
+    wanted.extend(graph.ids().filter_map(|id| reduced_again(sized, id)));
     wanted
 }
 
@@ -198,6 +207,20 @@ fn every(sized: &Sized) -> BTreeSet<Id> {
     sized.graph.ids().filter(|id| !idle(id)).collect()
 }
 
+/// The reduction that another one reduces further, along another dimension: no kernel does both.
+fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
+    let reduces = |id: Id| match sized.graph.node(id).op {
+        Op::Reduce(_, dim) => sized.shape(sized.graph.node(id).inputs[0])[dim] > 1,
+        _ => false,
+    };
+    let behind = |id: Id| sized.graph.node(id).inputs[0];
+    let mut inner = reduces(id).then(|| behind(id))?;
+    while sized.is_view(inner) {
+        inner = behind(inner);
+    }
+    reduces(inner).then_some(inner)
+}
+
 /// What is fused, and by which passes.
 struct Job<'a> {
     passes: &'a dyn Compile,
@@ -207,53 +230,61 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Writes every part, given the nodes that get a buffer.
-    fn arrange(&self, wanted: &BTreeSet<Id>) -> Result<Fused, (Id, Stop)> {
-        let Job { sized, terms, .. } = *self;
-        let mut fused = place(sized, wanted);
-        let mut drafts: Vec<Draft> = Vec::new();
-        let sums: BTreeSet<Id> = terms.values().map(|term| term.sum).collect();
-        for id in sized.graph.ids() {
-            if let Some(term) = terms.get(&id)
-                && sized.elements(id) > 0
-            {
-                let to = Layout { strides: contiguous(sized.shape(id)), ..fused.layouts[&term.sum].clone() };
-                drafts.push(Draft::Whole(product(sized, &fused, id, to, Some(*term))?));
-            }
-            if !wanted.contains(&id) || sums.contains(&id) {
-                continue;
-            }
-            let node = sized.graph.node(id);
-            let to = fused.layouts[&id].clone();
-            match &node.op {
-                Op::Input { .. } => {}
-                _ if sized.elements(id) == 0 => {} // nothing to do
-                Op::Matmul => drafts.push(Draft::Whole(product(sized, &fused, id, to, None)?)),
-                Op::Dequantize { .. } => {
-                    let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
-                    drafts.push(Draft::Whole(Part::Dequantize { node: id, inputs, to }));
-                }
-                Op::Attention(_) => {
-                    drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, &fused, id, to)?)));
-                }
-                Op::AttentionGrad { .. } => self.gradients(&mut fused, &mut drafts, id)?,
-                Op::ScatterAdd => {
-                    let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
-                    drafts.push(Draft::Whole(Part::Scatter { node: id, rows, index, to }));
-                }
-                Op::Concat { dim } => {
-                    for root in pieces(sized, id, *dim, &to) {
-                        self.join(&fused, &mut drafts, &root)?;
-                    }
-                }
-                _ => self.join(&fused, &mut drafts, &Root { node: id, layout: to })?,
-            }
+    /// Writes every part, given the nodes that get a buffer; or says of all that cannot be written what is missing.
+    fn arrange(&self, wanted: &BTreeSet<Id>) -> Result<Fused, Vec<(Id, Stop)>> {
+        let mut fused = place(self.sized, wanted);
+        let (mut drafts, mut missing): (Vec<Draft>, Vec<(Id, Stop)>) = (Vec::new(), Vec::new());
+        let sums: BTreeSet<Id> = self.terms.values().map(|term| term.sum).collect();
+        for id in self.sized.graph.ids().filter(|id| self.sized.elements(*id) > 0) {
+            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, *term));
+            let own = wanted.contains(&id) && !sums.contains(&id);
+            let own = own.then(|| self.part(&mut fused, &mut drafts, id));
+            missing.extend([of_sum, own].into_iter().flatten().filter_map(Result::err));
+        }
+        if !missing.is_empty() {
+            return Err(missing);
         }
         if !self.apart {
             self.drop_private(&mut fused, &mut drafts);
         }
         fused.parts = drafts.into_iter().map(Draft::finish).collect();
         Ok(fused)
+    }
+
+    /// A product that is part of a sum.
+    fn term(&self, fused: &Fused, drafts: &mut Vec<Draft>, id: Id, term: Term) -> Result<(), (Id, Stop)> {
+        let strides = contiguous(self.sized.shape(id));
+        let to = Layout { strides, ..fused.layouts[&term.sum].clone() };
+        drafts.push(Draft::Whole(product(self.sized, fused, id, to, Some(term))?));
+        Ok(())
+    }
+
+    /// What writes a node that has a buffer.
+    fn part(&self, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
+        let sized = self.sized;
+        let node = sized.graph.node(id);
+        let to = fused.layouts[&id].clone();
+        let whole = match &node.op {
+            Op::Input { .. } => return Ok(()),
+            Op::Matmul => product(sized, fused, id, to, None)?,
+            Op::Attention(_) => Part::Attention(attend(self.passes, sized, fused, id, to)?),
+            Op::Dequantize { .. } => {
+                let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
+                Part::Dequantize { node: id, inputs, to }
+            }
+            Op::ScatterAdd => {
+                let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
+                Part::Scatter { node: id, rows, index, to }
+            }
+            Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
+            Op::Concat { dim } => {
+                let mut pieces = pieces(sized, id, *dim, &to).into_iter();
+                return pieces.try_for_each(|root| self.join(fused, drafts, &root));
+            }
+            _ => return self.join(fused, drafts, &Root { node: id, layout: to }),
+        };
+        drafts.push(Draft::Whole(whole));
+        Ok(())
     }
 
     /// The gradients of an attention together, at the first of them.

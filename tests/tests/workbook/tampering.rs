@@ -50,9 +50,9 @@ fn tampers() -> BTreeMap<&'static str, Tamper> {
     BTreeMap::from([
         ("the total", (|card| card["points"] = 55.into()) as Tamper),
         ("what is possible", |card| card["possible"] = 13.into()),
-        ("a challenge's points", |card| nf4(card)["points"] = 14.into()),
+        ("a challenge's points", |card| nf4(card)["points"] = 13.into()),
         ("a row's points", |card| nf4(card)["rows"][0]["points"] = 4.into()),
-        ("a row's fact", |card| nf4(card)["rows"][5]["fact"] = "met".into()),
+        ("a row's fact", |card| nf4(card)["rows"][5]["fact"] = "unmet".into()),
         ("a row's wording", |card| nf4(card)["rows"][0]["wording"] = "works".into()),
         ("a row's basis", |card| nf4(card)["rows"][0]["basis"] = "as published".into()),
         ("a missing row", |card| _ = nf4(card)["rows"].as_array_mut().map(Vec::pop)),
