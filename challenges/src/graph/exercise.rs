@@ -27,11 +27,9 @@ pub struct Exercise;
 
 impl Compile for Exercise {
     // ANCHOR: graph-step-1
-    // step C.1: let the program run on a recorder's tape; the recorder below has the graph and the breaks
+    // step C.1: let the program run on a tape of the recorder below, which keeps graph and breaks
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        todo!(
-            "C.1: let the program run on a recorder's tape; the recorder below has the graph and the breaks"
-        )
+        todo!("C.1: let the program run on a tape of the recorder below, which keeps graph and breaks")
     }
     // ANCHOR_END: graph-step-1
 
@@ -43,11 +41,9 @@ impl Compile for Exercise {
     // ANCHOR_END: graph-step-2
 
     // ANCHOR: graph-step-3
-    // step C.3: write the same graph without what no output needs, what is computed twice, and what does nothing
+    // step C.3: write the graph without what no output needs, what is there twice, what does nothing
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        todo!(
-            "C.3: write the same graph without what no output needs, what is computed twice, and what does nothing"
-        )
+        todo!("C.3: write the graph without what no output needs, what is there twice, what does nothing")
     }
     // ANCHOR_END: graph-step-3
 
@@ -59,11 +55,9 @@ impl Compile for Exercise {
     // ANCHOR_END: graph-step-4
 
     // ANCHOR: graph-step-5
-    // step C.5: find a place in one arena for each buffer, none of which meets another that lives at the same time
+    // step C.5: find each buffer a place in one arena, apart from all that live at the same time
     fn place(&self, lives: &[Option<Life>]) -> Arena {
-        todo!(
-            "C.5: find a place in one arena for each buffer, none of which meets another that lives at the same time"
-        )
+        todo!("C.5: find each buffer a place in one arena, apart from all that live at the same time")
     }
     // ANCHOR_END: graph-step-5
 
@@ -167,11 +161,9 @@ impl Record for Recorder {
 }
 
 impl Recorder {
-    // step C.1: what the examples make of a result, nothing where one is missing; one that does not fit is a mistake
+    // step C.1: what the examples make of a result; nothing where one is missing
     fn value(&mut self, place: usize, at: &'static Location<'static>) -> Option<Array<f32>> {
-        todo!(
-            "C.1: what the examples make of a result, nothing where one is missing; one that does not fit is a mistake"
-        )
+        todo!("C.1: what the examples make of a result; nothing where one is missing")
     }
 
     /// Keeps the first mistake, with the line that made it.
@@ -206,11 +198,9 @@ fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
     todo!("C.4: the nodes that use a node, views of it aside")
 }
 
-// step C.5: the lowest place that is free for a whole life, given those placed so far by their first byte
+// step C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes
 fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
-    todo!(
-        "C.5: the lowest place that is free for a whole life, given those placed so far by their first byte"
-    )
+    todo!("C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes")
 }
 
 // step C.6: an f32 rounded to the type that the graph gives it

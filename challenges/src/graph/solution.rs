@@ -29,7 +29,7 @@ impl Compile for Solution {
     // ANCHOR: graph-step-1
     // why: the program runs once, and whoever stands behind its handles takes notes. Nothing is computed, unless the
     // program looks: so a shape may be a symbol, and a value may not be asked for.
-    // step C.1: let the program run on a recorder's tape; the recorder below has the graph and the breaks
+    // step C.1: let the program run on a tape of the recorder below, which keeps graph and breaks
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
         let recorder = Recorder { graph: Graph::new(name), values: examples.clone(), ..Recorder::default() };
         let recorder = Rc::new(RefCell::new(recorder));
@@ -63,7 +63,7 @@ impl Compile for Solution {
     // why: differentiation writes a gradient for everything on its way; nobody reads those of frozen weights. What an
     // output needs is found backwards, and the graph is written anew without the rest. Because each node comes after
     // its inputs, a node that was seen before - same operation, same new inputs, same type - is found by its text.
-    // step C.3: write the same graph without what no output needs, what is computed twice, and what does nothing
+    // step C.3: write the graph without what no output needs, what is there twice, what does nothing
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
         let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
         let mut to = Graph::new(&graph.name);
@@ -122,7 +122,7 @@ impl Compile for Solution {
     // why: the largest buffers leave the fewest choices, so they are placed first; each goes to the lowest bytes that
     // are free for its whole life. That is not always the best arena, but for a training step it comes within a few
     // per cent of the bytes that are alive at once, which no arena can beat.
-    // step C.5: find a place in one arena for each buffer, none of which meets another that lives at the same time
+    // step C.5: find each buffer a place in one arena, apart from all that live at the same time
     fn place(&self, lives: &[Option<Life>]) -> Arena {
         let numbered = lives.iter().enumerate();
         let mut order: Vec<(usize, &Life)> =
@@ -325,7 +325,7 @@ impl Record for Recorder {
 }
 
 impl Recorder {
-    // step C.1: what the examples make of a result, nothing where one is missing; one that does not fit is a mistake
+    // step C.1: what the examples make of a result; nothing where one is missing
     fn value(&mut self, place: usize, at: &'static Location<'static>) -> Option<Array<f32>> {
         let mut prefix = self.graph.clone();
         prefix.clear_outputs();
@@ -388,7 +388,7 @@ fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
     found
 }
 
-// step C.5: the lowest place that is free for a whole life, given those placed so far by their first byte
+// step C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes
 fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
     let mut at = 0;
     for (start, other) in placed {
