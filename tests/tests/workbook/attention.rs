@@ -2,6 +2,8 @@
 
 #![allow(clippy::float_cmp)] // a mask gives 0 or 1
 
+use challenges::graph::compile::Level;
+use kernels::plan::Step;
 use reference::grad::pull_back;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
@@ -12,6 +14,8 @@ use reference::graph::{Array, Attention, Dim, Dtype, Graph, Id, Op, Real, Tensor
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tests::golden;
+
+use crate::compiled::Runner;
 
 /// One attention that the original library computed.
 #[derive(Deserialize)]
@@ -124,7 +128,13 @@ impl Case {
 
     /// The output and the gradients of q, k and v as the operation has them.
     fn run<R: Real>(&self, stored: &Stored, dtype: Dtype) -> [Vec<f64>; 4] {
-        let graph = self.graph(stored, dtype);
+        let (graph, values) = (self.graph(stored, dtype), Self::values::<R>(stored, dtype));
+        let found = interpret(&graph, &values).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let wide: Vec<Vec<f64>> = found.iter().map(Array::wide).collect();
+        wide.try_into().expect("four outputs")
+    }
+
+    fn values<R: Real>(stored: &Stored, dtype: Dtype) -> Values<R> {
         let mut values: Values<R> = Values::new();
         let given = ["q", "k", "v", "grad_out"].into_iter().zip(stored.types(dtype)).zip(&stored.given);
         for ((name, ty), numbers) in given {
@@ -134,9 +144,7 @@ impl Case {
         if let Some(ids) = &stored.ids {
             values.insert("ids".into(), Array::integers(&[ids.len()], ids.clone()));
         }
-        let found = interpret(&graph, &values).unwrap_or_else(|error| panic!("{}: {error}", self.name));
-        let wide: Vec<Vec<f64>> = found.iter().map(Array::wide).collect();
-        wide.try_into().expect("four outputs")
+        values
     }
 
     fn graph(&self, stored: &Stored, dtype: Dtype) -> Graph {
@@ -241,6 +249,35 @@ fn every_case_and_its_gradients_are_the_stored_ones_in_f64() {
         for ((name, got), want) in NAMES.iter().zip(case.run::<f64>(stored, Dtype::F32)).zip(&stored.want) {
             let (error, slack) = (apart(&got, want), 1e-6 * largest(want).max(1.0)); // the stored inputs are rounded
             assert!(error <= slack, "{} ({}) {name}: off by {error:e}", case.name, case.kind);
+        }
+    });
+}
+
+#[test]
+fn every_case_compiles_to_two_launches_of_attention_and_keeps_its_values() {
+    each_case(|case, stored| {
+        let (graph, values) = (case.graph(stored, Dtype::F32), Case::values::<f32>(stored, Dtype::F32));
+        let compiled = Runner::new(&graph, &values, Level::O2);
+        let mut runner = compiled.unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let steps = &runner.compiled.plan().steps;
+        let of = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count();
+        let launches = [
+            of(|step| matches!(step, Step::Attention { .. })),
+            of(|step| matches!(step, Step::AttentionGrad(_))),
+        ];
+        assert_eq!(launches, [1, 1], "{} ({})", case.name, case.kind);
+        let got = runner.run(&values).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let truth = case.run::<f64>(stored, Dtype::F32);
+        let naive = case.run::<f32>(stored, Dtype::F32);
+        for (i, name) in NAMES.iter().enumerate() {
+            let (clever, plain) = (apart(&got[i].wide(), &truth[i]), apart(&naive[i], &truth[i]));
+            let slack = 1e-6 * largest(&truth[i]).max(1.0);
+            assert!(
+                clever <= plain + slack,
+                "{} ({}) {name}: {clever:e}, plain {plain:e}",
+                case.name,
+                case.kind
+            );
         }
     });
 }

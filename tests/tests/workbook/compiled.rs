@@ -50,7 +50,7 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Compiles a graph for the sizes of some values.
-    fn new(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Self, Error> {
+    pub(crate) fn new(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Self, Error> {
         let device = Cpu::with_threads(2);
         let mut tuned = Tuned::default();
         let tuner = level.tunes().then_some(Tuner { device: &device, tuned: &mut tuned });
