@@ -94,7 +94,7 @@ pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<(), St
     match step {
         "C.1" => capture::run(case, attempt),
         "C.2" => buckets(attempt, case),
-        "C.3" => prune(attempt, case, seed),
+        "C.3" => prune(attempt, case),
         "C.4" => keep(&passes, case, &mut random),
         "C.5" => place(attempt, case, &mut random, seed),
         "C.6" => lower(&passes, case, &mut random),
@@ -175,7 +175,7 @@ fn buckets(attempt: &dyn Compile, case: &str) -> Result<(), String> {
 
 // --- C.3
 
-fn prune(attempt: &dyn Compile, case: &str, seed: u64) -> Result<(), String> {
+fn prune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     let before = match case {
         "dead-gradients" => with_dead_gradients()?,
         "the-same-results" => return same_results(attempt),
@@ -204,7 +204,6 @@ fn prune(attempt: &dyn Compile, case: &str, seed: u64) -> Result<(), String> {
             tape.output("y", &x.exp());
         })?,
     };
-    _ = seed;
     let after = attempt.prune(&before).map_err(told)?;
     slim(&before, &after)
 }

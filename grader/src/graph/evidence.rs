@@ -166,7 +166,7 @@ impl Answer<'_> {
         let [layers, launches] = ["layers", "launches"].map(|name| self.count(name));
         let compiled = self.count(&format!("{part}_layers"));
         let evidence = format!(
-            "{compiled:.0} of {layers:.0} layers run it as steps of a plan of {launches:.0} launches; breaks: {:.0}, runs outside a plan: 0",
+            "{compiled:.0} of {layers:.0} layers run it as steps of a plan of {launches:.0} launches; breaks: {:.0}",
             self.count("breaks")
         );
         self.verdict(compiled >= layers, &evidence, &["C.1", "C.6"])
