@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use kernels::plan::{Memory, View};
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
 use reference::graph::{self, Dtype, Id, Reduce};
 
@@ -398,11 +397,6 @@ impl<'a> Writer<'a> {
         });
         Ok(self.push(Op::Gather { input, element: element(node.ty.dtype), at }))
     }
-}
-
-/// The view of a layout over a kernel's space.
-pub fn view(layout: &Layout, memory: Memory, bytes: usize) -> View {
-    View { memory, bytes, offset: layout.offset, strides: layout.strides.clone() }
 }
 
 /// A type of the graph in memory.
