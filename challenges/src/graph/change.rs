@@ -42,12 +42,9 @@ pub fn difference(before: &Capture, now: &Capture) -> Option<Change> {
     }
 }
 
-/// Whether two nodes compute the same. Their text decides, since a NaN equals nothing and 0 equals -0.
+/// Whether two nodes are there and compute the same.
 fn same(a: Option<&Node>, b: Option<&Node>) -> bool {
-    let alike = |a: &Node, b: &Node| {
-        (&a.inputs, &a.ty) == (&b.inputs, &b.ty) && format!("{:?}", a.op) == format!("{:?}", b.op)
-    };
-    a.zip(b).is_some_and(|(a, b)| alike(a, b))
+    a.zip(b).is_some_and(|(a, b)| a.is(b))
 }
 
 fn at_node(before: &Capture, now: &Capture, id: Id) -> Change {

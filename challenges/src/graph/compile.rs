@@ -600,7 +600,7 @@ impl Compiled {
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
-        watch: &mut dyn FnMut(usize, Duration),
+        watch: &mut (dyn FnMut(usize, Duration) + Send),
     ) -> Result<(), Error> {
         let given: Vec<&Buffer> = self.given(inputs)?;
         let call = |parts: &Parts| {

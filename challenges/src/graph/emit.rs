@@ -6,6 +6,7 @@
 //! rows and each row reduces once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
 use reference::graph::{self, Dtype, Id, Reduce};
@@ -15,7 +16,7 @@ use super::map::{self, Affine, Cut, Map};
 use super::sized::Sized;
 
 /// Where a node's elements are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Which buffer, by its number.
     pub buffer: usize,
@@ -26,7 +27,7 @@ pub struct Layout {
 }
 
 /// A node to be stored, and where.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Root {
     /// The node.
     pub node: Id,
@@ -75,14 +76,15 @@ pub fn kernel(
     roots: &[Root],
 ) -> Result<Kernel, Stop> {
     let mut space = common_space(sized, roots).ok_or(Stop::Never)?;
-    let mut maps: Vec<Map> = roots.iter().map(|root| map::identity(sized.shape(root.node))).collect();
+    let mut maps: Vec<Rc<Map>> =
+        roots.iter().map(|root| Rc::new(map::identity(sized.shape(root.node)))).collect();
     let mut with_row = false;
     loop {
         let mut writer = Writer::new(passes, sized, buffers, space.clone(), with_row);
         match writer.write(roots, &maps) {
             Ok(()) => return Ok(writer.finish(roots, &maps)),
             Err(Stop::Cut(cut)) => {
-                maps = maps.iter().map(|map| map::after_cut(map, cut)).collect();
+                maps = maps.iter().map(|map| Rc::new(map::after_cut(map, cut))).collect();
                 space[cut.dim] /= cut.inner;
                 space.insert(cut.dim + 1, cut.inner);
             }
@@ -127,22 +129,28 @@ fn any_layer(scope: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Code {
     ops: Vec<Op>,
-    same: HashMap<String, Value>,
 }
 
 impl Code {
     /// Adds an operation, if it is not there yet, and gives the number of its value.
     pub fn push(&mut self, op: Op) -> Value {
-        let ops = &mut self.ops;
-        *self.same.entry(op.to_string()).or_insert_with(|| {
-            ops.push(op);
-            ops.len() - 1
+        self.ops.iter().position(|other| is_same(other, &op)).unwrap_or_else(|| {
+            self.ops.push(op);
+            self.ops.len() - 1
         })
     }
 
     /// What is written so far.
     pub fn ops(&self) -> &[Op] {
         &self.ops
+    }
+}
+
+/// Whether two operations are one: of floats, 0 is not -0, and a NaN is itself.
+fn is_same(a: &Op, b: &Op) -> bool {
+    match (a, b) {
+        (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
+        _ => a == b,
     }
 }
 
@@ -155,7 +163,7 @@ struct Writer<'a> {
     with_row: bool, // whether the last dimension was added for a reduction
     roots: Vec<Id>,
     code: Code,
-    done: HashMap<(Id, Map), Value>,
+    done: HashMap<Id, Vec<(Rc<Map>, Value)>>,
     nodes: BTreeSet<Id>,
     inputs: Vec<Layout>,
     stored: Vec<Value>,
@@ -174,7 +182,7 @@ impl<'a> Writer<'a> {
         Self { passes, sized, buffers, space, with_row, roots, code, done, nodes, inputs, stored }
     }
 
-    fn write(&mut self, roots: &[Root], maps: &[Map]) -> Result<(), Stop> {
+    fn write(&mut self, roots: &[Root], maps: &[Rc<Map>]) -> Result<(), Stop> {
         let own = |root: &&Root| self.buffers.get(&root.node).is_none_or(|layout| *layout == root.layout);
         self.roots = roots.iter().filter(own).map(|root| root.node).collect();
         for (root, map) in roots.iter().zip(maps) {
@@ -189,7 +197,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn finish(self, roots: &[Root], maps: &[Map]) -> Kernel {
+    fn finish(self, roots: &[Root], maps: &[Rc<Map>]) -> Kernel {
         let outputs = roots.iter().zip(maps).map(|(root, map)| {
             let Layout { buffer, offset, strides } = &root.layout;
             let (offset, strides) = map::place(map, strides, *offset, &self.space);
@@ -236,17 +244,27 @@ impl<'a> Writer<'a> {
     }
 
     /// A node's value in this lane, loaded where it can be.
-    fn value(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
-        if let Some(value) = self.done.get(&(id, map.clone())) {
-            return Ok(*value);
+    fn value(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+        if let Some(value) = self.known(id, map) {
+            return Ok(value);
         }
         let value = match self.buffers.get(&id) {
             Some(layout) if !self.roots.contains(&id) => self.load(id, &layout.clone(), map),
             Some(_) => return Err(Stop::Never), // another lane of this very kernel stores it
-            None => self.compute(id, map)?,
+            None => return self.compute(id, map),
         };
-        self.done.insert((id, map.clone()), value);
-        Ok(value)
+        Ok(self.note(id, map, value))
+    }
+
+    /// The value that a node is known to have there.
+    fn known(&self, id: Id, map: &Rc<Map>) -> Option<Value> {
+        let known = self.done.get(&id)?.iter().find(|(other, _)| Rc::ptr_eq(other, map) || other == map);
+        known.map(|(_, value)| *value)
+    }
+
+    fn note(&mut self, id: Id, map: &Rc<Map>, value: Value) -> Value {
+        self.done.entry(id).or_default().push((map.clone(), value));
+        value
     }
 
     /// The layout of a node whose elements lie side by side in a buffer of another kernel's: reshaped, they lie there
@@ -268,9 +286,9 @@ impl<'a> Writer<'a> {
     }
 
     /// A node's value from those of its inputs.
-    fn compute(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
-        if let Some(value) = self.done.get(&(id, map.clone())) {
-            return Ok(*value);
+    fn compute(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+        if let Some(value) = self.known(id, map) {
+            return Ok(value);
         }
         let node = self.sized.graph.node(id);
         self.nodes.insert(id);
@@ -285,7 +303,7 @@ impl<'a> Writer<'a> {
                 Some(cut) => Stop::Cut(cut),
                 None => Stop::Materialise(node.inputs[0]),
             })?;
-            return self.value(node.inputs[0], &inner);
+            return self.value(node.inputs[0], &Rc::new(inner));
         }
         let value = match &node.op {
             graph::Op::Iota { dim } => self.coordinate(&map[*dim]),
@@ -296,12 +314,11 @@ impl<'a> Writer<'a> {
             graph::Op::Gather => self.gather(id, map)?,
             _ => self.element(id, map)?,
         };
-        self.done.insert((id, map.clone()), value);
-        Ok(value)
+        Ok(self.note(id, map, value))
     }
 
     /// An operation on the elements of one place: the pass that lowers it says how.
-    fn element(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+    fn element(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
         if !is_pointwise(&node.op) {
             return Err(Stop::Materialise(id)); // what only other steps can do
@@ -335,7 +352,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A reduction along the rows of this kernel, if it is one: then it runs once a row.
-    fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Map) -> Result<Value, Stop> {
+    fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Rc<Map>) -> Result<Value, Stop> {
         let input = self.sized.graph.node(id).inputs[0];
         let length = self.sized.shape(input)[dim];
         if length == 0 {
@@ -362,14 +379,14 @@ impl<'a> Writer<'a> {
                 Stop::Materialise(id)
             });
         }
-        let mut inner = map.clone();
+        let mut inner = Map::clone(map);
         inner[dim] = Affine::lane(row, length);
-        let value = self.value(input, &inner)?;
+        let value = self.value(input, &Rc::new(inner))?;
         Ok(self.push(if reduce == Reduce::Sum { Op::RowSum(value) } else { Op::RowMax(value) }))
     }
 
     /// A row of a table: the table is a buffer, its elements side by side.
-    fn gather(&mut self, id: Id, map: &Map) -> Result<Value, Stop> {
+    fn gather(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
         let (table, index) = (node.inputs[0], node.inputs[1]);
         let shape = self.sized.shape(table);
@@ -381,7 +398,7 @@ impl<'a> Writer<'a> {
         }
         let layout = Layout { buffer: layout.buffer, offset: 0, strides: vec![0; self.space.len()] };
         let (outer, inner) = map.split_at(self.sized.shape(index).len());
-        let row = self.value(index, &outer.to_vec())?;
+        let row = self.value(index, &Rc::new(outer.to_vec()))?;
         let width: usize = shape[1..].iter().product();
         let width_value = self.push(Op::Whole(width as i32));
         let start = if width == 1 { row } else { self.push(Op::Binary(tile::Binary::Mul, row, width_value)) };

@@ -5,7 +5,7 @@
 //! again at a price. Then kernels over one space are joined where nothing between them stands in the way, so that one
 //! pass stores several results; and a buffer that in the end no other kernel reads is taken away again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernels::plan::contiguous;
 use reference::graph::{Dtype, Id, Op};
@@ -87,7 +87,7 @@ pub struct Attend {
 }
 
 /// All of the work, in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fused {
     /// In order.
     pub parts: Vec<Part>,
@@ -120,20 +120,26 @@ pub fn fuse(passes: &dyn Compile, sized: &Sized, apart: bool) -> Result<Fused, N
     wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
     wanted.retain(|id| !terms.contains_key(id));
     let job = Job { passes, sized, terms: &terms, apart };
-    let mut more = BTreeSet::new();
+    let (mut fused, mut alone) = (place(sized, &wanted), HashMap::new());
     loop {
-        let missing = match job.arrange(&wanted) {
+        let missing = match job.arrange(&fused, &mut alone) {
             Ok(fused) => return Ok(fused),
             Err(missing) => missing,
         };
+        let mut more = BTreeSet::new();
         for (node, stop) in missing {
             match stop {
-                Stop::Materialise(id) if wanted.contains(&id) => return Err(NoKernel { node, stop }),
+                Stop::Materialise(id) if fused.layouts.contains_key(&id) => {
+                    return Err(NoKernel { node, stop });
+                }
                 Stop::Materialise(id) => _ = more.insert(id),
                 _ => return Err(NoKernel { node, stop }),
             }
         }
-        wanted.append(&mut more);
+        alone.retain(|_, pass| pass.nodes.is_disjoint(&more));
+        for id in more {
+            fused.place(sized, id);
+        }
     }
 }
 
@@ -221,6 +227,9 @@ fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
     reduces(inner).then_some(inner)
 }
 
+/// The pass that writes one node and nothing else.
+type Alone = HashMap<Root, Kernel>;
+
 /// What is fused, and by which passes.
 struct Job<'a> {
     passes: &'a dyn Compile,
@@ -231,14 +240,18 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Writes every part, given the nodes that get a buffer; or says of all that cannot be written what is missing.
-    fn arrange(&self, wanted: &BTreeSet<Id>) -> Result<Fused, Vec<(Id, Stop)>> {
-        let mut fused = place(self.sized, wanted);
-        let (mut drafts, mut missing): (Vec<Draft>, Vec<(Id, Stop)>) = (Vec::new(), Vec::new());
-        let sums: BTreeSet<Id> = self.terms.values().map(|term| term.sum).collect();
+    fn arrange(&self, placed: &Fused, alone: &mut Alone) -> Result<Fused, Vec<(Id, Stop)>> {
+        let own = self.own(placed);
+        let roots = own.iter().flat_map(|id| self.roots(placed, *id));
+        let missing: Vec<(Id, Stop)> =
+            roots.filter_map(|root| self.alone(placed, alone, &root).err()).collect();
+        if !missing.is_empty() {
+            return Err(missing); // before anything is joined
+        }
+        let (mut fused, mut drafts, mut missing) = (placed.clone(), Drafts::default(), Vec::new());
         for id in self.sized.graph.ids().filter(|id| self.sized.elements(*id) > 0) {
             let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, *term));
-            let own = wanted.contains(&id) && !sums.contains(&id);
-            let own = own.then(|| self.part(&mut fused, &mut drafts, id));
+            let own = own.contains(&id).then(|| self.part(&mut fused, alone, &mut drafts, id));
             missing.extend([of_sum, own].into_iter().flatten().filter_map(Result::err));
         }
         if !missing.is_empty() {
@@ -247,12 +260,38 @@ impl Job<'_> {
         if !self.apart {
             self.drop_private(&mut fused, &mut drafts);
         }
-        fused.parts = drafts.into_iter().map(Draft::finish).collect();
+        fused.parts = drafts.all.into_iter().map(Draft::finish).collect();
         Ok(fused)
     }
 
+    /// The nodes that a part of their own writes: those with a buffer, but for sums of products.
+    fn own(&self, placed: &Fused) -> BTreeSet<Id> {
+        let sums: BTreeSet<Id> = self.terms.values().map(|term| term.sum).collect();
+        let own = |id: &Id| !sums.contains(id) && self.sized.elements(*id) > 0;
+        placed.layouts.keys().copied().filter(own).collect()
+    }
+
+    /// What passes have to store for a node; nothing, if it is no pass that writes it.
+    fn roots(&self, placed: &Fused, id: Id) -> Vec<Root> {
+        let layout = placed.layouts[&id].clone();
+        match &self.sized.graph.node(id).op {
+            Op::Concat { dim } => pieces(self.sized, id, *dim, &layout),
+            op if is_anchor(op) => Vec::new(),
+            _ => vec![Root { node: id, layout }],
+        }
+    }
+
+    /// Writes the pass for one node alone, unless it is there.
+    fn alone(&self, placed: &Fused, alone: &mut Alone, root: &Root) -> Result<(), (Id, Stop)> {
+        if !alone.contains_key(root) {
+            let pass = emit::kernel(self.passes, self.sized, &placed.layouts, std::slice::from_ref(root));
+            alone.insert(root.clone(), pass.map_err(|stop| (root.node, stop))?);
+        }
+        Ok(())
+    }
+
     /// A product that is part of a sum.
-    fn term(&self, fused: &Fused, drafts: &mut Vec<Draft>, id: Id, term: Term) -> Result<(), (Id, Stop)> {
+    fn term(&self, fused: &Fused, drafts: &mut Drafts, id: Id, term: Term) -> Result<(), (Id, Stop)> {
         let strides = contiguous(self.sized.shape(id));
         let to = Layout { strides, ..fused.layouts[&term.sum].clone() };
         drafts.push(Draft::Whole(product(self.sized, fused, id, to, Some(term))?));
@@ -260,12 +299,21 @@ impl Job<'_> {
     }
 
     /// What writes a node that has a buffer.
-    fn part(&self, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
+    fn part(
+        &self,
+        fused: &mut Fused,
+        alone: &mut Alone,
+        drafts: &mut Drafts,
+        id: Id,
+    ) -> Result<(), (Id, Stop)> {
         let sized = self.sized;
+        for root in self.roots(fused, id) {
+            let pass = alone.remove(&root).ok_or((id, Stop::Never))?;
+            self.join(fused, drafts, &root, pass);
+        }
         let node = sized.graph.node(id);
         let to = fused.layouts[&id].clone();
         let whole = match &node.op {
-            Op::Input { .. } => return Ok(()),
             Op::Matmul => product(sized, fused, id, to, None)?,
             Op::Attention(_) => Part::Attention(attend(self.passes, sized, fused, id, to)?),
             Op::Dequantize { .. } => {
@@ -277,18 +325,14 @@ impl Job<'_> {
                 Part::Scatter { node: id, rows, index, to }
             }
             Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
-            Op::Concat { dim } => {
-                let mut pieces = pieces(sized, id, *dim, &to).into_iter();
-                return pieces.try_for_each(|root| self.join(fused, drafts, &root));
-            }
-            _ => return self.join(fused, drafts, &Root { node: id, layout: to }),
+            _ => return Ok(()), // a pass
         };
         drafts.push(Draft::Whole(whole));
         Ok(())
     }
 
     /// The gradients of an attention together, at the first of them.
-    fn gradients(&self, fused: &mut Fused, drafts: &mut Vec<Draft>, id: Id) -> Result<(), (Id, Stop)> {
+    fn gradients(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
         let sized = self.sized;
         let node = sized.graph.node(id);
         let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
@@ -313,93 +357,120 @@ impl Job<'_> {
     }
 
     /// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
-    fn differentiated(
-        &self,
-        fused: &mut Fused,
-        drafts: &mut Vec<Draft>,
-        id: Id,
-    ) -> Result<Attend, (Id, Stop)> {
+    fn differentiated(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<Attend, (Id, Stop)> {
         let sized = self.sized;
         let key = |id: Id| (attend::of(&sized.graph.node(id).op), attend::inputs(sized, id));
         let twin = |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let shape = [q[0], q[1], q[2], v[3]];
-        let place = if let Some(place) = drafts.iter().position(twin) {
+        let place = if let Some(place) = drafts.all.iter().position(twin) {
             place
         } else {
             let output = fused.fresh(&shape);
             drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
-            drafts.len() - 1
+            drafts.all.len() - 1
         };
-        let Draft::Whole(Part::Attention(attend)) = &mut drafts[place] else { return Err((id, Stop::Never)) };
+        let Draft::Whole(Part::Attention(attend)) = &mut drafts.all[place] else {
+            return Err((id, Stop::Never));
+        };
         attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
-        Ok(attend.clone())
+        let attend = attend.clone();
+        drafts.note(place);
+        Ok(attend)
     }
 
-    /// Lets the latest pass that can also compute this root, else a new one.
-    fn join(&self, fused: &Fused, drafts: &mut Vec<Draft>, root: &Root) -> Result<(), (Id, Stop)> {
-        let (passes, sized) = (self.passes, self.sized);
-        let node = root.node;
-        let alone = emit::kernel(passes, sized, &fused.layouts, std::slice::from_ref(root))
-            .map_err(|stop| (node, stop))?;
-        let ready = |buffer: usize| drafts.iter().rposition(|draft| draft.writes().contains(&buffer));
-        let earliest = alone.inputs.iter().filter_map(|input| ready(input.buffer)).max().unwrap_or(0);
-        let latest = if self.apart { earliest } else { drafts.len() };
-        let since = recompute::since(sized.graph, &alone.nodes);
+    /// Lets the latest pass compute this root that can, else the pass that it has alone.
+    fn join(&self, fused: &Fused, drafts: &mut Drafts, root: &Root, alone: Kernel) {
+        let earliest = drafts.earliest(&alone);
+        let latest = if self.apart { earliest } else { drafts.all.len() };
+        let since = recompute::since(self.sized.graph, &alone.nodes);
         for place in (earliest..latest).rev() {
-            let Draft::Pass(kernel) = &drafts[place] else { continue };
-            if since.is_some_and(|since| kernel.roots[0].node < since) {
+            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+            if since.is_some_and(|since| pass.roots[0].node < since) {
                 break; // what is computed again would be computed too early
             }
-            if kernel.roots.len() >= OUTPUTS || !helps(kernel, &alone) {
-                continue;
-            }
-            let mut roots = kernel.roots.clone();
-            roots.push(root.clone());
-            roots.sort_by_key(|root| root.node);
-            if let Ok(joined) = emit::kernel(passes, sized, &fused.layouts, &roots)
-                && joined.program.ops.len() <= LONG
-                && !joined
-                    .inputs
-                    .iter()
-                    .any(|input| joined.outputs.iter().any(|output| output.buffer == input.buffer))
+            if pass.roots.len() < OUTPUTS
+                && helps(pass, &alone)
+                && let Some(joined) = self.joined(fused, pass, root)
             {
-                drafts[place] = Draft::Pass(joined);
-                return Ok(());
+                return drafts.replace(place, joined);
             }
         }
         drafts.push(Draft::Pass(alone));
-        Ok(())
+    }
+
+    /// A pass that stores one root more, if there is one and it is not too long.
+    fn joined(&self, fused: &Fused, pass: &Kernel, root: &Root) -> Option<Kernel> {
+        let mut roots = pass.roots.clone();
+        roots.push(root.clone());
+        roots.sort_by_key(|root| root.node);
+        let joined = emit::kernel(self.passes, self.sized, &fused.layouts, &roots).ok()?;
+        let stores = |input: &Layout| joined.outputs.iter().any(|output| output.buffer == input.buffer);
+        let fits = joined.program.ops.len() <= LONG && !joined.inputs.iter().any(stores);
+        fits.then_some(joined)
     }
 
     /// Takes away the buffers that no other part reads, and what goes nowhere.
-    fn drop_private(&self, fused: &mut Fused, drafts: &mut [Draft]) {
-        let sized = self.sized;
-        let outputs: BTreeSet<Id> = sized.graph.outputs().iter().map(|(_, id)| *id).collect();
-        for i in 0..drafts.len() {
-            let Draft::Pass(kernel) = &drafts[i] else { continue };
-            let private = |root: &&Root| {
+    fn drop_private(&self, fused: &mut Fused, drafts: &mut Drafts) {
+        let outputs: BTreeSet<Id> = self.sized.graph.outputs().iter().map(|(_, id)| *id).collect();
+        let mut readers = Readers::of(&drafts.all);
+        for place in 0..drafts.all.len() {
+            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+            let private = |root: &Root| {
                 let own = fused.layouts.get(&root.node) == Some(&root.layout);
-                own && !outputs.contains(&root.node)
-                    && drafts
-                        .iter()
-                        .enumerate()
-                        .all(|(j, draft)| j == i || !draft.reads().contains(&root.layout.buffer))
+                own && !outputs.contains(&root.node) && readers.is_only(place, root.layout.buffer)
             };
-            let gone: Vec<Root> = kernel.roots.iter().filter(private).cloned().collect();
-            let roots: Vec<Root> = kernel.roots.iter().filter(|root| !gone.contains(root)).cloned().collect();
+            let (gone, roots): (Vec<Root>, Vec<Root>) = pass.roots.iter().cloned().partition(private);
             if gone.is_empty() || roots.is_empty() {
                 continue;
             }
-            let mut layouts = fused.layouts.clone();
-            for root in &gone {
-                layouts.remove(&root.node);
-            }
-            if let Ok(kernel) = emit::kernel(self.passes, sized, &layouts, &roots) {
-                fused.layouts = layouts;
-                drafts[i] = Draft::Pass(kernel);
+            if let Some(less) = self.without(fused, gone, &roots) {
+                readers.forget(place, &drafts.all[place]);
+                drafts.all[place] = Draft::Pass(less);
+                readers.note(place, &drafts.all[place]);
             }
         }
+    }
+
+    /// A pass for some roots without the buffers of others, which are gone then.
+    fn without(&self, fused: &mut Fused, gone: Vec<Root>, roots: &[Root]) -> Option<Kernel> {
+        for root in &gone {
+            fused.layouts.remove(&root.node);
+        }
+        let less = emit::kernel(self.passes, self.sized, &fused.layouts, roots).ok();
+        if less.is_none() {
+            fused.layouts.extend(gone.into_iter().map(|root| (root.node, root.layout)));
+        }
+        less
+    }
+}
+
+/// The drafts that read each buffer.
+#[derive(Default)]
+struct Readers(HashMap<usize, BTreeSet<usize>>);
+
+impl Readers {
+    fn of(drafts: &[Draft]) -> Self {
+        let mut readers = Self::default();
+        drafts.iter().enumerate().for_each(|(place, draft)| readers.note(place, draft));
+        readers
+    }
+
+    fn note(&mut self, place: usize, draft: &Draft) {
+        for buffer in draft.reads() {
+            self.0.entry(buffer).or_default().insert(place);
+        }
+    }
+
+    fn forget(&mut self, place: usize, draft: &Draft) {
+        for buffer in draft.reads() {
+            self.0.entry(buffer).or_default().remove(&place);
+        }
+    }
+
+    /// Whether no other draft reads a buffer.
+    fn is_only(&self, place: usize, buffer: usize) -> bool {
+        self.0.get(&buffer).into_iter().flatten().all(|reader| *reader == place)
     }
 }
 
@@ -482,18 +553,45 @@ impl Draft {
     }
 }
 
+/// All drafts in order, and the latest that writes each buffer.
+#[derive(Default)]
+struct Drafts {
+    all: Vec<Draft>,
+    written: HashMap<usize, usize>,
+}
+
+impl Drafts {
+    fn push(&mut self, draft: Draft) {
+        self.all.push(draft);
+        self.note(self.all.len() - 1);
+    }
+
+    fn replace(&mut self, place: usize, pass: Kernel) {
+        self.all[place] = Draft::Pass(pass);
+        self.note(place);
+    }
+
+    /// Notes what a draft writes.
+    fn note(&mut self, place: usize) {
+        for buffer in self.all[place].writes() {
+            let latest = self.written.entry(buffer).or_default();
+            *latest = place.max(*latest);
+        }
+    }
+
+    /// The first place where all that a pass reads is there.
+    fn earliest(&self, pass: &Kernel) -> usize {
+        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).copied().max().unwrap_or(0)
+    }
+}
+
 /// Buffers for the wanted nodes.
 fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
-    let (mut layouts, mut bytes, mut given) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-    for id in wanted.iter().copied() {
-        let buffer = bytes.len();
-        bytes.push(sized.elements(id) * sized.graph.ty(id).dtype.bytes());
-        if matches!(sized.graph.node(id).op, Op::Input { .. }) {
-            given.insert(buffer, id);
-        }
-        layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
+    let mut fused = Fused::default();
+    for id in wanted {
+        fused.place(sized, *id);
     }
-    Fused { parts: Vec::new(), layouts, bytes, given }
+    fused
 }
 
 /// A product or an attention that is only used transposed, its gradient aside, is written the way that it is used.
@@ -571,6 +669,16 @@ fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, Stop)
 }
 
 impl Fused {
+    /// A buffer for a node.
+    fn place(&mut self, sized: &Sized, id: Id) {
+        let buffer = self.bytes.len();
+        self.bytes.push(sized.elements(id) * sized.graph.ty(id).dtype.bytes());
+        if matches!(sized.graph.node(id).op, Op::Input { .. }) {
+            self.given.insert(buffer, id);
+        }
+        self.layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
+    }
+
     /// A buffer of f32 that is no node's.
     fn fresh(&mut self, shape: &[usize]) -> Layout {
         self.bytes.push(shape.iter().product::<usize>() * Dtype::F32.bytes());

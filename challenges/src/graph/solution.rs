@@ -68,7 +68,7 @@ impl Compile for Solution {
         let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
         let mut to = Graph::new(&graph.name);
         graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-        let (mut place, mut seen) = (BTreeMap::new(), HashMap::new());
+        let (mut place, mut seen) = (BTreeMap::new(), HashMap::<Vec<Id>, Vec<Id>>::new());
         for id in graph.ids() {
             let node = graph.node(id);
             let is_input = matches!(node.op, Op::Input { .. }); // inputs stay, so that callers may give them
@@ -76,13 +76,16 @@ impl Compile for Solution {
                 continue;
             }
             let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
-            let key = format!("{:?} {inputs:?} {}", node.op, node.ty);
-            let known = passes_on(&to, node, &inputs).or_else(|| seen.get(&key).copied());
+            let same = |other: &&Id| to.node(**other).op.is(&node.op) && *to.ty(**other) == node.ty;
+            let known = passes_on(&to, node, &inputs);
+            let known = known.or_else(|| seen.get(&inputs)?.iter().find(same).copied());
             let here = match known {
                 Some(here) => here,
                 None => to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?,
             };
-            seen.insert(key, here);
+            if known.is_none() {
+                seen.entry(inputs).or_default().push(here);
+            }
             place.insert(id, here);
         }
         graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));

@@ -61,6 +61,11 @@ struct Run<'a> {
     given: &'a [&'a Buffer],
 }
 
+// SAFETY: its steps run one after the other, and what a step does on several threads is apart.
+unsafe impl Send for Run<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Run<'_> {}
+
 impl Cpu {
     /// Runs a plan: writes the arena, reads what is given, calls the kernels that it names.
     ///
@@ -82,18 +87,24 @@ impl Cpu {
         arena: &mut Buffer,
         given: &[&Buffer],
         kernels: &[&Kernel<'_>],
-        watch: &mut dyn FnMut(usize, std::time::Duration),
+        watch: &mut (dyn FnMut(usize, std::time::Duration) + Send),
     ) -> Result<(), DeviceError> {
         let plan = &prepared.plan;
         fits(plan, arena, given)?;
         let run = Run { arena: arena.view_mut::<u8>().as_mut_ptr(), given };
-        for (number, (step, ready)) in plan.steps.iter().zip(&prepared.ready).enumerate() {
-            self.launches.fetch_add(1, Relaxed);
-            // SAFETY: the plan was checked against these sizes when it was prepared.
-            unsafe { self.step(step, ready, &run, kernels)? };
-            watch(number, self.made.elapsed());
+        let mut all = || {
+            for (number, (step, ready)) in plan.steps.iter().zip(&prepared.ready).enumerate() {
+                self.launches.fetch_add(1, Relaxed);
+                // SAFETY: the plan was checked against these sizes when it was prepared.
+                unsafe { self.step(step, ready, &run, kernels)? };
+                watch(number, self.made.elapsed());
+            }
+            Ok(())
+        };
+        match &self.pool {
+            Some(pool) => pool.install(all), // as one of its threads, which need not be woken for each step
+            None => all(),
         }
-        Ok(())
     }
 
     unsafe fn step(

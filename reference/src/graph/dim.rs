@@ -17,7 +17,10 @@ pub type Symbol = Arc<str>;
 
 /// A size: a sum of products of symbols, such as `2*B*T + 1`. Arithmetic saturates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dim(BTreeMap<Vec<Symbol>, i64>); // product (sorted symbols) -> coefficient, never 0
+pub struct Dim(Arc<Terms>); // shared, since every node of a graph has a few
+
+/// Product (sorted symbols) -> coefficient, never 0.
+type Terms = BTreeMap<Vec<Symbol>, i64>;
 
 /// What is known of a symbol before it is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,9 +80,10 @@ impl Dim {
     /// Adds `coefficient * product`.
     fn plus(mut self, product: Vec<Symbol>, coefficient: i64) -> Self {
         let sum = self.0.get(&product).copied().unwrap_or(0).saturating_add(coefficient);
+        let terms = Arc::make_mut(&mut self.0);
         match sum {
-            0 => self.0.remove(&product),
-            _ => self.0.insert(product, sum),
+            0 => terms.remove(&product),
+            _ => terms.insert(product, sum),
         };
         self
     }
@@ -177,7 +181,7 @@ impl Dim {
     /// What it is a multiple of a symbol of, and what is left: it is `symbol * first + second`.
     fn divided(&self, symbol: &Symbol) -> (Dim, Dim) {
         let (mut of, mut rest) = (Dim::default(), Dim::default());
-        for (product, coefficient) in &self.0 {
+        for (product, coefficient) in &*self.0 {
             let mut product = product.clone();
             match product.iter().position(|one| one == symbol) {
                 Some(place) => {
@@ -234,8 +238,8 @@ impl Mul for &Dim {
     type Output = Dim;
     fn mul(self, other: Self) -> Dim {
         let mut result = Dim::default();
-        for (left, a) in &self.0 {
-            for (right, b) in &other.0 {
+        for (left, a) in &*self.0 {
+            for (right, b) in &*other.0 {
                 let mut product = [left.as_slice(), right].concat();
                 product.sort();
                 result = result.plus(product, a.saturating_mul(*b));

@@ -5,22 +5,28 @@ use super::{Dim, Fault, Graph, Id, Type, product};
 
 /// The type of a node that is not there yet. `given` is what the writer says that it is.
 pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) -> Result<Type, Fault> {
-    if let Some(id) = inputs.iter().find(|id| id.0 as usize >= graph.nodes().len()) {
-        return Err(Fault::NoSuchNode { id: *id });
-    }
-    let at = Site { graph, inputs: inputs.iter().map(|id| graph.ty(*id)).collect() };
+    let at = Site::new(graph, inputs, graph.nodes().len())?;
     if op.takes_type() {
         let given = given.ok_or(Fault::Untyped)?;
-        bounded(&given.shape)?;
-        at.accept(op, &given)?;
+        at.takes(op, &given)?;
         return Ok(given);
     }
-    let need = at.result(op)?;
-    bounded(&need.shape)?;
+    let need = at.gives(op)?;
     match given {
         Some(got) if got != need => Err(Fault::Type { got, need }),
         _ => Ok(need),
     }
+}
+
+/// Whether a node that is there has a type that is right, and its inputs stand before it.
+pub(super) fn verify(graph: &Graph, id: Id) -> Result<(), Fault> {
+    let node = graph.node(id);
+    let at = Site::new(graph, &node.inputs, id.0 as usize)?;
+    if node.op.takes_type() {
+        return at.takes(&node.op, &node.ty);
+    }
+    let need = at.gives(&node.op)?;
+    if node.ty == need { Ok(()) } else { Err(Fault::Type { got: node.ty.clone(), need }) }
 }
 
 /// Where a node is to stand: what its inputs give and what is known.
@@ -29,7 +35,26 @@ struct Site<'a> {
     inputs: Vec<&'a Type>,
 }
 
-impl Site<'_> {
+impl<'a> Site<'a> {
+    /// The one of a node with that number, whose inputs have smaller ones.
+    fn new(graph: &'a Graph, inputs: &[Id], number: usize) -> Result<Self, Fault> {
+        match inputs.iter().find(|id| id.0 as usize >= number) {
+            Some(id) => Err(Fault::NoSuchNode { id: *id }),
+            None => Ok(Self { graph, inputs: inputs.iter().map(|id| graph.ty(*id)).collect() }),
+        }
+    }
+
+    fn takes(&self, op: &Op, given: &Type) -> Result<(), Fault> {
+        bounded(&given.shape)?;
+        self.accept(op, given)
+    }
+
+    fn gives(&self, op: &Op) -> Result<Type, Fault> {
+        let need = self.result(op)?;
+        bounded(&need.shape)?;
+        Ok(need)
+    }
+
     /// Whether a type that the writer chose fits.
     fn accept(&self, op: &Op, given: &Type) -> Result<(), Fault> {
         let result = |need: &str| Err(Fault::Result { got: given.clone(), need: need.to_owned() });

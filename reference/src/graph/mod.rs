@@ -70,6 +70,13 @@ pub struct Node {
     pub scope: String,
 }
 
+impl Node {
+    /// Whether it computes the same from the same nodes, to the bit, wherever it belongs to.
+    pub fn is(&self, other: &Node) -> bool {
+        self.op.is(&other.op) && (&self.inputs, &self.ty) == (&other.inputs, &other.ty)
+    }
+}
+
 /// A computation: from named inputs to named outputs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
@@ -245,11 +252,17 @@ impl Graph {
             }
         }
         self.check_names()?;
-        let mut so_far = Graph { known: self.known.clone(), ..Graph::default() };
-        for node in &self.nodes {
-            so_far.add(node.op.clone(), &node.inputs, Some(node.ty.clone()), "")?;
-        }
-        Ok(())
+        self.ids().try_for_each(|id| {
+            infer::verify(self, id).map_err(|fault| fault.at(id.0 as usize, &self.node(id).op))
+        })
+    }
+
+    /// Whether it is the same graph, names and all; of constants to the bit.
+    pub(crate) fn is(&self, other: &Graph) -> bool {
+        let same = |(a, b): (&Node, &Node)| a.is(b) && a.scope == b.scope;
+        self.nodes.len() == other.nodes.len()
+            && self.nodes.iter().zip(&other.nodes).all(same)
+            && (&self.name, &self.known, &self.outputs) == (&other.name, &other.known, &other.outputs)
     }
 
     /// That no two inputs and no two outputs have one name, and every output is a node.

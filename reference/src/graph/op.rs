@@ -128,6 +128,17 @@ pub struct Attention {
     pub mask: Option<Graph>,
 }
 
+impl Attention {
+    fn is(&self, other: &Attention) -> bool {
+        let same = |a: &Option<Graph>, b: &Option<Graph>| match (a, b) {
+            (Some(a), Some(b)) => a.is(b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let scales = self.scale.to_bits() == other.scale.to_bits();
+        scales && same(&self.score, &other.score) && same(&self.mask, &other.mask)
+    }
+}
+
 /// A function of one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
@@ -275,6 +286,18 @@ impl Op {
             Op::Dequantize { .. } => "dequantize",
             Op::Attention(_) => "attention",
             Op::AttentionGrad { .. } => "attention_grad",
+        }
+    }
+
+    /// Whether it is the same operation to the bit: unlike for `==`, a NaN is itself and 0 is not -0.
+    pub fn is(&self, other: &Op) -> bool {
+        match (self, other) {
+            (Op::Constant { value: a }, Op::Constant { value: b }) => a.to_bits() == b.to_bits(),
+            (Op::Attention(a), Op::Attention(b)) => a.is(b),
+            (Op::AttentionGrad { attention: a, wrt: i }, Op::AttentionGrad { attention: b, wrt: j }) => {
+                i == j && a.is(b)
+            }
+            _ => self == other,
         }
     }
 

@@ -5,7 +5,7 @@
 //! nodes is a set of nodes that, once kept, give everything that is read; the least cut is as large as the largest flow
 //! (Ford and Fulkerson, 1956). Of several least cuts it is the one nearest to the readers, which computes least again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use reference::graph::Id;
 
@@ -13,94 +13,105 @@ use super::{Halves, bytes};
 
 /// Of the `cheap` nodes those that are computed again.
 pub(super) fn cheap(halves: &Halves, cheap: &BTreeSet<Id>) -> BTreeSet<Id> {
-    let mut pipes = pipes(halves, cheap);
-    while pipes.fill() {}
-    let behind = pipes.behind();
-    cheap.iter().copied().filter(|id| behind.contains(&Vertex::Before(*id))).collect()
+    let mut net = net(halves, cheap);
+    while net.fill() {}
+    let behind = net.behind();
+    cheap.iter().copied().filter(|id| behind[before(*id)]).collect()
 }
 
-/// A place in the net: before and behind each node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Vertex {
-    Source,
-    Before(Id),
-    Behind(Id),
-    Sink,
+/// A place in the net, by its number: the source, the sink, and one before and one behind each node.
+type Place = usize;
+
+const SOURCE: Place = 0;
+const SINK: Place = 1;
+
+fn before(id: Id) -> Place {
+    2 + 2 * id.0 as usize
 }
 
-use Vertex::{Before, Behind, Sink, Source};
+fn behind(id: Id) -> Place {
+    before(id) + 1
+}
 
 /// What may still flow from one place to another.
-#[derive(Default)]
-struct Pipes {
-    room: BTreeMap<Vertex, BTreeMap<Vertex, usize>>,
+#[derive(Clone, Copy)]
+struct Pipe {
+    from: Place,
+    to: Place,
+    room: usize,
+}
+
+/// Pipes in pairs, there and back: the other one of pipe `i` is `i ^ 1`.
+struct Net {
+    pipes: Vec<Pipe>,
+    from: Vec<Vec<usize>>,
 }
 
 /// Room for everything there is.
 const WIDE: usize = usize::MAX / 4;
 
-fn pipes(halves: &Halves, cheap: &BTreeSet<Id>) -> Pipes {
-    let (sized, mut pipes) = (halves.sized, Pipes::default());
+fn net(halves: &Halves, cheap: &BTreeSet<Id>) -> Net {
+    let sized = halves.sized;
+    let mut net = Net { pipes: Vec::new(), from: vec![Vec::new(); 2 + 2 * sized.graph.nodes().len()] };
     for id in halves.forward.iter().copied().filter(|id| !halves.given.contains(id)) {
         let is_view = sized.is_view(id); // kept is what it views
-        pipes.lay(Before(id), Behind(id), if is_view { WIDE } else { bytes(sized, id).max(1) });
+        net.lay(before(id), behind(id), if is_view { WIDE } else { bytes(sized, id).max(1) });
         if !cheap.contains(&id) {
-            pipes.lay(Source, Before(id), WIDE);
+            net.lay(SOURCE, before(id), WIDE);
         }
         if halves.read.contains(&id) {
-            pipes.lay(Behind(id), Sink, WIDE);
+            net.lay(behind(id), SINK, WIDE);
         }
         let users = sized.users(id).iter().filter(|user| halves.forward.contains(user));
         let users = users.filter(|user| cheap.contains(user) && !halves.given.contains(user));
-        users.for_each(|user| pipes.lay(Behind(id), Before(*user), WIDE));
+        users.for_each(|user| net.lay(behind(id), before(*user), WIDE));
     }
-    pipes
+    net
 }
 
-impl Pipes {
-    fn lay(&mut self, from: Vertex, to: Vertex, room: usize) {
-        self.room.entry(from).or_default().insert(to, room);
-        self.room.entry(to).or_default().entry(from).or_insert(0);
+impl Net {
+    fn lay(&mut self, from: Place, to: Place, room: usize) {
+        self.from[from].push(self.pipes.len());
+        self.from[to].push(self.pipes.len() + 1);
+        self.pipes.extend([Pipe { from, to, room }, Pipe { from: to, to: from, room: 0 }]);
     }
 
     /// Lets as much as possible flow along a shortest way that has room; whether there was one.
     fn fill(&mut self) -> bool {
         let way = self.way();
-        let room = way.iter().map(|(from, to)| self.room[from][to]).min().unwrap_or(0);
-        for (from, to) in way {
-            *self.room.entry(from).or_default().entry(to).or_default() -= room;
-            *self.room.entry(to).or_default().entry(from).or_default() += room;
+        let room = way.iter().map(|pipe| self.pipes[*pipe].room).min().unwrap_or(0);
+        for pipe in way {
+            self.pipes[pipe].room -= room;
+            self.pipes[pipe ^ 1].room += room;
         }
         room > 0
     }
 
     /// A shortest way from the source to the sink that has room, backwards; nothing if there is none.
-    fn way(&self) -> Vec<(Vertex, Vertex)> {
-        let (mut came, mut open) = (BTreeMap::new(), VecDeque::from([Source]));
-        while let Some(here) = open.pop_front() {
-            for (to, _) in self.room.get(&here).into_iter().flatten().filter(|(_, room)| **room > 0) {
-                if *to != Source && !came.contains_key(to) {
-                    came.insert(*to, here);
-                    open.push_back(*to);
+    fn way(&self) -> Vec<usize> {
+        let (mut came, mut open) = (vec![None; self.from.len()], VecDeque::from([SOURCE]));
+        while let Some(here) = open.pop_front().filter(|_| came[SINK].is_none()) {
+            for number in &self.from[here] {
+                let pipe = self.pipes[*number];
+                if pipe.room > 0 && pipe.to != SOURCE && came[pipe.to].is_none() {
+                    came[pipe.to] = Some(*number);
+                    open.push_back(pipe.to);
                 }
             }
         }
-        let mut way = Vec::new();
-        let mut here = Sink;
-        while let Some(from) = came.get(&here) {
-            way.push((*from, here));
-            here = *from;
-        }
-        way
+        std::iter::successors(came[SINK], |pipe| came[self.pipes[*pipe].from]).collect()
     }
 
-    /// The places from which something could still flow to the sink.
-    fn behind(&self) -> BTreeSet<Vertex> {
-        let (mut found, mut open) = (BTreeSet::from([Sink]), vec![Sink]);
+    /// Of each place whether something could still flow from it to the sink.
+    fn behind(&self) -> Vec<bool> {
+        let (mut found, mut open) = (vec![false; self.from.len()], vec![SINK]);
+        found[SINK] = true;
         while let Some(here) = open.pop() {
-            for from in self.room.get(&here).into_iter().flatten().map(|(from, _)| *from) {
-                if self.room[&from][&here] > 0 && found.insert(from) {
-                    open.push(from);
+            for number in &self.from[here] {
+                let back = self.pipes[number ^ 1]; // which comes from there
+                if back.room > 0 && !found[back.from] {
+                    found[back.from] = true;
+                    open.push(back.from);
                 }
             }
         }
