@@ -30,8 +30,8 @@ pub(crate) struct Progress {
 pub(crate) struct Standing {
     /// Hash of the code that was graded.
     pub code: String,
-    /// Points it got.
-    pub points: i32,
+    /// Points it got, if this text was scored.
+    pub points: Option<i32>,
     /// Its checks.
     pub checks: Vec<Check>,
 }
@@ -86,9 +86,9 @@ impl Progress {
                 standing.merge(&challenge.checks);
             }
             if scope == Scope::Score {
-                standing.points = challenge.points;
+                standing.points = Some(challenge.points);
             } else if standing.code != challenge.code {
-                standing.points = 0; // other code, not measured yet
+                standing.points = None;
             }
             standing.code.clone_from(&challenge.code);
             let passed = |step: &str| {

@@ -419,10 +419,7 @@ fn rounded(code: &mut Code, value: Value, to: Dtype) -> Value {
 fn cast(code: &mut Code, value: Value, from: Dtype, to: Dtype) -> Value {
     match (from.is_float(), to.is_float()) {
         (true, true) => rounded(code, value, to),
-        (false, true) => {
-            let float = code.push(Tile::ToFloat(value));
-            rounded(code, float, to)
-        }
+        (false, true) => code.nearest(value, to),
         (true, false) => {
             let whole = code.push(Tile::ToWhole(value));
             bounded(code, whole, to)
@@ -441,13 +438,10 @@ fn bounded(code: &mut Code, value: Value, to: Dtype) -> Value {
     code.push(Tile::Binary(tile::Binary::Min, raised, high))
 }
 
+// why: the graph keeps an f64. Through f32, or by halves of the number, it would be rounded twice.
 // step C.6: a constant as its type has it
 fn constant(value: f64, to: Dtype) -> f32 {
-    match to {
-        Dtype::F16 => half::f16::from_f64(value).to_f32(),
-        Dtype::Bf16 => half::bf16::from_f64(value).to_f32(),
-        _ => value as f32,
-    }
+    <f32 as graph::Real>::nearest(value, to)
 }
 
 // step C.6: a function of one number

@@ -97,7 +97,7 @@ impl Child {
         let (outcome, detail) = match caught(run) {
             Ok(Ok(())) => (Outcome::Passed, String::new()),
             Ok(Err(detail)) => (Outcome::Wrong, detail),
-            Err(Unwound::Hole) => (Outcome::NotAttempted, String::new()),
+            Err(Unwound::Hole(hole)) => (Outcome::NotAttempted, hole),
             Err(Unwound::Panic(message)) => (Outcome::Wrong, message),
         };
         self.outcome(name, outcome, detail);
@@ -127,7 +127,7 @@ impl Child {
     pub fn guard(&mut self, name: &str, run: impl FnOnce() -> Result<Option<String>, String>) {
         let result = caught(run).unwrap_or_else(|unwound| {
             Err(match unwound {
-                Unwound::Hole => "the step is not written yet".into(),
+                Unwound::Hole(hole) => format!("not written yet: {hole}"),
                 Unwound::Panic(message) => message,
             })
         });
@@ -159,8 +159,8 @@ pub(crate) fn replay_command(challenge: &str, check: &str, seed: u64) -> String 
 /// How an attempt left without an answer.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Unwound {
-    /// A `todo!` was reached.
-    Hole,
+    /// A `todo!` was reached, with these words.
+    Hole(String),
     /// It panicked, and where.
     Panic(String),
 }
@@ -173,8 +173,8 @@ pub(crate) fn caught<T>(run: impl FnOnce() -> T) -> Result<T, Unwound> {
         let said = payload.downcast_ref::<String>().map(String::as_str);
         let said =
             said.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message");
-        if said.starts_with("not yet implemented") {
-            return Unwound::Hole;
+        if let Some(hole) = said.strip_prefix("not yet implemented") {
+            return Unwound::Hole(hole.trim_start_matches(": ").to_owned());
         }
         let hook = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         Unwound::Panic(hook.unwrap_or_else(|| said.to_owned()))

@@ -7,10 +7,11 @@ use challenges::graph::Compile;
 use challenges::graph::compile::{Level, Options};
 use challenges::graph::emit::Code;
 use challenges::graph::executor::Settings;
+use challenges::graph::memory::Life;
 use challenges::graph::sized::Sized;
 use kernels::plan::Cut;
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, Facts, Graph, Op, Type, Unary, programs};
+use reference::graph::{Builder, Dtype, Facts, Graph, Op, Type, Unary, programs};
 
 use crate::gather::{Unwound, caught};
 
@@ -23,13 +24,13 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Tries each step on next to nothing.
+    /// Tries each step on next to nothing, but for what its helpers are asked.
     pub fn of(attempt: &dyn Compile) -> Self {
-        let one = Graph::new("one");
-        let lone = BTreeMap::new();
+        let sample = sample();
+        let sizes = BTreeMap::new();
         let mut holes = BTreeSet::new();
         let mut look = |step: &'static str, run: &dyn Fn()| {
-            if matches!(caught(run), Err(Unwound::Hole)) {
+            if matches!(caught(run), Err(Unwound::Hole(_))) {
                 holes.insert(step);
             }
         };
@@ -40,13 +41,16 @@ impl Begun {
             _ = attempt.capture("one", &program, &Values::new());
         });
         look("C.2", &|| _ = attempt.buckets(Facts::range(1, 64)));
-        look("C.3", &|| _ = attempt.prune(&one));
+        look("C.3", &|| _ = attempt.prune(&sample));
         look("C.4", &|| {
-            if let Ok(sized) = Sized::new(&one, &lone) {
+            if let Ok(sized) = Sized::new(&sample, &sizes) {
                 _ = attempt.keep(&sized, &BTreeSet::new());
             }
         });
-        look("C.5", &|| _ = attempt.place(&[]));
+        look("C.5", &|| {
+            let lives = [0..=1, 1..=2, 0..=2].map(|parts| Some(Life { bytes: 64, parts }));
+            _ = attempt.place(&lives);
+        });
         look("C.6", &|| {
             let op = Op::Unary(Unary::Exp);
             _ = attempt.lower(&op, Dtype::F32, Dtype::F32, &[0], &mut Code::default());
@@ -55,7 +59,10 @@ impl Begun {
         look("C.8", &|| {
             let types = [(); 3].map(|()| Type::new(Dtype::F32, [1_usize, 1, 1, 1]));
             if let Ok(program) = programs::mask("causal", &[], programs::causal) {
-                _ = attempt.flex(&program, &types, one.known(), false);
+                _ = attempt.flex(&program, &types, sample.known(), false);
+            }
+            if let Ok(program) = programs::score("softcap", &[], |at| programs::softcap(&at.score, 2.0)) {
+                _ = attempt.flex(&program, &types, sample.known(), true);
             }
         });
         Self { holes }
@@ -83,4 +90,14 @@ impl Begun {
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };
         Settings { level, options: Some(options), exact: !self.has("C.2"), ..Settings::default() }
     }
+}
+
+/// A graph with something of everything: used often, through a view, for nothing.
+fn sample() -> Graph {
+    let builder = Builder::new("sample");
+    let x = builder.tape().input("x", Dtype::F32, [4_usize, 4]);
+    let (y, unused) = (x.exp().detach(), x.sigmoid());
+    builder.tape().output("y", &(&y.matmul(&y.t()) + &y.softmax(1)));
+    drop(unused);
+    builder.finish().unwrap_or_default()
 }

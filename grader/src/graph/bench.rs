@@ -32,8 +32,8 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
             child.unmeasured("graph.over_op_by_op", &reason);
         }
-        Err(crate::gather::Unwound::Hole) => {
-            child.unmeasured("graph.over_op_by_op", "a step is not finished");
+        Err(crate::gather::Unwound::Hole(hole)) => {
+            child.unmeasured("graph.over_op_by_op", &format!("not written yet: {hole}"));
         }
     }
 }

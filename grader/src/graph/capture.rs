@@ -27,23 +27,20 @@ pub(super) const NAMES: [&str; 9] = [
 /// Runs one of them.
 pub(super) fn run(case: &str, attempt: &dyn Compile) -> Result<(), String> {
     match case {
-        "operations-alone" => same(attempt, &|tape| {
-            let x = tape.input("x", Dtype::F32, [3_usize, 4]);
-            let w = tape.input("w", Dtype::F32, [4_usize, 4]);
-            tape.output("y", &(&x.matmul(&w).sigmoid() + &x));
-            tape.output("sum", &x.total());
-        }),
+        "operations-alone" => operations(attempt),
         "parts-and-facts" => same(attempt, &|tape| {
             let length = tape.symbol("T", Facts::range(2, 64).multiple_of(2));
             let x = tape.input("x", Dtype::F32, [length]);
             let y = tape.within("layers.0", || tape.within("mlp", || x.exp()));
             tape.output("y", &tape.within("norm", || &y / &y.sum(0)));
         }),
-        "a-mistake-names-its-line" => mistake(attempt),
+        "a-mistake-names-its-line" => mistake(attempt).and_then(|()| unsound(attempt)),
         "a-read-is-a-break" => read(attempt, false),
         "a-read-is-answered" => read(attempt, true),
-        "behind-a-call" => behind_a_call(attempt),
-        "every-break-of-the-zoo" => zoo().iter().try_for_each(|case| breaks(attempt, case)),
+        "behind-a-call" => behind_a_call(attempt).and_then(|()| call_is_made(attempt)),
+        "every-break-of-the-zoo" => {
+            zoo().iter().try_for_each(|case| breaks(attempt, case)).and_then(|()| overwritten(attempt))
+        }
         "the-cured-zoo" => zoo().iter().try_for_each(|case| cured(attempt, case)),
         "a-llama" => {
             let model = Model::drawn(TINY, 1)?;
@@ -66,6 +63,29 @@ fn built(program: &dyn Fn(&Tape)) -> Result<Graph, String> {
     let builder = Builder::new("captured");
     program(builder.tape());
     builder.finish().map_err(told)
+}
+
+fn operations(attempt: &dyn Compile) -> Result<(), String> {
+    let line = std::cell::Cell::new(0);
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [3_usize, 4]);
+        let w = tape.input("w", Dtype::F32, [4_usize, 4]);
+        line.set(line!() + 1);
+        let product = x.matmul(&w);
+        tape.output("y", &(&product.sigmoid() + &x));
+        tape.output("sum", &x.total());
+    };
+    same(attempt, &program)?;
+    let captured = capture(attempt, &program, &Values::new())?;
+    let got: Vec<u32> = captured.lines.iter().map(|line| line.line()).collect();
+    if got.len() != captured.graph.nodes().len() || got[2] != line.get() {
+        let nodes = captured.graph.nodes().len();
+        return Err(format!(
+            "`lines` has {got:?} for {nodes} nodes; %2, the product, was asked for in line {}",
+            line.get()
+        ));
+    }
+    Ok(())
 }
 
 /// A program of operations alone is its graph, and nothing else.
@@ -161,6 +181,68 @@ fn behind_a_call(attempt: &dyn Compile) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("the inputs are {inputs:?}, needed are x and break.0, and the output y behind it"))
+    }
+}
+
+/// With examples a call is made, and what it gives can be read behind it.
+fn call_is_made(attempt: &dyn Compile) -> Result<(), String> {
+    let answer = std::cell::RefCell::new(None);
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [2_usize]);
+        let double =
+            |values: &[Array<f32>]| Array::floats(Dtype::F32, &[2], values[0].wide().iter().map(|x| 2.0 * x));
+        let y = tape.foreign("library", &[&x], x.ty(), double);
+        *answer.borrow_mut() = y.total().read();
+        tape.output("y", &y);
+    };
+    let examples = Values::from([("x".into(), Array::floats(Dtype::F32, &[2], [1.5, 2.5]))]);
+    capture(attempt, &program, &examples)?;
+    match &*answer.borrow() {
+        Some(values) if values[..] == [8.0] => Ok(()),
+        got => Err(format!(
+            "the call doubles 1.5 and 2.5; a read of the sum behind it gives {got:?}, needed is [8.0]"
+        )),
+    }
+}
+
+/// A mistake that no single operation makes is one too: two outputs of one name.
+fn unsound(attempt: &dyn Compile) -> Result<(), String> {
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [2_usize]);
+        tape.output("y", &x.exp());
+        tape.output("y", &x.sigmoid());
+    };
+    match attempt.capture("captured", &program, &Values::new()) {
+        Ok(_) => {
+            Err("a program with two outputs `y` is captured: the graph was not checked at the end".into())
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+/// Behind a write every handle of the place means what was written; what does not fit is a mistake.
+fn overwritten(attempt: &dyn Compile) -> Result<(), String> {
+    let write = |shape: usize| {
+        move |tape: &Tape| {
+            let x = tape.input("x", Dtype::F32, [2_usize]);
+            let (y, alias) = (x.exp(), x.clone());
+            let other = tape.input("other", Dtype::F32, [shape]);
+            x.write(&if shape == 2 { y } else { other });
+            tape.output("z", &alias.sigmoid());
+        }
+    };
+    let captured = capture(attempt, &write(2), &Values::new())?;
+    let z = captured.graph.find_output("z").ok_or("the output z is missing")?;
+    let input = captured.graph.node(z).inputs.first().copied();
+    let read = input.map_or("", |input| captured.graph.node(input).op.name());
+    if read != "exp" {
+        return Err(format!(
+            "x is overwritten with exp x; sigmoid behind it reads `{read}`, needed is `exp`"
+        ));
+    }
+    match attempt.capture("captured", &write(3), &Values::new()) {
+        Ok(_) => Err("a tensor of (2) is overwritten with one of (3), and no error is given".into()),
+        Err(_) => Ok(()),
     }
 }
 

@@ -10,12 +10,12 @@ use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
 use reference::graph::{
-    Array, Attention, Builder, Dtype, Facts, Graph, Id, Op, Tape, Tensor, Type, Unary, interpret,
+    Array, Attention, Builder, Dim, Dtype, Facts, Graph, Id, Known, Op, Tape, Tensor, Type, Unary, interpret,
 };
 
 use super::alone::Alone;
 use super::capture;
-use super::compare::{right, told};
+use super::compare::{exact, right, told, unequal};
 use super::model::{Model, TINY};
 use crate::random::Random;
 
@@ -183,6 +183,9 @@ fn prune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
             let x = input(tape, "x", &[4, 6]);
             let (a, b) = (&x.exp() * &x.sigmoid(), &x.exp() * &x.sigmoid());
             tape.output("y", &(&a + &b));
+            for (name, zero) in [("above", 0.0), ("below", -0.0)] {
+                tape.output(name, &(&a / &a.like(zero))); // two zeros, which are equal, and not the same
+            }
         })?,
         "does-nothing" => graph("idle", |tape| {
             let x = input(tape, "x", &[4, 6]);
@@ -205,7 +208,19 @@ fn prune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
         })?,
     };
     let after = attempt.prune(&before).map_err(told)?;
-    slim(&before, &after)
+    slim(&before, &after)?;
+    let values = values(&before, &mut Random::named(1, case), 2);
+    let narrow: Values<f32> = values
+        .iter()
+        .map(|(name, value)| (name.clone(), Array::floats(Dtype::F32, &value.shape, value.wide())))
+        .collect();
+    means_the_same(&before, &after, &narrow)
+}
+
+/// That two graphs have the same results, to the bit.
+fn means_the_same(before: &Graph, after: &Graph, values: &Values<f32>) -> Result<(), String> {
+    let (want, got) = (interpret(before, values), interpret(after, values));
+    unequal(before, &want.map_err(told)?, &got.map_err(told)?).map_or(Ok(()), Err)
 }
 
 fn with_dead_gradients() -> Result<Graph, String> {
@@ -236,14 +251,34 @@ fn slim(before: &Graph, after: &Graph) -> Result<(), String> {
     let needed = after.ancestors(after.outputs().iter().map(|(_, id)| *id));
     let is_input = |id: &Id| matches!(after.node(*id).op, Op::Input { .. });
     if let Some(dead) = after.ids().find(|id| !needed.contains(id) && !is_input(id)) {
-        return Err(format!("no output needs %{} {}\n{after}", dead.0, after.node(dead).op.name()));
+        return Err(format!("no output needs {}", after.line(dead)));
     }
     let best = Solution.prune(before).map_err(told)?;
     if after.nodes().len() > best.nodes().len() {
         let (got, want) = (after.nodes().len(), best.nodes().len());
-        return Err(format!("{got} nodes are left of {}, {want} are enough\n{after}", before.nodes().len()));
+        let left = format!("{got} nodes are left of {}, {want} are enough", before.nodes().len());
+        return Err(format!("{left}{}", superfluous(after)));
     }
     Ok(())
+}
+
+/// A node of a graph that is superfluous: another one computes the same, or it does nothing.
+fn superfluous(graph: &Graph) -> String {
+    let twin = graph.ids().find_map(|id| {
+        let is_input = matches!(graph.node(id).op, Op::Input { .. });
+        let other = (0..id.0).map(Id).find(|other| !is_input && graph.node(*other).is(graph.node(id)))?;
+        Some(format!("; %{} is what %{} is:\n{}", id.0, other.0, graph.line(id)))
+    });
+    let idle = || {
+        let id = graph.ids().find(|id| {
+            let node = graph.node(*id);
+            let idle =
+                matches!(node.op, Op::Cast | Op::Reshape | Op::Broadcast | Op::Slice { .. } | Op::Detach);
+            idle && *graph.ty(node.inputs[0]) == node.ty
+        })?;
+        Some(format!("; this one does nothing:\n{}", graph.line(id)))
+    };
+    twin.or_else(idle).unwrap_or_default()
 }
 
 /// That a whole training step means what it meant.
@@ -254,10 +289,7 @@ fn same_results(attempt: &dyn Compile) -> Result<(), String> {
     slim(&step, &after)?;
     let mut values = model.fixed(&step);
     values.append(&mut model.tokens(5, &mut Random::new(1)));
-    let (want, got) = (interpret(&step, &values), interpret(&after, &values));
-    let (want, got) = (want.map_err(told)?, got.map_err(told)?);
-    let differs = want.iter().zip(&got).position(|(want, got)| want != got);
-    differs.map_or(Ok(()), |i| Err(format!("output `{}` is another one", step.outputs()[i].0)))
+    means_the_same(&step, &after, &values)
 }
 
 // --- C.4
@@ -313,12 +345,13 @@ fn pattern(case: &str) -> Result<(Graph, usize), String> {
         _ => (
             graph(case, |tape| {
                 let x = x(tape);
+                tape.output("y", &(&x * 2.0)); // the loss, as it were: what it needs may be computed again
                 let dear = (0..6).fold(x.clone(), |y, _| y.exp().sigmoid());
                 for i in 0..6 {
-                    tape.output(&format!("y{i}"), &(&dear.t() + f64::from(i)).sum(1));
+                    tape.output(&format!("y{i}"), &(&dear.slice(1, i, i + 30 + i) + i as f64)); // no two of one shape
                 }
             })?,
-            7,
+            8,
         ),
     })
 }
@@ -451,6 +484,9 @@ fn lower(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Stri
                 outputs.extend([a.less(&b).select(&a, &b), whole("m").less(&whole("n")).select(&b, &a)]);
             }
             "casts" => {
+                // beyond 24 bits, and a hair above the middle between two of bf16
+                let far = &(&whole("m") * 131_072.0) + 16_842_753.0;
+                outputs.extend([far.cast(Dtype::Bf16), (-&far).cast(Dtype::Bf16), far.cast(Dtype::F32)]);
                 let m = &(&whole("m") * 9.0) - 60.0;
                 outputs.extend([Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16].map(|to| m.cast(to)));
                 let wide = &a * 300.0;
@@ -462,7 +498,10 @@ fn lower(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Stri
             "constants" => {
                 for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
                     let x = float(dtype.name(), dtype);
-                    outputs.extend([0.1, 1.0 / 3.0, 65519.9, -1e-8].map(|value| &x + &x.like(value)));
+                    let hair = 2.0_f64.powi(-40); // above the middle between two: rounded once, or twice
+                    let middles = [2.0_f64.powi(-11), 2.0_f64.powi(-8)].map(|half| 1.0 + half + hair);
+                    let values = [0.1, 1.0 / 3.0, 65519.9, -1e-8, middles[0], middles[1]];
+                    outputs.extend(values.map(|value| &x + &x.like(value)));
                 }
                 outputs.push(&whole("m") + -7.0);
             }
@@ -484,15 +523,38 @@ fn lower(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Stri
         }
     })?;
     let given = values(&made, random, 40);
-    [Level::O1, Level::O2]
-        .into_iter()
-        .try_for_each(|level| right(passes, &made, &given, level.options()).map(|_| ()))
+    let functions = ["functions", "half-precision"].contains(&case); // whose last bits are the machine's own
+    for options in [Level::O1, Level::O2].map(Level::options) {
+        if functions {
+            right(passes, &made, &given, options)?
+        } else {
+            exact(passes, &made, &given, options)?
+        };
+    }
+    if case == "half-precision" { chains(passes, random) } else { Ok(()) }
+}
+
+/// Arithmetic in short floats: each result is rounded, and so are the next ones.
+fn chains(passes: &Alone<'_>, random: &mut Random) -> Result<(), String> {
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        let made = graph("chain", |tape| {
+            let [x, y] = ["x", "y"].map(|name| tape.input(name, dtype, [7, 9]));
+            let chain = &(&(&(&x * &y) + &x) * &y) - &(&x / &(&(&y * &y) + 1.0));
+            tape.output("chain", &chain);
+            tape.output("wide", &chain.cast(Dtype::F32));
+        })?;
+        let given = values(&made, random, 40);
+        for level in [Level::O1, Level::O2] {
+            exact(passes, &made, &given, level.options())?;
+        }
+    }
+    Ok(())
 }
 
 // --- C.7
 
 fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
-    let times = [("the-fastest", [9, 4, 7, 3, 8]), ("a-slow-moment", [5, 4, 6, 7, 9])];
+    let times = [("the-fastest", [9, 4, 7, 3, 8]), ("a-slow-moment", [4, 5, 6, 7, 9])];
     let all = Cut::ALL;
     let candidates = if case == "one-candidate" { &all[2..3] } else { &all[..] };
     let base = times.iter().find(|(name, _)| *name == case).map_or([6, 5, 4, 7, 8], |(_, times)| *times);
@@ -501,7 +563,7 @@ fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     let chosen = attempt.tune(candidates, &mut |cut| {
         let at = place(cut);
         calls[at] += 1;
-        let slow = case == "a-slow-moment" && at == 1 && calls[at] == 1;
+        let slow = case == "a-slow-moment" && calls.iter().sum::<u32>() <= SLOW;
         Duration::from_micros(base[at] * 100 + if slow { 5000 } else { 0 })
     });
     let tried = |cut: &&Cut| calls[place(**cut)] > 0;
@@ -514,7 +576,7 @@ fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
             "chose {chosen:?}, the fastest is {:?}; they take {base:?} hundred microseconds{}",
             best.unwrap_or(&chosen),
             if case == "a-slow-moment" {
-                ", but for one slow moment at the first run of the fastest"
+                ", but for the first five runs, when the machine was busy: whoever takes turns is hit but once"
             } else {
                 ""
             }
@@ -525,6 +587,9 @@ fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     }
     Ok(())
 }
+
+/// Runs at the beginning that a busy machine holds up: as many as there are candidates.
+const SLOW: u32 = 5;
 
 // --- C.8
 
@@ -587,5 +652,22 @@ fn flex(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Strin
             compiled.plan()
         ));
     }
-    Ok(())
+    if case == "one-launch-each" { keeps_facts(passes) } else { Ok(()) }
+}
+
+/// That a program over sizes that are symbols knows of them what the graph knew.
+fn keeps_facts(passes: &Alone<'_>) -> Result<(), String> {
+    let program = programs::mask("causal", &[], programs::causal).map_err(told)?;
+    let types = [(); 3]
+        .map(|()| Type::new(Dtype::F32, [Dim::fixed(1), Dim::fixed(2), Dim::symbol("T"), Dim::fixed(8)]));
+    let known = Known::from([("T".into(), Facts::range(8, 512).multiple_of(8))]);
+    let written = passes.flex(&program, &types, &known, false).map_err(told)?;
+    if *written.known() == known {
+        return Ok(());
+    }
+    Err(format!(
+        "of T the program knows {:?}, the graph knows {:?}",
+        written.known().get("T"),
+        known.get("T")
+    ))
 }

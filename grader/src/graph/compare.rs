@@ -11,7 +11,7 @@ use challenges::graph::compile::{Compiled, Options, compile};
 use challenges::nf4::{self, Nf4};
 use kernels::{Buffer, Cpu};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Data, Dim, Graph, Symbol, interpret};
+use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
 
 use super::model::upload;
 
@@ -63,12 +63,61 @@ pub(super) fn right(
     let plain = interpret(graph, &narrow).map_err(told)?;
     let truth = interpret(graph, values).map_err(told)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;
-    for (i, (name, _)) in graph.outputs().iter().enumerate() {
-        difference(&got[i], &plain[i], &truth[i])
-            .map_or(Ok(()), |told| Err(format!("output `{name}`: {told}\n{graph}")))?;
+    for (i, (name, id)) in graph.outputs().iter().enumerate() {
+        let told = difference(&got[i], &plain[i], &truth[i]);
+        told.map_or(Ok(()), |told| Err(format!("output `{name}`: {told}\n{}", origin(graph, *id))))?;
     }
     Ok(compiled)
 }
+
+/// What a graph compiles to, if its results have the interpreter's bits: for operations that are rounded once.
+pub(super) fn exact(
+    passes: &dyn Compile,
+    graph: &Graph,
+    values: &Values<f64>,
+    options: Options,
+) -> Result<Compiled, String> {
+    let narrow: Values<f32> = values.iter().map(|(name, value)| (name.clone(), narrowed(value))).collect();
+    let want = interpret(graph, &narrow).map_err(told)?;
+    let (compiled, got) = run(passes, graph, &narrow, options)?;
+    match unequal(graph, &want, &got) {
+        Some(told) => Err(told),
+        None => Ok(compiled),
+    }
+}
+
+/// The first output whose bits are others than needed, and where it comes from.
+pub(super) fn unequal(graph: &Graph, want: &[Array<f32>], got: &[Array<f32>]) -> Option<String> {
+    let outputs = graph.outputs().iter().zip(want.iter().zip(got));
+    outputs.into_iter().find_map(|((name, id), (want, got))| {
+        let told = other_bits(want, got)?;
+        Some(format!("output `{name}`: {told}\n{}", origin(graph, *id)))
+    })
+}
+
+fn other_bits(want: &Array<f32>, got: &Array<f32>) -> Option<String> {
+    if (got.dtype, &got.shape) != (want.dtype, &want.shape) {
+        let (got, want) = ((got.dtype, &got.shape), (want.dtype, &want.shape));
+        return Some(format!("got {got:?}, want {want:?}"));
+    }
+    let (want, got) = (want.wide(), got.wide());
+    let differs = |i: &usize| {
+        let (want, got) = (want[*i], got[*i]);
+        want.to_bits() != got.to_bits() && !(want.is_nan() && got.is_nan())
+    };
+    let i = (0..want.len()).find(differs)?;
+    Some(format!("element {i}: got {:?}, want {:?}, to the bit", got[i], want[i]))
+}
+
+/// The lines of a graph that a node is computed from, the nearest ones.
+fn origin(graph: &Graph, id: Id) -> String {
+    let all: Vec<Id> = graph.ancestors([id]).into_iter().collect();
+    let last = &all[all.len().saturating_sub(ORIGIN)..];
+    last.iter().map(|id| graph.line(*id)).collect::<Vec<_>>().join("\n")
+}
+
+/// How many lines of a graph are shown with an output.
+const ORIGIN: usize = 12;
 
 /// The same numbers as f32.
 fn narrowed(value: &Array<f64>) -> Array<f32> {
@@ -90,21 +139,15 @@ pub(super) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64
     sizes
 }
 
-/// Where a result is further from the truth than it may be.
+/// Where a result is further from the truth than it may be; whole numbers have to be equal.
 fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Option<String> {
-    if (got.dtype, &got.shape) != (plain.dtype, &plain.shape) {
-        return Some(format!(
-            "got {:?} {:?}, want {:?} {:?}",
-            got.dtype, got.shape, plain.dtype, plain.shape
-        ));
+    if (got.dtype, &got.shape) != (plain.dtype, &plain.shape) || !plain.dtype.is_float() {
+        return other_bits(plain, got);
     }
-    let (Data::Float(got), Data::Float(plain), Data::Float(truth)) = (&got.data, &plain.data, &truth.data)
-    else {
-        return (got.data != plain.data).then(|| format!("got {:?}, want {:?}", got.data, plain.data));
-    };
+    let (got, plain, truth) = (got.wide(), plain.wide(), truth.wide());
     let largest = truth.iter().filter(|x| x.is_finite()).fold(0.1_f64, |max, x| max.max(x.abs()));
     (0..got.len()).find_map(|i| {
-        let (g, p, t) = (f64::from(got[i]), f64::from(plain[i]), truth[i]);
+        let (g, p, t) = (got[i], plain[i], truth[i]);
         let alike = (g.is_nan() && p.is_nan()) || g.total_cmp(&p).is_eq();
         let near = (g - t).abs() <= 3.0 * (p - t).abs() + SLACK * largest;
         (!alike && !near).then(|| format!("element {i}: got {g:e}, want {p:e}, the truth is {t:e}"))

@@ -47,8 +47,8 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4
     let seen = match crate::gather::caught(run) {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) => return child.unmeasured("graph.lengths", &reason),
-        Err(crate::gather::Unwound::Hole) => {
-            return child.unmeasured("graph.lengths", "a step of the compiler is not finished");
+        Err(crate::gather::Unwound::Hole(hole)) => {
+            return child.unmeasured("graph.lengths", &format!("not written yet: {hole}"));
         }
         Err(crate::gather::Unwound::Panic(message)) => return child.unmeasured("graph.lengths", &message),
     };

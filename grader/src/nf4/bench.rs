@@ -57,7 +57,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
             child.guard(TIMED_CALLS, || Ok(Some(wrong.clone())));
             child.unmeasured(&unmeasured, &wrong);
         }
-        Err(Unwound::Hole) => child.unmeasured(&unmeasured, "the step is not written yet"),
+        Err(Unwound::Hole(_)) => child.unmeasured(&unmeasured, "the step is not written yet"),
         Err(Unwound::Panic(message)) => child.unmeasured(&unmeasured, &message),
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     let cpu = Cpu::new();
     let weight = weight(BYTES_LEN, 64, true, Scale::Plain, child.request.effort.seed);
     let mut buffer = Buffer::new(Dtype::Bf16, BYTES_LEN, 1);
-    let fast = !matches!(hole(attempt), Some(crate::gather::Unwound::Hole));
+    let fast = !matches!(hole(attempt), Some(crate::gather::Unwound::Hole(_)));
     let subject = Subject { attempt, fast };
     cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
     let launches = cpu.launches();
@@ -82,7 +82,7 @@ pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
             return child.unmeasured("nf4.graph_weights", &reason);
         }
-        Err(crate::gather::Unwound::Hole) => {
+        Err(crate::gather::Unwound::Hole(_)) => {
             return child.unmeasured("nf4.graph_weights", "A.5 is not written yet");
         }
     };

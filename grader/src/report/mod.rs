@@ -239,8 +239,11 @@ pub fn idle(challenge: &Challenge) -> Option<String> {
         Challenge { attempted: false, checks, .. } if all_unmeasured(checks) => {
             Some(format!("not measured, {} points: {}", challenge.possible, checks[0].detail))
         }
-        Challenge { attempted: false, .. } if holes => {
-            Some(format!("not attempted, {} of {} points", challenge.points, challenge.possible))
+        Challenge { attempted: false, checks, .. } if holes => {
+            let one_step = checks.iter().all(|check| check.step() == checks[0].step());
+            let hole = checks.iter().find(|check| one_step && !check.detail.is_empty());
+            let hole = hole.map_or_else(String::new, |check| format!("; still a hole: {}", check.detail));
+            Some(format!("not attempted, {} of {} points{hole}", challenge.points, challenge.possible))
         }
         _ => None,
     }
@@ -331,7 +334,7 @@ mod tests {
                 first.measurements.insert(name, m);
             }
             for width in [0, 40, 80] {
-                let text = text::render(&card, text::Options { color: true, width });
+                let text = text::render(&card, text::Options { color: true, width, points: true });
                 assert!(
                     text.lines()
                         .all(|line| paper::columns(&clean(line)) <= width.max(paper::COMPILER_COLUMNS))

@@ -19,11 +19,13 @@ pub struct Options {
     pub color: bool,
     /// Columns of a line; at least 40 are used.
     pub width: usize,
+    /// Whether points are shown: a run of checks alone has none to show.
+    pub points: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { color: false, width: 80 }
+        Self { color: false, width: 80, points: true }
     }
 }
 
@@ -34,39 +36,53 @@ const DETAIL_LINES: usize = 40;
 pub fn render(card: &Scorecard, options: Options) -> String {
     let mut paper = Paper::new(options.color, options.width);
     header(&mut paper, card);
-    for (i, challenge) in card.challenges.iter().enumerate() {
+    let shown = |challenge: &&Challenge| options.points || !challenge.checks.is_empty();
+    for (i, challenge) in card.challenges.iter().filter(shown).enumerate() {
         let compact = idle(challenge).is_some();
         if !compact || i == 0 || idle(&card.challenges[i - 1]).is_none() {
             paper.rule();
         }
-        self::challenge(&mut paper, challenge);
+        self::challenge(&mut paper, challenge, options.points);
     }
     paper.rule();
     guards(&mut paper, card);
-    total(&mut paper, card);
+    if options.points {
+        total(&mut paper, card);
+    }
     paper.finish()
 }
 
 fn header(paper: &mut Paper, card: &Scorecard) {
     let built: Vec<String> =
         card.challenges.iter().filter(|c| c.built).map(|c| format!("{} {}", c.letter, c.name)).collect();
-    let what =
-        format!("   {}   {}   seed {}   {}", built.join(", "), card.attempt, card.seed, card.machine.date);
-    paper.line(&[(Style::Bold, &format!("warpbook {}", card.warpbook)), (Style::Plain, &what)]);
+    let name = format!("warpbook {}", card.warpbook);
+    let what = format!("   {}   {}", built.join(", "), card.attempt);
+    let when = format!("   seed {}   {}", card.seed, card.machine.date);
+    if columns(&name) + columns(&what) + columns(&when) <= paper.width() {
+        paper.line(&[(Style::Bold, &name), (Style::Plain, &what), (Style::Plain, &when)]);
+    } else {
+        paper.line(&[(Style::Bold, &name), (Style::Plain, &what)]);
+        paper.line(&[(Style::Plain, &" ".repeat(6)), (Style::Plain, &when)]);
+    }
     paper.wrapped(&[(Style::Quiet, "machine  ")], Style::Quiet, &super::machine(&card.machine));
 }
 
-fn challenge(paper: &mut Paper, challenge: &Challenge) {
+fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
         return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }
-    let score = format!("{} of {}", challenge.points, challenge.possible);
+    let score =
+        if points { format!("{} of {}", challenge.points, challenge.possible) } else { String::new() };
     let title = format!("  {} ({})", title(challenge), challenge.device);
     let room = paper.width().saturating_sub(columns(&head) + score.len());
     paper.line(&[(Style::Bold, &head), (Style::Plain, &fitted(&title, room)), (Style::Bold, &score)]);
-    paper.gap();
-    rows(paper, challenge);
+    if points {
+        paper.gap();
+        rows(paper, challenge);
+    } else {
+        steps(paper, challenge);
+    }
     checks(paper, challenge);
     timings(paper, challenge);
 }
@@ -126,6 +142,25 @@ fn style(tone: Tone) -> Style {
 }
 
 // ---- checks
+
+/// The steps whose checks have all passed, one a line.
+fn steps(paper: &mut Paper, challenge: &Challenge) {
+    let mut of_step: Vec<(&str, usize, usize)> = Vec::new(); // checks, and those that passed
+    for check in &challenge.checks {
+        let passed = usize::from(check.outcome == Outcome::Passed);
+        match of_step.iter_mut().find(|(step, ..)| *step == check.step()) {
+            Some((_, all, good)) => (*all, *good) = (*all + 1, *good + passed),
+            None => of_step.push((check.step(), 1, passed)),
+        }
+    }
+    for (step, all, _) in of_step.iter().filter(|(_, all, good)| all == good) {
+        let checks = if *all == 1 { "check" } else { "checks" };
+        paper.line(&[
+            (Style::Good, &format!("  \u{2713} {step}")),
+            (Style::Plain, &format!("  {all} {checks} passed")),
+        ]);
+    }
+}
 
 fn checks(paper: &mut Paper, challenge: &Challenge) {
     if challenge.checks.is_empty() {
@@ -371,7 +406,7 @@ mod tests {
     use super::*;
 
     fn plain(card: &Scorecard, width: usize) -> String {
-        render(card, Options { color: false, width })
+        render(card, Options { color: false, width, points: true })
     }
 
     #[test]
@@ -403,7 +438,7 @@ mod tests {
     #[test]
     fn colour_only_adds_to_what_the_words_say() {
         let card = fixture::half_done();
-        let colored = render(&card, Options { color: true, width: 80 });
+        let colored = render(&card, Options { color: true, width: 80, points: true });
         assert_eq!(super::super::clean(&colored), plain(&card, 80));
         assert_ne!(colored, plain(&card, 80));
     }
@@ -414,6 +449,13 @@ mod tests {
         assert!(text.contains("\nB fsdp    not built in this version, 10 points\n"), "{text}");
         assert!(text.contains("13 of 55 (13 rest on stand-ins; 42 more not measured here)"));
         assert!(text.contains("none passed, 5 short of 18"));
+    }
+
+    #[test]
+    fn a_run_of_checks_alone_shows_steps_and_no_points() {
+        let text = render(&fixture::half_done(), Options { points: false, ..Options::default() });
+        assert!(text.contains("\u{2713} A.1"), "{text}");
+        assert!(!text.contains(" of 55") && !text.contains("B fsdp"), "{text}");
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
 
 /// The points of a challenge: those of the back end that it did best on.
 fn best(challenge: &str, states: &[(&Course, State)]) -> i32 {
-    let of = |state: &State| if let State::Graded(standing) = state { standing.points } else { 0 };
+    let of =
+        |state: &State| if let State::Graded(standing) = state { standing.points.unwrap_or(0) } else { 0 };
     let own = states.iter().filter(|(course, _)| course.name == challenge);
     own.map(|(_, state)| of(state)).max().unwrap_or(0)
 }
@@ -133,7 +134,9 @@ fn challenge(course: &Course, state: &State) -> String {
         State::Untouched => "not started".into(),
         State::Changed => "changed since it was graded".into(),
         State::Missing(_) => "the exercise is missing".into(),
-        State::Graded(standing) => format!("{} points", standing.points),
+        State::Graded(standing) => {
+            standing.points.map_or("not scored yet".into(), |points| format!("{points} points"))
+        }
     };
     let place = if course.back == Back::Cuda { " on CUDA" } else { "" };
     let mut text = format!("{} {:<7} {told}{place}\n", course.letter(), course.name);

@@ -26,7 +26,7 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     if plan.attempt == Attempt::Exercise {
         remember(&card, plan.scope);
     }
-    show(options, &card)?;
+    show(options, &card, plan.scope)?;
     if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
         print(&crate::verb::what_next(&plan.courses));
     }
@@ -59,11 +59,14 @@ fn remember(card: &Scorecard, scope: Scope) {
 }
 
 /// Every form that was asked for.
-pub(crate) fn show(options: &Options, card: &Scorecard) -> Result<(), Failure> {
+pub(crate) fn show(options: &Options, card: &Scorecard, scope: Scope) -> Result<(), Failure> {
     let mut shown = if options.json {
         serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
     } else {
-        text::render(card, text::Options { color: options.color(), width: width() })
+        text::render(
+            card,
+            text::Options { color: options.color(), width: width(), points: scope != Scope::Test },
+        )
     };
     if options.json {
         shown.push('\n');
@@ -119,7 +122,7 @@ pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failu
         None => folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json"),
     };
     let card = read(&path)?;
-    show(options, &card)?;
+    show(options, &card, Scope::Score)?;
     Ok(exit_code(&card, options.strict))
 }
 

@@ -38,18 +38,26 @@ fn name(input: usize) -> String {
 }
 
 fn forward(attention: &Attention, inputs: &[Type]) -> Result<Graph, Error> {
+    check(attention, inputs)?;
     let builder = Builder::new("attention");
     for (symbol, facts) in attention.programs().flat_map(|(program, _)| program.known()) {
         builder.tape().symbol(symbol, *facts);
     }
     let input = |(i, ty): (usize, &Type)| builder.tape().input(&name(i), ty.dtype, &ty.shape);
     let handles: Vec<Tensor> = inputs.iter().enumerate().map(input).collect();
-    let all: Vec<&Tensor> = handles.iter().collect();
-    let checked = builder.tape().apply(Op::Attention(Box::new(attention.clone())), &all, None); // that all fit
-    if checked.place().is_some() {
-        builder.tape().output("output", &weighted(attention, &handles));
-    }
+    builder.tape().output("output", &weighted(attention, &handles));
     builder.finish()
+}
+
+/// That inputs of these types fit an attention.
+fn check(attention: &Attention, inputs: &[Type]) -> Result<(), Error> {
+    let mut graph = Graph::new("attention");
+    for (symbol, facts) in attention.programs().flat_map(|(program, _)| program.known()) {
+        graph.know(symbol, *facts);
+    }
+    let given = |(i, ty): (usize, &Type)| graph.push_as(Op::Input { name: name(i) }, &[], ty.clone());
+    let given = inputs.iter().enumerate().map(given).collect::<Result<Vec<Id>, Error>>()?;
+    graph.push(Op::Attention(Box::new(attention.clone())), &given).map(|_| ())
 }
 
 /// The definition itself.

@@ -1,17 +1,17 @@
-//! Attempts at challenge C that cheat, each in one way, and an honest twin.
+//! Attempts at challenge C that cheat, each in one way, some that slip, each in one step, and an honest twin.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use challenges::graph::capture::Capture;
 use challenges::graph::compile::{Level, compile};
-use challenges::graph::emit::Code;
+use challenges::graph::emit::{Code, element};
 use challenges::graph::explain::Kind;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
 use challenges::graph::{Compile, Solution};
 use kernels::plan::Cut;
-use kernels::tile::Value;
+use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
@@ -31,14 +31,43 @@ pub const COMPILERS: [Entry; 7] = [
     Entry { name: "an honest compiler", hand_in: |all| all.graph(HONEST) },
 ];
 
-/// The solution, but for what happens to a capture, and whether it compiles on the side.
+/// Every slip.
+pub const SLIPS: [Entry; 8] = [
+    Entry { name: "notes no lines", hand_in: |all| all.graph(captures(|capture, _| capture.lines.clear())) },
+    Entry { name: "takes both zeros for one", hand_in: |all| all.graph(slips(Slip::OneZero)) },
+    Entry { name: "keeps nothing", hand_in: |all| all.graph(slips(Slip::KeepsNothing)) },
+    Entry { name: "never rounds", hand_in: |all| all.graph(slips(Slip::NeverRounds)) },
+    Entry { name: "rounds constants twice", hand_in: |all| all.graph(slips(Slip::ConstantsByF32)) },
+    Entry { name: "rounds whole numbers twice", hand_in: |all| all.graph(slips(Slip::WholeByF32)) },
+    Entry { name: "times one after the other", hand_in: |all| all.graph(slips(Slip::NoTurns)) },
+    Entry { name: "forgets the facts", hand_in: |all| all.graph(slips(Slip::NoFacts)) },
+];
+
+/// What a reader may write in one step who does not mean to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slip {
+    OneZero,
+    KeepsNothing,
+    NeverRounds,
+    ConstantsByF32,
+    WholeByF32,
+    NoTurns,
+    NoFacts,
+}
+
+/// The solution, but for what happens to a capture, whether it compiles on the side, and a slip.
 struct Cheat {
     spoil: fn(&mut Capture, &Values<f32>),
     secret: bool,
     buckets: Option<Vec<i64>>,
+    slip: Option<Slip>,
 }
 
-const HONEST: Cheat = Cheat { spoil: |_, _| {}, secret: false, buckets: None };
+const HONEST: Cheat = Cheat { spoil: |_, _| {}, secret: false, buckets: None, slip: None };
+
+const fn slips(slip: Slip) -> Cheat {
+    Cheat { slip: Some(slip), ..HONEST }
+}
 
 /// The solution with other buckets.
 pub fn with_buckets(buckets: Vec<i64>) -> impl Compile {
@@ -46,7 +75,7 @@ pub fn with_buckets(buckets: Vec<i64>) -> impl Compile {
 }
 
 const fn captures(spoil: fn(&mut Capture, &Values<f32>)) -> Cheat {
-    Cheat { spoil, secret: false, buckets: None }
+    Cheat { spoil, ..HONEST }
 }
 
 /// Says nothing of a value that was looked at.
@@ -104,6 +133,9 @@ impl Compile for Cheat {
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
+        if self.slip == Some(Slip::OneZero) {
+            return Solution.prune(&with_one_zero(graph)?);
+        }
         Solution.prune(graph)
     }
 
@@ -111,6 +143,9 @@ impl Compile for Cheat {
         if self.secret {
             let sizes: BTreeMap<_, _> = sized.sizes().clone();
             _ = compile(&Solution, sized.graph, &sizes, Level::O1.options(), None);
+        }
+        if self.slip == Some(Slip::KeepsNothing) {
+            return BTreeSet::new();
         }
         Solution.keep(sized, must)
     }
@@ -120,14 +155,49 @@ impl Compile for Cheat {
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        Solution.lower(op, from, to, inputs, code)
+        let is_short = matches!(to, Dtype::F16 | Dtype::Bf16);
+        match (self.slip, op) {
+            (Some(Slip::ConstantsByF32), Op::Constant { value }) if is_short => {
+                let value = code.push(Tile::Float(*value as f32));
+                Some(code.push(Tile::Round(element(to), value)))
+            }
+            (Some(Slip::WholeByF32), Op::Cast) if is_short && !from.is_float() => {
+                let value = code.push(Tile::ToFloat(inputs[0]));
+                Some(code.push(Tile::Round(element(to), value)))
+            }
+            (Some(Slip::NeverRounds), _) => {
+                let value = Solution.lower(op, from, to, inputs, code)?;
+                Some(if let Tile::Round(_, exact) = code.ops()[value] { exact } else { value })
+            }
+            _ => Solution.lower(op, from, to, inputs, code),
+        }
     }
 
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
-        Solution.tune(candidates, time)
+        if self.slip != Some(Slip::NoTurns) {
+            return Solution.tune(candidates, time);
+        }
+        let mut fastest = |cut: &Cut| (0..4).map(|_| time(*cut)).min();
+        candidates.iter().min_by_key(|cut| fastest(cut)).copied().unwrap_or_default()
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        Solution.flex(program, types, known, slope)
+        let nothing = Known::new();
+        Solution.flex(program, types, if self.slip == Some(Slip::NoFacts) { &nothing } else { known }, slope)
     }
+}
+
+/// The same graph, in which -0 is 0.
+fn with_one_zero(graph: &Graph) -> Result<Graph, Error> {
+    let mut to = Graph::new(&graph.name);
+    graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+    for node in graph.nodes() {
+        let op = match &node.op {
+            Op::Constant { value } if *value == 0.0 => Op::Constant { value: 0.0 },
+            op => op.clone(),
+        };
+        to.add(op, &node.inputs, Some(node.ty.clone()), &node.scope)?;
+    }
+    graph.outputs().iter().for_each(|(name, id)| to.output(name, *id));
+    Ok(to)
 }

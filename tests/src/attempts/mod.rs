@@ -19,7 +19,7 @@ use kernels::Cpu;
 
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
-pub use graph::{COMPILERS, with_buckets};
+pub use graph::{COMPILERS, SLIPS, with_buckets};
 pub use planted::PLANTED;
 pub use twins::TWINS;
 
@@ -42,6 +42,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&PLANTED)
         .chain(&FAULTS)
         .chain(&COMPILERS)
+        .chain(&SLIPS)
         .find(|entry| entry.name == name)
 }
 

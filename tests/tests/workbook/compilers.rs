@@ -32,6 +32,27 @@ fn a_cheating_compiler_trips_the_guard_of_its_kind() {
     }
 }
 
+/// A slip, and the check that sees it.
+const SEEN: [(&str, &str); 8] = [
+    ("notes no lines", "C.1/operations-alone"),
+    ("takes both zeros for one", "C.3/computed-twice"),
+    ("keeps nothing", "C.4/used-often"),
+    ("never rounds", "C.6/half-precision"),
+    ("rounds constants twice", "C.6/constants"),
+    ("rounds whole numbers twice", "C.6/casts"),
+    ("times one after the other", "C.7/a-slow-moment"),
+    ("forgets the facts", "C.8/one-launch-each"),
+];
+
+#[test]
+fn a_slip_in_a_step_is_seen_by_a_check_of_that_step() {
+    for (slip, check) in SEEN {
+        let ran = own(OWN, slip, &["replay", &format!("graph:{check}"), "--seed", "0x5"]);
+        assert!(ran.code == 1 && ran.stdout.contains(": wrong"), "{slip}: {}", ran.stdout);
+        assert!(ran.stdout.lines().count() < 60, "{slip} is told at length: {}", ran.stdout);
+    }
+}
+
 #[test]
 fn an_honest_compiler_trips_no_guard_and_passes_every_check() {
     let honest = COMPILERS.last().expect("it is the last one").name;

@@ -40,13 +40,13 @@ fn cards() -> [(&'static str, Scorecard); 3] {
 #[test]
 fn the_terminal_scorecard_looks_as_kept() {
     for (name, card) in cards() {
-        looks_like(&format!("{name}.txt"), &text::render(&card, Options { color: false, width: 80 }));
+        looks_like(&format!("{name}.txt"), &text::render(&card, Options::default()));
     }
 }
 
 #[test]
 fn the_coloured_scorecard_looks_as_kept() {
-    let colored = text::render(&fixture::half_done(), Options { color: true, width: 80 });
+    let colored = text::render(&fixture::half_done(), Options { color: true, ..Options::default() });
     looks_like("half-done.ansi", &colored);
 }
 
