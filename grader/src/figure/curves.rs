@@ -17,8 +17,19 @@ pub struct Runs {
     pub other: Vec<f64>,
     /// What the other one is.
     pub name: String,
-    /// A third run's distance from the truth, as a measure for the difference, and what that is.
-    pub yardstick: Option<(Vec<f64>, String)>,
+    /// The same run in f64, and a third one in f32; without them the two are compared with each other.
+    pub truth: Option<Truth>,
+}
+
+/// What two runs are held to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Truth {
+    /// The losses in f64.
+    pub losses: Vec<f64>,
+    /// Those of a third run in f32.
+    pub third: Vec<f64>,
+    /// What the third run is.
+    pub name: String,
 }
 
 impl Runs {
@@ -30,21 +41,32 @@ impl Runs {
         };
         let (compiled, other) = (get("compiled")?, get("op_by_op")?);
         let sound = (2..10_000).contains(&compiled.len()) && compiled.len() == other.len();
-        sound.then_some(Self { compiled, other, name: "op by op".into(), yardstick: None })
+        sound.then_some(Self { compiled, other, name: "op by op".into(), truth: None })
     }
 
-    /// The compiled run's loss minus the other one's.
-    pub fn differences(&self) -> Vec<f64> {
-        self.compiled.iter().zip(&self.other).map(|(compiled, other)| compiled - other).collect()
+    /// What is drawn below: each run minus the truth, or the compiled one minus the other.
+    fn differences(&self) -> Vec<(Ink, Vec<f64>)> {
+        match &self.truth {
+            None => vec![(Ink::Attempt, minus(&self.compiled, &self.other))],
+            Some(truth) => vec![
+                (Ink::Threshold, minus(&truth.third, &truth.losses)),
+                (Ink::Baseline, minus(&self.other, &truth.losses)),
+                (Ink::Attempt, minus(&self.compiled, &truth.losses)),
+            ],
+        }
     }
+}
+
+fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
 /// The figure.
 pub fn losses(runs: &Runs, title: &str) -> String {
     let differences = runs.differences();
     let mut plot = Plot::new(title, &told(runs, &differences));
-    let upper = Panel { left: FIRST, right: LAST, top: 52.0, bottom: 220.0 };
-    let lower = Panel { top: 252.0, bottom: 352.0, ..upper };
+    let upper = Panel { left: FIRST, right: LAST, top: 64.0, bottom: 232.0 };
+    let lower = Panel { top: 264.0, bottom: 364.0, ..upper };
     let steps = runs.compiled.len();
     let across = Scale::new(Law::Linear, [0.0, (steps - 1) as f64], [FIRST + 4.0, LAST - 4.0]);
     let point = |up: &Scale, values: &[f64]| -> Vec<(f64, f64)> {
@@ -58,18 +80,18 @@ pub fn losses(runs: &Runs, title: &str) -> String {
     plot.track(&point(&up, &runs.other), 5.0, Ink::Baseline);
     plot.track(&point(&up, &runs.compiled), 1.6, Ink::Attempt);
     plot.legend(38.0, &[(Ink::Attempt, "compiled"), (Ink::Baseline, &runs.name)]);
-    let yard = runs.yardstick.as_ref().map_or(&[][..], |(values, _)| values.as_slice());
-    let most = differences.iter().chain(yard).map(|x| x.abs()).fold(1e-9, f64::max) * 1.1;
+    let most = differences.iter().flat_map(|(_, values)| values).map(|x| x.abs()).fold(1e-9, f64::max) * 1.1;
     let up = Scale::new(Law::Linear, [-most, most], [lower.bottom, lower.top]);
-    let name = format!("compiled minus {}", runs.name);
-    heights(&mut plot, lower, &up, &name, |value| {
+    let label = runs.truth.as_ref().map_or_else(
+        || format!("compiled minus {}", runs.name),
+        |truth| format!("each minus the same run in f64; dashed: {}", truth.name),
+    );
+    heights(&mut plot, lower, &up, &label, |value| {
         if value == 0.0 { "0".into() } else { format!("{value:.0e}") }
     });
-    if let Some((values, name)) = &runs.yardstick {
-        plot.track(&point(&up, values), 1.3, Ink::Threshold);
-        plot.text((LAST, lower.top - 5.0), Anchor::End, Ink::Threshold, &format!("dashed: {name}"));
+    for (ink, values) in &differences {
+        plot.track(&point(&up, values), if *ink == Ink::Attempt { 1.8 } else { 1.3 }, *ink);
     }
-    plot.track(&point(&up, &differences), 1.6, Ink::Attempt);
     plot.axis(lower, &labelled(across, TICK_GAP, "step".into()));
     plot.finish(lower.bottom + 36.0)
 }
@@ -86,11 +108,19 @@ fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str, shown: impl F
     plot.text((panel.left, panel.top - 5.0), Anchor::Start, Ink::Quiet, label);
 }
 
-fn told(runs: &Runs, differences: &[f64]) -> String {
-    let most = differences.iter().map(|x| x.abs()).fold(0.0, f64::max);
+fn told(runs: &Runs, differences: &[(Ink, Vec<f64>)]) -> String {
+    let most = |values: &[f64]| values.iter().map(|x| x.abs()).fold(0.0, f64::max);
     let last = runs.compiled.len() - 1;
+    let apart: Vec<String> = differences.iter().rev().map(|(_, values)| format!("{:.1e}", most(values))).collect();
+    let apart = match &runs.truth {
+        None => format!("they differ by at most {}", apart[0]),
+        Some(truth) => format!(
+            "they are at most {} and {} from the run in f64, {} at most {}",
+            apart[0], apart[1], truth.name, apart[2]
+        ),
+    };
     format!(
-        "Losses of {} steps, compiled from {} to {}, {} from {} to {}; they differ by at most {most:.1e}.",
+        "Losses of {} steps, compiled from {} to {}, {} from {} to {}; {apart}.",
         last + 1,
         digits(runs.compiled[0]),
         digits(runs.compiled[last]),

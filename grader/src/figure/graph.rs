@@ -17,8 +17,8 @@ use super::plot::{Anchor, Ink, Plot, WIDTH, Work};
 pub struct Drawing {
     /// The boxes: a node and the number of the frame that it stands in, if it stands in one.
     pub boxes: Vec<(Id, Option<usize>, Rect)>,
-    /// Frames, by the number of their launch.
-    pub frames: Vec<(usize, Rect)>,
+    /// Frames, and what stands in their heads.
+    pub frames: Vec<(String, Rect)>,
     /// Lines between boxes and frames.
     pub lines: Vec<Vec<(f64, f64)>>,
     /// Width and height.
@@ -27,35 +27,45 @@ pub struct Drawing {
 
 const HEIGHT: f64 = 18.0;
 const PADDING: f64 = 4.0;
-const HEAD: f64 = 13.0;
+const HEAD: f64 = 14.0;
 const GAP: f64 = 15.0;
-const TOP: f64 = 28.0;
+const TOP: f64 = 48.0;
 const LEFT: f64 = 8.0;
 
-/// The figure of a graph. `launches` are the nodes that each launch computes; without any, each operation is one.
+/// One of the graphs of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// What stands above it.
+    pub heading: &'a str,
+    /// The graph's text.
+    pub text: &'a str,
+    /// The nodes that each launch computes; without any, each operation is one.
+    pub launches: &'a [BTreeSet<Id>],
+}
+
+/// The figure of some graphs, side by side.
 ///
-/// Fails where the text is no graph.
-pub fn draw(title: &str, text: &str, launches: &[BTreeSet<Id>]) -> Result<String, Error> {
-    let graph = Graph::parse(text)?;
-    let launches = if launches.is_empty() { one_each(&graph) } else { launches.to_vec() };
-    let drawing = placed(&graph, &launches);
-    let mut plot = Plot::new(title, &told(&graph, &launches));
-    for line in &drawing.lines {
-        let line: Vec<(f64, f64)> = line.iter().map(|(x, y)| (x + LEFT, y + TOP)).collect();
-        plot.track(&line, 1.0, Ink::Quiet);
-        let (x, y) = line[line.len() - 1];
-        plot.arrow(x, y, Ink::Quiet);
+/// Fails where a text is no graph.
+pub fn draw(title: &str, sides: &[Side<'_>]) -> Result<String, Error> {
+    let room = (WIDTH - 2.0 * LEFT) / sides.len().max(1) as f64;
+    let read = |side: &Side<'_>| {
+        let graph = Graph::parse(side.text)?;
+        let launches =
+            if side.launches.is_empty() { one_each(&graph) } else { side.launches.to_vec() };
+        Ok((graph, launches))
+    };
+    let graphs: Vec<(Graph, Vec<BTreeSet<Id>>)> = sides.iter().map(read).collect::<Result<_, Error>>()?;
+    let words: Vec<String> = graphs.iter().zip(sides).map(|((graph, launches), side)| told(side, graph, launches)).collect();
+    let mut plot = Plot::new(title, &words.join(" "));
+    let mut height: f64 = 0.0;
+    for (i, ((graph, launches), side)) in graphs.iter().zip(sides).enumerate() {
+        let left = LEFT + room * i as f64;
+        plot.text((left + room / 2.0, 38.0), Anchor::Middle, Ink::Quiet, side.heading);
+        let drawing = placed(graph, launches, room - 8.0);
+        drawing.ink(&mut plot, graph, left + (room - drawing.size.0) / 2.0);
+        height = height.max(drawing.size.1);
     }
-    for (launch, at) in &drawing.frames {
-        frame(&mut plot, &graph, &launches, *launch, at.moved(LEFT, TOP));
-    }
-    for (id, inside, at) in &drawing.boxes {
-        let at = at.moved(LEFT, TOP);
-        plot.frame(at, ink(&graph, *id), if inside.is_some() { 0.16 } else { 0.04 });
-        let (x, y) = (at.x + at.width / 2.0, at.y + at.height / 2.0 + 4.0);
-        plot.text((x, y), Anchor::Middle, Ink::Text, &label(&graph, *id));
-    }
-    Ok(plot.finish((drawing.size.1 + TOP + 8.0).ceil()))
+    Ok(plot.finish((height + TOP + 8.0).ceil()))
 }
 
 /// Every operation that is work, a launch each.
@@ -64,21 +74,21 @@ pub fn one_each(graph: &Graph) -> Vec<BTreeSet<Id>> {
     graph.ids().filter(is_work).map(|id| BTreeSet::from([id])).collect()
 }
 
-/// The places of everything.
-pub fn placed(graph: &Graph, launches: &[BTreeSet<Id>]) -> Drawing {
+/// The places of everything, in at most `room` units of width.
+pub fn placed(graph: &Graph, launches: &[BTreeSet<Id>], room: f64) -> Drawing {
     let cast = Cast::new(graph, launches);
-    let inner: Vec<Option<Layers>> = cast.actors.iter().map(|actor| actor.inside(graph)).collect();
+    let inner: Vec<Option<Layers>> = cast.actors.iter().map(|actor| actor.inside(graph, room)).collect();
     let size = |(actor, inner): (&Actor, &Option<Layers>)| match inner {
         Some(inner) => {
-            let head = if actor.nodes.len() > 1 { HEAD } else { 0.0 };
-            (inner.size.0 + 2.0 * PADDING, inner.size.1 + 2.0 * PADDING + head)
+            let head = if actor.head.is_empty() { (0.0, 0.0) } else { (words(&actor.head), HEAD) };
+            ((inner.size.0 + 2.0 * PADDING).max(head.0), inner.size.1 + 2.0 * PADDING + head.1)
         }
         None => (width(&label(graph, actor.nodes[0])), HEIGHT),
     };
     let after = cast.actors.iter().map(|actor| cast.before(graph, actor));
     let sizes = cast.actors.iter().zip(&inner).map(size);
     let items: Vec<Item> = sizes.zip(after).map(|(size, after)| Item { size, after }).collect();
-    let outer = lay(&items, WIDTH - 2.0 * LEFT, GAP);
+    let outer = tight(&lay(&items, room, GAP));
     let mut drawing = Drawing { lines: outer.lines, size: outer.size, ..Drawing::default() };
     for ((actor, inner), at) in cast.actors.iter().zip(inner).zip(&outer.boxes) {
         drawing.add(actor, inner, *at);
@@ -88,23 +98,43 @@ pub fn placed(graph: &Graph, launches: &[BTreeSet<Id>]) -> Drawing {
 
 impl Drawing {
     fn add(&mut self, actor: &Actor, inner: Option<Layers>, at: Rect) {
-        let Some((inner, launch)) = inner.zip(actor.launch) else {
-            return self.boxes.push((actor.nodes[0], None, at));
-        };
-        let down = at.bottom() - PADDING - inner.size.1;
-        let moved = |rect: &Rect| rect.moved(at.x + PADDING, down);
-        self.frames.push((launch, at));
-        self.boxes.extend(actor.nodes.iter().zip(&inner.boxes).map(|(id, at)| (*id, Some(launch), moved(at))));
-        let lines = inner.lines.into_iter();
-        self.lines.extend(lines.map(|line| {
-            line.into_iter().map(|(x, y)| (x + at.x + PADDING, y + down)).collect::<Vec<_>>()
-        }));
+        let Some(inner) = inner else { return self.boxes.push((actor.nodes[0], None, at)) };
+        let (right, down) = (at.x + (at.width - inner.size.0) / 2.0, at.bottom() - PADDING - inner.size.1);
+        let frame = Some(self.frames.len());
+        self.frames.push((actor.head.clone(), at));
+        let boxes = actor.nodes.iter().zip(&inner.boxes);
+        self.boxes.extend(boxes.map(|(id, at)| (*id, frame, at.moved(right, down))));
+        let moved = |line: Vec<(f64, f64)>| line.into_iter().map(|(x, y)| (x + right, y + down)).collect();
+        self.lines.extend(inner.lines.into_iter().map(moved));
+    }
+
+    /// Puts it on paper.
+    fn ink(&self, plot: &mut Plot, graph: &Graph, left: f64) {
+        for line in &self.lines {
+            let line: Vec<(f64, f64)> = line.iter().map(|(x, y)| (x + left, y + TOP)).collect();
+            plot.track(&line, 1.0, Ink::Quiet);
+            let (x, y) = line[line.len() - 1];
+            plot.arrow(x, y, Ink::Quiet);
+        }
+        for (number, (head, at)) in self.frames.iter().enumerate() {
+            let at = at.moved(left, TOP);
+            let last = self.boxes.iter().rev().find(|(_, frame, _)| *frame == Some(number));
+            plot.frame(at, last.map_or(Ink::Quiet, |(id, ..)| ink(graph, *id)), 0.0);
+            plot.text((at.x + 6.0, at.y + 13.0), Anchor::Start, Ink::Quiet, head);
+        }
+        for (id, inside, at) in &self.boxes {
+            let at = at.moved(left, TOP);
+            plot.frame(at, ink(graph, *id), if inside.is_some() { 0.16 } else { 0.04 });
+            let (x, y) = (at.x + at.width / 2.0, at.y + at.height / 2.0 + 4.0);
+            plot.text((x, y), Anchor::Middle, Ink::Text, &label(graph, *id));
+        }
     }
 }
 
 /// What is placed as one: a launch with its nodes, or a node that no launch computes.
 struct Actor {
-    launch: Option<usize>,
+    is_launch: bool,
+    head: String,
     nodes: Vec<Id>,
 }
 
@@ -119,7 +149,7 @@ impl Cast {
         let within = |id: &Id| launches.iter().any(|launch| launch.contains(id));
         let mut loose: Vec<Id> = graph.ids().filter(|id| shown(graph, *id) && !within(id)).collect();
         let is_input = |id: &Id| matches!(graph.node(*id).op, Op::Input { .. });
-        let alone = |id: Id| Actor { launch: None, nodes: vec![id] };
+        let alone = |id: Id| Actor { is_launch: false, head: String::new(), nodes: vec![id] };
         let mut actors: Vec<Actor> = loose.iter().copied().filter(is_input).map(alone).collect();
         loose.retain(|id| !is_input(id));
         for (number, launch) in launches.iter().enumerate() {
@@ -129,7 +159,7 @@ impl Cast {
             actors.extend(now.into_iter().map(alone));
             let nodes: Vec<Id> = launch.iter().copied().filter(|id| shown(graph, *id)).collect();
             if !nodes.is_empty() {
-                actors.push(Actor { launch: Some(number), nodes });
+                actors.push(Actor { is_launch: true, head: head(graph, launches, number, &nodes), nodes });
             }
         }
         actors.extend(loose.into_iter().map(alone));
@@ -157,8 +187,10 @@ impl Cast {
 
 impl Actor {
     /// The boxes within a launch's frame.
-    fn inside(&self, graph: &Graph) -> Option<Layers> {
-        self.launch?;
+    fn inside(&self, graph: &Graph, room: f64) -> Option<Layers> {
+        if !self.is_launch {
+            return None;
+        }
         let place = |id: Id| self.nodes.iter().position(|node| *node == id);
         let item = |id: &Id| Item {
             size: (width(&label(graph, *id)), HEIGHT),
@@ -166,8 +198,8 @@ impl Actor {
         };
         let items: Vec<Item> = self.nodes.iter().map(item).collect();
         let widest = items.iter().map(|item| item.size.0).fold(0.0, f64::max);
-        let level = items.len() as f64;
-        Some(tight(&lay(&items, (widest * level.sqrt() * 1.4).clamp(widest, WIDTH - 40.0), 11.0)))
+        let square = widest * (items.len() as f64).sqrt() * 1.4;
+        Some(tight(&lay(&items, square.min(room - 2.0 * PADDING), 11.0)))
     }
 }
 
@@ -176,6 +208,7 @@ fn tight(layers: &Layers) -> Layers {
     let points = || layers.lines.iter().flatten().map(|(x, _)| *x);
     let left = layers.boxes.iter().map(|at| at.x).chain(points()).fold(f64::MAX, f64::min);
     let right = layers.boxes.iter().map(|at| at.x + at.width).chain(points()).fold(0.0, f64::max);
+    let left = left.min(right);
     Layers {
         boxes: layers.boxes.iter().map(|at| at.moved(-left, 0.0)).collect(),
         lines: layers.lines.iter().map(|line| line.iter().map(|(x, y)| (x - left, *y)).collect()).collect(),
@@ -262,18 +295,18 @@ fn ink(graph: &Graph, id: Id) -> Ink {
     }
 }
 
-/// A frame, and in its head the launch's number and the bytes that it writes.
-fn frame(plot: &mut Plot, graph: &Graph, launches: &[BTreeSet<Id>], launch: usize, at: Rect) {
-    let nodes = &launches[launch];
-    let kind = nodes.iter().rev().find(|id| shown(graph, **id)).map_or(Ink::Quiet, |id| ink(graph, *id));
-    plot.frame(at, kind, 0.0);
-    if nodes.iter().filter(|id| shown(graph, **id)).count() > 1 {
-        let head = match written(graph, launches, launch) {
-            Some(count) if at.width > 100.0 => format!("launch {launch}: writes {}", bytes(count as f64)),
-            _ => format!("launch {launch}"),
-        };
-        plot.text((at.x + 6.0, at.y + 13.0), Anchor::Start, Ink::Quiet, &head);
+/// What stands in a frame's head: the launch's number and the bytes that it writes. One box needs none.
+fn head(graph: &Graph, launches: &[BTreeSet<Id>], launch: usize, nodes: &[Id]) -> String {
+    match written(graph, launches, launch) {
+        _ if nodes.len() < 2 => String::new(),
+        Some(count) => format!("launch {launch}, {}", bytes(count as f64)),
+        None => format!("launch {launch}"),
     }
+}
+
+/// Room for a frame's head.
+fn words(head: &str) -> f64 {
+    6.3 * head.chars().count() as f64 + 12.0
 }
 
 /// Bytes of what a launch computes and others, or the caller, read.
@@ -292,18 +325,12 @@ fn size(ty: &Type) -> Option<i64> {
     ty.shape.iter().try_fold(ty.dtype.bytes() as i64, |all, dim| Some(all * dim.as_fixed()?))
 }
 
-/// The figure in words.
-fn told(graph: &Graph, launches: &[BTreeSet<Id>]) -> String {
+/// A graph in words.
+fn told(side: &Side<'_>, graph: &Graph, launches: &[BTreeSet<Id>]) -> String {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for id in graph.ids().filter(|id| shown(graph, *id)) {
         *kinds.entry(graph.node(id).op.name()).or_default() += 1;
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-    let largest = launches.iter().map(BTreeSet::len).max().unwrap_or(0);
-    format!(
-        "The graph {} as boxes: {}. {} launches, the largest computes {largest} nodes.",
-        graph.name,
-        kinds.join(", "),
-        launches.len()
-    )
+    format!("{}: {} in {} launches.", side.heading, kinds.join(", "), launches.len())
 }

@@ -12,7 +12,7 @@ const RIGHT: f64 = WIDTH - 8.0;
 /// The figure: a row for each launch, a last one for what is there afterwards.
 pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
     let words = launches.iter().map(|launch| launch.chars().count()).max().unwrap_or(0);
-    let border = (LEFT + 26.0 + 6.4 * words as f64).clamp(110.0, 260.0);
+    let border = (LEFT + 26.0 + 7.2 * words as f64).clamp(110.0, 270.0);
     let columns = columns(buffers);
     let count = columns.iter().max().map_or(1, |last| last + 1);
     let width = ((RIGHT - border) / count as f64).min(58.0);

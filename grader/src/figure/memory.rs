@@ -105,8 +105,8 @@ pub fn staircase(memory: &Memory, title: &str) -> String {
     let floor = memory.floor();
     let mut plot = Plot::new(title, &told(memory, floor));
     legend(&mut plot);
-    let upper = Panel { left: FIRST, right: LAST, top: 50.0, bottom: 270.0 };
-    let lower = Panel { top: 306.0, bottom: 420.0, ..upper };
+    let upper = Panel { left: FIRST, right: LAST, top: 64.0, bottom: 284.0 };
+    let lower = Panel { top: 336.0, bottom: 450.0, ..upper };
     let across = Scale::new(Law::Linear, [0.0, memory.launches as f64 + 1.0], [FIRST, LAST]);
     places(&mut plot, memory, upper, &across);
     alive(&mut plot, memory, lower, &across, floor);
@@ -136,7 +136,7 @@ pub fn rectangles(memory: &Memory, across: &Scale, up: &Scale) -> Vec<(Ink, Rect
 
 fn places(plot: &mut Plot, memory: &Memory, panel: Panel, across: &Scale) {
     let up = Scale::new(Law::Linear, [0.0, memory.arena], [panel.bottom, panel.top]);
-    heights(plot, panel, &up, "where each buffer lies");
+    heights(plot, panel, &up, "where each buffer lies", 5.0);
     let all = rectangles(memory, across, &up);
     for (ink, _) in KINDS {
         plot.areas(all.iter().filter(|(kind, _)| *kind == ink).map(|(_, at)| at), ink, 0.8);
@@ -148,28 +148,25 @@ fn alive(plot: &mut Plot, memory: &Memory, panel: Panel, across: &Scale, floor: 
     let without = memory.without.as_ref().map_or(0.0, |(bytes, _)| *bytes);
     let top = memory.arena.max(without) * 1.08;
     let up = Scale::new(Law::Linear, [0.0, top], [panel.bottom, panel.top]);
-    heights(plot, panel, &up, "alive at once");
+    heights(plot, panel, &up, "alive at once", 20.0);
     let stairs = memory.alive();
     let corners = stairs.iter().enumerate().flat_map(|(i, alive)| {
         [i, i + 1].map(|launch| (across.at(launch as f64), up.at(*alive)))
     });
     plot.track(&corners.collect::<Vec<_>>(), 1.5, Ink::Baseline);
-    let floor_at = up.at(floor);
-    plot.line((FIRST, floor_at), (LAST, floor_at), 1.3, Ink::Bound);
-    let said = format!("floor {}, arena {}", bytes(floor), bytes(memory.arena));
-    let at = up.at(memory.arena);
-    plot.line((FIRST, at), (LAST, at), 1.3, Ink::Attempt);
-    plot.text((LAST, at.min(floor_at) - 4.0), Anchor::End, Ink::Quiet, &said);
-    if let Some((most, way)) = &memory.without {
-        let at = up.at(*most);
-        plot.line((FIRST, at), (LAST, at), 1.3, Ink::Threshold);
-        let below = if (at - up.at(memory.arena)).abs() < 32.0 { -4.0 } else { 12.0 };
-        plot.text((LAST, at + below), Anchor::End, Ink::Quiet, &format!("{way}: {}", bytes(*most)));
+    let mut x = FIRST;
+    let without = memory.without.iter().map(|(most, way)| (Ink::Threshold, way.as_str(), *most));
+    for (ink, name, most) in [(Ink::Attempt, "arena", memory.arena), (Ink::Bound, "floor", floor)].into_iter().chain(without) {
+        let said = format!("{name} {}", bytes(most));
+        plot.line((FIRST, up.at(most)), (LAST, up.at(most)), 1.3, ink);
+        plot.line((x, panel.top - 9.0), (x + 14.0, panel.top - 9.0), 1.5, ink);
+        plot.text((x + 18.0, panel.top - 5.0), Anchor::Start, Ink::Quiet, &said);
+        x += 32.0 + 6.2 * said.chars().count() as f64;
     }
 }
 
 /// Lines at round numbers of bytes.
-fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str) {
+fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str, above: f64) {
     let most = up.domain()[1];
     let step = (most / 4.0).log2().ceil().exp2();
     for tick in (0..=4).map(|i| f64::from(i) * step).filter(|tick| *tick <= most) {
@@ -177,7 +174,7 @@ fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str) {
         plot.line((panel.left, y), (panel.right, y), 1.0, Ink::Grid);
         plot.text((panel.left - 5.0, y + 4.0), Anchor::End, Ink::Quiet, &bytes(tick));
     }
-    plot.text((panel.left, panel.top - 5.0), Anchor::Start, Ink::Quiet, label);
+    plot.text((panel.left, panel.top - above), Anchor::Start, Ink::Quiet, label);
 }
 
 fn told(memory: &Memory, floor: f64) -> String {

@@ -12,8 +12,8 @@ const LEFT: f64 = 8.0;
 const RIGHT: f64 = WIDTH - 8.0;
 /// Lines that the step is broken into.
 const LINES: usize = 5;
-const LINE: f64 = 40.0;
-const TOP: f64 = 74.0;
+const LINE: f64 = 46.0;
+const TOP: f64 = 92.0;
 /// Height of the tallest launch.
 const TALL: f64 = 20.0;
 

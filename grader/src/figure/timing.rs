@@ -141,13 +141,20 @@ const COUNTERS: [(&str, &str); 9] = [
     ("tuning_us", "tuning"),
 ];
 
-/// The counters of a challenge that compiles; nothing for one that does not.
-pub fn counters(challenge: &Challenge) -> Vec<(&'static str, &Measurement)> {
+/// The counters of a challenge that compiles; nothing for one that does not. One whose name ends so is in microseconds.
+pub fn counters(challenge: &Challenge) -> Vec<(&'static str, Measurement)> {
     let get = |name: &str| challenge.measurements.get(&format!("{}.{name}", challenge.name));
     if get("compilations").is_none() {
         return Vec::new();
     }
-    COUNTERS.into_iter().filter_map(|(name, says)| Some((says, get(name)?))).collect()
+    let one = |(name, says): (&str, &'static str)| {
+        let mut counter = get(name)?.clone();
+        if name.ends_with("_us") {
+            counter.unit = "us".into();
+        }
+        Some((says, counter))
+    };
+    COUNTERS.into_iter().filter_map(one).collect()
 }
 
 /// Every measurement that stands in no table and no picture, by its name without the challenge's.

@@ -275,7 +275,11 @@ pub(crate) fn compared(row: &Versus) -> [String; 4] {
 
 /// The counters of a challenge that compiles, as `(what, how many)`.
 pub(crate) fn counters(challenge: &Challenge) -> Vec<(&'static str, String)> {
-    timing::counters(challenge).into_iter().map(|(says, m)| (says, quantity(m))).collect()
+    let told = |m: &Measurement| match m.unit.as_str() {
+        "us" => format!("{} ms", crate::figure::number::digits(m.value / 1e3)),
+        _ => quantity(m),
+    };
+    timing::counters(challenge).into_iter().map(|(says, m)| (says, told(&m))).collect()
 }
 
 /// A speed-up with its interval: `5.97x [5.95, 5.99]`.
