@@ -86,9 +86,8 @@ fn part() -> Result<Graph, String> {
     let x = floats(tape, "x", &[256, 128]);
     let root = (&(&x * &x).mean(1) + 1e-5).sqrt();
     let normed = &(&x / &root) * &floats(tape, "norm", &[128]);
-    let project = |x: &Tensor, name: &str, out: usize, inner: usize| {
-        x.matmul(&floats(tape, name, &[out, inner]).t())
-    };
+    let project =
+        |x: &Tensor, name: &str, out: usize, inner: usize| x.matmul(&floats(tape, name, &[out, inner]).t());
     let (gate, up) = (project(&normed, "gate", 352, 128), project(&normed, "up", 352, 128));
     let inner = &(&gate * &gate.sigmoid()) * &up;
     tape.output("y", &(&x + &project(&inner, "down", 128, 352)));
@@ -110,7 +109,8 @@ fn fusion() -> Result<Drawn, String> {
     let (apart, fused) = (apart?, fused?);
     let count = |compiled: &Compiled| compiled.plan().steps.len();
     let texts = [&apart, &fused].map(|compiled| compiled.graph.to_string());
-    let heads = [format!("one by one: {} launches", count(&apart)), format!("fused: {} launches", count(&fused))];
+    let heads =
+        [format!("one by one: {} launches", count(&apart)), format!("fused: {} launches", count(&fused))];
     let nodes = [&apart.nodes, &fused.nodes];
     let sides = [0, 1].map(|i| Side { heading: &heads[i], text: &texts[i], launches: nodes[i] });
     let svg = draw("A norm and the MLP behind it", &sides);
@@ -141,7 +141,8 @@ fn word(op: &Op) -> &'static str {
     if matches!(op, Op::Matmul) { "product" } else { op.name() }
 }
 
-fn buffers(compiled: &Compiled) -> Vec<Buffer> {
+/// The buffers of a plan, as they are drawn.
+pub fn buffers(compiled: &Compiled) -> Vec<Buffer> {
     let placed = compiled.lives.iter().zip(&compiled.arena.places);
     let buffer = |(life, place): (&Option<challenges::graph::memory::Life>, &Option<usize>)| {
         let life = life.as_ref()?;
@@ -179,7 +180,8 @@ fn llama() -> Spec {
 
 fn arena() -> Result<Drawn, String> {
     let optimizer = AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
-    let step = step_graph(&llama(), &Recipe { optimizer, max_norm: 1.0 }).map_err(|error| error.to_string())?;
+    let step =
+        step_graph(&llama(), &Recipe { optimizer, max_norm: 1.0 }).map_err(|error| error.to_string())?;
     let sizes = BTreeMap::from([("B".into(), 2), ("T".into(), 256)]);
     let fused = compiled(&step, &sizes, Level::O2.options())?;
     let plain = compiled(&step, &sizes, Options { flex: false, ..Level::O1.options() })?;
@@ -204,11 +206,15 @@ fn runs(text: &str) -> Result<Drawn, String> {
     let column = |name: &str| {
         let at = names.iter().position(|known| *known == name);
         let at = at.ok_or_else(|| format!("{LOSSES} has no column `{name}`"))?;
-        let cell = |row: &Vec<f64>| row.get(at).copied().ok_or_else(|| format!("{LOSSES}: a row is too short"));
+        let cell =
+            |row: &Vec<f64>| row.get(at).copied().ok_or_else(|| format!("{LOSSES}: a row is too short"));
         rows.iter().map(cell).collect::<Result<Vec<f64>, String>>()
     };
-    let truth =
-        Truth { losses: column("truth")?, third: column("libraries")?, name: "the original libraries".into() };
+    let truth = Truth {
+        losses: column("truth")?,
+        third: column("libraries")?,
+        name: "the original libraries".into(),
+    };
     let (compiled, other) = (column("compiled")?, column("interpreted")?);
     let runs = Runs { compiled, other, name: "interpreted".into(), truth: Some(truth) };
     let caption = "The golden QLoRA run of 40 steps. The compiled losses lie on those of the interpreter; beneath, how far \

@@ -86,9 +86,15 @@ pub fn losses(runs: &Runs, title: &str) -> String {
         || format!("compiled minus {}", runs.name),
         |truth| format!("each minus the same run in f64; dashed: {}", truth.name),
     );
-    heights(&mut plot, lower, &up, &label, |value| {
-        if value == 0.0 { "0".into() } else { format!("{value:.0e}") }
-    });
+    heights(
+        &mut plot,
+        lower,
+        &up,
+        &label,
+        |value| {
+            if value == 0.0 { "0".into() } else { format!("{value:.0e}") }
+        },
+    );
     for (ink, values) in &differences {
         plot.track(&point(&up, values), if *ink == Ink::Attempt { 1.8 } else { 1.3 }, *ink);
     }
@@ -111,7 +117,8 @@ fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str, shown: impl F
 fn told(runs: &Runs, differences: &[(Ink, Vec<f64>)]) -> String {
     let most = |values: &[f64]| values.iter().map(|x| x.abs()).fold(0.0, f64::max);
     let last = runs.compiled.len() - 1;
-    let apart: Vec<String> = differences.iter().rev().map(|(_, values)| format!("{:.1e}", most(values))).collect();
+    let apart: Vec<String> =
+        differences.iter().rev().map(|(_, values)| format!("{:.1e}", most(values))).collect();
     let apart = match &runs.truth {
         None => format!("they differ by at most {}", apart[0]),
         Some(truth) => format!(

@@ -50,12 +50,12 @@ pub fn draw(title: &str, sides: &[Side<'_>]) -> Result<String, Error> {
     let room = (WIDTH - 2.0 * LEFT) / sides.len().max(1) as f64;
     let read = |side: &Side<'_>| {
         let graph = Graph::parse(side.text)?;
-        let launches =
-            if side.launches.is_empty() { one_each(&graph) } else { side.launches.to_vec() };
+        let launches = if side.launches.is_empty() { one_each(&graph) } else { side.launches.to_vec() };
         Ok((graph, launches))
     };
     let graphs: Vec<(Graph, Vec<BTreeSet<Id>>)> = sides.iter().map(read).collect::<Result<_, Error>>()?;
-    let words: Vec<String> = graphs.iter().zip(sides).map(|((graph, launches), side)| told(side, graph, launches)).collect();
+    let words: Vec<String> =
+        graphs.iter().zip(sides).map(|((graph, launches), side)| told(side, graph, launches)).collect();
     let mut plot = Plot::new(title, &words.join(" "));
     let mut height: f64 = 0.0;
     for (i, ((graph, launches), side)) in graphs.iter().zip(sides).enumerate() {
@@ -226,7 +226,10 @@ pub fn shown(graph: &Graph, id: Id) -> bool {
 
 fn hidden(op: &Op) -> bool {
     use Op::{Broadcast, Constant, Detach, Iota, Reshape, Slice, Transpose};
-    matches!(op, Reshape | Transpose { .. } | Broadcast | Slice { .. } | Detach | Constant { .. } | Iota { .. })
+    matches!(
+        op,
+        Reshape | Transpose { .. } | Broadcast | Slice { .. } | Detach | Constant { .. } | Iota { .. }
+    )
 }
 
 /// The nodes with boxes that a node is computed from.

@@ -203,8 +203,7 @@ impl Grid {
     fn settle(&mut self, down: bool) {
         for row in passing(self.rows.len(), down) {
             let center: Vec<f64> = self.cells.iter().map(|cell| cell.center).collect();
-            let wish: Vec<f64> =
-                self.rows[row].iter().map(|cell| self.mean(*cell, down, &center)).collect();
+            let wish: Vec<f64> = self.rows[row].iter().map(|cell| self.mean(*cell, down, &center)).collect();
             self.place(row, &wish);
         }
     }
@@ -220,7 +219,8 @@ impl Grid {
         let turned: Vec<f64> = widths.iter().rev().copied().collect();
         let mut left = pushed(&mirrored, &turned, gap);
         left.reverse();
-        let middle: Vec<f64> = right.iter().zip(&left).map(|(right, left)| f64::midpoint(*right, -left)).collect();
+        let middle: Vec<f64> =
+            right.iter().zip(&left).map(|(right, left)| f64::midpoint(*right, -left)).collect();
         for (cell, x) in self.rows[row].iter().zip(within(&middle, &widths, gap, self.room)) {
             self.cells[*cell].center = x;
         }

@@ -18,7 +18,7 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
     let width = ((RIGHT - border) / count as f64).min(58.0);
     let mut plot = Plot::new(title, &told(launches, buffers));
     plot.text((LEFT, 38.0), Anchor::Start, Ink::Quiet, "launch");
-    plot.text((border, 38.0), Anchor::Start, Ink::Quiet, "a buffer each, from first write to last read");
+    plot.text((RIGHT, 38.0), Anchor::End, Ink::Quiet, "a bar is a buffer, first write to last read");
     for (number, launch) in launches.iter().map(String::as_str).chain(["done"]).enumerate() {
         let y = TOP + ROW * number as f64;
         plot.line((LEFT, y + ROW), (RIGHT, y + ROW), 1.0, Ink::Grid);
@@ -29,7 +29,8 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
     }
     for (buffer, column) in buffers.iter().zip(&columns) {
         let left = border + width * *column as f64;
-        let (top, bottom) = (TOP + ROW * buffer.first as f64 + 2.0, TOP + ROW * (buffer.last + 1) as f64 - 2.0);
+        let (top, bottom) =
+            (TOP + ROW * buffer.first as f64 + 2.0, TOP + ROW * (buffer.last + 1) as f64 - 2.0);
         let ink = if buffer.last >= launches.len() { Ink::Bound } else { Ink::Attempt };
         plot.area((left, top), (left + width - 4.0, bottom), ink, 0.3);
         plot.area((left, top), (left + 3.0, bottom), ink, 1.0);

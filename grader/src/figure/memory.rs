@@ -150,13 +150,16 @@ fn alive(plot: &mut Plot, memory: &Memory, panel: Panel, across: &Scale, floor: 
     let up = Scale::new(Law::Linear, [0.0, top], [panel.bottom, panel.top]);
     heights(plot, panel, &up, "alive at once", 20.0);
     let stairs = memory.alive();
-    let corners = stairs.iter().enumerate().flat_map(|(i, alive)| {
-        [i, i + 1].map(|launch| (across.at(launch as f64), up.at(*alive)))
-    });
+    let corners = stairs
+        .iter()
+        .enumerate()
+        .flat_map(|(i, alive)| [i, i + 1].map(|launch| (across.at(launch as f64), up.at(*alive))));
     plot.track(&corners.collect::<Vec<_>>(), 1.5, Ink::Baseline);
     let mut x = FIRST;
     let without = memory.without.iter().map(|(most, way)| (Ink::Threshold, way.as_str(), *most));
-    for (ink, name, most) in [(Ink::Attempt, "arena", memory.arena), (Ink::Bound, "floor", floor)].into_iter().chain(without) {
+    for (ink, name, most) in
+        [(Ink::Attempt, "arena", memory.arena), (Ink::Bound, "floor", floor)].into_iter().chain(without)
+    {
         let said = format!("{name} {}", bytes(most));
         plot.line((FIRST, up.at(most)), (LAST, up.at(most)), 1.3, ink);
         plot.line((x, panel.top - 9.0), (x + 14.0, panel.top - 9.0), 1.5, ink);
@@ -190,4 +193,3 @@ fn told(memory: &Memory, floor: f64) -> String {
         bytes(floor)
     )
 }
-

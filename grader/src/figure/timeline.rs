@@ -177,7 +177,8 @@ fn ms_of(ms: f64) -> String {
 }
 
 fn told(step: &Step, total: f64) -> String {
-    let kinds = Work::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
+    let kinds =
+        Work::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
     let kinds: Vec<String> =
         kinds.map(|(work, (count, ms))| format!("{count} {} of {}", work.name(), ms_of(ms))).collect();
     format!("{} launches in {}: {}.", step.launches.len(), ms_of(total), kinds.join(", "))

@@ -120,9 +120,17 @@ fn quotient(baseline: &Measurement, attempt: &Measurement) -> Option<Measurement
 /// Times, and numbers of steps, that stand beside nothing.
 fn beforehand<'a>(challenge: &'a Challenge, way: &str, told: &[&str]) -> Vec<Versus<'a>> {
     let alone = challenge.measurements.iter().filter_map(|(name, attempt)| {
-        let what = own(challenge, name).filter(|what| !what.contains('.') && !told.contains(&name.as_str()))?;
+        let what =
+            own(challenge, name).filter(|what| !what.contains('.') && !told.contains(&name.as_str()))?;
         let names = vec![name.as_str()];
-        let row = Versus { way: way.into(), what: what.replace('_', " "), baseline: None, attempt, ratio: None, names };
+        let row = Versus {
+            way: way.into(),
+            what: what.replace('_', " "),
+            baseline: None,
+            attempt,
+            ratio: None,
+            names,
+        };
         ["ms", "s", "steps"].contains(&attempt.unit.as_str()).then_some(row)
     });
     alone.collect()

@@ -118,8 +118,10 @@ fn times(out: &mut String, challenge: &Challenge) {
         }
     }
     versus(out, challenge);
-    let counters: Vec<String> =
-        super::counters(challenge).into_iter().map(|(says, count)| text(&format!("{says} {count}"))).collect();
+    let counters: Vec<String> = super::counters(challenge)
+        .into_iter()
+        .map(|(says, count)| text(&format!("{says} {count}")))
+        .collect();
     if !counters.is_empty() {
         line(out, &format!("\nCompiler: {}.", counters.join(", ")));
     }
