@@ -91,8 +91,8 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
         ),
         figure(
             "losses",
-            "The same training run twice. One line lies on the other; what is between them is drawn below, and is no more \
-             than sums in another order.",
+            "The same training run twice. One line should lie on the other; beneath is what is between them, which is \
+             rounding as long as it is far below what a step changes.",
             curves::Runs::of(challenge).map(|runs| curves::losses(&runs, "The loss, compiled and not")),
         ),
     ];

@@ -55,7 +55,19 @@ impl Work {
     pub const ALL: [Work; 6] =
         [Self::Product, Self::Program, Self::Attention, Self::Dequantise, Self::Scatter, Self::Optimiser];
 
-    /// As measurements and legends call it.
+    /// Several launches of it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Product => "products",
+            Self::Program => "programs",
+            Self::Attention => "attentions",
+            Self::Dequantise => "dequantisations",
+            Self::Scatter => "scatters",
+            Self::Optimiser => "optimiser programs",
+        }
+    }
+
+    /// As measurements call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Product => "product",

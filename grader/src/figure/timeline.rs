@@ -144,7 +144,7 @@ fn legend(plot: &mut Plot, step: &Step, total: f64) {
             continue;
         }
         let share = 100.0 * ms / total;
-        let said = format!("{} {} of {}, {share:.0} %", count, work.name(), ms_of(ms));
+        let said = format!("{count} {}: {}, {share:.0} %", work.plural(), ms_of(ms));
         let room = 30.0 + 5.7 * said.chars().count() as f64;
         if x + room > RIGHT + 14.0 {
             (x, y) = (LEFT, y + 15.0);
@@ -180,6 +180,6 @@ fn told(step: &Step, total: f64) -> String {
     let kinds =
         Work::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
     let kinds: Vec<String> =
-        kinds.map(|(work, (count, ms))| format!("{count} {} of {}", work.name(), ms_of(ms))).collect();
+        kinds.map(|(work, (count, ms))| format!("{count} {} in {}", work.plural(), ms_of(ms))).collect();
     format!("{} launches in {}: {}.", step.launches.len(), ms_of(total), kinds.join(", "))
 }
