@@ -144,7 +144,8 @@ struct Cast {
 }
 
 impl Cast {
-    /// Inputs first, then launches in their order; what no launch computes stands before the first that needs it.
+    /// Inputs first, then launches in their order. What no launch computes, a sum that products add up or an empty
+    /// tensor, stands before the first launch that needs it, or in it, where it stands between two of its nodes.
     fn new(graph: &Graph, launches: &[BTreeSet<Id>]) -> Self {
         let within = |id: &Id| launches.iter().any(|launch| launch.contains(id));
         let mut loose: Vec<Id> = graph.ids().filter(|id| shown(graph, *id) && !within(id)).collect();
@@ -154,10 +155,13 @@ impl Cast {
         loose.retain(|id| !is_input(id));
         for (number, launch) in launches.iter().enumerate() {
             let needed = graph.ancestors(launch.iter().copied());
-            let now = loose.iter().copied().filter(|id| needed.contains(id)).collect::<Vec<_>>();
+            let now: Vec<Id> = loose.iter().copied().filter(|id| needed.contains(id)).collect();
             loose.retain(|id| !needed.contains(id));
-            actors.extend(now.into_iter().map(alone));
-            let nodes: Vec<Id> = launch.iter().copied().filter(|id| shown(graph, *id)).collect();
+            let (between, before): (Vec<Id>, Vec<Id>) =
+                now.into_iter().partition(|id| follows(graph, *id, launch));
+            actors.extend(before.into_iter().map(alone));
+            let own = launch.iter().copied().filter(|id| shown(graph, *id)).chain(between);
+            let nodes: Vec<Id> = own.collect::<BTreeSet<_>>().into_iter().collect();
             if !nodes.is_empty() {
                 actors.push(Actor { is_launch: true, head: head(graph, launches, number, &nodes), nodes });
             }
@@ -183,6 +187,12 @@ impl Cast {
         let first = all.clone().next();
         all.find(|i| !passes(i)).or(first)
     }
+}
+
+/// Whether a node is computed from one that a launch computes.
+fn follows(graph: &Graph, id: Id, launch: &BTreeSet<Id>) -> bool {
+    let is_work = |id: &Id| shown(graph, *id) && !matches!(graph.node(*id).op, Op::Input { .. });
+    graph.ancestors([id]).iter().any(|above| launch.contains(above) && is_work(above))
 }
 
 impl Actor {
