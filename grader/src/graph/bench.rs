@@ -97,7 +97,7 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
             attempts.push(ours.run(&inputs)?);
         }
     }
-    let launch_times = ours.shorter_profile(&inputs)?;
+    let launch_times = ours.profile(&inputs)?;
     Ok(Seen {
         compile: compiling,
         tuning: tuned.time.as_secs_f64() * 1e3,
@@ -135,13 +135,6 @@ impl<'a> Bench<'a> {
         let start = Instant::now();
         self.compiled.run(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
-    }
-
-    /// The shorter one of two runs, launch by launch: what disturbs a run makes it longer.
-    fn shorter_profile(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<Vec<Duration>, String> {
-        let (one, other) = (self.profile(inputs)?, self.profile(inputs)?);
-        let total = |times: &[Duration]| times.iter().sum::<Duration>();
-        Ok(if total(&one) <= total(&other) { one } else { other })
     }
 
     /// One run, launch by launch.

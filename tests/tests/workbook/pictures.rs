@@ -87,6 +87,16 @@ fn compiled(case: &graphs::Case) -> Option<Compiled> {
     compile(&Solution, &case.graph, &sizes, Level::O2.options(), None).ok()
 }
 
+#[test]
+fn a_node_between_two_of_a_launch_is_drawn_in_it() {
+    let text = "graph \"g\" { %0 = input \"x\" : f32[2] %1 = exp %0 : f32[2] %2 = neg %1 : f32[2] \
+                %3 = add %2 %1 : f32[2] return \"y\" %3 }";
+    let graph = Graph::parse(text).expect("a graph");
+    let drawing = placed(&graph, &[BTreeSet::from([Id(1), Id(3)])], 200.0);
+    assert_eq!((drawing.frames.len(), wrong(&graph, &drawing, 200.0)), (1, None));
+    assert!(drawing.boxes.iter().all(|(id, frame, _)| frame.is_some() || *id == Id(0)));
+}
+
 fn meeting(rects: &[Rect]) -> Option<(Rect, Rect)> {
     let all = rects.iter().enumerate();
     all.flat_map(|(i, a)| rects[i + 1..].iter().map(move |b| (*a, *b))).find(|(a, b)| a.meets(b))
