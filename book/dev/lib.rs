@@ -28,6 +28,7 @@
 
 pub mod check;
 pub mod directive;
+pub mod drawn;
 pub mod figure;
 pub mod html;
 pub mod markdown;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use book::{Error, preprocess, ptx, serve, stubs};
+use book::{Error, drawn, preprocess, ptx, serve, stubs};
 
 const USAGE: &str = "\
 usage: cargo dev CHORE
@@ -13,6 +13,7 @@ usage: cargo dev CHORE
   book check                 build, then hold links, formulas, code blocks and addresses to the rules
   ptx                        compile the kernels whose PTX is kept
   stubs                      write every exercise from its solution
+  figures                    draw the figures that are computed
   check                      hold exercises, book and pictures to the rules
   preprocessor [supports R]  mdBook's protocol on stdin and stdout";
 
@@ -29,7 +30,10 @@ fn main() -> ExitCode {
         ["book", "check"] => ended(check()),
         ["ptx"] => ended(ptx::write(&workbook())),
         ["stubs"] => ended(stubs::write(&workbook())),
-        ["check"] => ended(stubs::check(&workbook()).and_then(|()| check())),
+        ["figures"] => ended(drawn::write(&book::root())),
+        ["check"] => {
+            ended(stubs::check(&workbook()).and_then(|()| drawn::check(&book::root())).and_then(|()| check()))
+        }
         ["preprocessor"] => ended(preprocess::stdin_to_stdout()),
         ["preprocessor", "supports", renderer] => ExitCode::from(u8::from(!preprocess::supports(renderer))),
         _ => {

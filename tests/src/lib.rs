@@ -9,4 +9,5 @@ pub mod graphs;
 pub mod program;
 pub mod small_llama;
 pub mod stub;
+pub mod svg;
 pub mod tiny_llama;

@@ -8,16 +8,26 @@
 //! Each figure answers one question. [`speedup`]: is the attempt faster, surely, and past which of the
 //! published thresholds? [`where_time_stands`]: how much of the way from the baseline to the machine's
 //! limit is done? [`strip`]: what do the raw samples look like before anything was averaged?
+//! Of a compiled step: [`memory`]: where does each buffer lie, and for how long? [`timeline`]: what does the step spend
+//! its time on? [`curves`]: is the compiled run the same run? [`graph`] and [`lives`] draw what no scorecard holds, a
+//! graph and its launches, and are for the book.
 //! Times differ tenfold between cases and meaning lies in ratios, hence logarithmic axes; where thresholds
 //! lie close together the speed-up axis is stretched around them and says so.
 
 mod plot;
 mod scale;
 
+pub mod curves;
+pub mod graph;
+pub mod layers;
+pub mod lives;
+pub mod memory;
 pub mod number;
+pub mod timeline;
 pub mod timing;
 
-pub use plot::{Anchor, Axis, Ink, Panel, Plot, WIDTH, escape};
+pub use layers::Rect;
+pub use plot::{Anchor, Axis, Ink, Panel, Plot, WIDTH, Work, escape};
 pub use scale::{Law, Piece, Scale};
 
 use crate::scorecard::{Challenge, Measurement};
@@ -27,7 +37,7 @@ use timing::Timing;
 /// A figure with the name of its file, without an extension.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// `speedup`, `where_time_stands`, `staircase` or `strip`.
+    /// `speedup`, `where_time_stands`, `staircase`, `strip`, `memory`, `timeline` or `losses`.
     pub name: &'static str,
     /// One sentence on how to read it.
     pub caption: &'static str,
@@ -66,6 +76,24 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
             "strip",
             "Every sample as it was taken, the first on top: a slanting column is drift, a lone dot a disturbance.",
             strip(challenge),
+        ),
+        figure(
+            "memory",
+            "Above, each buffer where it lies in the arena and while it lives; below, the bytes alive at once. What is \
+             free between the floor and the arena is lost to gaps.",
+            memory::Memory::of(challenge).map(|memory| memory::staircase(&memory, "The arena over one step")),
+        ),
+        figure(
+            "timeline",
+            "One step, launch by launch, broken into lines like a text. A kind of work has a colour and a height; the \
+             numbers are the longest launches.",
+            timeline::Step::of(challenge).map(|step| timeline::timeline(&step, "One step")),
+        ),
+        figure(
+            "losses",
+            "The same training run twice. One line should lie on the other; beneath is what is between them, which is \
+             rounding as long as it is far below what a step changes.",
+            curves::Runs::of(challenge).map(|runs| curves::losses(&runs, "The loss, compiled and not")),
         ),
     ];
     figures.into_iter().flatten().collect()

@@ -29,6 +29,55 @@ pub enum Ink {
     Bound,
     /// A published threshold: a dashed line.
     Threshold,
+    /// What a launch does.
+    Work(Work),
+}
+
+/// The kinds of work in a compiled step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// A product of matrices.
+    Product,
+    /// A tile program: whatever was fused.
+    Program,
+    /// An attention, or its gradients.
+    Attention,
+    /// A dequantisation.
+    Dequantise,
+    /// Rows looked up, or added up in a table.
+    Scatter,
+    /// The update of what is trained.
+    Optimiser,
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: [Work; 6] =
+        [Self::Product, Self::Program, Self::Attention, Self::Dequantise, Self::Scatter, Self::Optimiser];
+
+    /// Several launches of it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Product => "products",
+            Self::Program => "programs",
+            Self::Attention => "attentions",
+            Self::Dequantise => "dequantisations",
+            Self::Scatter => "scatters",
+            Self::Optimiser => "optimiser programs",
+        }
+    }
+
+    /// As measurements call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Product => "product",
+            Self::Program => "program",
+            Self::Attention => "attention",
+            Self::Dequantise => "dequantise",
+            Self::Scatter => "scatter",
+            Self::Optimiser => "optimiser",
+        }
+    }
 }
 
 /// Which end of a text stands at its position.
@@ -90,6 +139,15 @@ svg.wb-fig:root{color-scheme:light dark;color:CanvasText;background:Canvas}\
 .wb-fig .wb-bound{color:#007d5b;color:light-dark(#007d5b,#00b988)}\
 .wb-fig .wb-threshold{color:#d55e00;color:light-dark(#d55e00,#ff8b4a)}";
 
+/// Added where a figure shows kinds of work.
+const WORK_STYLE: &str = "\
+.wb-fig .wb-product{color:#0072b2;color:light-dark(#0072b2,#56b4e9)}\
+.wb-fig .wb-program{color:#b97f00;color:light-dark(#b97f00,#e69f00)}\
+.wb-fig .wb-attention{color:#d55e00;color:light-dark(#d55e00,#ff8b4a)}\
+.wb-fig .wb-dequantise{color:#007d5b;color:light-dark(#007d5b,#00b988)}\
+.wb-fig .wb-scatter{color:#666;color:light-dark(#666,#aaa)}\
+.wb-fig .wb-optimiser{color:#a0527f;color:light-dark(#a0527f,#d991bd)}";
+
 impl Ink {
     fn class(self) -> &'static str {
         match self {
@@ -101,6 +159,12 @@ impl Ink {
             Self::Attempt => "wb-attempt",
             Self::Bound => "wb-bound",
             Self::Threshold => "wb-threshold",
+            Self::Work(Work::Product) => "wb-product",
+            Self::Work(Work::Program) => "wb-program",
+            Self::Work(Work::Attention) => "wb-attention",
+            Self::Work(Work::Dequantise) => "wb-dequantise",
+            Self::Work(Work::Scatter) => "wb-scatter",
+            Self::Work(Work::Optimiser) => "wb-optimiser",
         }
     }
 }
@@ -149,6 +213,52 @@ impl Plot {
             place(width),
             place(to.1 - from.1)
         ));
+    }
+
+    /// A rectangle's outline with round corners over a faint ground.
+    pub fn frame(&mut self, at: super::Rect, ink: Ink, ground: f64) {
+        self.put(&format!(
+            r#"<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="3" stroke="currentColor" stroke-width="1.2" fill="currentColor" fill-opacity="{ground}"/>"#,
+            ink.class(),
+            place(at.x),
+            place(at.y),
+            place(at.width),
+            place(at.height)
+        ));
+    }
+
+    /// Many filled rectangles in one element.
+    pub fn areas<'a>(&mut self, all: impl Iterator<Item = &'a super::Rect>, ink: Ink, opacity: f64) {
+        let one = |at: &super::Rect| {
+            let [x, y, width, height] = [at.x, at.y, at.width, at.height].map(fine);
+            format!("M{x} {y}h{width}v{height}h-{width}z")
+        };
+        let path: String = all.map(one).collect();
+        if !path.is_empty() {
+            self.put(&format!(
+                r#"<path class="{}" d="{path}" fill="currentColor" fill-opacity="{opacity}"/>"#,
+                ink.class()
+            ));
+        }
+    }
+
+    /// A line through several points.
+    pub fn track(&mut self, points: &[(f64, f64)], width: f64, ink: Ink) {
+        let corner = |(i, (x, y)): (usize, &(f64, f64))| {
+            format!("{}{} {}", if i == 0 { "M" } else { "L" }, fine(*x), fine(*y))
+        };
+        let path: String = points.iter().enumerate().map(corner).collect();
+        let dash = if ink == Ink::Threshold { r#" stroke-dasharray="4 3""# } else { "" };
+        self.put(&format!(
+            r#"<path class="{}" d="{path}" stroke="currentColor" stroke-width="{width}" stroke-linejoin="round"{dash}/>"#,
+            ink.class()
+        ));
+    }
+
+    /// A small arrow head that points down at a place.
+    pub fn arrow(&mut self, x: f64, y: f64, ink: Ink) {
+        let (x, y) = (place(x), place(y));
+        self.put(&format!(r#"<path class="{}" d="M{x} {y}l-2.5-5h5z" fill="currentColor"/>"#, ink.class()));
     }
 
     /// The mark that belongs to an ink: diamond, disc or upright bar.
@@ -212,7 +322,9 @@ impl Plot {
             r#"<svg xmlns="http://www.w3.org/2000/svg" class="wb-fig" role="img" viewBox="0 0 {WIDTH} {height}" fill="none">"#
         );
         let _ = writeln!(svg, "<title>{}</title>\n<desc>{}</desc>", self.title, self.alt);
-        let _ = write!(svg, "<style>{STYLE}</style>\n{}</svg>\n", self.body);
+        let work = Work::ALL.iter().any(|work| self.body.contains(Ink::Work(*work).class()));
+        let more = if work { WORK_STYLE } else { "" };
+        let _ = write!(svg, "<style>{STYLE}{more}</style>\n{}</svg>\n", self.body);
         svg
     }
 
@@ -226,6 +338,12 @@ impl Plot {
 fn place(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
+}
+
+/// A position to a hundredth, for what is small and near to others.
+fn fine(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Text for XML: markup escaped, characters that XML forbids left out.

@@ -61,14 +61,133 @@ pub fn versions(challenge: &Challenge) -> Vec<(String, &Measurement)> {
     all.filter_map(|(name, measurement)| Some((of(name)?, measurement))).collect()
 }
 
-/// Every measurement that is no timing, by its name without the challenge's.
+/// Something that the attempt takes, beside what another way of doing it takes.
+#[derive(Clone, Debug)]
+pub struct Versus<'a> {
+    /// The other way: `op by op`.
+    pub way: String,
+    /// What is taken: `step`, `arena`.
+    pub what: String,
+    /// What the other way takes; nothing, if it does without.
+    pub baseline: Option<&'a Measurement>,
+    /// What the attempt takes.
+    pub attempt: &'a Measurement,
+    /// The one over the other, with an interval where there is one.
+    pub ratio: Option<Measurement>,
+    /// The measurements that it is made of.
+    names: Vec<&'a str>,
+}
+
+/// The attempt against other ways, times first, then bytes, then counts, then what the attempt takes beforehand.
+///
+/// `CHALLENGE.over_WAY` is the ratio of times, `CHALLENGE.WAY.WHAT` stands beside `CHALLENGE.step_WHAT` or
+/// `CHALLENGE.WHAT`, and what has a unit of time, or is counted in steps, and stands beside nothing comes beforehand.
+pub fn versus(challenge: &Challenge) -> Vec<Versus<'_>> {
+    let ways = challenge.measurements.keys().filter_map(|name| own(challenge, name)?.strip_prefix("over_"));
+    let mut rows: Vec<Versus> = ways.flat_map(|way| against(challenge, way)).collect();
+    if let Some(way) = rows.first().map(|row| row.way.clone()) {
+        rows.extend(beforehand(challenge, &way, &named(&rows)));
+    }
+    let units = ["ms", "B", "count"];
+    let unit = |row: &Versus| units.iter().position(|unit| *unit == row.attempt.unit).unwrap_or(units.len());
+    rows.sort_by_key(|row| (row.baseline.is_none(), unit(row)));
+    rows
+}
+
+fn named<'a>(rows: &[Versus<'a>]) -> Vec<&'a str> {
+    rows.iter().flat_map(|row| row.names.iter().copied()).collect()
+}
+
+/// What stands beside something of the other way.
+fn against<'a>(challenge: &'a Challenge, way: &'a str) -> impl Iterator<Item = Versus<'a>> {
+    let get = |name: &str| challenge.measurements.get_key_value(&format!("{}.{name}", challenge.name));
+    let over = get(&format!("over_{way}")).map(|(_, ratio)| ratio);
+    challenge.measurements.iter().filter_map(move |(name, baseline)| {
+        let what = own(challenge, name)?.strip_prefix(way)?.strip_prefix('.')?;
+        let (beside, attempt) = get(&format!("step_{what}")).or_else(|| get(what))?;
+        let timed = !baseline.samples.is_empty() && !attempt.samples.is_empty();
+        let ratio = over.filter(|_| timed).cloned().or_else(|| quotient(baseline, attempt));
+        let (way, what, names) = (way.replace('_', " "), what.replace('_', " "), vec![name.as_str(), beside]);
+        Some(Versus { way, what, baseline: Some(baseline), attempt, ratio, names })
+    })
+}
+
+fn quotient(baseline: &Measurement, attempt: &Measurement) -> Option<Measurement> {
+    let value = baseline.value / attempt.value;
+    value.is_finite().then(|| Measurement { value, unit: "x".into(), interval: None, samples: Vec::new() })
+}
+
+/// Times, and numbers of steps, that stand beside nothing.
+fn beforehand<'a>(challenge: &'a Challenge, way: &str, told: &[&str]) -> Vec<Versus<'a>> {
+    let alone = challenge.measurements.iter().filter_map(|(name, attempt)| {
+        let what =
+            own(challenge, name).filter(|what| !what.contains('.') && !told.contains(&name.as_str()))?;
+        let names = vec![name.as_str()];
+        let row = Versus {
+            way: way.into(),
+            what: what.replace('_', " "),
+            baseline: None,
+            attempt,
+            ratio: None,
+            names,
+        };
+        ["ms", "s", "steps"].contains(&attempt.unit.as_str()).then_some(row)
+    });
+    alone.collect()
+}
+
+/// What a compiler counts, in the order in which it happens: names without the challenge's, and what they say.
+const COUNTERS: [(&str, &str); 9] = [
+    ("captures", "captures"),
+    ("breaks", "graph breaks"),
+    ("compilations", "compilations"),
+    ("hidden_compilations", "hidden compilations"),
+    ("hits", "cache hits"),
+    ("launches", "launches a step"),
+    ("programs", "different programs"),
+    ("trials", "products tried"),
+    ("tuning_us", "tuning"),
+];
+
+/// The counters of a challenge that compiles; nothing for one that does not. One whose name ends so is in microseconds.
+pub fn counters(challenge: &Challenge) -> Vec<(&'static str, Measurement)> {
+    let get = |name: &str| challenge.measurements.get(&format!("{}.{name}", challenge.name));
+    if get("compilations").is_none() {
+        return Vec::new();
+    }
+    let one = |(name, says): (&str, &'static str)| {
+        let mut counter = get(name)?.clone();
+        if name.ends_with("_us") {
+            counter.unit = "us".into();
+        }
+        Some((says, counter))
+    };
+    COUNTERS.into_iter().filter_map(one).collect()
+}
+
+/// Every measurement that stands in no table and no picture, by its name without the challenge's.
 pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
+    let versus = versus(challenge);
+    let told = named(&versus);
+    let counters = counters(challenge);
+    let is_counter = |short: &str| COUNTERS.iter().any(|(name, _)| *name == short) && !counters.is_empty();
     let rest = challenge.measurements.iter().filter_map(|(name, measurement)| {
         let short = own(challenge, name).unwrap_or(name);
-        let counts = short != "speedup" && !is_version(short) && case(challenge, name).is_none();
+        let counts = short != "speedup"
+            && !is_version(short)
+            && !is_drawn(short)
+            && case(challenge, name).is_none()
+            && !told.contains(&name.as_str())
+            && !is_counter(short);
         counts.then_some((short, measurement))
     });
     rest.collect()
+}
+
+/// Whether a name is that of a picture's numbers, or of a ratio that stands in a table.
+fn is_drawn(short: &str) -> bool {
+    short.starts_with("over_")
+        || ["plan", "timeline", "longest", "losses"].contains(&short.split('.').next().unwrap_or_default())
 }
 
 /// Whether a name is that of a version's time or rate, at the usual size or a small one.

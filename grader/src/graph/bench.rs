@@ -2,7 +2,7 @@
 //! operation - without dead gradients, each other operation a launch, memory used again as soon as it is free.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use challenges::graph::compile::{Compiled, Level, Options, Tuner, compile};
 use challenges::graph::tune::Tuned;
@@ -15,6 +15,7 @@ use reference::graph::interpret::Values;
 use super::begun::Begun;
 use super::compare::{sizes, told};
 use super::model::{Model, TIMED, upload};
+use super::{losses, shown};
 use crate::gather::{Child, Effort};
 use crate::random::Random;
 use crate::scorecard::Measurement;
@@ -28,7 +29,12 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
         return child.unmeasured("graph.over_op_by_op", &format!("{step} is not written yet"));
     }
     match crate::gather::caught(|| measure(attempt, &begun, &effort)) {
-        Ok(Ok(seen)) => report(child, &seen),
+        Ok(Ok(seen)) => {
+            report(child, &seen);
+            shown::memory(child, &seen.compiled);
+            shown::timeline(child, &seen.compiled, &seen.launch_times);
+            losses::run(child, attempt, &begun, effort.seed);
+        }
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {
             child.unmeasured("graph.over_op_by_op", &reason);
         }
@@ -48,6 +54,8 @@ struct Seen {
     plain_bytes: usize,
     launches: usize,
     plain_launches: usize,
+    compiled: Compiled,
+    launch_times: Vec<Duration>,
 }
 
 fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen, String> {
@@ -89,6 +97,7 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
             attempts.push(ours.run(&inputs)?);
         }
     }
+    let launch_times = ours.profile(&inputs)?;
     Ok(Seen {
         compile: compiling,
         tuning: tuned.time.as_secs_f64() * 1e3,
@@ -98,6 +107,8 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
         plain_bytes: theirs.compiled.arena.bytes,
         launches: ours.compiled.plan().steps.len(),
         plain_launches: theirs.compiled.plan().steps.len(),
+        compiled: ours.compiled,
+        launch_times,
     })
 }
 
@@ -124,6 +135,11 @@ impl<'a> Bench<'a> {
         let start = Instant::now();
         self.compiled.run(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)?;
         Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// One run, launch by launch.
+    fn profile(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<Vec<Duration>, String> {
+        self.compiled.profile(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)
     }
 }
 

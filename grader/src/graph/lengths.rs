@@ -141,6 +141,7 @@ impl<'a> Run<'a> {
         numbers.extend([
             ("lengths", lengths),
             ("lengths_right", right),
+            ("captures", 1), // of the step, for all lengths
             ("breaks", self.breaks),
             ("compilations", counters.compilations),
             ("hits", counters.hits - lengths), // one more each, to look at the plan

@@ -9,8 +9,10 @@ mod compare;
 mod evidence;
 mod guards;
 mod lengths;
+mod losses;
 mod model;
 mod part_a;
+mod shown;
 
 use std::time::Duration;
 

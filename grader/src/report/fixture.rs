@@ -71,6 +71,76 @@ pub fn untouched() -> Scorecard {
     card
 }
 
+/// A scorecard with a compiled step: twelve layers of one buffer each, kept from the way there to the way back.
+pub fn compiled() -> Scorecard {
+    let mut card = solved();
+    let graph = &mut card.challenges[2];
+    (graph.built, graph.attempted, graph.measurements) = (true, true, step());
+    graph.checks = vec![check("C.3/inputs-stay", Outcome::Passed, "")];
+    card
+}
+
+fn step() -> BTreeMap<String, Measurement> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: &str, measurement| _ = all.insert(format!("graph.{name}"), measurement);
+    let counts = [("captures", 1.0), ("breaks", 0.0), ("compilations", 11.0), ("hits", 89.0)];
+    let more = [("launches", 25.0), ("tuning_us", 86070.0), ("nodes", 1691.0), ("step_launches", 25.0)];
+    for (name, value) in counts.into_iter().chain(more).chain([("op_by_op.launches", 96.0)]) {
+        add(name, plain(value, "count"));
+    }
+    let (attempt, baseline) = (noisy(217.0, 3), noisy(455.0, 4));
+    let ratios: Vec<f64> = baseline.iter().zip(&attempt).map(|(a, b)| a / b).collect();
+    add("over_op_by_op", Measurement { interval: Some([1.95, 2.14]), ..plain(median(&ratios), "x") });
+    add("step", raw(&attempt, "ms"));
+    add("op_by_op.step", raw(&baseline, "ms"));
+    add("compile", plain(249.0, "ms"));
+    add("tuning", plain(421.0, "ms"));
+    add("pays_after", plain(3.0, "steps"));
+    add("arena", plain(f64::from(13 << 20), "B"));
+    add("op_by_op.arena", plain(f64::from(40 << 20), "B"));
+    for (name, unit, samples) in memory().into_iter().chain(times()) {
+        let value = if unit == "B" { f64::from(13 << 20) } else { samples.iter().sum() };
+        add(&name, Measurement { samples, ..plain(value, unit) });
+    }
+    add("longest.01.launch 12 loss program", plain(3.0, "ms"));
+    add("longest.02.launch 3 layers.3.mlp.down_proj product 512x512x1408", plain(2.5, "ms"));
+    for (name, off) in [("compiled", 0.0), ("op_by_op", 1e-6)] {
+        let loss = |i: u32| 2.0 + 4.0 * (-0.1 * f64::from(i)).exp() + off * f64::from(i % 3);
+        add(
+            &format!("losses.{name}"),
+            Measurement { samples: (0..40).map(loss).collect(), ..plain(2.0, "nats") },
+        );
+    }
+    all
+}
+
+/// Columns of a samples' table.
+type Column = (String, &'static str, Vec<f64>);
+
+/// Twelve buffers that end in the reverse order, and a small one beside each launch; the last is a result.
+fn memory() -> Vec<Column> {
+    let mib = f64::from(1 << 20);
+    let kept = (0..12).map(|i| [f64::from(i) * mib, mib, f64::from(i), f64::from(24 - i)]);
+    let small = (0..25).map(|i| [12.0 * mib, mib / 2.0, f64::from(i), f64::from(i)]);
+    let rows: Vec<[f64; 4]> = kept.chain(small).chain([[12.5 * mib, mib / 2.0, 20.0, 25.0]]).collect();
+    let names = [("place", "B"), ("bytes", "B"), ("first", "count"), ("last", "count")];
+    let column = |(i, (name, unit)): (usize, (&str, &'static str))| {
+        (format!("plan.{name}"), unit, rows.iter().map(|row| row[i]).collect())
+    };
+    names.into_iter().enumerate().map(column).collect()
+}
+
+/// What 25 launches take: every fourth is a product.
+fn times() -> Vec<Column> {
+    let is = |i: u32, product: bool| (i % 4 == 3) == product;
+    let ms = |i: u32| if i == 12 { 3.0 } else { 0.5 + f64::from(i % 5) / 4.0 };
+    let column = |(name, product): (&str, bool)| {
+        let samples = (0..25).map(|i| if is(i, product) { ms(i) } else { 0.0 }).collect();
+        (format!("timeline.{name}"), "ms", samples)
+    };
+    [("product", true), ("program", false)].into_iter().map(column).collect()
+}
+
 fn card(attempt: &str, first: Challenge) -> Scorecard {
     let mut card = Scorecard {
         warpbook: "0.1.0".into(),

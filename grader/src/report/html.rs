@@ -71,6 +71,9 @@ struct Part {
     unit: &'static str,
     times: Vec<[String; 7]>,
     speedup: Option<String>,
+    way: Option<String>,
+    versus: Vec<[String; 4]>,
+    counters: Vec<(&'static str, String)>,
     counts: Vec<String>,
     tally: String,
     findings: Vec<Note>,
@@ -183,7 +186,7 @@ fn watch(guard: &Guard) -> Watch {
 // ---- one challenge
 
 fn part(challenge: &Challenge) -> Part {
-    let cases = timing::timings(challenge);
+    let (cases, versus) = (timing::timings(challenge), timing::versus(challenge));
     let times = cases.iter().flat_map(|case| [case.baseline, case.attempt, case.bound]).flatten();
     let unit = Time::of(times.map(|m| m.value));
     let picture = |figure: crate::figure::Figure| Picture {
@@ -203,6 +206,9 @@ fn part(challenge: &Challenge) -> Part {
         unit: unit.name(),
         times: cases.iter().map(|case| time(case, unit)).collect(),
         speedup: timing::total(challenge).map(ratio),
+        way: versus.first().map(|row| clean(&row.way)),
+        versus: versus.iter().map(|row| super::compared(row).map(|cell| clean(&cell))).collect(),
+        counters: super::counters(challenge).into_iter().map(|(says, count)| (says, clean(&count))).collect(),
         counts: timing::counts(challenge).iter().map(|(name, m)| clean(&amount(name, m))).collect(),
         tally: super::tally(challenge),
         findings: findings(challenge).iter().map(note).collect(),

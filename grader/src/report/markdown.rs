@@ -117,10 +117,28 @@ fn times(out: &mut String, challenge: &Challenge) {
             line(out, &format!("| **published cases** | | | | | **{}** |", text(&ratio(total))));
         }
     }
+    versus(out, challenge);
+    let counters: Vec<String> = super::counters(challenge)
+        .into_iter()
+        .map(|(says, count)| text(&format!("{says} {count}")))
+        .collect();
+    if !counters.is_empty() {
+        line(out, &format!("\nCompiler: {}.", counters.join(", ")));
+    }
     let counts: Vec<String> =
         timing::counts(challenge).iter().map(|(name, m)| text(&amount(name, m))).collect();
     if !counts.is_empty() {
         line(out, &format!("\nCounted: {}.", counts.join(", ")));
+    }
+}
+
+/// The attempt beside another way of doing the same.
+fn versus(out: &mut String, challenge: &Challenge) {
+    let rows = timing::versus(challenge);
+    let Some(way) = rows.first().map(|row| text(&row.way)) else { return };
+    line(out, &format!("\n| | {way} | attempt | ratio, 95 % |\n|:--|--:|--:|:--|"));
+    for row in &rows {
+        line(out, &format!("| {} |", super::compared(row).map(|cell| text(&cell)).join(" | ")));
     }
 }
 

@@ -20,6 +20,7 @@ pub mod fixture;
 pub use clean::clean;
 
 use crate::figure::number::{bytes, count};
+use crate::figure::timing::{self, Versus};
 use crate::rubric::{RUBRICS, THRESHOLDS};
 use crate::scorecard::{Challenge, Check, Machine, Measurement, Outcome, Row, Scorecard, Truth};
 
@@ -255,13 +256,33 @@ fn all_unmeasured(checks: &[Check]) -> bool {
 
 /// A count as people read it, its unit behind it; `streaming_stores` becomes `streaming stores`.
 pub fn amount(name: &str, measurement: &Measurement) -> String {
-    let name = name.replace('_', " ");
+    format!("{} {}", name.replace('_', " "), quantity(measurement))
+}
+
+/// A number with its unit.
+pub fn quantity(measurement: &Measurement) -> String {
     match measurement.unit.as_str() {
-        "count" => format!("{name} {}", count(measurement.value)),
-        "B" => format!("{name} {}", bytes(measurement.value)),
-        "B/thread" => format!("{name} {} a thread", bytes(measurement.value)),
-        unit => format!("{name} {} {unit}", crate::figure::number::digits(measurement.value)),
+        "count" => count(measurement.value),
+        "B" => bytes(measurement.value),
+        "B/thread" => format!("{} a thread", bytes(measurement.value)),
+        unit @ "steps" => format!("{} {unit}", count(measurement.value)),
+        unit => format!("{} {unit}", crate::figure::number::digits(measurement.value)),
     }
+}
+
+/// A row of a table of the attempt beside another way: what, the other way's, the attempt's, the ratio.
+pub(crate) fn compared(row: &Versus) -> [String; 4] {
+    let baseline = row.baseline.map_or(String::new(), quantity);
+    [row.what.clone(), baseline, quantity(row.attempt), row.ratio.as_ref().map_or(String::new(), ratio)]
+}
+
+/// The counters of a challenge that compiles, as `(what, how many)`.
+pub(crate) fn counters(challenge: &Challenge) -> Vec<(&'static str, String)> {
+    let told = |m: &Measurement| match m.unit.as_str() {
+        "us" => format!("{} ms", crate::figure::number::digits(m.value / 1e3)),
+        _ => quantity(m),
+    };
+    timing::counters(challenge).into_iter().map(|(says, m)| (says, told(&m))).collect()
 }
 
 /// A speed-up with its interval: `5.97x [5.95, 5.99]`.

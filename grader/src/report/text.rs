@@ -270,7 +270,26 @@ fn timings(paper: &mut Paper, challenge: &Challenge) {
         paper.line(&[(Style::Plain, &lead), (Style::Bold, &short_ratio(total, room))]);
     }
     staircase(paper, challenge);
+    versus(paper, challenge);
     counts(paper, challenge);
+}
+
+/// The attempt beside another way of doing the same, one thing a line.
+fn versus(paper: &mut Paper, challenge: &Challenge) {
+    let rows = timing::versus(challenge);
+    let Some(way) = rows.first().map(|row| row.way.clone()) else { return };
+    paper.gap();
+    let heads = [way.as_str(), "attempt"].map(|head| right(head, AMOUNT)).concat();
+    paper.line(&[(Style::Bold, &left("  against", CASE)), (Style::Quiet, &format!("{heads}  ratio [95 %]"))]);
+    for row in &rows {
+        let [what, baseline, attempt, ratio] = super::compared(row);
+        paper.line(&[
+            (Style::Plain, &left(&format!("  {what}"), CASE)),
+            (Style::Plain, &right(&baseline, AMOUNT)),
+            (Style::Bold, &right(&attempt, AMOUNT)),
+            (Style::Plain, &format!("  {ratio}")),
+        ]);
+    }
 }
 
 /// The versions of one pass, one a line.
@@ -289,6 +308,7 @@ fn staircase(paper: &mut Paper, challenge: &Challenge) {
 }
 
 const CASE: usize = 20;
+const AMOUNT: usize = 13;
 const TIME: usize = 9;
 const SHARE: usize = 10;
 
@@ -324,6 +344,12 @@ fn short_ratio(speedup: &Measurement, room: usize) -> String {
 }
 
 fn counts(paper: &mut Paper, challenge: &Challenge) {
+    let counters: Vec<String> =
+        super::counters(challenge).into_iter().map(|(says, count)| format!("{says} {count}")).collect();
+    if !counters.is_empty() {
+        paper.gap();
+        paper.wrapped(&[(Style::Bold, "  compiler ")], Style::Plain, &counters.join(", "));
+    }
     let counts: Vec<String> =
         timing::counts(challenge).into_iter().map(|(name, measurement)| amount(name, measurement)).collect();
     if !counts.is_empty() {

@@ -408,7 +408,7 @@ fn inputs<R: Real>(llama: &Llama, ids: &Array<R>) -> Values<R> {
 }
 
 /// The golden run: what every step reports, and the values at the end.
-fn trained<R: Real>(tiny: &TinyLlama) -> (Vec<Report>, Values<R>) {
+pub(crate) fn trained<R: Real>(tiny: &TinyLlama) -> (Vec<Report>, Values<R>) {
     let (run, llama, start) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
     let mut values = llama.values::<R>().expect("weights");
     values.append(&mut start.values());

@@ -33,8 +33,13 @@ fn first_difference(kept: &str, got: &str) -> Option<String> {
     }
 }
 
-fn cards() -> [(&'static str, Scorecard); 3] {
-    [("solved", fixture::solved()), ("half-done", fixture::half_done()), ("untouched", fixture::untouched())]
+fn cards() -> [(&'static str, Scorecard); 4] {
+    [
+        ("solved", fixture::solved()),
+        ("half-done", fixture::half_done()),
+        ("untouched", fixture::untouched()),
+        ("compiled", fixture::compiled()),
+    ]
 }
 
 #[test]
@@ -66,7 +71,8 @@ fn the_html_scorecard_looks_as_kept() {
 
 #[test]
 fn the_figures_look_as_kept() {
-    for figure in grader::figure::all(&fixture::solved().challenges[0]) {
+    let (nf4, graph) = (&fixture::solved().challenges[0], &fixture::compiled().challenges[2]);
+    for figure in [nf4, graph].into_iter().flat_map(grader::figure::all) {
         looks_like(&format!("{}.svg", figure.name), &figure.svg);
     }
 }

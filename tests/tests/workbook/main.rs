@@ -30,6 +30,7 @@ mod loss;
 mod notebook;
 mod optim;
 mod pad;
+mod pictures;
 mod plan;
 mod planted;
 mod probe;
