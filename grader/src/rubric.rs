@@ -326,7 +326,7 @@ pub static RUBRICS: [Rubric; 5] = [
             },
             Line {
                 wording: "mlp_compiled",
-                cpu: "the MLP runs from compiled code; excessive recompilation takes 3 more",
+                cpu: "the MLP runs from compiled code; excessive recompilation takes 3 off this point",
                 cuda: "",
                 fact: Is("mlp_compiled"),
                 branches: &[

@@ -649,11 +649,12 @@ impl<'a> Machine<'a> {
         narrow: impl Fn(&[T], &mut [M]),
     ) {
         let spread;
-        let from = match value {
+        let from = match &value {
             From::Lanes(lanes) => lanes,
+            From::One(one) if lanes == 1 => std::slice::from_ref(one),
             From::One(one) => {
-                spread = vec![one; lanes];
-                &spread
+                spread = vec![*one; lanes];
+                &spread[..]
             }
         };
         if index == Index::Lane {

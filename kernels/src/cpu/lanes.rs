@@ -120,6 +120,10 @@ per_unit!(
     slope, slope_lanes(p: &[f32], delta: f32, to: &mut [f32])
 );
 per_unit!(
+    /// -inf where bit i % 16 of word i / 16 is 0
+    forbid, forbid_lanes(allowed: &[u16], to: &mut [f32])
+);
+per_unit!(
     /// Adds `a[i] * b[i]` to the parts of a sum.
     dot, dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL])
 );
@@ -145,6 +149,23 @@ fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
 fn stretch_lanes(to: &mut [f32], factor: f32) {
     for to in to {
         *to *= factor;
+    }
+}
+
+#[inline(always)]
+fn forbid_lanes(allowed: &[u16], to: &mut [f32]) {
+    let (whole, rest) = to.as_chunks_mut::<16>();
+    let words = allowed.iter().copied();
+    let mut rest = [rest].into_iter().zip(words.clone().skip(whole.len()));
+    for (chunk, word) in whole.iter_mut().zip(words) {
+        for (i, x) in chunk.iter_mut().enumerate() {
+            *x = if (word >> i) & 1 == 1 { *x } else { f32::NEG_INFINITY };
+        }
+    }
+    if let Some((rest, word)) = rest.next() {
+        for (i, x) in rest.iter_mut().enumerate() {
+            *x = if (word >> i) & 1 == 1 { *x } else { f32::NEG_INFINITY };
+        }
     }
 }
 

@@ -138,7 +138,7 @@ impl Cpu {
         to: &Gradients,
     ) -> Result<(), DeviceError> {
         let sees = map.at(batch, head, row, column);
-        if sees == Sees::Nothing {
+        if *sees == Sees::Nothing {
             return Ok(());
         }
         self.attention_blocks.fetch_add(1, Relaxed);
@@ -203,7 +203,7 @@ impl Work<'_> {
     unsafe fn probabilities(
         &self,
         block: &Block,
-        sees: Sees,
+        sees: &Sees,
         to: &Gradients,
         room: &mut Room,
     ) -> Result<(), DeviceError> {

@@ -66,7 +66,7 @@ impl Cpu {
         let mut none_yet = true;
         for column in 0..work.columns() {
             let sees = map.at(batch, head, row, column);
-            if sees == Sees::Nothing {
+            if *sees == Sees::Nothing {
                 continue;
             }
             self.attention_blocks.fetch_add(1, Relaxed);

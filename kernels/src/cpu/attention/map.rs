@@ -1,15 +1,19 @@
-//! Which blocks of an attention a mask leaves: looked at once a run, before anything is computed.
+//! What a mask leaves of the blocks of an attention: looked at once a run, before anything is computed, and kept as a
+//! bit a score where it leaves some. A mask that depends on the score is asked each time instead.
 
 use super::{Block, Work};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 
 /// What the queries of a block may see of its keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sees {
     Nothing,
-    Some,
+    /// A bit for each key, 16 a word; each query begins with a new word.
+    Some(Vec<u16>),
     All,
+    /// It depends on the score.
+    Ask,
 }
 
 /// What every block sees. A mask that is the same for all sequences, or heads, has one map for them.
@@ -35,7 +39,7 @@ impl Map {
         let map = |cells| Self { cells, kinds, rows, columns };
         let cells = kinds[0] * kinds[1] * rows * columns;
         if work.programs.mask.is_none() {
-            let sees = if work.programs.masked.is_some() { Sees::Some } else { Sees::All };
+            let sees = if work.programs.masked.is_some() { Sees::Ask } else { Sees::All };
             return Ok(map(vec![sees; cells]));
         }
         let cell = |n: usize| {
@@ -48,9 +52,9 @@ impl Map {
     }
 
     /// What a block sees.
-    pub fn at(&self, batch: usize, head: usize, row: usize, column: usize) -> Sees {
+    pub fn at(&self, batch: usize, head: usize, row: usize, column: usize) -> &Sees {
         let (batch, head) = (batch.min(self.kinds[0] - 1), head.min(self.kinds[1] - 1));
-        self.cells[((batch * self.kinds[1] + head) * self.rows + row) * self.columns + column]
+        &self.cells[((batch * self.kinds[1] + head) * self.rows + row) * self.columns + column]
     }
 }
 
@@ -66,7 +70,13 @@ impl Cpu {
         Ok(match count {
             0 => Sees::Nothing,
             count if count == block.lanes() => Sees::All,
-            _ => Sees::Some,
+            _ => Sees::Some(allowed.chunks(block.keys).flat_map(words).collect()),
         })
     }
+}
+
+/// A row of conditions, 16 a word.
+fn words(row: &[f32]) -> impl Iterator<Item = u16> + '_ {
+    let bit = |(i, allowed): (usize, &f32)| u16::from(allowed.to_bits() != 0) << i;
+    row.chunks(16).map(move |some| some.iter().enumerate().map(bit).sum())
 }

@@ -29,6 +29,7 @@ pub(crate) use backward::Gradients;
 pub(super) use programs::Programs;
 
 use super::engine::{Pass, Site, pass_here};
+use super::lanes;
 use super::product::{Matrix, Shape, multiply_here};
 use super::{Cpu, Vector};
 use crate::buffer::Buffer;
@@ -175,21 +176,26 @@ impl Work<'_> {
         unsafe { multiply_here(shape, packed(to.as_mut_ptr(), block.keys), q, k.transposed()) }
     }
 
-    /// What becomes of the scores by the programs: in `to`, where it may be the scores' own place.
+    /// What becomes of the scores by the programs and the mask: in `to`, where it may be the scores' own place.
     unsafe fn rescore(
         &self,
         block: &Block,
-        sees: Sees,
+        sees: &Sees,
         scores: *mut f32,
         to: *mut f32,
     ) -> Result<(), DeviceError> {
-        let program = if sees == Sees::Some { &self.programs.masked } else { &self.programs.score };
+        let program = if *sees == Sees::Ask { &self.programs.masked } else { &self.programs.score };
         // SAFETY: the caller's: two blocks apart, or one.
-        if let Some(program) = program {
-            return unsafe { self.apply(program, block, &[scores], to) };
+        match program {
+            Some(program) => unsafe { self.apply(program, block, &[scores], to)? },
+            None if scores != to => unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) },
+            None => {}
         }
-        if scores != to {
-            unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) };
+        if let Sees::Some(allowed) = sees {
+            // SAFETY: as above.
+            let to = unsafe { std::slice::from_raw_parts_mut(to, block.lanes()) };
+            let rows = allowed.chunks(block.keys.div_ceil(16)).zip(to.chunks_mut(block.keys));
+            rows.for_each(|(allowed, row)| lanes::forbid(self.unit, allowed, row));
         }
         Ok(())
     }
