@@ -163,7 +163,8 @@ impl Code {
 
     /// A whole number as an f32 that is cut off at 25 bits, with its last bit set where something was.
     fn with_a_last_bit(&mut self, whole: Value) -> Value {
-        use tile::{Binary::*, Compare::Less};
+        use tile::Binary::{Add, Div, Mul, Sub};
+        use tile::Compare::Less;
         let (none, step) = (self.push(Op::Whole(0)), self.push(Op::Whole(256)));
         let quotient = self.push(Op::Binary(Div, whole, step));
         let multiple = self.push(Op::Binary(Mul, quotient, step));

@@ -77,7 +77,7 @@ pub trait Compile: Sync {
     /// C.1 - records a program over handles as a graph, and every break as one. `examples` are values for its inputs,
     /// as far as there are some: a program that reads a value is answered with what they make of it.
     ///
-    /// Fails where shapes or types do not fit; the error names the line.
+    /// Fails where shapes or types do not fit; the error names the line. And where the whole graph is not sound.
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error>;
 
     /// C.2 - the sizes that a symbol is rounded up to: growing, each within the facts, the last one the largest.
