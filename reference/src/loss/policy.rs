@@ -203,7 +203,8 @@ impl Policy {
 
     /// What the distance from the reference adds to a sequence, and its gradient.
     fn distance(&self, given: &Tokens<&[f64]>, shares: &[f64]) -> (f64, Vec<f64>) {
-        let logs = given.logs(given.reference.unwrap_or(given.log_p)); // -d
+        let none = vec![0.0; shares.len()];
+        let logs = given.reference.map_or(none, |reference| given.logs(reference)); // -d
         let each = || logs.iter().zip(shares).map(|(log, share)| (-log, share * self.beta));
         let value = each().map(|(d, share)| share * (d.exp_m1() - d)).sum();
         (value, each().map(|(d, share)| -share * d.exp_m1()).collect())
