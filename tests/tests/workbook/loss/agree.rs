@@ -21,7 +21,9 @@ fn each_problem(check: impl Fn(u64, &Problem)) {
     let sizes = [(1, 1), (1, 5), (2, 3), (3, 1), (3, 4), (5, 7)];
     for (round, (rows, width)) in (0..20).flat_map(|round| sizes.map(|size| (round, size))) {
         let seed = round * 1000 + (rows * 10 + width) as u64;
-        problems(seed, rows, width).iter().for_each(|problem| check(seed, problem));
+        for problem in &problems(seed, rows, width) {
+            check(seed, problem);
+        }
     }
 }
 

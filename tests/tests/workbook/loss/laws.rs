@@ -2,9 +2,9 @@
 
 #![allow(clippy::float_cmp)] // where a law says the same, it is the same
 
-use reference::grad::differentiate;
+use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dtype, Real, Tape, Tensor, interpret};
+use reference::graph::{Array, Builder, Dim, Dtype, Facts, Graph, Real, Tape, Tensor, interpret};
 use reference::loss::{
     Average, Clip, Compared, CrossEntropy, Divergence, Dpo, Exact, Head, IGNORED, Judged, Kto, Level,
     LogProbabilities, Nll, Orpo, Policy, Pool, Reduction, SimPo, Targets, Tokens, cross_entropy, log_sigmoid,
@@ -108,6 +108,75 @@ fn chunks_of_rows_add_up_to_the_whole() {
         let gradient = |part: &Exact| part.reduce(Reduction::Items(weight)).expect("sound").gradient;
         near(&parts.each_ref().map(gradient).concat(), &whole.gradient);
     }
+}
+
+#[test]
+fn one_graph_of_any_number_of_rows_adds_up_over_chunks() {
+    let (logits, labels) = drawn(17);
+    let loss = CrossEntropy { label_smoothing: 0.1, ..CrossEntropy::default() };
+    let class_weight = Random(18).all(VOCAB, 0.1, 0.4);
+    let whole = loss.exact(&logits, VOCAB, &labels, Some(&class_weight)).expect("sound");
+    let weight: f64 = whole.weights.iter().sum();
+    let whole = whole.reduce(Reduction::Mean).expect("sound");
+    let graph = chunk_graph(&loss);
+    for size in [1, 4, 5, ROWS] {
+        let (mut sum, mut gradient) = (0.0, Vec::new());
+        for (logits, labels) in logits.chunks(size * VOCAB).zip(labels.chunks(size)) {
+            let float =
+                |shape: &[usize], numbers: &[f64]| Array::floats(Dtype::F32, shape, numbers.iter().copied());
+            let values: Values<f64> = [
+                ("x".into(), float(&[labels.len(), VOCAB], logits)),
+                ("y".into(), Array::integers(&[labels.len()], labels.to_vec())),
+                ("w".into(), float(&[VOCAB], &class_weight)),
+                ("seed".into(), float(&[], &[1.0 / weight])),
+            ]
+            .into();
+            let found = interpret(&graph, &values).expect("a chunk");
+            sum += found[0].wide()[0];
+            gradient.extend(found[1].wide());
+        }
+        near(&[sum / weight], &whole.loss);
+        near(&gradient, &whole.gradient);
+    }
+}
+
+/// The sum of the values of N rows, and its gradient times a seed.
+fn chunk_graph(loss: &CrossEntropy) -> Graph {
+    let builder = Builder::new("chunk");
+    let tape = builder.tape();
+    let rows = tape.symbol("N", Facts::range(1, 64));
+    let x = tape.input("x", Dtype::F32, [rows.clone(), VOCAB.into()]);
+    let y = tape.input("y", Dtype::I32, [rows]);
+    let w = tape.input("w", Dtype::F32, [VOCAB]);
+    let seed = tape.input("seed", Dtype::F32, [] as [Dim; 0]);
+    let sum = loss.rows(&x, &y, Some(&w)).sum();
+    let [sum, x, seed] = [&sum, &x, &seed].map(|tensor| builder.id(tensor).expect("no mistake"));
+    let mut graph = builder.finish().expect("a graph");
+    let gradient = pull_back(&mut graph, sum, seed, &[x]).expect("a gradient")[0];
+    graph.output("sum", sum);
+    graph.output("gradient", gradient);
+    graph.check().expect("a sound graph");
+    graph
+}
+
+#[test]
+fn tokens_of_a_policy_are_the_same_one_by_one() {
+    let loss = Policy::grpo(0.1, Clip::both(0.2));
+    let mask = [1.0, 0.0, 1.0, 1.0, 1.0, 1.0];
+    let advantages = [2.0, -1.0];
+    let given = |given: &[Tensor], shape: &[usize]| {
+        let [log_p, old, mask] = [0, 1, 3].map(|i| given[i].reshape(shape.to_vec()));
+        let reference = Some(old.clone());
+        Tokens { log_p, old: Some(old), reference, advantages: given[2].clone(), mask }
+    };
+    let whole = map::<f64>(&[&LOG_P, &OLD, &advantages, &mask], |_, all| loss.tokens(&given(all, &[2, 3])));
+    let of_tokens: Vec<f64> = advantages.iter().flat_map(|a| [*a; 3]).collect();
+    let flat = map::<f64>(&[&LOG_P, &OLD, &of_tokens, &mask], |_, all| loss.tokens(&given(all, &[6])));
+    assert_eq!(flat, whole);
+    let exact = Tokens { reference: Some(&OLD[..]), ..tokens(&LOG_P, Some(&OLD), &mask) };
+    let exact = Policy { average: Average::Tokens, ..loss }.exact(&exact, 3).expect("sound");
+    let row = |row: usize| (0..3).map(|t| whole[3 * row + t] * mask[3 * row + t]).sum::<f64>();
+    near(&[row(0), row(1)], &exact.values);
 }
 
 #[test]

@@ -287,10 +287,12 @@ fn nll(random: &mut Random, [rows, vocab]: [usize; 2]) -> Problem {
 struct OfTokens {
     name: String,
     also_constant: bool,
-    exact: Box<dyn Fn(&[f64], &[f64]) -> Result<Value, Error>>,
-    graph: Box<dyn Fn(&Inputs, &Tensor, &Tensor) -> Tensor>,
+    exact: Box<TokenOracle>,
+    graph: Box<TokenWriter>,
 }
 
+type TokenOracle = dyn Fn(&[f64], &[f64]) -> Result<Value, Error>;
+type TokenWriter = dyn Fn(&Inputs, &Tensor, &Tensor) -> Tensor;
 type Maker = fn(&mut Random, [usize; 2]) -> OfTokens;
 
 /// Logits (S * T, V) to log-probabilities of ids, of which some are ignored, to a loss of them.
