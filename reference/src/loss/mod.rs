@@ -1,47 +1,46 @@
-//! Losses as graphs.
+//! Losses, each of them twice: as a plain f64 function with its derivative written beside it, and as a graph.
+//!
+//! ```text
+//! (hidden, weight, bias) --Linear--> logits --Head--> logits --+--> CrossEntropy, Targets, Divergence: rows
+//!                                                              |
+//!                                                              +--> LogProbabilities --> Policy: rows
+//!                                                                       |
+//!                                                                       +--Pool--> Dpo, Orpo, Kto, SimPo: rows
+//! ```
+//!
+//! A loss gives one value for each row, a token, a sequence or a pair, and the weight with which the row counts
+//! ([`Exact`], [`Rows`]); a [`Reduction`] makes one number of them. The two are apart, so that what is computed in chunks
+//! of rows can add up values and weights and divide at the end.
+//!
+//! `exact` is the oracle: slices in, numbers out, no operation of a graph. `rows` writes the same as operations; its
+//! gradient is what [`crate::grad`] makes of them. Both compute in the order of the formula that stands above them.
 
-use crate::graph::{Dim, Dtype, Tensor, Type};
+mod check;
+mod cross_entropy;
+mod distillation;
+mod error;
+mod functions;
+mod heads;
+mod linear;
+mod log_probabilities;
+mod next_token;
+mod policy;
+mod preference;
+mod reduction;
+mod targets;
+
+pub use cross_entropy::CrossEntropy;
+pub use distillation::Divergence;
+pub use error::Error;
+pub use functions::{log_add_exp, log_sigmoid, log_softmax};
+pub use heads::{Mse, Nll};
+pub use linear::{Head, Linear, LinearGradient};
+pub use log_probabilities::{LogProbabilities, Pool, kept};
+pub use next_token::{causal, cross_entropy};
+pub use policy::{Average, Clip, Level, Policy, Tokens};
+pub use preference::{Compared, Dpo, Judged, Kto, Orpo, SimPo, kto_baseline};
+pub use reduction::{Exact, Reduction, Rows, Value};
+pub use targets::Targets;
 
 /// The label of a row that does not count.
 pub const IGNORED: i32 = -100;
-
-/// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V) of
-/// any float, taken to f32 first; `labels` i32 (N). Gives f32 ().
-///
-/// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
-/// `cross_entropy`, but for the mean of nothing, which is NaN there.
-pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let logits = logits.cast(Dtype::F32);
-    let ignored = labels.equal(&labels.like(f64::from(IGNORED))); // (N,)
-    let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels)); // (N, 1)
-    let losses = (&logits.logsumexp(1) - &picked).reshape([labels.dim(0)]);
-    let sum = ignored.select(&losses.like(0.0), &losses).total();
-    let count = ignored.equal(&ignored.like(0.0)).cast(Dtype::F32).total();
-    &sum / &count.max(&count.like(1.0))
-}
-
-/// Each row's element at its label: (N, V), (N,) to (N, 1). No index of an element of `logits` is formed, which with
-/// many rows would not fit in an i32.
-fn at_label(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let [rows, vocab] = [logits.dim(0), logits.dim(1)];
-    let tape = logits.tape();
-    let column = tape.iota(std::slice::from_ref(&vocab), 0).gather(labels); // the label itself, or an error
-    let here = tape.iota(logits.shape(), 1).equal(&column.reshape([rows, Dim::fixed(1)]));
-    here.select(logits, &logits.like(0.0)).sum(1)
-}
-
-/// [`cross_entropy`] of predicting each next token: `logits` (B, T, V), `labels` i32 (B, T) as they stand beside the
-/// tokens. Position t is held against label t + 1, the last one against nothing.
-pub fn causal(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let [batch, length, vocab] = [0, 1, 2].map(|dim| logits.dim(dim));
-    let rows = &batch * &length;
-    cross_entropy(&logits.reshape([rows.clone(), vocab]), &next(labels).reshape([rows]))
-}
-
-/// The label of each following position; -100 at the end.
-fn next(labels: &Tensor) -> Tensor {
-    let length = labels.dim(1);
-    let end = Type::new(Dtype::I32, [labels.dim(0), Dim::fixed(1)]);
-    let none = labels.tape().constant(f64::from(IGNORED), &end);
-    labels.tape().concat(&[&labels.slice(1, Dim::fixed(1), length), &none], 1)
-}

@@ -1,4 +1,11 @@
-//! The cross entropy as a graph: its value, its gradient, and labels that do not count or do not exist.
+//! Losses. Here the cross entropy in its simplest form: its value, its gradient, and labels that do not count or do not
+//! exist. Below: every loss against the golden ones, against its own derivative, by its laws, and given nonsense.
+
+mod agree;
+mod errors;
+mod golden;
+mod laws;
+mod problem;
 
 use reference::grad::differentiate;
 use reference::graph::interpret::Values;
