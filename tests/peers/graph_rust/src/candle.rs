@@ -7,8 +7,8 @@ use candle_nn::{loss, ops};
 use reference::graph::interpret::Values;
 use reference::llama::rope;
 
-use crate::Result;
 use crate::drawn::Drawn;
+use crate::{Outcome, Result};
 
 /// The model in candle's tensors.
 pub struct Step {
@@ -65,7 +65,7 @@ impl Step {
     }
 
     /// The loss, and the gradient of each half of an adapter's pair.
-    pub fn run(&self) -> Result<(f32, BTreeMap<String, Vec<f32>>)> {
+    pub fn run(&self) -> Result<Outcome> {
         let loss = self.loss()?;
         let gradients = loss.backward()?;
         let mut found = BTreeMap::new();
