@@ -15,7 +15,7 @@ use reference::graph::{
 
 use super::alone::Alone;
 use super::capture;
-use super::compare::{exact, right, told, unequal};
+use super::compare::{exact, narrowed, right, told, unequal};
 use super::model::{Model, TINY};
 use crate::random::Random;
 
@@ -209,11 +209,7 @@ fn prune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     };
     let after = attempt.prune(&before).map_err(told)?;
     slim(&before, &after)?;
-    let values = values(&before, &mut Random::named(1, case), 2);
-    let narrow: Values<f32> = values
-        .iter()
-        .map(|(name, value)| (name.clone(), Array::floats(Dtype::F32, &value.shape, value.wide())))
-        .collect();
+    let narrow = narrowed(&values(&before, &mut Random::named(1, case), 2));
     means_the_same(&before, &after, &narrow)
 }
 

@@ -59,7 +59,7 @@ pub(super) fn right(
     values: &Values<f64>,
     options: Options,
 ) -> Result<Compiled, String> {
-    let narrow: Values<f32> = values.iter().map(|(name, value)| (name.clone(), narrowed(value))).collect();
+    let narrow = narrowed(values);
     let plain = interpret(graph, &narrow).map_err(told)?;
     let truth = interpret(graph, values).map_err(told)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;
@@ -77,7 +77,7 @@ pub(super) fn exact(
     values: &Values<f64>,
     options: Options,
 ) -> Result<Compiled, String> {
-    let narrow: Values<f32> = values.iter().map(|(name, value)| (name.clone(), narrowed(value))).collect();
+    let narrow = narrowed(values);
     let want = interpret(graph, &narrow).map_err(told)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;
     match unequal(graph, &want, &got) {
@@ -120,12 +120,13 @@ fn origin(graph: &Graph, id: Id) -> String {
 const ORIGIN: usize = 12;
 
 /// The same numbers as f32.
-fn narrowed(value: &Array<f64>) -> Array<f32> {
-    match &value.data {
+pub(super) fn narrowed(values: &Values<f64>) -> Values<f32> {
+    let one = |value: &Array<f64>| match &value.data {
         Data::Float(numbers) => Array::floats(value.dtype, &value.shape, numbers.iter().copied()),
         Data::U8(bytes) => Array::bytes(&value.shape, bytes.clone()),
         Data::I32(numbers) => Array::integers(&value.shape, numbers.clone()),
-    }
+    };
+    values.iter().map(|(name, value)| (name.clone(), one(value))).collect()
 }
 
 /// The sizes of a graph's symbols, read off the values.
