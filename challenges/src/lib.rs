@@ -7,4 +7,5 @@
 extern crate self as challenges; // so that the same `use` lines serve an exercise, which is built outside
 
 pub mod graph;
+pub mod loss;
 pub mod nf4;

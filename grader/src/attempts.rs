@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use challenges::graph::Compile;
+use challenges::loss::Chunked;
 use challenges::nf4::cuda::Attempt as Kernels;
 use challenges::nf4::{Nf4, Solution};
 
@@ -22,15 +23,17 @@ pub(crate) struct Handed {
     pub kernels: bool,
     /// Rust for challenge C.
     pub graph: bool,
+    /// Rust for challenge E.
+    pub loss: bool,
 }
 
 impl Handed {
     /// As the workbook does.
-    pub const EVERYTHING: Self = Self { nf4: true, kernels: true, graph: true };
+    pub const EVERYTHING: Self = Self { nf4: true, kernels: true, graph: true, loss: true };
 
     /// Whether it hands in anything.
     pub fn any(self) -> bool {
-        self.nf4 || self.kernels || self.graph
+        self.nf4 || self.kernels || self.graph || self.loss
     }
 
     /// Whether it hands in an attempt at a challenge for what runs it.
@@ -38,6 +41,7 @@ impl Handed {
         match (course.name, course.back) {
             ("nf4", Back::Cpu) => self.nf4,
             ("nf4", Back::Cuda) => self.kernels,
+            ("loss", _) => self.loss,
             _ => self.graph,
         }
     }
@@ -49,6 +53,7 @@ pub struct Attempts {
     nf4: Option<Box<dyn Nf4>>,
     nf4_kernels: Option<Kernels>,
     graph: Option<Box<dyn Compile>>,
+    loss: Option<Box<dyn Chunked>>,
 }
 
 impl Attempts {
@@ -78,6 +83,13 @@ impl Attempts {
         self
     }
 
+    /// Hands in an attempt at challenge E.
+    #[must_use]
+    pub fn loss(mut self, attempt: impl Chunked + 'static) -> Self {
+        self.loss = Some(Box::new(attempt));
+        self
+    }
+
     /// Runs the grader's command line; `arguments` begin with the program's name.
     ///
     /// The same program also serves as the child process that an attempt runs in, and as the process that is
@@ -94,7 +106,12 @@ impl Attempts {
 
     /// What was handed in.
     pub(crate) fn handed(&self) -> Handed {
-        Handed { nf4: self.nf4.is_some(), kernels: self.nf4_kernels.is_some(), graph: self.graph.is_some() }
+        Handed {
+            nf4: self.nf4.is_some(),
+            kernels: self.nf4_kernels.is_some(),
+            graph: self.graph.is_some(),
+            loss: self.loss.is_some(),
+        }
     }
 
     /// The attempt at A: what was handed in, or the solution.
@@ -118,6 +135,14 @@ impl Attempts {
         match (source, &self.graph) {
             (Source::Own, Some(own)) => own.as_ref(),
             _ => &challenges::graph::Solution,
+        }
+    }
+
+    /// The attempt at challenge E, or the solution.
+    pub(crate) fn loss_attempt(&self, source: Source) -> &dyn Chunked {
+        match (source, &self.loss) {
+            (Source::Own, Some(attempt)) => attempt.as_ref(),
+            _ => &challenges::loss::Solution,
         }
     }
 

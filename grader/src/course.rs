@@ -51,7 +51,7 @@ pub(crate) struct Course {
 }
 
 /// Every challenge that is built, in the published order.
-pub(crate) static COURSES: [Course; 3] = [
+pub(crate) static COURSES: [Course; 4] = [
     Course {
         name: "nf4",
         back: Back::Cpu,
@@ -91,6 +91,17 @@ pub(crate) static COURSES: [Course; 3] = [
         memory_limit: crate::graph::MEMORY_LIMIT,
         solution: challenges::graph::SOLUTION,
         hints: challenges::graph::HINTS,
+    },
+    Course {
+        name: "loss",
+        back: Back::Cpu,
+        items: crate::loss::items,
+        work: |child, attempts, source, item| crate::loss::work(child, attempts.loss_attempt(source), item),
+        facts: crate::loss::facts,
+        step_through: |_, _| Err("a plan is not single-stepped".into()),
+        memory_limit: crate::loss::MEMORY_LIMIT,
+        solution: challenges::loss::SOLUTION,
+        hints: challenges::loss::HINTS,
     },
 ];
 

@@ -120,7 +120,7 @@ fn origin(graph: &Graph, id: Id) -> String {
 const ORIGIN: usize = 12;
 
 /// The same numbers as f32.
-pub(super) fn narrowed(values: &Values<f64>) -> Values<f32> {
+pub(crate) fn narrowed(values: &Values<f64>) -> Values<f32> {
     let one = |value: &Array<f64>| match &value.data {
         Data::Float(numbers) => Array::floats(value.dtype, &value.shape, numbers.iter().copied()),
         Data::U8(bytes) => Array::bytes(&value.shape, bytes.clone()),
@@ -130,7 +130,7 @@ pub(super) fn narrowed(values: &Values<f64>) -> Values<f32> {
 }
 
 /// The sizes of a graph's symbols, read off the values.
-pub(super) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
+pub(crate) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64> {
     let mut sizes = BTreeMap::new();
     for (name, id) in graph.inputs() {
         let Some(value) = values.get(name) else { continue };
@@ -141,7 +141,7 @@ pub(super) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64
 }
 
 /// Where a result is further from the truth than it may be; whole numbers have to be equal.
-fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Option<String> {
+pub(crate) fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Option<String> {
     if (got.dtype, &got.shape) != (plain.dtype, &plain.shape) || !plain.dtype.is_float() {
         return other_bits(plain, got);
     }
@@ -156,6 +156,6 @@ fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Optio
 }
 
 /// An error in words.
-pub(super) fn told(error: impl std::fmt::Display) -> String {
+pub(crate) fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -17,14 +17,14 @@ use reference::{lora, nf4};
 use crate::random::Random;
 
 /// A model with its weights.
-pub(super) struct Model {
+pub(crate) struct Model {
     pub spec: Spec,
     values: Values<f32>,
 }
 
 /// Sizes of a drawn model.
 #[derive(Clone, Copy)]
-pub(super) struct Sizes {
+pub(crate) struct Sizes {
     pub layers: usize,
     pub hidden: usize,
     pub heads: usize,
@@ -32,13 +32,13 @@ pub(super) struct Sizes {
 }
 
 /// Small enough to be run at a hundred lengths.
-pub(super) const TINY: Sizes = Sizes { layers: 2, hidden: 32, heads: 2, vocab: 96 };
+pub(crate) const TINY: Sizes = Sizes { layers: 2, hidden: 32, heads: 2, vocab: 96 };
 
 /// What is timed.
-pub(super) const TIMED: Sizes = Sizes { layers: 4, hidden: 512, heads: 8, vocab: 512 };
+pub(crate) const TIMED: Sizes = Sizes { layers: 4, hidden: 512, heads: 8, vocab: 512 };
 
 /// The longest sequence that a drawn model is made for.
-pub(super) const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 
 impl Model {
     /// A drawn one.
@@ -148,7 +148,7 @@ impl Model {
 }
 
 /// Values in a device's memory.
-pub(super) fn upload(device: &Cpu, values: &Values<f32>) -> Result<BTreeMap<String, Given>, DeviceError> {
+pub(crate) fn upload(device: &Cpu, values: &Values<f32>) -> Result<BTreeMap<String, Given>, DeviceError> {
     let one = |(name, value): (&String, &Array<f32>)| {
         Ok((name.clone(), Given::new(device, &value.shape, &value.to_memory())?))
     };

@@ -63,6 +63,33 @@ impl Spec {
         builder.finish()
     }
 
+    /// The same to `hidden`, what the output layer is given: (B * T, H), in the compute type.
+    pub fn hidden_states(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_hidden");
+        let model = Model::new(self, builder.tape());
+        builder.tape().output("hidden", &model.hidden(&model.tokens("ids")));
+        builder.finish()
+    }
+
+    /// What [`Self::training_loss`] is to the adapter, for a loss of [`Self::hidden_states`] that is computed elsewhere:
+    /// given its gradient `hidden.grad` f32 (B * T, H), a number with the same gradient.
+    pub fn surrogate_loss(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_surrogate");
+        let model = Model::new(self, builder.tape());
+        let hidden = model.hidden(&model.tokens("ids")).cast(Dtype::F32);
+        let given = builder.tape().input("hidden.grad", Dtype::F32, hidden.shape());
+        builder.tape().output("surrogate", &(&hidden * &given).total());
+        builder.finish()
+    }
+
+    /// The output layer alone, for a loss that is computed elsewhere: `weight` (V, H), in the compute type.
+    pub fn output_layer(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_output_layer");
+        let model = Model::new(self, builder.tape());
+        builder.tape().output("weight", &model.output_weight());
+        builder.finish()
+    }
+
     /// The program of [`Self::training_loss`], for whoever stands behind the tape.
     pub fn write_loss(&self, tape: &Tape) {
         let model = Model::new(self, tape);
@@ -93,9 +120,19 @@ impl<'a> Model<'a> {
 
     /// From token ids (B, T) to logits (B, T, V).
     pub fn logits(&self, ids: &Tensor) -> Tensor {
+        self.head(&self.states(ids))
+    }
+
+    /// From token ids (B, T) to what the output layer is given, (B * T, H).
+    pub fn hidden(&self, ids: &Tensor) -> Tensor {
+        let x = self.norm("model.norm", &self.states(ids));
+        x.reshape([&x.dim(0) * &x.dim(1), x.dim(2)])
+    }
+
+    /// From token ids (B, T) to the last layer's states, (B, T, H).
+    fn states(&self, ids: &Tensor) -> Tensor {
         let layers = 0..self.spec.config.layers;
-        let x = layers.fold(self.embed(ids), |x, layer| self.layer(layer, &x)); // (B, T, H)
-        self.head(&x)
+        layers.fold(self.embed(ids), |x, layer| self.layer(layer, &x))
     }
 
     /// The rows of the embedding, (B, T, H).
@@ -120,8 +157,12 @@ impl<'a> Model<'a> {
     /// The last norm and the output layer: (B, T, H) to (B, T, V).
     pub fn head(&self, x: &Tensor) -> Tensor {
         let x = self.norm("model.norm", x);
-        let name = if self.spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" };
-        self.within("lm_head", || x.matmul(&self.weight(name).t()))
+        self.within("lm_head", || x.matmul(&self.output_weight().t()))
+    }
+
+    /// The weight of the output layer, (V, H), which may be that of the embedding.
+    fn output_weight(&self) -> Tensor {
+        self.weight(if self.spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" })
     }
 
     /// x / sqrt(mean x^2 + eps) * weight, in f32 but for the last product.

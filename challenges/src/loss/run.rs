@@ -1,0 +1,567 @@
+//! Running a plan: chunk by chunk, each compiled by challenge C.
+//!
+//! The rows of a chunk are copied side by side, so that a chunk may be any rows; what it computes lies in one arena that all
+//! chunks share, and the gradient of the weight is added to in its own place. So above inputs and returned gradients there
+//! are: the arena, the chunk's rows, and two numbers for each row.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kernels::{Buffer, Cpu, Device, DeviceError};
+use reference::graph::interpret::Values;
+use reference::graph::{self, Array, Dim, Dtype, Graph, Type, interpret};
+
+use super::plan::Plan;
+use super::problem::{ROWS, is_of_rows};
+use super::{Chunked, Cost, Problem};
+use crate::graph::Compile;
+use crate::graph::compile::{self, Compiled, Level, Options, compile};
+use crate::graph::executor::Given;
+use crate::nf4;
+
+/// Why a plan does not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A graph is not sound.
+    Graph(graph::Error),
+    /// A graph does not compile, or its run failed.
+    Compile(compile::Error),
+    /// An input is not given.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// An input or a result has another type.
+    Shape {
+        /// Its name.
+        name: String,
+        /// What there is.
+        got: String,
+        /// What is needed.
+        need: String,
+    },
+    /// A row that counts has a label that is no entry of the vocabulary.
+    Label {
+        /// The row, from 0.
+        row: usize,
+        /// Its label.
+        got: i32,
+        /// The entries of the vocabulary.
+        vocab: usize,
+    },
+    /// The chunks are not the rows that count, each once.
+    Chunks {
+        /// What is wrong.
+        fault: String,
+    },
+    /// Even one row takes more than there is.
+    Budget {
+        /// Bytes that there are.
+        budget: usize,
+        /// Bytes that one row takes.
+        least: usize,
+    },
+}
+
+/// How large chunks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// At most so many rows.
+    Rows(usize),
+    /// At most so many bytes above inputs and returned gradients.
+    Bytes(usize),
+}
+
+/// The hidden states.
+#[derive(Debug)]
+pub enum Hidden<'a> {
+    /// To be read: their gradient gets memory of its own.
+    Lent(&'a Buffer),
+    /// To be used up: their gradient takes over their memory.
+    Handed(Buffer),
+}
+
+/// What a run works on.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// (N, H) in the problem's type.
+    pub hidden: Hidden<'a>,
+    /// `weight`, `bias`, and what the loss asks for.
+    pub given: &'a BTreeMap<String, Given>,
+    /// Which rows count.
+    pub counts: &'a [bool],
+    /// What is upstream, for each number of the loss; 1 if there is nothing.
+    pub upstream: Option<&'a [f32]>,
+    /// How large chunks are.
+    pub size: Size,
+    /// Gradients of weight and bias so far, f32, to be added to.
+    pub so_far: BTreeMap<String, Buffer>,
+}
+
+/// What a run gives.
+#[derive(Debug)]
+pub struct Results {
+    /// The loss: one number, or one for each row.
+    pub loss: Vec<f32>,
+    /// What was computed of each row by itself; 0 of a row that does not count.
+    pub values: BTreeMap<String, Vec<f32>>,
+    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` f32, as far as they are trained.
+    pub gradients: BTreeMap<String, Buffer>,
+    /// The rows of each chunk, in order.
+    pub chunks: Vec<usize>,
+}
+
+/// A problem on a machine. What is compiled for a chunk's size is kept from run to run.
+pub struct Runner<'a> {
+    device: &'a Cpu,
+    passes: &'a dyn Compile,
+    attempt: &'a dyn Chunked,
+    problem: &'a Problem,
+    compiled: BTreeMap<(bool, usize), Compiled>, // whether it is the first pass, and the rows
+    arena: Option<Buffer>,
+    staged: BTreeMap<String, Buffer>,
+}
+
+impl<'a> Runner<'a> {
+    /// Nothing is compiled yet.
+    pub fn new(
+        device: &'a Cpu,
+        passes: &'a dyn Compile,
+        attempt: &'a dyn Chunked,
+        problem: &'a Problem,
+    ) -> Self {
+        let (compiled, staged) = (BTreeMap::new(), BTreeMap::new());
+        Self { device, passes, attempt, problem, compiled, arena: None, staged }
+    }
+
+    /// The bytes above inputs and returned gradients during each part of a chunk's work, for `rows` in all.
+    pub fn costs(&self, rows: usize) -> Result<Vec<Cost>, Error> {
+        let plan = Plan::new(self.attempt, self.problem, &[true], 1).map_err(Error::Graph)?;
+        let mut costs = Vec::new();
+        for graph in plan.first.iter().chain([&plan.each]) {
+            let compiled = self.compile(graph, PROBE)?;
+            costs.extend(compiled.forecast().stairs.iter().map(|stair| cost(&stair.alive)));
+        }
+        let staged = self.staged_bytes(&plan.each)?;
+        let kept = rows * self.problem.loss.values().count() * KEPT;
+        let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
+        Ok(costs.into_iter().map(all).collect())
+    }
+
+    /// The rows of a chunk.
+    pub fn size(&self, size: Size, rows: usize) -> Result<usize, Error> {
+        let budget = match size {
+            Size::Rows(rows) => return Ok(rows),
+            Size::Bytes(budget) => budget,
+        };
+        let costs = self.costs(rows)?;
+        let least = || costs.iter().map(|cost| cost.of(1)).max().unwrap_or(0);
+        self.attempt.size(&costs, rows, budget).ok_or_else(|| Error::Budget { budget, least: least() })
+    }
+
+    /// The attempt's plan.
+    pub fn plan(&self, counts: &[bool], size: Size) -> Result<Plan, Error> {
+        let rows = counts.iter().filter(|counts| **counts).count();
+        let size = self.size(size, rows.max(1))?;
+        Plan::new(self.attempt, self.problem, counts, size).map_err(Error::Graph)
+    }
+
+    /// Runs a job.
+    pub fn run(&mut self, job: Job<'_>) -> Result<Results, Error> {
+        self.accept(&job)?;
+        let plan = self.plan(job.counts, job.size)?;
+        cut_well(&plan, job.counts)?;
+        let mut work = Work::new(self.device, self.problem, job)?;
+        if let Some(first) = &plan.first {
+            for rows in &plan.chunks {
+                self.chunk(first, true, rows, &mut work)?;
+            }
+        }
+        work.seed(self.problem, &plan.seeds)?;
+        for rows in &plan.chunks {
+            self.chunk(&plan.each, false, rows, &mut work)?;
+        }
+        work.finish(&plan)
+    }
+
+    /// Whether everything is there and fits.
+    fn accept(&self, job: &Job<'_>) -> Result<(), Error> {
+        let Problem { width, vocab, dtype, bias, loss, .. } = self.problem;
+        let rows = job.counts.len();
+        let hidden = job.hidden.buffer();
+        if hidden.bytes() != rows * width * dtype.bytes() {
+            let (got, need) = (format!("{} bytes", hidden.bytes()), format!("{dtype:?} ({rows}, {width})"));
+            return Err(Error::Shape { name: "hidden".into(), got, need });
+        }
+        let fits = |name: &str, ty: &Type| fits(job.given, name, ty, rows);
+        fits("weight", &Type::new(*dtype, [*vocab, *width]))?;
+        if *bias {
+            fits("bias", &Type::new(*dtype, [*vocab]))?;
+        }
+        loss.extras().try_for_each(|(name, ty)| fits(name, ty))?;
+        if loss.extras().any(|(name, ty)| name == "labels" && ty.dtype == Dtype::I32) {
+            labels(job, *vocab)?;
+        }
+        Ok(())
+    }
+
+    fn compile(&self, graph: &Graph, rows: usize) -> Result<Compiled, Error> {
+        let sizes = BTreeMap::from([(ROWS.into(), rows as i64)]);
+        compile(self.passes, graph, &sizes, options(), None).map_err(Error::Compile)
+    }
+
+    /// Bytes of each row that are copied side by side.
+    fn staged_bytes(&self, graph: &Graph) -> Result<usize, Error> {
+        let of_rows = graph.inputs().map(|(_, id)| graph.ty(id)).filter(|ty| is_of_rows(ty));
+        of_rows.map(|ty| Ok(row_bytes(ty))).sum()
+    }
+
+    /// One pass over one chunk.
+    fn chunk(
+        &mut self,
+        graph: &Graph,
+        is_first: bool,
+        rows: &[usize],
+        work: &mut Work<'_>,
+    ) -> Result<(), Error> {
+        let key = (is_first, rows.len());
+        if !self.compiled.contains_key(&key) {
+            let compiled = self.compile(graph, rows.len())?;
+            self.compiled.insert(key, compiled);
+        }
+        let compiled = &self.compiled[&key];
+        let cut: Vec<(&str, usize)> = graph
+            .inputs()
+            .map(|(name, id)| (name, graph.ty(id)))
+            .filter(|(_, ty)| is_of_rows(ty))
+            .map(|(name, ty)| (name, row_bytes(ty)))
+            .collect();
+        for (name, bytes) in &cut {
+            let staged = room(self.device, &mut self.staged, name, bytes * rows.len())?;
+            work.gather(name, *bytes, rows, staged)?;
+        }
+        let arena = grown(self.device, &mut self.arena, compiled.arena.bytes)?;
+        let mut inputs: BTreeMap<&str, &Buffer> =
+            cut.iter().map(|(name, _)| (*name, &self.staged[*name])).collect();
+        work.lend(graph, &mut inputs)?;
+        compiled.run(self.device, arena, &inputs, &nf4::Solution).map_err(Error::Compile)?;
+        let outputs = compiled.outputs().iter().map(|port| {
+            let bytes = compiled.output(&port.name, arena, &inputs).unwrap_or_default();
+            (port.name.clone(), bytes.to_vec())
+        });
+        let outputs: Vec<(String, Vec<u8>)> = outputs.collect();
+        outputs.iter().try_for_each(|(name, bytes)| work.take(name, rows, bytes))
+    }
+}
+
+/// Rows that the forecast is made with; it holds for any other number.
+const PROBE: usize = 64;
+
+/// Bytes of each row and each output of the loss that live through a run: its value and its seed.
+const KEPT: usize = 8;
+
+fn options() -> Options {
+    Level::O2.options()
+}
+
+/// A number of bytes as a function of the rows.
+fn cost(bytes: &Dim) -> Cost {
+    let at = |rows: i64| bytes.value(&BTreeMap::from([(ROWS.into(), rows)])).unwrap_or(0).max(0) as usize;
+    Cost { fixed: at(0), row: at(1) - at(0) }
+}
+
+/// Bytes of one row of a tensor of rows.
+fn row_bytes(ty: &Type) -> usize {
+    let elements: i64 = ty.shape[1..].iter().filter_map(Dim::as_fixed).product();
+    elements as usize * ty.dtype.bytes()
+}
+
+/// Memory of exactly that size under a name.
+fn room<'b>(
+    device: &Cpu,
+    all: &'b mut BTreeMap<String, Buffer>,
+    name: &str,
+    bytes: usize,
+) -> Result<&'b mut Buffer, Error> {
+    if all.get(name).is_none_or(|buffer| buffer.bytes() != bytes) {
+        all.remove(name);
+        all.insert(name.to_owned(), device.alloc("chunk", bytes).map_err(device_error)?);
+    }
+    all.get_mut(name).ok_or_else(|| Error::Missing { name: name.to_owned() })
+}
+
+/// The arena, larger if it has to be.
+fn grown<'b>(device: &Cpu, arena: &'b mut Option<Buffer>, bytes: usize) -> Result<&'b mut Buffer, Error> {
+    if arena.as_ref().is_none_or(|arena| arena.bytes() < bytes) {
+        *arena = None; // the old one first, so that both are never there together
+    }
+    match arena {
+        Some(arena) => Ok(arena),
+        none => Ok(none.insert(device.alloc("arena", bytes).map_err(device_error)?)),
+    }
+}
+
+/// Whether an input is given with its type, for so many rows.
+fn fits(given: &BTreeMap<String, Given>, name: &str, ty: &Type, rows: usize) -> Result<(), Error> {
+    let given = given.get(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
+    let bound = BTreeMap::from([(ROWS.into(), rows as i64)]);
+    let shape: Option<Vec<usize>> =
+        ty.shape.iter().map(|dim| usize::try_from(dim.value(&bound).ok()?).ok()).collect();
+    let bytes = given.shape.iter().product::<usize>() * ty.dtype.bytes();
+    if shape.as_ref() == Some(&given.shape) && given.buffer.bytes() == bytes {
+        return Ok(());
+    }
+    let got = format!("{:?} in {} bytes", given.shape, given.buffer.bytes());
+    Err(Error::Shape { name: name.to_owned(), got, need: format!("{ty} with N = {rows}") })
+}
+
+/// Whether every row that counts has an entry of the vocabulary.
+fn labels(job: &Job<'_>, vocab: usize) -> Result<(), Error> {
+    let labels: &[i32] = job.given["labels"].buffer.view();
+    let is_entry = |label: i32| usize::try_from(label).is_ok_and(|label| label < vocab);
+    match (0..labels.len()).find(|row| job.counts[*row] && !is_entry(labels[*row])) {
+        Some(row) => Err(Error::Label { row, got: labels[row], vocab }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the chunks are the rows that count, each once.
+fn cut_well(plan: &Plan, counts: &[bool]) -> Result<(), Error> {
+    let mut left = counts.to_vec();
+    for (number, chunk) in plan.chunks.iter().enumerate() {
+        if chunk.is_empty() {
+            return Err(Error::Chunks { fault: format!("chunk {number} is empty") });
+        }
+        for row in chunk {
+            match left.get_mut(*row) {
+                Some(left) if *left => *left = false,
+                _ => {
+                    let fault = format!("row {row} of chunk {number} does not count, or was there before");
+                    return Err(Error::Chunks { fault });
+                }
+            }
+        }
+    }
+    match left.iter().position(|left| *left) {
+        Some(row) => Err(Error::Chunks { fault: format!("row {row} counts, and no chunk has it") }),
+        None => Ok(()),
+    }
+}
+
+fn device_error(error: DeviceError) -> Error {
+    Error::Compile(compile::Error::Device(error))
+}
+
+impl Hidden<'_> {
+    fn buffer(&self) -> &Buffer {
+        match self {
+            Self::Lent(buffer) => buffer,
+            Self::Handed(buffer) => buffer,
+        }
+    }
+}
+
+/// What a run has made so far.
+struct Work<'a> {
+    hidden: Hidden<'a>,
+    given: &'a BTreeMap<String, Given>,
+    upstream: Option<&'a [f32]>,
+    rows: usize,
+    values: BTreeMap<String, Vec<f32>>,
+    seeds: BTreeMap<String, Vec<f32>>,
+    of_hidden: Option<Buffer>,
+    sums: BTreeMap<String, Buffer>,
+    row: usize, // bytes of a hidden state
+}
+
+impl<'a> Work<'a> {
+    fn new(device: &Cpu, problem: &Problem, job: Job<'a>) -> Result<Self, Error> {
+        let rows = job.counts.len();
+        let row = problem.width * problem.dtype.bytes();
+        let mut sums = job.so_far;
+        let trained = [
+            ("weight.grad", problem.trains.weight, problem.vocab * problem.width),
+            ("bias.grad", problem.trains.bias && problem.bias, problem.vocab),
+        ];
+        for (name, _, elements) in trained.into_iter().filter(|(_, trains, _)| *trains) {
+            let bytes = elements * Dtype::F32.bytes();
+            match sums.get(name).map(Buffer::bytes) {
+                None => _ = sums.insert(name.into(), device.alloc("gradient", bytes).map_err(device_error)?),
+                Some(got) if got == bytes => {}
+                Some(got) => {
+                    let (got, need) = (format!("{got} bytes"), format!("{bytes} bytes"));
+                    return Err(Error::Shape { name: name.into(), got, need });
+                }
+            }
+        }
+        let is_lent = matches!(job.hidden, Hidden::Lent(_));
+        let own = (problem.trains.hidden && is_lent).then(|| device.alloc("gradient", rows * row));
+        let mut work = Self {
+            hidden: job.hidden,
+            given: job.given,
+            upstream: job.upstream,
+            rows,
+            values: problem.loss.values().map(|name| (name.to_owned(), vec![0.0; rows])).collect(),
+            seeds: BTreeMap::new(),
+            of_hidden: own.transpose().map_err(device_error)?,
+            sums,
+            row,
+        };
+        work.clear(job.counts);
+        Ok(work)
+    }
+
+    /// Rows that do not count have no gradient: where it takes over the states' memory, they are emptied.
+    fn clear(&mut self, counts: &[bool]) {
+        if let Hidden::Handed(buffer) = &mut self.hidden {
+            let rows = buffer.view_mut::<u8>().chunks_mut(self.row.max(1));
+            rows.zip(counts).filter(|(_, counts)| !**counts).for_each(|(row, _)| row.fill(0));
+        }
+    }
+
+    /// Copies rows of an input side by side.
+    fn gather(&self, name: &str, bytes: usize, rows: &[usize], to: &mut Buffer) -> Result<(), Error> {
+        let seeds = name.strip_prefix("seed.").and_then(|name| self.seeds.get(name));
+        let to = to.view_mut::<u8>();
+        if let Some(seeds) = seeds {
+            let numbers = rows.iter().flat_map(|row| seeds[*row].to_ne_bytes());
+            to.iter_mut().zip(numbers).for_each(|(to, byte)| *to = byte);
+            return Ok(());
+        }
+        let from = match name {
+            "hidden" => self.hidden.buffer(),
+            name => &self.given.get(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?.buffer,
+        };
+        let from = from.view::<u8>();
+        let pairs = to.chunks_mut(bytes.max(1)).zip(rows);
+        pairs.for_each(|(to, row)| to.copy_from_slice(&from[row * bytes..][..bytes]));
+        Ok(())
+    }
+
+    /// Adds what is whole for every chunk.
+    fn lend<'b>(&'b self, graph: &'b Graph, inputs: &mut BTreeMap<&'b str, &'b Buffer>) -> Result<(), Error> {
+        for (name, _) in graph.inputs().filter(|(_, id)| !is_of_rows(graph.ty(*id))) {
+            let given = self.given.get(name).map(|given| &given.buffer);
+            let buffer = self.sums.get(name).or(given);
+            inputs.insert(name, buffer.ok_or_else(|| Error::Missing { name: name.to_owned() })?);
+        }
+        Ok(())
+    }
+
+    /// Puts a chunk's result where it belongs.
+    fn take(&mut self, name: &str, rows: &[usize], bytes: &[u8]) -> Result<(), Error> {
+        if let Some(sum) = self.sums.get_mut(name) {
+            sum.view_mut::<u8>().copy_from_slice(bytes);
+        } else if let Some(values) = self.values.get_mut(name) {
+            let numbers = bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
+            rows.iter().zip(numbers).for_each(|(row, value)| values[*row] = value);
+        } else if name == "hidden.grad" {
+            let own = match (&mut self.of_hidden, &mut self.hidden) {
+                (Some(own), _) => own,
+                (None, Hidden::Handed(buffer)) => buffer,
+                (None, Hidden::Lent(_)) => return Ok(()), // nobody asked for it
+            };
+            let (to, row) = (own.view_mut::<u8>(), self.row);
+            let pairs = bytes.chunks(row.max(1)).zip(rows);
+            pairs.for_each(|(from, at)| to[at * row..][..row].copy_from_slice(from));
+        }
+        Ok(())
+    }
+
+    /// The outputs of a graph over all rows, by name.
+    fn all(&self, graph: &Graph) -> Result<Vec<(String, Array<f32>)>, Error> {
+        let size = BTreeMap::from([(ROWS.into(), Dim::from(self.rows))]);
+        let graph = graph.substitute(&size).map_err(Error::Graph)?; // nothing else may say how many rows there are
+        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
+        let inputs = graph.inputs().filter(|(_, id)| needed.contains(id));
+        let values: Result<Values<f32>, Error> =
+            inputs.map(|(name, id)| Ok((name.to_owned(), self.array(name, graph.ty(id))?))).collect();
+        let found = interpret(&graph, &values?).map_err(Error::Graph)?;
+        Ok(graph.outputs().iter().map(|(name, _)| name.clone()).zip(found).collect())
+    }
+
+    fn array(&self, name: &str, ty: &Type) -> Result<Array<f32>, Error> {
+        if name == "upstream" {
+            let shape: Vec<usize> = if ty.rank() == 0 { vec![] } else { vec![self.rows] };
+            let count = shape.iter().product();
+            let all = self.upstream.map_or(vec![1.0; count], <[f32]>::to_vec);
+            if all.len() != count {
+                let (got, need) = (format!("{} numbers", all.len()), count.to_string());
+                return Err(Error::Shape { name: name.into(), got, need });
+            }
+            return Ok(Array::floats(Dtype::F32, &shape, all.into_iter().map(f64::from)));
+        }
+        if let Some(values) = self.values.get(name) {
+            return Ok(Array::floats(Dtype::F32, &[self.rows], values.iter().copied().map(f64::from)));
+        }
+        fits(self.given, name, ty, self.rows)?;
+        let given = &self.given[name];
+        Ok(Array::from_memory(ty.dtype, &given.shape, given.buffer.view()))
+    }
+
+    /// The gradient of the loss with respect to each row's values.
+    fn seed(&mut self, problem: &Problem, seeds: &Graph) -> Result<(), Error> {
+        for (name, seeds) in self.all(seeds)? {
+            self.seeds.insert(name.trim_start_matches("seed.").to_owned(), seeds.as_floats().to_vec());
+        }
+        for name in problem.loss.values() {
+            let got = self.seeds.get(name).map_or(0, Vec::len);
+            if got != self.rows {
+                let (got, need) = (format!("{got} numbers"), format!("{} numbers", self.rows));
+                return Err(Error::Shape { name: format!("seed.{name}"), got, need });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, plan: &Plan) -> Result<Results, Error> {
+        let loss = self.all(&plan.whole)?.into_iter().next().map(|(_, loss)| loss.as_floats().to_vec());
+        let loss = loss.unwrap_or_default();
+        let hidden = match (self.of_hidden.take(), self.hidden) {
+            (Some(own), _) => Some(own),
+            (None, Hidden::Handed(buffer)) => Some(buffer),
+            (None, Hidden::Lent(_)) => None,
+        };
+        let mut gradients = self.sums;
+        gradients.extend(hidden.map(|buffer| ("hidden.grad".to_owned(), buffer)));
+        Ok(Results {
+            loss,
+            values: self.values,
+            gradients,
+            chunks: plan.chunks.iter().map(Vec::len).collect(),
+        })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Graph(error) => error.fmt(f),
+            Error::Compile(error) => error.fmt(f),
+            Error::Missing { name } => write!(f, "input `{name}` is not given"),
+            Error::Shape { name, got, need } => write!(f, "`{name}` is {got}, needed is {need}"),
+            Error::Label { row, got, vocab } => {
+                write!(
+                    f,
+                    "`labels`[{row}] is {got}, and the row counts: needed is 0 to {}",
+                    *vocab as i64 - 1
+                )
+            }
+            Error::Chunks { fault } => write!(f, "the chunks: {fault}"),
+            Error::Budget { budget, least } => {
+                write!(f, "a chunk of one row takes {least} bytes, and there are {budget}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Graph(error) => Some(error),
+            Error::Compile(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Bytes above inputs and returned gradients, counted by the process's allocator: whole and chunked.
+
+use challenges::graph;
+use challenges::loss::run::{Hidden, Runner, Size};
+use challenges::loss::{Chunked, Cost, Sampled, Solution};
+use kernels::{Buffer, Cpu, bytes};
+use reference::loss::{Clip, Policy, Reduction};
+
+use super::case::{Case, Sizes};
+use super::checks::{completions, plain};
+use crate::gather::{Child, Unwound, caught};
+use crate::graph::told;
+use crate::random::Random;
+use crate::scorecard::Measurement;
+
+/// What was counted.
+pub(super) struct Counted {
+    /// The largest number of bytes above inputs and returned gradients.
+    pub peak: usize,
+    /// What the formula says of it.
+    pub formula: usize,
+    /// Rows of a chunk.
+    pub size: usize,
+}
+
+/// A run of so many rows at a time.
+pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result<Counted, String> {
+    let device = Cpu::with_threads(2);
+    let (hidden, given) = case.given(&device)?;
+    let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+    let costs = runner.costs(case.counts.len()).map_err(told)?;
+    let before = bytes::reset_peak();
+    let results = runner.run(case.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
+    let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
+    let peak = bytes::peak().saturating_sub(before + returned);
+    let formula = highest(&costs, results.chunks.iter().copied().max().unwrap_or(0));
+    Ok(Counted { peak, formula, size })
+}
+
+/// The bytes of a chunk of n rows.
+pub(super) fn highest(costs: &[Cost], n: usize) -> usize {
+    costs.iter().map(|cost| cost.of(n)).max().unwrap_or(0)
+}
+
+/// The problem that is counted: logits of 64 MiB.
+const SIZES: Sizes = Sizes { rows: 1024, width: 128, vocab: 16_384 };
+
+/// The part of the whole run's bytes that an attempt may choose its chunks for.
+const PART: usize = 4;
+
+/// Counts cross entropy and a policy, and reports both.
+pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
+    let seed = child.request.effort.seed;
+    let random = &mut Random::named(seed, "bytes");
+    let entropy = plain(SIZES.vocab, Reduction::Mean).map(|loss| Case::drawn(loss, SIZES, random));
+    report(child, "bytes", || both(&entropy?, attempt));
+    let sampled = Sampled {
+        sequences: 16,
+        length: SIZES.rows / 16,
+        vocab: SIZES.vocab,
+        temperature: 1.0,
+        old: true,
+        reference: true,
+    };
+    report(child, "policy.bytes", || {
+        let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(told)?;
+        both(&completions(loss, &SIZES, &sampled, 8, false, random), attempt)
+    });
+}
+
+/// All rows at once, and as many as fit in a quarter of that.
+fn both(case: &Case, attempt: &dyn Chunked) -> Result<[Counted; 2], String> {
+    let whole = counted(case, attempt, case.counts.len())?;
+    let device = Cpu::with_threads(2);
+    let runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+    let rows = case.counts.iter().filter(|counts| **counts).count();
+    let budget = Size::Bytes(whole.peak / PART);
+    let own = caught(|| runner.size(budget, rows));
+    let size = match own {
+        Ok(size) => size.map_err(told)?,
+        Err(Unwound::Hole(_)) => {
+            let runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+            runner.size(budget, rows).map_err(told)?
+        }
+        Err(Unwound::Panic(told)) => return Err(told),
+    };
+    Ok([whole, counted(case, attempt, size)?])
+}
+
+fn report(child: &mut Child, name: &str, count: impl FnOnce() -> Result<[Counted; 2], String>) {
+    let name = |part: &str| format!("loss.{name}.{part}");
+    match caught(count) {
+        Ok(Ok([whole, chunked])) => {
+            let number = |value: usize, unit: &str| Measurement {
+                value: value as f64,
+                unit: unit.into(),
+                interval: None,
+                samples: vec![],
+            };
+            child.measured(&name("whole"), number(whole.peak, "B"));
+            child.measured(&name("chunked"), number(chunked.peak, "B"));
+            child.measured(&name("formula"), number(chunked.formula, "B"));
+            child.measured(&name("rows"), number(chunked.size, "count"));
+        }
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(&name("chunked"), &reason),
+        Err(Unwound::Hole(hole)) => child.unmeasured(&name("chunked"), &format!("not written yet: {hole}")),
+    }
+}

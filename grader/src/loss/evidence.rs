@@ -1,0 +1,206 @@
+//! What the checks, guards and numbers say about each published wording of E.
+//!
+//! A pure function of what a report holds, so that `verify-report` can compute it again.
+
+use crate::evidence::{Seen, met, unmeasured, unmet};
+use crate::rubric::{Fact, Facts};
+use crate::scorecard::{Check, Guard, Outcome};
+
+/// Of the whole run's bytes, what a chunked one may take.
+const HALF: f64 = 0.5;
+
+/// How far the losses of two trainings may be apart, relative.
+const APART: f64 = 1e-6;
+
+/// The facts of E.
+pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
+    let names = crate::rubric::find("loss").map(crate::rubric::Rubric::facts).unwrap_or_default();
+    if seen.checks.iter().any(|check| check.outcome == Outcome::DoesNotCompile) {
+        return names.into_iter().map(|name| (name, unmeasured("the exercise does not compile"))).collect();
+    }
+    let answer = Answer { seen };
+    Facts::from([
+        ("VRAM_50_percent_reduction", answer.bytes()),
+        ("remove_float32_upcast", answer.upcast()),
+        ("show_ce_loss_works", answer.cross_entropy()),
+        ("show_other_functions_work", answer.others()),
+        ("hardcoded_gradients", answer.hard_coded()),
+        ("allows_dynamic_chunk_sizes", answer.sizes()),
+        ("llama_1B_training_loss_matches", answer.training()),
+        ("GRPO_memory_efficient_linear_works", answer.policies()),
+    ])
+}
+
+/// Checks of cross entropy.
+const CROSS_ENTROPY: [&str; 12] = [
+    "E.2/cross-entropy",
+    "E.2/bias",
+    "E.3/cross-entropy",
+    "E.3/smoothing-and-class-weights",
+    "E.3/bias",
+    "E.4/mean",
+    "E.4/sum",
+    "E.4/none",
+    "E.4/items",
+    "E.4/upstream",
+    "E.4/all-ignored",
+    "E.4/a-label-outside",
+];
+
+/// Checks of every other loss.
+const OTHERS: [&str; 9] = [
+    "E.2/every-loss",
+    "E.3/softcap-and-scale",
+    "E.3/z-loss",
+    "E.3/probability-targets",
+    "E.3/distillation",
+    "E.3/squares-and-likelihood",
+    "E.3/made-up",
+    "E.4/preferences",
+    "E.4/infinity-and-nan",
+];
+
+/// Checks of chunks of any size.
+const SIZES: [&str; 7] = [
+    "E.2/every-row-once",
+    "E.2/ignored-rows-cost-nothing",
+    "E.2/nothing-counts",
+    "E.3/adds-to-what-is-there",
+    "E.4/unequal-chunks",
+    "E.4/every-chunk-size",
+    "E.4/accumulation",
+];
+
+struct Answer<'a> {
+    seen: &'a Seen<'a>,
+}
+
+impl Answer<'_> {
+    /// A guard of that name, if it tripped.
+    fn caught(&self, name: &str) -> Option<&Guard> {
+        self.seen.guards.iter().find(|guard| guard.name == name && guard.tripped)
+    }
+
+    /// That some checks hold, and nothing was caught.
+    fn hold(&self, names: &[&str], guards: &[&str], evidence: &str) -> Fact {
+        if let Some(guard) = guards.iter().find_map(|name| self.caught(name)) {
+            return unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail));
+        }
+        let of = |name: &&str| self.seen.checks.iter().find(|check| check.name == **name);
+        let Some(checks) = names.iter().map(of).collect::<Option<Vec<&Check>>>() else {
+            return unmeasured("not all of its checks were run");
+        };
+        let with = |outcome: Outcome| checks.iter().find(|check| check.outcome == outcome);
+        let wrong = checks.iter().find(|check| {
+            !matches!(check.outcome, Outcome::Passed | Outcome::NotAttempted | Outcome::NotMeasured)
+        });
+        if let Some(check) = wrong {
+            return unmet(&format!("{} is {}", check.name, check.outcome.word()));
+        }
+        if let Some(check) = with(Outcome::NotAttempted) {
+            return unmeasured(&format!("{} is not written yet", check.step()));
+        }
+        if let Some(check) = with(Outcome::NotMeasured) {
+            return unmeasured(&format!("{}: {}", check.name, check.detail));
+        }
+        met(&format!("{} checks against the truth in f64: {evidence}", checks.len()))
+    }
+
+    /// The chunked bytes of a problem against the whole ones.
+    fn reduced(&self, name: &str) -> Result<(bool, String), Fact> {
+        let value = |part: &str| self.seen.value(&format!("loss.{name}.{part}"));
+        let (Some(whole), Some(chunked)) = (value("whole"), value("chunked")) else {
+            return Err(self.seen.why_not(&format!("loss.{name}.chunked")));
+        };
+        let rows = value("rows").unwrap_or(0.0);
+        let evidence = format!(
+            "{:.1} of {:.1} MiB above inputs and returned gradients, {:.0} % less, {rows:.0} rows at a time",
+            mib(chunked),
+            mib(whole),
+            100.0 * (1.0 - chunked / whole)
+        );
+        Ok((chunked <= HALF * whole, evidence))
+    }
+
+    fn bytes(&self) -> Fact {
+        let caught = ["logits kept", "chunk size ignored"].iter().find_map(|name| self.caught(name));
+        match (self.reduced("bytes"), caught) {
+            (Err(fact), _) => fact,
+            (Ok(_), Some(guard)) => unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail)),
+            (Ok((true, evidence)), None) => met(&evidence),
+            (Ok((false, evidence)), None) => unmet(&evidence),
+        }
+    }
+
+    /// Whether the upcast is missing.
+    fn upcast(&self) -> Fact {
+        let there = self.hold(
+            &["E.2/upcast", "E.3/upcast"],
+            &["no upcast"],
+            "logits are in f32 where products are in bf16",
+        );
+        self.opposite(there, "no upcast")
+    }
+
+    /// Whether the derivative is somebody's own.
+    fn hard_coded(&self) -> Fact {
+        let there = self.hold(
+            &["E.3/made-up"],
+            &["a hard-coded derivative"],
+            "losses that were made up come back with their own derivative",
+        );
+        self.opposite(there, "a hard-coded derivative")
+    }
+
+    /// A wording that costs the score where it is true.
+    fn opposite(&self, fact: Fact, guard: &str) -> Fact {
+        use crate::scorecard::Truth;
+        let looked = self.seen.guards.iter().any(|seen| seen.name == guard && seen.ran);
+        match fact.truth {
+            Truth::Met if looked => unmet(&fact.evidence),
+            Truth::Met => unmeasured(&format!("guard {guard} did not run")),
+            Truth::Unmet => met(&fact.evidence),
+            Truth::Unmeasured => fact,
+        }
+    }
+
+    fn cross_entropy(&self) -> Fact {
+        self.hold(&CROSS_ENTROPY, &["mean of chunk means"], "loss and gradients of cross entropy")
+    }
+
+    fn others(&self) -> Fact {
+        self.hold(&OTHERS, &[], "targets, distillation, squares, likelihood, preferences, and losses made up")
+    }
+
+    fn sizes(&self) -> Fact {
+        let guards = ["chunk size ignored", "mean of chunk means"];
+        self.hold(&SIZES, &guards, "1, 3, 5, 8, 13 rows at a time and all of them agree")
+    }
+
+    fn training(&self) -> Fact {
+        let Some(apart) = self.seen.value("loss.training") else { return self.seen.why_not("loss.training") };
+        let evidence = format!(
+            "40 steps of a small Llama with an adapter: the losses are at most {apart:.1e} apart, relative"
+        );
+        if apart <= APART { met(&evidence) } else { unmet(&evidence) }
+    }
+
+    fn policies(&self) -> Fact {
+        let names: Vec<&str> = self.seen.checks.iter().map(|check| check.name.as_str()).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with("E.5/")).collect();
+        let right =
+            self.hold(&names, &["a hard-coded derivative"], "GRPO, BNPO, Dr. GRPO, DAPO's clip, GSPO");
+        if right.truth != crate::scorecard::Truth::Met {
+            return right;
+        }
+        match self.reduced("policy.bytes") {
+            Err(fact) => fact,
+            Ok((true, evidence)) => met(&format!("{}; {evidence}", right.evidence)),
+            Ok((false, evidence)) => unmet(&evidence),
+        }
+    }
+}
+
+fn mib(bytes: f64) -> f64 {
+    bytes / f64::from(1 << 20)
+}

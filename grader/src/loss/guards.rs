@@ -1,0 +1,86 @@
+//! Guards: attempts that look as if they were chunked. `tests` holds a cheat for each guard.
+
+use challenges::loss::Chunked;
+use challenges::loss::plan::Plan;
+
+use super::bytes;
+use super::case::{Case, SMALL, Sizes};
+use super::checks::{exact_in_half, made_up, plain, unequal};
+use crate::graph::told;
+use crate::random::Random;
+use reference::loss::Reduction;
+
+/// The guards of E.
+pub(super) const NAMES: [&str; 5] =
+    ["a hard-coded derivative", "no upcast", "logits kept", "chunk size ignored", "mean of chunk means"];
+
+type Verdict = Result<Option<String>, String>;
+
+/// Runs one guard.
+pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Verdict {
+    let random = &mut Random::named(seed, name);
+    match name {
+        "a hard-coded derivative" => hard_coded(attempt, random),
+        "no upcast" => no_upcast(attempt, random),
+        "logits kept" => kept(attempt, random),
+        "chunk size ignored" => ignored(attempt, random),
+        "mean of chunk means" => means(attempt, random),
+        _ => Err(format!("no guard is called {name}")),
+    }
+}
+
+/// A loss that nobody has seen comes back with its own derivative.
+fn hard_coded(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+    for _ in 0..6 {
+        let case = Case::drawn(made_up(SMALL.vocab, random)?, SMALL, random);
+        let got = case.run(attempt, 5)?;
+        if let Err(told) = case.near(&got) {
+            return Ok(Some(format!("a loss that was made up, by the name of cross entropy: {told}")));
+        }
+    }
+    Ok(None)
+}
+
+/// What is not in f32 shows, although every product is exact in bf16.
+fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+    let case = exact_in_half(random)?;
+    let got = case.run(attempt, 4)?;
+    let alone = [("loss".to_owned(), got["loss"].clone())].into();
+    let mut only_loss = case;
+    only_loss.problem.trains = challenges::loss::Trains { hidden: false, weight: false, bias: false };
+    Ok(only_loss.near(&alone).err().map(|told| format!("products are exact in bf16, and yet {told}")))
+}
+
+/// A sixteenth of the rows at a time takes much less than all logits.
+fn kept(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+    let sizes = Sizes { rows: 256, width: 16, vocab: 4096 };
+    let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
+    let seen = bytes::counted(&case, attempt, sizes.rows / 16)?;
+    let logits = sizes.rows * sizes.vocab * 4;
+    let told = || format!("16 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
+    Ok((seen.peak > logits / 2).then(told))
+}
+
+/// Chunks are no larger than asked for.
+fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+    let sizes = Sizes { rows: 64, ..SMALL };
+    let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
+    for size in [1, 2, 7, 16, 63] {
+        let plan = Plan::new(attempt, &case.problem, &case.counts, size).map_err(told)?;
+        if plan.largest() > size {
+            return Ok(Some(format!("{size} rows were asked for, and a chunk has {}", plan.largest())));
+        }
+    }
+    Ok(None)
+}
+
+/// The mean over all rows that count, whatever chunk they are in.
+fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
+    for _ in 0..3 {
+        let case = unequal(random)?;
+        if let Err(told) = case.near(&case.run(attempt, 4)?) {
+            return Ok(Some(format!("with chunks of 4, 4 and 2 rows that count: {told}")));
+        }
+    }
+    Ok(None)
+}
