@@ -71,6 +71,20 @@ const SIZES: [&str; 7] = [
     "E.4/accumulation",
 ];
 
+/// Checks of the GRPO family.
+const POLICIES: [&str; 10] = [
+    "E.5/grpo",
+    "E.5/two-sided-clip",
+    "E.5/bnpo",
+    "E.5/dr-grpo",
+    "E.5/gspo",
+    "E.5/reference",
+    "E.5/without-old",
+    "E.5/temperature",
+    "E.5/delta",
+    "E.5/masks",
+];
+
 struct Answer<'a> {
     seen: &'a Seen<'a>,
 }

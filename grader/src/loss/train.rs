@@ -23,12 +23,12 @@ use crate::random::Random;
 use crate::scorecard::Measurement;
 
 const STEPS: usize = 40;
-const LENGTH: usize = 24;
+const LENGTH: usize = 64;
 /// Sequences that take turns.
 const BATCHES: usize = 2;
-/// Rows of a chunk: 23 count, so the last chunk has two.
-const ROWS: usize = 7;
-const RATE: f64 = 1e-2;
+/// Rows of a chunk: 62 count, so the last chunk has two.
+const ROWS: usize = 10;
+const RATE: f64 = 2e-3;
 const LLAMA: Sizes = Sizes { layers: 3, hidden: 64, heads: 4, vocab: 512 };
 
 /// Runs both and reports both series.
