@@ -427,34 +427,40 @@ impl Job<'_> {
     /// Makes one pass of two, where the first one stores something for the second one alone; whether there were any.
     fn unite(&self, fused: &Fused, drafts: &mut Drafts) -> bool {
         let (before, mut place) = (drafts.all.len(), 0);
+        let mut readers = Readers::of(&drafts.all);
         while place < drafts.all.len() {
-            match self.united(fused, drafts, place) {
-                Some((with, pass)) => drafts.unite(with, place, pass),
+            match self.united(fused, drafts, &readers, place) {
+                Some((with, pass)) => {
+                    drafts.unite(with, place, pass);
+                    readers = Readers::of(&drafts.all);
+                }
                 None => place += 1,
             }
         }
         drafts.all.len() < before
     }
 
-    /// The latest pass that a pass can be one with, and both in one.
-    fn united(&self, fused: &Fused, drafts: &Drafts, place: usize) -> Option<(usize, Kernel)> {
+    /// The pass that a pass waits for, if both can be one, and that one.
+    fn united(
+        &self,
+        fused: &Fused,
+        drafts: &Drafts,
+        readers: &Readers,
+        place: usize,
+    ) -> Option<(usize, Kernel)> {
         let Draft::Pass(second) = &drafts.all[place] else { return None };
-        let readers = |buffer: usize| drafts.all.iter().filter(move |draft| draft.reads().contains(&buffer));
-        let is_output = |id: &Id| self.sized.is_output(*id);
+        let with = drafts.earliest(second);
+        let Draft::Pass(first) = &drafts.all[with] else { return None };
         let private = |root: &Root| {
-            let own = fused.layouts.get(&root.node) == Some(&root.layout) && !is_output(&root.node);
+            let own = fused.layouts.get(&root.node) == Some(&root.layout) && !self.sized.is_output(root.node);
             let reads = second.inputs.iter().any(|input| input.buffer == root.layout.buffer);
-            own && reads && readers(root.layout.buffer).count() == 1
+            own && reads && readers.is_only(place, root.layout.buffer)
         };
         let since = recompute::since(self.sized.graph, &second.nodes);
-        (drafts.earliest(second)..place).rev().find_map(|with| {
-            let Draft::Pass(first) = &drafts.all[with] else { return None };
-            let early = since.is_some_and(|since| first.roots[0].node < since);
-            let few = first.roots.len() + second.roots.len() <= OUTPUTS;
-            let helps = !first.inputs.is_empty() && first.roots.iter().any(private);
-            let united = (helps && few && !early).then(|| self.joined(fused, first, &second.roots));
-            Some((with, united.flatten()?))
-        })
+        let early = since.is_some_and(|since| first.roots[0].node < since);
+        let few = first.roots.len() + second.roots.len() <= OUTPUTS;
+        let helps = with < place && few && !early && first.roots.iter().any(private);
+        Some((with, helps.then(|| self.joined(fused, first, &second.roots))??))
     }
 
     /// Takes away the buffers that no other part reads, and what goes nowhere.
@@ -623,11 +629,11 @@ impl Draft {
     }
 }
 
-/// All drafts in order, and the latest that writes each buffer.
+/// All drafts in order, and those that write each buffer.
 #[derive(Default)]
 struct Drafts {
     all: Vec<Draft>,
-    written: HashMap<usize, usize>,
+    written: HashMap<usize, BTreeSet<usize>>,
 }
 
 impl Drafts {
@@ -644,8 +650,7 @@ impl Drafts {
     /// Notes what a draft writes.
     fn note(&mut self, place: usize) {
         for buffer in self.all[place].writes() {
-            let latest = self.written.entry(buffer).or_default();
-            *latest = place.max(*latest);
+            self.written.entry(buffer).or_default().insert(place);
         }
     }
 
@@ -660,7 +665,7 @@ impl Drafts {
     }
 
     fn writers(&self, pass: &Kernel) -> impl Iterator<Item = usize> {
-        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).copied()
+        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).flatten().copied()
     }
 
     fn is_free(&self, place: usize) -> bool {
@@ -672,9 +677,14 @@ impl Drafts {
         let free = self.anywhere(&pass);
         self.all.remove(place);
         let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
-        self.written.values_mut().for_each(|at| *at = moved(*at));
+        self.renumber(moved);
         self.replace(with, pass);
         free.into_iter().for_each(|free| self.advance(moved(free), with));
+    }
+
+    fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
+        let all = self.written.values_mut();
+        all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
     }
 
     /// Lets a pass that reads nothing come before another one.
@@ -688,7 +698,7 @@ impl Drafts {
             place if (before..free).contains(&place) => place + 1,
             place => place,
         };
-        self.written.values_mut().for_each(|place| *place = moved(*place));
+        self.renumber(moved);
     }
 }
 
