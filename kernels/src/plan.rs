@@ -1,12 +1,13 @@
 //! A plan: what a compiled computation does, step by step, as data.
 //!
-//! All that a plan writes lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
-//! ids - is *given* at each run. A step names its memory by views: where the first element lies, and how far apart the
-//! neighbours are along each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it
-//! runs without allocating.
+//! What a plan works out lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
+//! ids - is *given* at each run; what it updates - sums of gradients - is *carried*: a buffer of the caller's, read and
+//! written. A step names its memory by views: where the first element lies, and how far apart the neighbours are along
+//! each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it runs without allocating.
 //!
 //! A plan is checked once, when a device takes it: every view lies inside its memory, no two lanes of a step write one
-//! element, and nothing is read that the same step writes.
+//! element, and nothing is read that the same step writes. The one exception is a pass *in place*: a lane may read the
+//! element that it writes itself, if every read of that memory is such a one.
 
 mod attention;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 pub use attention::{Attention, AttentionGrad};
 
 use crate::error::DeviceError;
-use crate::tile::{Element, Index, Op, Program};
+use crate::tile::{Index, Op, Program, Store};
 
 /// What a plan writes and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +26,15 @@ pub enum Memory {
     Arena(usize),
     /// One of the given buffers, by its number.
     Given(usize),
+    /// One of the carried buffers, by its number.
+    Carried(usize),
+}
+
+impl Memory {
+    /// Whether a step may write it.
+    pub(crate) fn is_written(self) -> bool {
+        !matches!(self, Memory::Given(_))
+    }
 }
 
 /// Elements somewhere in memory.
@@ -150,6 +160,8 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// Bytes of each given buffer.
     pub given: Vec<usize>,
+    /// Bytes of each carried buffer.
+    pub carried: Vec<usize>,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -284,6 +296,7 @@ impl Plan {
             Memory::Arena(at) if at % 64 == 0 => self.arena_bytes.checked_sub(at),
             Memory::Arena(_) => None,
             Memory::Given(number) => self.given.get(number).copied(),
+            Memory::Carried(number) => self.carried.get(number).copied(),
         };
         if space.contains(&0) {
             return view.strides.len() == space.len() && self.holds(view);
@@ -335,6 +348,7 @@ impl Plan {
         match view.memory {
             Memory::Arena(at) => at % 64 == 0 && at + view.bytes <= self.arena_bytes,
             Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::Carried(number) => self.carried.get(number).is_some_and(|bytes| view.bytes <= *bytes),
         }
     }
 
@@ -350,29 +364,23 @@ impl Plan {
         if let Some(last) = row_space.last_mut() {
             *last = 1;
         }
-        let mut written: Vec<(View, &[usize], Element)> = Vec::new();
+        let mut written: Vec<Written> = Vec::new();
         for store in &program.stores {
             let space = if store.once { &row_space[..] } else { space };
             let mut view = outputs[store.output].clone();
             if store.index == Index::Lane {
                 (view.offset, view.strides) = (0, contiguous(space));
             }
-            if matches!(view.memory, Memory::Given(_)) {
+            if !view.memory.is_written() {
                 return Some("outputs in the arena: what is given is only read");
             }
             if !self.inside(&view, space, store.element.bytes()) || !view.is_injective(space) {
                 return Some("outputs that lie in the arena, each element once");
             }
-            written.push((view, space, store.element));
+            written.push(Written { view, space, store });
         }
-        for (i, (a, a_space, a_element)) in written.iter().enumerate() {
-            for (b, b_space, b_element) in &written[..i] {
-                let apart = !a.meets(a_space, a_element.bytes(), b, b_space, b_element.bytes())
-                    || (a_element == b_element && a.interleaves(a_space, b, b_space, a_element.bytes()));
-                if !apart {
-                    return Some("outputs that have no element in common");
-                }
-            }
+        if (0..written.len()).any(|i| written[..i].iter().any(|other| !written[i].is_apart(other))) {
+            return Some("outputs that have no element in common");
         }
         let clean = program.ops.iter().all(|op| reads_apart(op, inputs, &written));
         if clean { None } else { Some("inputs that the step does not write") }
@@ -386,7 +394,7 @@ impl Plan {
         if !self.inside(&product.a, &a, 4) || !self.inside(&product.b, &b, 4) {
             return Some("factors that lie in their memory");
         }
-        if !matches!(product.to.memory, Memory::Arena(_)) || !self.inside(&product.to, &to, 4) {
+        if !product.to.memory.is_written() || !self.inside(&product.to, &to, 4) {
             return Some("a result that lies in the arena");
         }
         if !product.to.is_injective(&to) {
@@ -401,7 +409,7 @@ impl Plan {
     fn check_call(&self, inputs: &[View], output: &View) -> Option<&'static str> {
         let whole = |view: &View| [view.bytes.max(1)];
         let as_bytes = |view: &View| View { offset: 0, strides: vec![1], ..view.clone() };
-        if !matches!(output.memory, Memory::Arena(_)) || !self.holds(output) {
+        if !output.memory.is_written() || !self.holds(output) {
             return Some("an output that lies in the arena");
         }
         if !inputs.iter().all(|input| self.holds(input)) {
@@ -413,13 +421,41 @@ impl Plan {
     }
 }
 
-/// Whether nothing of the memory that an operation reads is written: not even its own lane's element, so that what is
-/// read and what is written are never seen as one memory.
-fn reads_apart(op: &Op, inputs: &[View], written: &[(View, &[usize], Element)]) -> bool {
+/// What a store of a pass writes.
+struct Written<'a> {
+    view: View,
+    space: &'a [usize],
+    store: &'a Store,
+}
+
+impl Written<'_> {
+    /// Whether two stores have no element in common.
+    fn is_apart(&self, other: &Written) -> bool {
+        let [mine, theirs] = [self, other].map(|written| written.store.element);
+        let meet = self.view.meets(self.space, mine.bytes(), &other.view, other.space, theirs.bytes());
+        !meet || (mine == theirs && self.view.interleaves(self.space, &other.view, other.space, mine.bytes()))
+    }
+
+    /// Whether each lane stores where an operation loads its element from: to every lane its own.
+    fn is_in_place(&self, op: &Op, inputs: &[View]) -> bool {
+        let Op::Load { input, element, index } = *op else { return false };
+        let (from, to) = (&inputs[input], &self.view);
+        let by_view = index == Index::View && from.offset == to.offset && from.strides == to.strides;
+        from.memory == to.memory
+            && element == self.store.element
+            && index == self.store.index
+            && (by_view || index == Index::Lane)
+            && !self.store.once
+    }
+}
+
+/// Whether nothing of the memory that an operation reads is written, or it is in place.
+fn reads_apart(op: &Op, inputs: &[View], written: &[Written]) -> bool {
     let Some((input, _)) = Program::reads(op) else { return true };
     let bytes = View { offset: 0, strides: vec![1], ..inputs[input].clone() };
     let all = [bytes.bytes.max(1)];
-    written.iter().all(|(to, space, element)| !bytes.meets(&all, 1, to, space, element.bytes()))
+    let meets = |to: &Written| bytes.meets(&all, 1, &to.view, to.space, to.store.element.bytes());
+    written.iter().all(|to| !meets(to) || to.is_in_place(op, inputs))
 }
 
 /// The strides of a row-major shape.
@@ -487,6 +523,7 @@ impl fmt::Display for View {
         match self.memory {
             Memory::Arena(at) => write!(f, "@{at}")?,
             Memory::Given(number) => write!(f, "given {number}")?,
+            Memory::Carried(number) => write!(f, "carried {number}")?,
         }
         if self.offset > 0 {
             write!(f, "+{}", self.offset)?;

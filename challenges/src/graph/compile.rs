@@ -19,7 +19,7 @@ use super::memory::{self, Arena, Life};
 use super::recompute::{self, Choice, Recomputed};
 use super::sized::Sized;
 use super::tune::Tuned;
-use super::{Compile, attend, decompose};
+use super::{Compile, attend, carry, decompose, reuse};
 use crate::nf4::{Absmax, Nf4, Output, Weight};
 
 /// Why a graph cannot be compiled or run.
@@ -95,6 +95,9 @@ pub struct Options {
     pub again: bool,
     /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
     pub cap: Option<usize>,
+    /// Whether an output with the name and the type of an input ends in that input's memory. See
+    /// [`Compiled::run_carrying`].
+    pub carry: bool,
 }
 
 /// How much is done.
@@ -121,7 +124,8 @@ impl Level {
     pub fn options(self) -> Options {
         let from = |level: Level| self >= level;
         let (prune, place) = (from(Level::O1), from(Level::O1));
-        Options { prune, place, fuse: from(Level::O2), flex: true, again: from(Level::O2), cap: None }
+        let (fuse, again) = (from(Level::O2), from(Level::O2));
+        Options { prune, place, fuse, flex: true, again, cap: None, carry: false }
     }
 }
 
@@ -235,6 +239,7 @@ impl<'a> Job<'a> {
         let flex = options.flex.then_some(passes);
         let open = attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
         let graph = simpler(passes, open, options).map_err(Error::Graph)?;
+        let graph = if options.carry { carry::apart(&graph).map_err(Error::Graph)? } else { graph };
         Ok(Self { passes, graph, sizes, options })
     }
 
@@ -301,12 +306,17 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
 
 /// Fuses a graph and plans its memory.
 fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Result<Draft<'a>, Error> {
-    let fused = fuse::fuse(passes, sized, !options.fuse).map_err(|missing| {
+    let carried = if options.carry { carry::pairs(sized.graph) } else { Vec::new() };
+    let mut fused = fuse::fuse(passes, sized, !options.fuse, &carried).map_err(|missing| {
         let node = sized.graph.node(missing.node);
         Error::NoKernel {
             node: format!("%{} {} {}: {:?}", missing.node.0, node.op.name(), node.scope, missing.stop),
         }
     })?;
+    carry::settle(sized, &mut fused, &carried, options.fuse);
+    if options.fuse {
+        reuse::in_place(sized, &mut fused);
+    }
     let lives = lives(sized, &fused);
     let arena = if options.place { passes.place(&lives) } else { memory::apart(&lives) };
     match memory::fault(&lives, &arena) {
@@ -369,7 +379,8 @@ impl Draft<'_> {
 /// How many buffers a refusal names.
 const SHOWN: usize = 8;
 
-/// From the first part that writes a buffer to the last that reads it; outputs live to the end.
+/// From the first part that writes a buffer to the last that reads it; outputs live to the end, but for those that end
+/// in a carried buffer.
 fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; fused.bytes.len()];
     let mut touch = |buffer: usize, part: usize| {
@@ -383,7 +394,8 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
     for (number, part) in fused.parts.iter().enumerate() {
         part.reads().into_iter().chain(part.writes()).for_each(|buffer| touch(buffer, number));
     }
-    for (_, id) in sized.graph.outputs() {
+    let outputs = sized.graph.outputs().iter().filter(|(_, id)| !fused.carried.values().any(|out| out == id));
+    for (_, id) in outputs {
         touch(fused.layouts[id].buffer, fused.parts.len());
     }
     lives
@@ -408,8 +420,18 @@ struct Lowered<'a> {
 
 impl Lowered<'_> {
     fn memory(&self, buffer: usize) -> Memory {
-        let number = || self.fused.given.keys().position(|given| *given == buffer).unwrap_or(0);
-        self.arena.places[buffer].map_or_else(|| Memory::Given(number()), Memory::Arena)
+        if let Some(at) = self.arena.places[buffer] {
+            return Memory::Arena(at);
+        }
+        match self.fused.carried.keys().position(|carried| *carried == buffer) {
+            Some(number) => Memory::Carried(number),
+            None => Memory::Given(self.given().position(|given| given == buffer).unwrap_or(0)),
+        }
+    }
+
+    /// The buffers that are given.
+    fn given(&self) -> impl Iterator<Item = usize> {
+        self.fused.given.keys().copied().filter(|buffer| !self.fused.carried.contains_key(buffer))
     }
 
     fn view(&self, layout: &Layout) -> View {
@@ -423,8 +445,9 @@ impl Lowered<'_> {
 
     fn port(&self, name: String, id: Id) -> Port {
         let ty = self.sized.graph.ty(id);
-        let memory =
-            self.fused.layouts.get(&id).map_or(Memory::Given(0), |layout| self.memory(layout.buffer));
+        let carried = self.fused.carried.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
+        let buffer = carried.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
+        let memory = buffer.map_or(Memory::Given(0), |buffer| self.memory(buffer));
         Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory }
     }
 
@@ -433,9 +456,10 @@ impl Lowered<'_> {
         let mut steps: Vec<Step> =
             self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
         share(&mut steps);
-        let given = self.fused.given.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
+        let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
+        let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        (Plan { name, arena_bytes: self.arena.bytes, given, steps }, weights)
+        (Plan { name, arena_bytes: self.arena.bytes, given, carried, steps }, weights)
     }
 
     fn attention(&self, attend: &Attend) -> plan::Attention {
@@ -574,7 +598,20 @@ impl Compiled {
         inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<(), Error> {
-        self.watched(device, arena, inputs, dequantizer, &mut |_, _| {})
+        self.run_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
+    }
+
+    /// [`Self::run`] of what was compiled with [`Options::carry`]: `carried` are the inputs that are updated, by name, and
+    /// hold the outputs of these names afterwards. If it fails, they may be updated in part.
+    pub fn run_carrying(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<&str, &Buffer>,
+        carried: &mut BTreeMap<&str, &mut Buffer>,
+        dequantizer: &dyn Nf4,
+    ) -> Result<(), Error> {
+        self.watched(device, arena, inputs, carried, dequantizer, &mut |_, _| {})
     }
 
     /// [`Self::run`], telling how long each step took.
@@ -587,7 +624,7 @@ impl Compiled {
     ) -> Result<Vec<Duration>, Error> {
         let mut before = device.clock();
         let mut times = Vec::new();
-        self.watched(device, arena, inputs, dequantizer, &mut |_, now| {
+        self.watched(device, arena, inputs, &mut BTreeMap::new(), dequantizer, &mut |_, now| {
             times.push(now.saturating_sub(before));
             before = now;
         })?;
@@ -599,10 +636,12 @@ impl Compiled {
         device: &Cpu,
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
+        carried: &mut BTreeMap<&str, &mut Buffer>,
         dequantizer: &dyn Nf4,
         watch: &mut (dyn FnMut(usize, Duration) + Send),
     ) -> Result<(), Error> {
         let given: Vec<&Buffer> = self.given(inputs)?;
+        let mut carried = self.carried(carried)?;
         let call = |parts: &Parts| {
             let parts = parts.clone();
             move |device: &Cpu, inputs: &[&[u8]], to: &mut [u8]| {
@@ -611,21 +650,39 @@ impl Compiled {
         };
         let calls: Vec<_> = self.weights.iter().map(call).collect();
         let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
-        device.execute_watched(&self.prepared, arena, &given, &kernels, watch).map_err(Error::Device)
+        device
+            .execute_watched(&self.prepared, arena, &given, &mut carried, &kernels, watch)
+            .map_err(Error::Device)
     }
 
     fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
-        let port = |number: usize| self.inputs.iter().find(move |port| port.memory == Memory::Given(number));
-        let needs = &self.plan().given;
         let one = |(number, need): (usize, &usize)| {
-            let name = port(number).map(|port| port.name.clone()).unwrap_or_default();
-            let buffer = inputs.get(name.as_str()).copied();
-            match buffer {
+            let name = self.name_of(Memory::Given(number));
+            let buffer = inputs.get(name).copied();
+            buffer.filter(|buffer| buffer.bytes() == *need).ok_or_else(|| unfit(name, buffer, *need))
+        };
+        self.plan().given.iter().enumerate().map(one).collect()
+    }
+
+    fn carried<'b>(
+        &self,
+        carried: &'b mut BTreeMap<&str, &mut Buffer>,
+    ) -> Result<Vec<&'b mut Buffer>, Error> {
+        let mut buffers: BTreeMap<&str, &mut Buffer> =
+            carried.iter_mut().map(|(name, buffer)| (*name, &mut **buffer)).collect();
+        let one = |(number, need): (usize, &usize)| {
+            let name = self.name_of(Memory::Carried(number));
+            match buffers.remove(name) {
                 Some(buffer) if buffer.bytes() == *need => Ok(buffer),
-                other => Err(Error::Input { got: other.map(Buffer::bytes), name, need: *need }),
+                other => Err(unfit(name, other.as_deref(), *need)),
             }
         };
-        needs.iter().enumerate().map(one).collect()
+        self.plan().carried.iter().enumerate().map(one).collect()
+    }
+
+    /// The name of the input in a memory.
+    fn name_of(&self, memory: Memory) -> &str {
+        self.inputs.iter().find(|port| port.memory == memory).map_or("", |port| &port.name)
     }
 
     /// The arena that it runs in.
@@ -633,7 +690,8 @@ impl Compiled {
         device.alloc("arena", self.arena.bytes).map_err(Error::Device)
     }
 
-    /// The bytes of an output after a run; inputs that are passed on are read where they are given.
+    /// The bytes of an output after a run; inputs that are passed on are read where they are given. Nothing of a carried
+    /// output: the caller has its buffer.
     pub fn output<'b>(
         &self,
         name: &str,
@@ -648,6 +706,7 @@ impl Compiled {
                 let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
                 inputs.get(input.name.as_str())?.view::<u8>().get(..len)
             }
+            Memory::Carried(_) => None,
         }
     }
 }
@@ -688,6 +747,11 @@ impl Parts {
         dequantizer.dequantize_fast(device, &weight, out);
         Ok(())
     }
+}
+
+/// That an input is not what is needed.
+fn unfit(name: &str, buffer: Option<&Buffer>, need: usize) -> Error {
+    Error::Input { name: name.to_owned(), got: buffer.map(Buffer::bytes), need }
 }
 
 /// Small parts of a weight, copied.

@@ -97,13 +97,15 @@ pub fn kernel(
     }
 }
 
-/// The shape of all roots, where those with one element a row have the others' row.
+/// The shape of all roots, where those with one element a row have the others' row, with a last dimension of 1 or
+/// without.
 fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
     let widest = roots
         .iter()
         .map(|root| sized.shape(root.node))
         .max_by_key(|shape| shape.iter().product::<usize>())?;
     let fits = |shape: &[usize]| match (shape.split_last(), widest.split_last()) {
+        (_, Some((_, lead))) if shape == lead => true,
         (Some((one, lead)), Some((row, widest))) => lead == widest && (one == row || *one == 1),
         (a, b) => a.is_none() && b.is_none(),
     };

@@ -142,7 +142,7 @@ impl Settings {
     /// The passes, under the tighter of both caps.
     fn passes(&self) -> Options {
         let options = self.options.unwrap_or(self.level.options());
-        Options { cap: options.cap.into_iter().chain(self.cap).min(), ..options }
+        Options { cap: options.cap.into_iter().chain(self.cap).min(), carry: false, ..options }
     }
 }
 

@@ -16,7 +16,7 @@ use super::emit::{self, Kernel, Layout, Root, Stop};
 use super::map;
 use super::recompute;
 use super::sized::Sized;
-use super::sums::{self, Term};
+use super::sums::{self, Sums, Term};
 
 /// A part of the work, with buffers' numbers for memory.
 #[derive(Clone, Debug)]
@@ -95,8 +95,10 @@ pub struct Fused {
     pub layouts: BTreeMap<Id, Layout>,
     /// Bytes of each buffer.
     pub bytes: Vec<usize>,
-    /// The input behind each buffer that is given.
+    /// The input behind each buffer that comes from outside.
     pub given: BTreeMap<usize, Id>,
+    /// Those of them that are carried, each with the output that it holds in the end.
+    pub carried: BTreeMap<usize, Id>,
 }
 
 /// An operation that has no kernel.
@@ -110,17 +112,25 @@ pub struct NoKernel {
 
 /// Fuses a graph whose attentions have a form of their own.
 ///
-/// With `apart`, every operation but a view is a kernel of its own.
-pub fn fuse(passes: &dyn Compile, sized: &Sized, apart: bool) -> Result<Fused, NoKernel> {
-    let terms = if apart { BTreeMap::new() } else { sums::find(sized) };
+/// With `apart`, every operation but a view is a kernel of its own. `carried` are inputs, each with what it becomes.
+pub fn fuse(
+    passes: &dyn Compile,
+    sized: &Sized,
+    apart: bool,
+    carried: &[(Id, Id)],
+) -> Result<Fused, NoKernel> {
+    let Sums { terms, onto } = if apart { Sums::default() } else { sums::find(sized, carried) };
     let mut wanted = must_have(sized);
     wanted.retain(|id| !terms.contains_key(id));
     wanted.extend(terms.values().map(|term| term.sum));
     let kept = if apart { every(sized) } else { passes.keep(sized, &wanted) };
     wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
-    wanted.retain(|id| !terms.contains_key(id));
+    wanted.retain(|id| !terms.contains_key(id) && !onto.contains_key(id));
     let job = Job { passes, sized, terms: &terms, apart };
     let (mut fused, mut alone) = (place(sized, &wanted), HashMap::new());
+    for (sum, input) in onto {
+        fused.layouts.insert(sum, fused.layouts[&input].clone());
+    }
     loop {
         let missing = match job.arrange(&fused, &mut alone) {
             Ok(fused) => return Ok(fused),
@@ -250,7 +260,7 @@ impl Job<'_> {
         }
         let (mut fused, mut drafts, mut missing) = (placed.clone(), Drafts::default(), Vec::new());
         for id in self.sized.graph.ids().filter(|id| self.sized.elements(*id) > 0) {
-            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, *term));
+            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, term));
             let own = own.contains(&id).then(|| self.part(&mut fused, alone, &mut drafts, id));
             missing.extend([of_sum, own].into_iter().flatten().filter_map(Result::err));
         }
@@ -259,6 +269,9 @@ impl Job<'_> {
         }
         if !self.apart {
             self.drop_private(&mut fused, &mut drafts);
+            if self.unite(&fused, &mut drafts) {
+                self.drop_private(&mut fused, &mut drafts);
+            }
         }
         fused.parts = drafts.all.into_iter().map(Draft::finish).collect();
         Ok(fused)
@@ -291,9 +304,8 @@ impl Job<'_> {
     }
 
     /// A product that is part of a sum.
-    fn term(&self, fused: &Fused, drafts: &mut Drafts, id: Id, term: Term) -> Result<(), (Id, Stop)> {
-        let strides = contiguous(self.sized.shape(id));
-        let to = Layout { strides, ..fused.layouts[&term.sum].clone() };
+    fn term(&self, fused: &Fused, drafts: &mut Drafts, id: Id, term: &Term) -> Result<(), (Id, Stop)> {
+        let to = Layout { strides: term.strides.clone(), ..fused.layouts[&term.sum].clone() };
         drafts.push(Draft::Whole(product(self.sized, fused, id, to, Some(term))?));
         Ok(())
     }
@@ -382,6 +394,7 @@ impl Job<'_> {
     /// Lets the latest pass compute this root that can, else the pass that it has alone.
     fn join(&self, fused: &Fused, drafts: &mut Drafts, root: &Root, alone: Kernel) {
         let earliest = drafts.earliest(&alone);
+        let anywhere = drafts.anywhere(&alone);
         let latest = if self.apart { earliest } else { drafts.all.len() };
         let since = recompute::since(self.sized.graph, &alone.nodes);
         for place in (earliest..latest).rev() {
@@ -391,23 +404,63 @@ impl Job<'_> {
             }
             if pass.roots.len() < OUTPUTS
                 && helps(pass, &alone)
-                && let Some(joined) = self.joined(fused, pass, root)
+                && let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root))
             {
-                return drafts.replace(place, joined);
+                drafts.replace(place, joined);
+                return anywhere.into_iter().for_each(|free| drafts.advance(free, place));
             }
         }
         drafts.push(Draft::Pass(alone));
     }
 
-    /// A pass that stores one root more, if there is one and it is not too long.
-    fn joined(&self, fused: &Fused, pass: &Kernel, root: &Root) -> Option<Kernel> {
+    /// A pass that stores some roots more, if there is one and it is not too long.
+    fn joined(&self, fused: &Fused, pass: &Kernel, more: &[Root]) -> Option<Kernel> {
         let mut roots = pass.roots.clone();
-        roots.push(root.clone());
+        roots.extend_from_slice(more);
         roots.sort_by_key(|root| root.node);
         let joined = emit::kernel(self.passes, self.sized, &fused.layouts, &roots).ok()?;
         let stores = |input: &Layout| joined.outputs.iter().any(|output| output.buffer == input.buffer);
         let fits = joined.program.ops.len() <= LONG && !joined.inputs.iter().any(stores);
         fits.then_some(joined)
+    }
+
+    /// Makes one pass of two, where the first one stores something for the second one alone; whether there were any.
+    fn unite(&self, fused: &Fused, drafts: &mut Drafts) -> bool {
+        let (before, mut place) = (drafts.all.len(), 0);
+        let mut readers = Readers::of(&drafts.all);
+        while place < drafts.all.len() {
+            match self.united(fused, drafts, &readers, place) {
+                Some((with, pass)) => {
+                    drafts.unite(with, place, pass);
+                    readers = Readers::of(&drafts.all);
+                }
+                None => place += 1,
+            }
+        }
+        drafts.all.len() < before
+    }
+
+    /// The pass that a pass waits for, if both can be one, and that one.
+    fn united(
+        &self,
+        fused: &Fused,
+        drafts: &Drafts,
+        readers: &Readers,
+        place: usize,
+    ) -> Option<(usize, Kernel)> {
+        let Draft::Pass(second) = &drafts.all[place] else { return None };
+        let with = drafts.earliest(second);
+        let Draft::Pass(first) = &drafts.all[with] else { return None };
+        let private = |root: &Root| {
+            let own = fused.layouts.get(&root.node) == Some(&root.layout) && !self.sized.is_output(root.node);
+            let reads = second.inputs.iter().any(|input| input.buffer == root.layout.buffer);
+            own && reads && readers.is_only(place, root.layout.buffer)
+        };
+        let since = recompute::since(self.sized.graph, &second.nodes);
+        let early = since.is_some_and(|since| first.roots[0].node < since);
+        let few = first.roots.len() + second.roots.len() <= OUTPUTS;
+        let helps = with < place && few && !early && first.roots.iter().any(private);
+        Some((with, helps.then(|| self.joined(fused, first, &second.roots))??))
     }
 
     /// Takes away the buffers that no other part reads, and what goes nowhere.
@@ -515,7 +568,30 @@ impl Part {
     }
 }
 
+impl Part {
+    /// Does something to every layout that it has.
+    pub fn each_layout(&mut self, visit: &mut dyn FnMut(&mut Layout)) {
+        match self {
+            Part::Kernel(kernel) => {
+                kernel.roots.iter_mut().for_each(|root| visit(&mut root.layout));
+                kernel.inputs.iter_mut().chain(&mut kernel.outputs).for_each(visit);
+            }
+            Part::Product { a, b, to, .. } => [a, b, to].into_iter().for_each(visit),
+            Part::Dequantize { inputs, to, .. } => inputs.iter_mut().chain([to]).for_each(visit),
+            Part::Scatter { rows, index, to, .. } => [rows, index, to].into_iter().for_each(visit),
+            Part::Attention(attend) => attend.layouts().for_each(visit),
+            Part::AttentionGrad { of, grad, wrt } => {
+                of.layouts().chain([grad]).chain(wrt.iter_mut().flatten()).for_each(visit);
+            }
+        }
+    }
+}
+
 impl Attend {
+    fn layouts(&mut self) -> impl Iterator<Item = &mut Layout> {
+        self.qkv.iter_mut().chain(&mut self.flex.extras).chain([&mut self.output]).chain(&mut self.lse)
+    }
+
     fn reads(&self) -> impl Iterator<Item = &Layout> {
         self.qkv.iter().chain(&self.flex.extras)
     }
@@ -553,11 +629,11 @@ impl Draft {
     }
 }
 
-/// All drafts in order, and the latest that writes each buffer.
+/// All drafts in order, and those that write each buffer.
 #[derive(Default)]
 struct Drafts {
     all: Vec<Draft>,
-    written: HashMap<usize, usize>,
+    written: HashMap<usize, BTreeSet<usize>>,
 }
 
 impl Drafts {
@@ -574,14 +650,55 @@ impl Drafts {
     /// Notes what a draft writes.
     fn note(&mut self, place: usize) {
         for buffer in self.all[place].writes() {
-            let latest = self.written.entry(buffer).or_default();
-            *latest = place.max(*latest);
+            self.written.entry(buffer).or_default().insert(place);
         }
     }
 
-    /// The first place where all that a pass reads is there.
+    /// The first place where all that a pass reads is there, if what reads nothing itself comes in time.
     fn earliest(&self, pass: &Kernel) -> usize {
-        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).copied().max().unwrap_or(0)
+        self.writers(pass).filter(|place| !self.is_free(*place)).max().unwrap_or(0)
+    }
+
+    /// The passes that a pass reads from and that read nothing themselves: they may come at any time before it.
+    fn anywhere(&self, pass: &Kernel) -> BTreeSet<usize> {
+        self.writers(pass).filter(|place| self.is_free(*place)).collect()
+    }
+
+    fn writers(&self, pass: &Kernel) -> impl Iterator<Item = usize> {
+        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).flatten().copied()
+    }
+
+    fn is_free(&self, place: usize) -> bool {
+        matches!(&self.all[place], Draft::Pass(pass) if pass.inputs.is_empty())
+    }
+
+    /// Lets a pass do a later one's work too.
+    fn unite(&mut self, with: usize, place: usize, pass: Kernel) {
+        let free = self.anywhere(&pass);
+        self.all.remove(place);
+        let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
+        self.renumber(moved);
+        self.replace(with, pass);
+        free.into_iter().for_each(|free| self.advance(moved(free), with));
+    }
+
+    fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
+        let all = self.written.values_mut();
+        all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
+    }
+
+    /// Lets a pass that reads nothing come before another one.
+    fn advance(&mut self, free: usize, before: usize) {
+        if free < before {
+            return;
+        }
+        self.all[before..=free].rotate_right(1);
+        let moved = |place: usize| match place {
+            place if place == free => before,
+            place if (before..free).contains(&place) => place + 1,
+            place => place,
+        };
+        self.renumber(moved);
     }
 }
 
@@ -623,7 +740,13 @@ fn pieces(sized: &Sized, id: Id, dim: usize, to: &Layout) -> Vec<Root> {
     pieces.into_iter().filter(|root| sized.elements(root.node) > 0).collect()
 }
 
-fn product(sized: &Sized, fused: &Fused, id: Id, to: Layout, term: Option<Term>) -> Result<Part, (Id, Stop)> {
+fn product(
+    sized: &Sized,
+    fused: &Fused,
+    id: Id,
+    to: Layout,
+    term: Option<&Term>,
+) -> Result<Part, (Id, Stop)> {
     let factor = |input: Id| {
         if let Some(own) = fused.layouts.get(&input) {
             return Ok((own.clone(), 1.0));

@@ -26,6 +26,8 @@
 //! | [`sized`] | binds the symbols |
 //! | [`sums`] | lets products add up in one buffer |
 //! | [`fuse`], [`emit`], [`map`] | writes one tile program for everything between buffers |
+//! | [`carry`] | lets what a run updates stay where it is |
+//! | [`reuse`] | lets a pass write where it reads |
 //! | [`memory`] | lives of the buffers, and their places in the arena |
 //! | [`forecast`] | the bytes alive during each part, as polynomials in the symbols |
 //! | [`compile`] | makes the plan |
@@ -39,6 +41,7 @@
 
 pub mod attend;
 pub mod capture;
+pub mod carry;
 pub mod change;
 pub mod compile;
 pub mod decompose;
@@ -51,6 +54,7 @@ pub mod map;
 pub mod memory;
 pub mod pad;
 pub mod recompute;
+pub mod reuse;
 pub mod sized;
 pub mod solution;
 pub mod sums;

@@ -199,7 +199,7 @@ impl<'a> Halves<'a> {
     fn cheap(&self) -> BTreeSet<Id> {
         let (sized, graph) = (self.sized, self.sized.graph);
         let layered = self.forward.iter().any(|id| layer(&graph.node(*id).scope).is_some());
-        let mut whole: BTreeSet<Id> = sums::find(sized).values().map(|term| term.sum).collect();
+        let mut whole: BTreeSet<Id> = sums::find(sized, &[]).terms.values().map(|term| term.sum).collect();
         for id in graph.ids().filter(|id| attend::of(&graph.node(*id).op).is_some()) {
             whole.extend(graph.node(id).inputs.iter().map(|input| self.behind(*input)));
         }

@@ -1,17 +1,21 @@
 //! Sums of products: each product adds to one buffer, and nobody adds them up.
 //!
 //! `x W^T + s (x A^T) B^T`, a projection with its adapter, is two products into one buffer; so is the gradient of what
-//! several projections read. What may stand between a product and the sum: reshapes, signs, constant factors. The order
+//! several projections read. What may stand between a product and the sum: reshapes, transposes, signs, constant factors. The order
 //! of the additions is another one than the graph's, as in any sum that a product library takes.
+//!
+//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](super::carry)): every product then
+//! adds to what is there. So the gradient of a weight grows from chunk to chunk.
 
 use std::collections::BTreeMap;
 
+use kernels::plan::contiguous;
 use reference::graph::{Binary, Dtype, Id, Op, Unary};
 
 use super::sized::Sized;
 
 /// What becomes of a product that is part of a sum.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Term {
     /// The node that is the sum.
     pub sum: Id,
@@ -19,11 +23,22 @@ pub struct Term {
     pub scale: f32,
     /// Whether it is the first one, which begins the sum.
     pub first: bool,
+    /// Elements of the sum between neighbours along each dimension of the product.
+    pub strides: Vec<usize>,
 }
 
-/// The products that are part of a sum of products, by their node.
-pub fn find(sized: &Sized) -> BTreeMap<Id, Term> {
-    let mut terms: BTreeMap<Id, Term> = BTreeMap::new();
+/// The sums of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Sums {
+    /// The products that are part of a sum of products, by their node.
+    pub terms: BTreeMap<Id, Term>,
+    /// The sums that begin with a carried input, each with that input: it is where they lie.
+    pub onto: BTreeMap<Id, Id>,
+}
+
+/// The sums of products, given the carried inputs and what each becomes.
+pub fn find(sized: &Sized, carried: &[(Id, Id)]) -> Sums {
+    let mut sums = Sums::default();
     let mut inside: Vec<Id> = Vec::new(); // sums that are part of a larger one
     for id in sized.graph.ids().rev() {
         let node = sized.graph.node(id);
@@ -31,47 +46,67 @@ pub fn find(sized: &Sized) -> BTreeMap<Id, Term> {
         if !adds || inside.contains(&id) {
             continue;
         }
-        let mut found = Found::default();
-        if found.collect(sized, id, 1.0, true) {
-            found.products.sort_unstable_by_key(|(id, _)| *id);
+        let old = carried.iter().find(|(_, new)| *new == id).map(|(old, _)| *old);
+        let mut found = Found { old, ..Found::default() };
+        if found.collect(sized, id, 1.0, contiguous(sized.shape(id)), true) && !found.products.is_empty() {
+            found.products.sort_unstable_by_key(|(id, ..)| *id);
             inside.append(&mut found.sums);
-            for (i, (product, scale)) in found.products.into_iter().enumerate() {
-                terms.insert(product, Term { sum: id, scale, first: i == 0 });
+            for (i, (product, scale, strides)) in found.products.into_iter().enumerate() {
+                let first = i == 0 && !found.begins;
+                sums.terms.insert(product, Term { sum: id, scale, first, strides });
             }
+            sums.onto.extend(old.filter(|_| found.begins).map(|old| (id, old)));
         }
     }
-    terms
+    sums
 }
 
 /// What a sum is made of.
 #[derive(Default)]
 struct Found {
-    products: Vec<(Id, f32)>,
+    products: Vec<(Id, f32, Vec<usize>)>,
     sums: Vec<Id>,
+    old: Option<Id>, // what the sum may begin with
+    begins: bool,    // whether it does
 }
 
 impl Found {
-    /// Whether a node, times a factor, is a sum of products that nobody else reads.
-    fn collect(&mut self, sized: &Sized, id: Id, scale: f32, is_root: bool) -> bool {
+    /// Whether a node, times a factor, is a sum of products that nobody else reads. `strides` are those of its elements
+    /// in the whole sum.
+    fn collect(&mut self, sized: &Sized, id: Id, scale: f32, strides: Vec<usize>, is_root: bool) -> bool {
         let node = sized.graph.node(id);
         let private = sized.users(id).len() == 1 && !sized.is_output(id);
         if !is_root && !private {
             return false;
         }
         let input = |i: usize| node.inputs[i];
-        match node.op {
+        let flat = strides == contiguous(sized.shape(id));
+        match &node.op {
+            _ if self.old == Some(id) => {
+                self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
+                self.begins
+            }
             Op::Matmul if !is_root => {
-                self.products.push((id, scale));
+                self.products.push((id, scale, strides));
                 true
             }
-            Op::Reshape | Op::Detach => self.collect(sized, input(0), scale, false),
-            Op::Binary(Binary::Add | Binary::Sub) => {
+            Op::Detach => self.collect(sized, input(0), scale, strides, false),
+            Op::Reshape => {
+                flat && self.collect(sized, input(0), scale, contiguous(sized.shape(input(0))), false)
+            }
+            Op::Transpose { order } => {
+                let mut before = vec![0; order.len()];
+                order.iter().zip(strides).for_each(|(dim, stride)| before[*dim] = stride);
+                self.collect(sized, input(0), scale, before, false)
+            }
+            Op::Binary(binary @ (Binary::Add | Binary::Sub)) => {
                 self.sums.push(id);
-                let second = if node.op == Op::Binary(Binary::Sub) { -scale } else { scale };
-                self.collect(sized, input(0), scale, false) && self.collect(sized, input(1), second, false)
+                let second = if *binary == Binary::Sub { -scale } else { scale };
+                self.collect(sized, input(0), scale, strides.clone(), false)
+                    && self.collect(sized, input(1), second, strides, false)
             }
             _ => match scaled(sized, id) {
-                Some((inner, factor)) => self.collect(sized, inner, scale * factor, false),
+                Some((inner, factor)) => self.collect(sized, inner, scale * factor, strides, false),
                 None => false,
             },
         }

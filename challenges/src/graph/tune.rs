@@ -181,11 +181,12 @@ impl<'a> Bench<'a> {
             name: "tuning".into(),
             arena_bytes: self.arena.bytes(),
             given: Vec::new(),
+            carried: Vec::new(),
             steps: vec![step],
         };
         let prepared = cpu::Prepared::new(plan)?;
         let before = self.device.clock();
-        self.device.execute(&prepared, &mut self.arena, &[], &[])?;
+        self.device.execute(&prepared, &mut self.arena, &[], &mut [], &[])?;
         let time = self.device.clock().saturating_sub(before);
         self.trials += 1;
         self.spent += time;

@@ -86,6 +86,7 @@ impl Begun {
             flex: self.has("C.8"),
             again: self.has("C.4"),
             cap: None,
+            carry: false,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };
         Settings { level, options: Some(options), exact: !self.has("C.2"), ..Settings::default() }

@@ -70,7 +70,7 @@ impl Cpu {
     ///
     /// # Safety
     /// Every element that the program touches lies in its site's bytes; no two lanes store to one element; and what is
-    /// stored is not loaded.
+    /// stored is not loaded, but in place: by the lane that stores it, as the same type, and only so.
     pub(crate) unsafe fn pass(&self, mut pass: Pass) -> Result<(), DeviceError> {
         if pass.space.iter().product::<usize>() == 0 {
             return Ok(());
@@ -155,18 +155,26 @@ struct Frame {
     reduces: bool,
     whole: Vec<bool>,
     per_row: Vec<bool>,
+    fleeting: Vec<bool>, // whether a value's input may be overwritten before the value is stored
 }
 
 impl Frame {
     fn of(pass: &Pass) -> Self {
         let cols = *pass.space.last().unwrap_or(&1);
         let rows = pass.space.iter().product::<usize>() / cols.max(1);
+        let fleeting = |value: Value| {
+            let read = Program::reads(&pass.program.ops[value]);
+            let stored = pass.program.stores.iter().any(|store| store.value == value);
+            let written = |(input, _)| pass.outputs.iter().any(|to| to.meets(&pass.inputs[input]));
+            stored && read.is_some_and(written)
+        };
         Self {
             rows,
             cols,
             reduces: pass.program.needs_rows(),
             whole: pass.program.kinds(),
             per_row: pass.program.per_row(),
+            fleeting: (0..pass.program.ops.len()).map(fleeting).collect(),
         }
     }
 }
@@ -365,6 +373,7 @@ impl<'a> Machine<'a> {
             return self.row_value(work.value, op);
         }
         if let Op::Load { input, element, index } = *op
+            && !self.frame.fleeting[work.value]
             && let Some(direct) = self.direct(input, element, index)
         {
             self.values[work.value] = Spot::Tile(direct);
@@ -472,7 +481,7 @@ impl<'a> Machine<'a> {
             }
             _ => return None,
         };
-        Some(site.elements::<f32>()[start..][..self.lanes].as_ptr())
+        Some(site.some::<f32>(start, self.lanes).as_ptr())
     }
 
     fn load(&self, input: usize, element: Element, index: Index, to: &mut Room) {
@@ -500,14 +509,12 @@ impl<'a> Machine<'a> {
         many: impl Fn(&[M], &mut [T]),
         single: impl Fn(M) -> T,
     ) {
-        let from = site.elements::<M>();
+        let one = |place: usize| single(site.some::<M>(place, 1)[0]);
         match index {
-            Index::Lane => many(&from[self.first..][..to.len()], to),
-            Index::First => to.fill(single(from[0])),
+            Index::Lane => many(site.some(self.first, to.len()), to),
+            Index::First => to.fill(one(0)),
             Index::Block(shift) => {
-                to.iter_mut()
-                    .enumerate()
-                    .for_each(|(lane, to)| *to = single(from[(self.first + lane) >> shift]));
+                to.iter_mut().enumerate().for_each(|(lane, to)| *to = one((self.first + lane) >> shift));
             }
             Index::View => {
                 let stride = *site.strides.last().unwrap_or(&0);
@@ -515,12 +522,9 @@ impl<'a> Machine<'a> {
                     let start = self.row_start(site, segment.row) + segment.col * stride;
                     let to = &mut to[segment.at..][..segment.len];
                     match stride {
-                        0 => to.fill(single(from[start])),
-                        1 => many(&from[start..][..segment.len], to),
-                        _ => to
-                            .iter_mut()
-                            .enumerate()
-                            .for_each(|(i, to)| *to = single(from[start + i * stride])),
+                        0 => to.fill(one(start)),
+                        1 => many(site.some(start, segment.len), to),
+                        _ => to.iter_mut().enumerate().for_each(|(i, to)| *to = one(start + i * stride)),
                     }
                 }
             }
@@ -714,10 +718,22 @@ fn pick<M: Copy, T>(from: &[M], places: &[i32], to: &mut [T], f: impl Fn(M) -> T
 }
 
 impl Site {
-    /// All of it, to be read.
+    /// Whether two have bytes in common.
+    fn meets(&self, other: &Site) -> bool {
+        let [mine, theirs] = [self, other].map(|site| site.base.addr()..site.base.addr() + site.bytes);
+        mine.start < theirs.end && theirs.start < mine.end
+    }
+
+    /// All of it, to be read: nothing of it is written by this pass.
     fn elements<T>(&self) -> &[T] {
+        self.some(0, self.bytes / size_of::<T>())
+    }
+
+    /// Some of it, to be read. In place, other lanes may be written meanwhile: these are not.
+    fn some<T>(&self, start: usize, len: usize) -> &[T] {
+        assert!((start + len) * size_of::<T>() <= self.bytes, "a load inside the input");
         // SAFETY: the launch's promise: that many bytes, aligned, and not written by another lane.
-        unsafe { std::slice::from_raw_parts(self.base.cast(), self.bytes / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts(self.base.cast::<T>().add(start), len) }
     }
 
     /// Some of it, to be written.

@@ -59,6 +59,7 @@ impl Prepared {
 struct Run<'a> {
     arena: *mut u8,
     given: &'a [&'a Buffer],
+    carried: Vec<*mut u8>,
 }
 
 // SAFETY: its steps run one after the other, and what a step does on several threads is apart.
@@ -67,17 +68,19 @@ unsafe impl Send for Run<'_> {}
 unsafe impl Sync for Run<'_> {}
 
 impl Cpu {
-    /// Runs a plan: writes the arena, reads what is given, calls the kernels that it names.
+    /// Runs a plan: writes the arena, reads what is given, updates what is carried, calls the kernels that it names.
     ///
-    /// Nothing runs if the arena or a given buffer is too short; the first step that fails ends the run.
+    /// Nothing runs if the arena, a given or a carried buffer is too short; the first step that fails ends the run, and
+    /// what is carried may then be updated in part.
     pub fn execute(
         &self,
         prepared: &Prepared,
         arena: &mut Buffer,
         given: &[&Buffer],
+        carried: &mut [&mut Buffer],
         kernels: &[&Kernel<'_>],
     ) -> Result<(), DeviceError> {
-        self.execute_watched(prepared, arena, given, kernels, &mut |_, _| {})
+        self.execute_watched(prepared, arena, given, carried, kernels, &mut |_, _| {})
     }
 
     /// [`Self::execute`], telling after each step its number and the device's clock.
@@ -86,12 +89,14 @@ impl Cpu {
         prepared: &Prepared,
         arena: &mut Buffer,
         given: &[&Buffer],
+        carried: &mut [&mut Buffer],
         kernels: &[&Kernel<'_>],
         watch: &mut (dyn FnMut(usize, std::time::Duration) + Send),
     ) -> Result<(), DeviceError> {
         let plan = &prepared.plan;
-        fits(plan, arena, given)?;
-        let run = Run { arena: arena.view_mut::<u8>().as_mut_ptr(), given };
+        fits(plan, arena, given, carried)?;
+        let carried = carried.iter_mut().map(|buffer| buffer.view_mut::<u8>().as_mut_ptr()).collect();
+        let run = Run { arena: arena.view_mut::<u8>().as_mut_ptr(), given, carried };
         let mut all = || {
             for (number, (step, ready)) in plan.steps.iter().zip(&prepared.ready).enumerate() {
                 self.launches.fetch_add(1, Relaxed);
@@ -170,13 +175,14 @@ impl Cpu {
 }
 
 /// Whether the memory of a run is what the plan counts on.
-fn fits(plan: &Plan, arena: &Buffer, given: &[&Buffer]) -> Result<(), DeviceError> {
-    arena.on_host()?;
-    if given.len() != plan.given.len() {
-        let (needed, given) = (plan.given.len(), given.len());
-        return Err(DeviceError::Inputs { program: plan.name.clone(), needed, given });
+fn fits(plan: &Plan, arena: &Buffer, given: &[&Buffer], carried: &[&mut Buffer]) -> Result<(), DeviceError> {
+    for (needed, given) in [(plan.given.len(), given.len()), (plan.carried.len(), carried.len())] {
+        if needed != given {
+            return Err(DeviceError::Inputs { program: plan.name.clone(), needed, given });
+        }
     }
-    let all = given.iter().copied().zip(&plan.given).chain([(arena, &plan.arena_bytes)]);
+    let carried = carried.iter().map(|buffer| &**buffer).zip(&plan.carried);
+    let all = given.iter().copied().zip(&plan.given).chain(carried).chain([(arena, &plan.arena_bytes)]);
     for (buffer, needed) in all {
         buffer.on_host()?;
         if buffer.bytes() < *needed {
@@ -194,6 +200,7 @@ impl Run<'_> {
             // SAFETY: inside the arena: checked with the plan.
             Memory::Arena(at) => unsafe { self.arena.add(at) },
             Memory::Given(number) => self.given[number].view::<u8>().as_ptr().cast_mut(),
+            Memory::Carried(number) => self.carried[number],
         }
     }
 
@@ -237,7 +244,7 @@ impl Run<'_> {
         unsafe { std::slice::from_raw_parts(self.base(view.memory), view.bytes) }
     }
 
-    #[allow(clippy::mut_from_ref)] // the memory is the arena's
+    #[allow(clippy::mut_from_ref)] // the memory is the arena's, or carried
     unsafe fn bytes_mut(&self, view: &View) -> &mut [u8] {
         // SAFETY: the caller's.
         unsafe { std::slice::from_raw_parts_mut(self.base(view.memory), view.bytes) }

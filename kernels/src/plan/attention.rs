@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Memory, Plan, View};
+use super::{Plan, View};
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program};
 
@@ -220,7 +220,7 @@ impl Plan {
             return Some("inputs that lie in their memory");
         }
         let own = |(view, space): &Over| {
-            let arena = matches!(view.memory, Memory::Arena(_));
+            let arena = view.memory.is_written();
             arena && self.inside(view, space, 4) && (space.contains(&0) || view.is_injective(space))
         };
         if !written.iter().all(own) {

@@ -420,7 +420,7 @@ impl Case {
         }));
         let sizes = self.given().map(|x| x.len() * 4);
         let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
-        Plan { name: "trial".into(), arena_bytes, given, steps: vec![forward, backward] }
+        Plan { name: "trial".into(), arena_bytes, given, carried: Vec::new(), steps: vec![forward, backward] }
     }
 
     fn buffers(&self, device: &Cpu) -> Vec<Buffer> {
@@ -448,7 +448,7 @@ impl Case {
             before = device.attention_blocks();
         };
         let given: Vec<&Buffer> = buffers.iter().collect();
-        device.execute_watched(&prepared, &mut arena, &given, &[], &mut watch)?;
+        device.execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)?;
         let floats = arena.view::<f32>();
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
@@ -636,7 +636,7 @@ fn scratch_is_one_piece_a_thread_and_used_again() {
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
     let mut run = || {
         let before = device.counts().allocated_bytes;
-        device.execute(&prepared, &mut arena, &given, &[]).expect("fits");
+        device.execute(&prepared, &mut arena, &given, &mut [], &[]).expect("fits");
         device.counts().allocated_bytes - before
     };
     let [rows, columns] = Attention::BLOCK;
@@ -665,7 +665,9 @@ fn only_the_gradients_that_are_asked_for_are_written() {
         let mut arena = device.alloc("arena", case.places()[5]).expect("room");
         arena.view_mut::<f32>().fill(f32::NAN);
         let prepared = cpu::Prepared::new(plan).expect("fits");
-        device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &[]).expect("fits");
+        device
+            .execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[])
+            .expect("fits");
         let [q, k, v, _] = case.shapes();
         for (n, shape) in [q, k, v].into_iter().enumerate() {
             let floats = &arena.view::<f32>()[case.places()[n + 1] / 4..][..shape.iter().product()];
@@ -734,7 +736,7 @@ fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
     let buffers = case.buffers(&device);
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
     let prepared = cpu::Prepared::new(plan).expect("fits");
-    let error = device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &[]);
+    let error = device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[]);
     let error = error.expect_err("place 199 of 199").to_string();
     assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
 }
@@ -759,7 +761,9 @@ fn measured_against_products_one_by_one() {
                     best[step] = best[step].min(now.saturating_sub(last).as_secs_f64() * 1e3);
                     last = now;
                 };
-                device.execute_watched(&prepared, &mut arena, &given, &[], &mut watch).expect("fits");
+                device
+                    .execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)
+                    .expect("fits");
             }
             best
         });

@@ -6,6 +6,7 @@ mod attention_cpu;
 mod book;
 mod capture;
 mod card;
+mod carry;
 mod chapter;
 mod cheats;
 mod commands;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kernels::plan::{Cut, Memory, Plan, Product, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+use proptest::prelude::*;
 
 /// Numbers without a pattern, between -4 and 4.
 fn numbers(count: usize) -> Vec<f32> {
@@ -25,11 +26,12 @@ fn given(device: &Cpu, values: &[f32]) -> Buffer {
 /// Runs steps over inputs of f32 and returns the whole arena.
 fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Result<Vec<f32>, DeviceError> {
     let sizes = inputs.iter().map(|input| input.len() * 4).collect();
-    let plan = Plan { name: "trial".into(), arena_bytes: arena * 4, given: sizes, steps };
+    let plan =
+        Plan { name: "trial".into(), arena_bytes: arena * 4, given: sizes, carried: Vec::new(), steps };
     let prepared = cpu::Prepared::new(plan)?;
     let buffers: Vec<Buffer> = inputs.iter().map(|input| given(device, input)).collect();
     let mut memory = device.alloc("arena", arena * 4)?;
-    device.execute(&prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &[])?;
+    device.execute(&prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &mut [], &[])?;
     Ok(memory.view::<f32>()[..arena].to_vec())
 }
 
@@ -282,7 +284,7 @@ fn a_plan_that_reaches_too_far_or_writes_twice_is_refused() {
     let given = view(Memory::Given(0), 64, 0, &[8, 1]);
     assert!(refused(&[8, 8], from(0, &[8, 1]), given).contains("only read"));
     let arena = |offset| view(Memory::Arena(0), 64, offset, &[1]);
-    assert!(refused(&[64], arena(0), arena(0)).contains("inputs that the step does not write"), "in place");
+    assert_eq!(refused(&[64], arena(0), arena(0)), "", "in place");
     assert!(refused(&[63], arena(0), arena(1)).contains("inputs that the step does not write"));
     let far = Program {
         name: "far".into(),
@@ -313,4 +315,137 @@ fn a_place_outside_its_table_names_the_lane() {
     };
     let error = run(&Cpu::new(), 5, &[numbers(20)], vec![step]).expect_err("place 21 of 20");
     assert_eq!(error.to_string(), "operation 3 of program pick reads place 21 of 20 in lane 3");
+}
+
+/// Whether a pass over an arena of 64 f32 is refused.
+fn refused_in_place(ops: Vec<Op>, stores: Vec<Store>, inputs: Vec<View>, outputs: Vec<View>) -> bool {
+    let program = Arc::new(Program { name: "in place".into(), ops, stores });
+    let step = Step::Pass { program, space: vec![4, 8], inputs, outputs };
+    match run(&Cpu::new(), 64, &[], vec![step]) {
+        Ok(_) => false,
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.contains("inputs that the step does not write"), "{error}");
+            true
+        }
+    }
+}
+
+#[test]
+fn a_pass_may_write_where_each_lane_reads_and_nowhere_else_of_what_it_reads() {
+    let whole = |offset, strides: &[usize]| view(Memory::Arena(0), 64, offset, strides);
+    let here = || whole(0, &[8, 1]);
+    let double = || vec![load(0), Op::Binary(Binary::Add, 0, 0)];
+    let one = |from: View, to: View| refused_in_place(double(), vec![store(0, 1)], vec![from], vec![to]);
+    assert!(!one(here(), here()));
+    assert!(!one(whole(3, &[1, 4]), whole(3, &[1, 4])), "any strides");
+    assert!(one(whole(1, &[8, 1]), here()), "the neighbour's element");
+    assert!(one(whole(0, &[1, 4]), here()), "another lane's element");
+    assert!(one(whole(0, &[0, 1]), here()), "one element for all rows");
+    assert!(one(here(), view(Memory::Arena(64), 48, 0, &[8, 1])), "the same memory further on");
+    let again = |second: View| {
+        let ops = vec![load(0), load(1), Op::Binary(Binary::Add, 0, 1)];
+        refused_in_place(ops, vec![store(0, 2)], vec![here(), second], vec![here()])
+    };
+    assert!(!again(here()), "two inputs that are one");
+    assert!(again(whole(8, &[8, 1])), "it is read by another view, too");
+    let at = vec![load(0), Op::Coordinate(1), Op::Gather { input: 0, element: Element::F32, at: 1 }];
+    assert!(refused_in_place(at, vec![store(0, 2)], vec![here()], vec![here()]), "gathered");
+    let bits = vec![Op::Load { input: 0, element: Element::I32, index: Index::View }, Op::ToFloat(0)];
+    assert!(refused_in_place(bits, vec![store(0, 1)], vec![here()], vec![here()]), "as another type");
+    let rows = whole(0, &[8, 0]);
+    let sum = vec![load(0), Op::RowSum(0)];
+    assert!(refused_in_place(sum, vec![store_once(0, 1)], vec![rows.clone()], vec![rows]), "once a row");
+    let lanes = |index| Op::Load { input: 0, element: Element::F32, index };
+    let by_lane = |from, to| {
+        let stores = vec![Store { index: to, ..store(0, 0) }];
+        refused_in_place(vec![lanes(from)], stores, vec![here()], vec![here()])
+    };
+    assert!(!by_lane(Index::Lane, Index::Lane));
+    assert!(by_lane(Index::First, Index::Lane), "the first element");
+    assert!(by_lane(Index::Block(1), Index::Lane), "one for two lanes");
+}
+
+#[test]
+fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
+    let device = Cpu::new();
+    let to = |elements| view(Memory::Carried(0), elements, 0, &[1]);
+    let plan = |to: View, carried: Vec<usize>| {
+        let program = Program {
+            name: "add one".into(),
+            ops: vec![load(0), Op::Float(1.0), Op::Binary(Binary::Add, 0, 1)],
+            stores: vec![store(0, 2)],
+        };
+        let (inputs, outputs) = (vec![to.clone()], vec![to]);
+        let step = Step::Pass { program: Arc::new(program), space: vec![8], inputs, outputs };
+        Plan { name: "carry".into(), carried, steps: vec![step], ..Plan::default() }
+    };
+    assert!(cpu::Prepared::new(plan(to(8), vec![])).is_err(), "no such buffer");
+    assert!(cpu::Prepared::new(plan(to(9), vec![32])).is_err(), "too far");
+    let prepared = cpu::Prepared::new(plan(to(8), vec![32])).expect("fits");
+    let (mut arena, mut short) = (given(&device, &[]), given(&device, &numbers(7)));
+    let mut sums = given(&device, &numbers(8));
+    for _ in 0..2 {
+        device.execute(&prepared, &mut arena, &[], &mut [&mut sums], &[]).expect("fits");
+    }
+    assert!(sums.view::<f32>().iter().zip(numbers(8)).all(|(got, old)| (got - old - 2.0).abs() < 1e-6));
+    assert!(device.execute(&prepared, &mut arena, &[], &mut [], &[]).is_err(), "none");
+    assert!(device.execute(&prepared, &mut arena, &[], &mut [&mut short], &[]).is_err(), "too short");
+}
+
+/// A program of random operations on input 0 in a type, and on input 1 in f32.
+fn random_program(choices: &[(u8, u8, u8)], element: Element) -> Program {
+    let mut ops = vec![Op::Load { input: 0, element, index: Index::View }, load(1)];
+    for (kind, a, b) in choices {
+        let [a, b] = [a, b].map(|value| usize::from(*value) % ops.len());
+        ops.push(match kind % 8 {
+            0 => Op::RowSum(a),
+            1 => Op::RowMax(a),
+            2 => Op::Unary(Unary::Tanh, a),
+            3 => Op::Binary(Binary::Mul, a, b),
+            4 => Op::Binary(Binary::Max, a, b),
+            5 => Op::Binary(Binary::Sub, a, 0),
+            _ => Op::Binary(Binary::Add, a, b),
+        });
+    }
+    let last = ops.len() - 1;
+    ops.push(Op::RowMax(last));
+    let typed = |output, value| Store { element, ..store(output, value) };
+    let stores = vec![typed(0, last), typed(1, 0), store_once(2, last + 1)]; // 1 is what 0 overwrites
+    Program { name: "random".into(), ops, stores }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_program_in_place_gives_the_bits_that_it_gives_apart(
+        choices in prop::collection::vec(any::<(u8, u8, u8)>(), 1..12),
+        rows in 1_usize..40,
+        cols in prop::sample::select(vec![1_usize, 5, 511, 513, 1100]),
+        element in prop::sample::select(vec![Element::F32, Element::F16, Element::Bf16]),
+        spread in any::<bool>(),
+    ) {
+        let count = rows * cols;
+        let room = (2 * count).div_ceil(16) * 16; // elements: every second one, if they are spread
+        let strides = if spread { [2, 2 * rows] } else { [cols, 1] };
+        let at = |place: usize| view(Memory::Arena(place * room * 4), room, 0, &strides);
+        let flat = |number| view(Memory::Given(number), count, 0, &[cols, 1]);
+        let copy = Program { name: "copy".into(), ops: vec![load(0)], stores: vec![Store { element, ..store(0, 0) }] };
+        let program = Arc::new(random_program(&choices, element));
+        let pass = |program: Arc<Program>, inputs, outputs| Step::Pass { program, space: vec![rows, cols], inputs, outputs };
+        let sums = View { strides: vec![1, 0], ..at(3) };
+        let steps = |to| vec![
+            pass(Arc::new(copy.clone()), vec![flat(0)], vec![at(0)]),
+            pass(program.clone(), vec![at(0), flat(1)], vec![at(to), at(2), sums.clone()]),
+        ];
+        let inputs = [numbers(count), numbers(count + 7)[7..].to_vec()];
+        for device in devices() {
+            let [mut apart, here] = [1, 0].map(|to| run(&device, 4 * room, &inputs, steps(to)).expect("fits"));
+            apart.copy_within(room..2 * room, 0);
+            let bits = |arena: &[f32]| arena.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            prop_assert!(bits(&apart[..room]) == bits(&here[..room]), "in place on {} threads", device.threads());
+            prop_assert!(bits(&apart[2 * room..]) == bits(&here[2 * room..]), "beside it");
+        }
+    }
 }
