@@ -497,7 +497,7 @@ impl Lowered<'_> {
                 inputs: self.views(&kernel.inputs),
                 outputs: self.views(&kernel.outputs),
             },
-            Part::Product { node, a, b, to, scale, add } => {
+            Part::Product { node, a, b, elements, to, scale, add } => {
                 let shape = self.sized.shape(*node);
                 let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
                 let (batch, last) = shape.split_at(shape.len() - 2);
@@ -510,10 +510,11 @@ impl Lowered<'_> {
                     k,
                     a,
                     b,
+                    elements: *elements,
                     to,
                     add: *add,
                     scale: *scale,
-                    cut: Cut::default(),
+                    cut: Cut::by_shape(m, n, k),
                 })
             }
             Part::Attention(attend) => Step::Attention {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernels::plan::contiguous;
+use kernels::tile::Element;
 use reference::graph::{Dtype, Id, Op};
 
 use super::Compile;
@@ -31,6 +32,8 @@ pub enum Part {
         a: Layout,
         /// The right factor.
         b: Layout,
+        /// What the factors are made of.
+        elements: [Element; 2],
         /// The result.
         to: Layout,
         /// What the product is multiplied with.
@@ -200,11 +203,26 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
 }
 
 /// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
+///
+/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case.
 fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
-    let space = sized.shape(factor);
-    let mut behind = Behind { node: factor, at: map::identity(space), scale: 1.0 };
+    let wide =
+        unscaled(sized, Behind { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 }, factor)?;
+    let cast = sized.graph.node(wide.node);
+    if cast.op != Op::Cast || cast.ty.dtype != Dtype::F32 || sized.is_output(wide.node) {
+        return Some(wide);
+    }
+    let source = Behind { node: cast.inputs[0], at: wide.at.clone(), ..wide };
+    let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
+    let kept = |behind: &Behind| is_anchor(&sized.graph.node(behind.node).op) || sized.is_output(behind.node);
+    let found = if narrow { unscaled(sized, source, factor).filter(kept) } else { None };
+    Some(found.unwrap_or(wide))
+}
+
+/// What is behind views, signs and constant factors of f32.
+fn unscaled(sized: &Sized, mut behind: Behind, factor: Id) -> Option<Behind> {
     loop {
-        if let Some(through) = map::through(sized, behind.node, &behind.at, space) {
+        if let Some(through) = map::through(sized, behind.node, &behind.at, sized.shape(factor)) {
             behind.at = through.ok()?;
             behind.node = sized.graph.node(behind.node).inputs[0];
         } else if let Some((node, scale)) = sums::scaled(sized, behind.node) {
@@ -747,20 +765,21 @@ fn product(
     to: Layout,
     term: Option<&Term>,
 ) -> Result<Part, (Id, Stop)> {
+    let of = |id: Id| emit::element(sized.graph.ty(id).dtype);
     let factor = |input: Id| {
         if let Some(own) = fused.layouts.get(&input) {
-            return Ok((own.clone(), 1.0));
+            return Ok((own.clone(), 1.0, of(input)));
         }
         let Behind { node, at, scale } = behind(sized, input).ok_or((id, Stop::Materialise(input)))?;
         let layout = fused.layouts.get(&node).ok_or((id, Stop::Materialise(node)))?;
         let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
-        Ok((Layout { buffer: layout.buffer, offset, strides }, scale))
+        Ok((Layout { buffer: layout.buffer, offset, strides }, scale, of(node)))
     };
     let inputs = &sized.graph.node(id).inputs;
-    let ((a, of_a), (b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
+    let ((a, scale_a, of_a), (b, scale_b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
     let (scale, add) = term.map_or((1.0, false), |term| (term.scale, !term.first));
-    let scale = scale * of_a * of_b;
-    Ok(Part::Product { node: id, a, b, to, scale, add })
+    let scale = scale * scale_a * scale_b;
+    Ok(Part::Product { node: id, a, b, elements: [of_a, of_b], to, scale, add })
 }
 
 /// An attention that writes `output`, given the buffers of what it reads.

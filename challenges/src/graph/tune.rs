@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
+use kernels::tile::Element;
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 
 use super::Compile;
@@ -52,12 +53,13 @@ pub enum Error {
 }
 
 /// The names of the ways to cut, as a file has them.
-const NAMES: [(&str, Cut); 5] = [
+const NAMES: [(&str, Cut); 6] = [
     ("library", Cut::Library),
     ("rows", Cut::Rows),
     ("columns", Cut::Columns),
     ("batch", Cut::Batch),
     ("single", Cut::Single),
+    ("stretches", Cut::Stretches),
 ];
 
 impl Tuned {
@@ -122,23 +124,36 @@ impl Tuned {
 
 /// All that decides how fast a product is.
 fn question(device: &Cpu, product: &Product) -> String {
-    let Product { batch, m, n, k, a, b, to, add, .. } = product;
+    let Product { batch, m, n, k, a, b, elements, to, add, .. } = product;
     let (a, b, to) = (&a.strides, &b.strides, &to.strides);
     let add = if *add { " added" } else { "" };
-    format!("{} | matmul f32 {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", device.name())
+    let elements = elements.map(element).join(" ");
+    format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", device.name())
+}
+
+/// What a factor is made of, for a question.
+fn element(element: Element) -> &'static str {
+    match element {
+        Element::F16 => "f16",
+        Element::Bf16 => "bf16",
+        _ => "f32",
+    }
 }
 
 /// The ways to cut that differ from each other here.
 fn candidates(device: &Cpu, product: &Product) -> Vec<Cut> {
+    if product.elements != [Element::F32; 2] {
+        return vec![Cut::Stretches];
+    }
     let matrices: usize = product.batch.iter().product();
     let useful = |cut: &Cut| match cut {
-        Cut::Library | Cut::Single => true,
+        Cut::Library | Cut::Single | Cut::Stretches => true,
         Cut::Rows => product.m > 1,
         Cut::Columns => product.n > 1,
         Cut::Batch => matrices > 1,
     };
     let all = Cut::ALL.into_iter().filter(useful);
-    if device.threads() == 1 { vec![Cut::Single] } else { all.collect() }
+    if device.threads() == 1 { vec![Cut::Single, Cut::Stretches] } else { all.collect() }
 }
 
 /// A product on memory of its own.

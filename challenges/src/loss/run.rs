@@ -172,6 +172,7 @@ impl<'a> Runner<'a> {
         self.accept(&job)?;
         let plan = self.plan(job.counts, job.size)?;
         cut_well(&plan, job.counts)?;
+        self.gives(&plan.each)?;
         let mut work = Work::new(self.device, self.problem, job)?;
         if let Some(first) = &plan.first {
             for rows in &plan.chunks {
@@ -204,6 +205,40 @@ impl<'a> Runner<'a> {
             labels(job, *vocab)?;
         }
         Ok(())
+    }
+
+    /// Whether a chunk's graph gives what is asked for, and adds up what chunks share.
+    fn gives(&self, graph: &Graph) -> Result<(), Error> {
+        let Problem { width, vocab, dtype, bias, trains, loss } = self.problem;
+        let rows = || Dim::symbol(ROWS);
+        let mut need: Vec<(&str, Type)> =
+            loss.values().map(|name| (name, Type::new(Dtype::F32, [rows()]))).collect();
+        let gradients = [
+            ("hidden.grad", trains.hidden, Type::new(*dtype, [rows(), (*width).into()])),
+            ("weight.grad", trains.weight, Type::new(Dtype::F32, [*vocab, *width])),
+            ("bias.grad", trains.bias && *bias, Type::new(Dtype::F32, [*vocab])),
+        ];
+        need.extend(gradients.into_iter().filter(|(_, wanted, _)| *wanted).map(|(name, _, ty)| (name, ty)));
+        for (name, ty) in &need {
+            let got = graph.find_output(name).map(|id| graph.ty(id));
+            if got != Some(ty) {
+                let got = got.map_or_else(|| "no output".to_owned(), Type::to_string);
+                return Err(Error::Shape { name: (*name).to_owned(), got, need: ty.to_string() });
+            }
+            if is_of_rows(ty) || graph.find_input(name).is_some() {
+                continue;
+            }
+            let (got, need) =
+                ("what one chunk adds".into(), "an input of that name plus what the chunk adds".into());
+            return Err(Error::Shape { name: (*name).to_owned(), got, need });
+        }
+        match graph.outputs().iter().find(|(name, _)| need.iter().all(|(known, _)| known != name)) {
+            Some((name, _)) => {
+                let (got, need) = ("an output".into(), "no such output: nobody asked for it".into());
+                Err(Error::Shape { name: name.clone(), got, need })
+            }
+            None => Ok(()),
+        }
     }
 
     fn compile(&self, graph: &Graph, rows: usize) -> Result<Compiled, Error> {
@@ -244,14 +279,17 @@ impl<'a> Runner<'a> {
         let arena = grown(self.device, &mut self.arena, compiled.arena.bytes)?;
         let mut inputs: BTreeMap<&str, &Buffer> =
             cut.iter().map(|(name, _)| (*name, &self.staged[*name])).collect();
-        work.lend(graph, &mut inputs)?;
-        compiled.run(self.device, arena, &inputs, &nf4::Solution).map_err(Error::Compile)?;
-        let outputs = compiled.outputs().iter().map(|port| {
-            let bytes = compiled.output(&port.name, arena, &inputs).unwrap_or_default();
-            (port.name.clone(), bytes.to_vec())
-        });
-        let outputs: Vec<(String, Vec<u8>)> = outputs.collect();
-        outputs.iter().try_for_each(|(name, bytes)| work.take(name, rows, bytes))
+        let Work { given, sums, made, .. } = work;
+        let mut sums = lend(given, sums, graph, &mut inputs)?;
+        compiled
+            .run_carrying(self.device, arena, &inputs, &mut sums, &nf4::Solution)
+            .map_err(Error::Compile)?;
+        for port in compiled.outputs() {
+            if let Some(bytes) = compiled.output(&port.name, arena, &inputs) {
+                made.take(&port.name, rows, bytes);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -261,8 +299,10 @@ const PROBE: usize = 64;
 /// Bytes of each row and each output of the loss that live through a run: its value and its seed.
 const KEPT: usize = 8;
 
+/// What chunks add up stays in its place. A chunk is forward and backward at once, and nothing of it is kept for later: so
+/// there is nothing to be computed again.
 fn options() -> Options {
-    Level::O2.options()
+    Options { carry: true, again: false, ..Level::O2.options() }
 }
 
 /// A number of bytes as a function of the rows.
@@ -349,6 +389,23 @@ fn cut_well(plan: &Plan, counts: &[bool]) -> Result<(), Error> {
     }
 }
 
+/// Adds what is whole for every chunk; gives what chunks add up.
+fn lend<'b>(
+    given: &'b BTreeMap<String, Given>,
+    sums: &'b mut BTreeMap<String, Buffer>,
+    graph: &Graph,
+    inputs: &mut BTreeMap<&'b str, &'b Buffer>,
+) -> Result<BTreeMap<&'b str, &'b mut Buffer>, Error> {
+    for (name, _) in
+        graph.inputs().filter(|(name, id)| !is_of_rows(graph.ty(*id)) && !sums.contains_key(*name))
+    {
+        let found = given.get_key_value(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
+        inputs.insert(found.0, &found.1.buffer);
+    }
+    let asked = |(name, _): &(&String, &mut Buffer)| graph.find_input(name).is_some();
+    Ok(sums.iter_mut().filter(asked).map(|(name, buffer)| (name.as_str(), buffer)).collect())
+}
+
 fn device_error(error: DeviceError) -> Error {
     Error::Compile(compile::Error::Device(error))
 }
@@ -364,14 +421,19 @@ impl Hidden<'_> {
 
 /// What a run has made so far.
 struct Work<'a> {
-    hidden: Hidden<'a>,
     given: &'a BTreeMap<String, Given>,
     upstream: Option<&'a [f32]>,
     rows: usize,
-    values: BTreeMap<String, Vec<f32>>,
     seeds: BTreeMap<String, Vec<f32>>,
-    of_hidden: Option<Buffer>,
     sums: BTreeMap<String, Buffer>,
+    made: Made<'a>,
+}
+
+/// What belongs to rows.
+struct Made<'a> {
+    hidden: Hidden<'a>,
+    of_hidden: Option<Buffer>, // its gradient, where that has memory of its own
+    values: BTreeMap<String, Vec<f32>>,
     row: usize, // bytes of a hidden state
 }
 
@@ -397,27 +459,14 @@ impl<'a> Work<'a> {
         }
         let is_lent = matches!(job.hidden, Hidden::Lent(_));
         let own = (problem.trains.hidden && is_lent).then(|| device.alloc("gradient", rows * row));
-        let mut work = Self {
+        let mut made = Made {
             hidden: job.hidden,
-            given: job.given,
-            upstream: job.upstream,
-            rows,
-            values: problem.loss.values().map(|name| (name.to_owned(), vec![0.0; rows])).collect(),
-            seeds: BTreeMap::new(),
             of_hidden: own.transpose().map_err(device_error)?,
-            sums,
+            values: problem.loss.values().map(|name| (name.to_owned(), vec![0.0; rows])).collect(),
             row,
         };
-        work.clear(job.counts);
-        Ok(work)
-    }
-
-    /// Rows that do not count have no gradient: where it takes over the states' memory, they are emptied.
-    fn clear(&mut self, counts: &[bool]) {
-        if let Hidden::Handed(buffer) = &mut self.hidden {
-            let rows = buffer.view_mut::<u8>().chunks_mut(self.row.max(1));
-            rows.zip(counts).filter(|(_, counts)| !**counts).for_each(|(row, _)| row.fill(0));
-        }
+        made.clear(job.counts);
+        Ok(Self { given: job.given, upstream: job.upstream, rows, seeds: BTreeMap::new(), sums, made })
     }
 
     /// Copies rows of an input side by side.
@@ -430,42 +479,12 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let from = match name {
-            "hidden" => self.hidden.buffer(),
+            "hidden" => self.made.hidden.buffer(),
             name => &self.given.get(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?.buffer,
         };
         let from = from.view::<u8>();
         let pairs = to.chunks_mut(bytes.max(1)).zip(rows);
         pairs.for_each(|(to, row)| to.copy_from_slice(&from[row * bytes..][..bytes]));
-        Ok(())
-    }
-
-    /// Adds what is whole for every chunk.
-    fn lend<'b>(&'b self, graph: &'b Graph, inputs: &mut BTreeMap<&'b str, &'b Buffer>) -> Result<(), Error> {
-        for (name, _) in graph.inputs().filter(|(_, id)| !is_of_rows(graph.ty(*id))) {
-            let given = self.given.get(name).map(|given| &given.buffer);
-            let buffer = self.sums.get(name).or(given);
-            inputs.insert(name, buffer.ok_or_else(|| Error::Missing { name: name.to_owned() })?);
-        }
-        Ok(())
-    }
-
-    /// Puts a chunk's result where it belongs.
-    fn take(&mut self, name: &str, rows: &[usize], bytes: &[u8]) -> Result<(), Error> {
-        if let Some(sum) = self.sums.get_mut(name) {
-            sum.view_mut::<u8>().copy_from_slice(bytes);
-        } else if let Some(values) = self.values.get_mut(name) {
-            let numbers = bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
-            rows.iter().zip(numbers).for_each(|(row, value)| values[*row] = value);
-        } else if name == "hidden.grad" {
-            let own = match (&mut self.of_hidden, &mut self.hidden) {
-                (Some(own), _) => own,
-                (None, Hidden::Handed(buffer)) => buffer,
-                (None, Hidden::Lent(_)) => return Ok(()), // nobody asked for it
-            };
-            let (to, row) = (own.view_mut::<u8>(), self.row);
-            let pairs = bytes.chunks(row.max(1)).zip(rows);
-            pairs.for_each(|(from, at)| to[at * row..][..row].copy_from_slice(from));
-        }
         Ok(())
     }
 
@@ -492,7 +511,7 @@ impl<'a> Work<'a> {
             }
             return Ok(Array::floats(Dtype::F32, &shape, all.into_iter().map(f64::from)));
         }
-        if let Some(values) = self.values.get(name) {
+        if let Some(values) = self.made.values.get(name) {
             return Ok(Array::floats(Dtype::F32, &[self.rows], values.iter().copied().map(f64::from)));
         }
         fits(self.given, name, ty, self.rows)?;
@@ -518,7 +537,7 @@ impl<'a> Work<'a> {
     fn finish(mut self, plan: &Plan) -> Result<Results, Error> {
         let loss = self.all(&plan.whole)?.into_iter().next().map(|(_, loss)| loss.as_floats().to_vec());
         let loss = loss.unwrap_or_default();
-        let hidden = match (self.of_hidden.take(), self.hidden) {
+        let hidden = match (self.made.of_hidden.take(), self.made.hidden) {
             (Some(own), _) => Some(own),
             (None, Hidden::Handed(buffer)) => Some(buffer),
             (None, Hidden::Lent(_)) => None,
@@ -527,10 +546,37 @@ impl<'a> Work<'a> {
         gradients.extend(hidden.map(|buffer| ("hidden.grad".to_owned(), buffer)));
         Ok(Results {
             loss,
-            values: self.values,
+            values: self.made.values,
             gradients,
             chunks: plan.chunks.iter().map(Vec::len).collect(),
         })
+    }
+}
+
+impl Made<'_> {
+    /// Rows that do not count have no gradient: where it takes over the states' memory, they are emptied.
+    fn clear(&mut self, counts: &[bool]) {
+        if let Hidden::Handed(buffer) = &mut self.hidden {
+            let rows = buffer.view_mut::<u8>().chunks_mut(self.row.max(1));
+            rows.zip(counts).filter(|(_, counts)| !**counts).for_each(|(row, _)| row.fill(0));
+        }
+    }
+
+    /// Puts a chunk's result where it belongs.
+    fn take(&mut self, name: &str, rows: &[usize], bytes: &[u8]) {
+        if let Some(values) = self.values.get_mut(name) {
+            let numbers = bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
+            rows.iter().zip(numbers).for_each(|(row, value)| values[*row] = value);
+            return;
+        }
+        let own = match (&mut self.of_hidden, &mut self.hidden) {
+            (Some(own), _) => own,
+            (None, Hidden::Handed(buffer)) => buffer,
+            (None, Hidden::Lent(_)) => return, // nobody asked for it
+        };
+        let (to, row) = (own.view_mut::<u8>(), self.row);
+        let pairs = bytes.chunks(row.max(1)).zip(rows);
+        pairs.for_each(|(from, at)| to[at * row..][..row].copy_from_slice(from));
     }
 }
 

@@ -550,12 +550,12 @@ fn chains(passes: &Alone<'_>, random: &mut Random) -> Result<(), String> {
 // --- C.7
 
 fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
-    let times = [("the-fastest", [9, 4, 7, 3, 8]), ("a-slow-moment", [4, 5, 6, 7, 9])];
+    let times = [("the-fastest", [9, 4, 7, 3, 8, 6]), ("a-slow-moment", [4, 5, 6, 7, 9, 8])];
     let all = Cut::ALL;
     let candidates = if case == "one-candidate" { &all[2..3] } else { &all[..] };
-    let base = times.iter().find(|(name, _)| *name == case).map_or([6, 5, 4, 7, 8], |(_, times)| *times);
+    let base = times.iter().find(|(name, _)| *name == case).map_or([6, 5, 4, 7, 8, 9], |(_, times)| *times);
     let place = |cut: Cut| all.iter().position(|one| *one == cut).unwrap_or(0);
-    let mut calls = [0_u32; 5];
+    let mut calls = [0_u32; 6];
     let chosen = attempt.tune(candidates, &mut |cut| {
         let at = place(cut);
         calls[at] += 1;

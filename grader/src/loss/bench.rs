@@ -27,7 +27,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     let effort = child.request.effort.clone();
     match caught(|| measure(attempt, &effort)) {
         Ok(Ok(seen)) => report(child, &seen),
-        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => {eprintln!("DEBUG {reason}"); child.unmeasured("loss.over_whole", &reason)},
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured("loss.over_whole", &reason),
         Err(Unwound::Hole(hole)) => child.unmeasured("loss.over_whole", &format!("not written yet: {hole}")),
     }
 }

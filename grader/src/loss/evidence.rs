@@ -200,10 +200,8 @@ impl Answer<'_> {
     }
 
     fn policies(&self) -> Fact {
-        let names: Vec<&str> = self.seen.checks.iter().map(|check| check.name.as_str()).collect();
-        let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with("E.5/")).collect();
-        let right =
-            self.hold(&names, &["a hard-coded derivative"], "GRPO, BNPO, Dr. GRPO, DAPO's clip, GSPO");
+        let evidence = "GRPO, BNPO, Dr. GRPO, DAPO's clip, GSPO";
+        let right = self.hold(&POLICIES, &["a hard-coded derivative"], evidence);
         if right.truth != crate::scorecard::Truth::Met {
             return right;
         }

@@ -127,6 +127,10 @@ per_unit!(
     /// Adds `a[i] * b[i]` to the parts of a sum.
     dot, dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL])
 );
+per_unit!(
+    /// Floats of memory as f32, many at a time.
+    widen_many_bf16, widen_bf16(from: &[bf16], to: &mut [f32])
+);
 
 #[inline(always)]
 fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
@@ -472,6 +476,7 @@ pub(super) fn widen_f16(from: &[f16], to: &mut [f32]) {
 }
 
 /// Floats of memory as f32.
+#[inline(always)]
 pub(super) fn widen_bf16(from: &[bf16], to: &mut [f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = f32::from_bits(u32::from(from.to_bits()) << 16));
 }

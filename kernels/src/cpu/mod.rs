@@ -11,6 +11,8 @@ mod lanes;
 mod plan;
 mod product;
 mod stream;
+mod stretches;
+mod turn;
 mod vector;
 
 use std::sync::Mutex;
@@ -36,7 +38,7 @@ pub struct Cpu {
     read: AtomicU64,             // bytes, by programs
     written: AtomicU64,          // bytes, by programs
     allocated: AtomicU64,        // bytes
-    scratch: Mutex<Vec<Buffer>>, // that no attention uses at the moment, one for each thread
+    scratch: Mutex<Vec<Buffer>>, // that no step uses at the moment, one for each thread
     attention_blocks: AtomicU64,
 }
 

@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::attention::{Gradients, Programs, Rows, Work};
 use super::engine::{Pass, Site};
+use super::product::Place;
 use super::{Cpu, Vector};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::error::DeviceError;
 use crate::plan::{Attention, AttentionGrad, Memory, Plan, Step, View};
-use crate::tile::{Program, Schedule};
+use crate::tile::{Element, Program, Schedule};
 
 /// Work that a plan calls by number: it reads some bytes and writes others.
 pub type Kernel<'a> = dyn Fn(&Cpu, &[&[u8]], &mut [u8]) -> Result<(), DeviceError> + Sync + 'a;
@@ -132,8 +133,9 @@ impl Cpu {
             (Step::Product(product), _) => {
                 // SAFETY: checked with the plan.
                 unsafe {
-                    let [a, b, to] = [&product.a, &product.b, &product.to].map(|view| run.floats(view));
-                    self.product(product, a, b, to);
+                    let [a, b] = [(&product.a, 0), (&product.b, 1)]
+                        .map(|(view, i)| run.elements(view, product.elements[i]).cast_const());
+                    self.product(product, Place { a, b, to: run.floats(&product.to) });
                 }
                 Ok(())
             }
@@ -209,9 +211,13 @@ impl Run<'_> {
         Site { base, bytes: view.bytes, offset: view.offset, strides: view.strides.clone() }
     }
 
-    fn floats(&self, view: &View) -> *mut f32 {
+    fn elements(&self, view: &View, element: Element) -> *mut u8 {
         // SAFETY: inside its memory: checked with the plan.
-        unsafe { self.base(view.memory).cast::<f32>().add(view.offset) }
+        unsafe { self.base(view.memory).add(view.offset * element.bytes()) }
+    }
+
+    fn floats(&self, view: &View) -> *mut f32 {
+        self.elements(view, Element::F32).cast()
     }
 
     fn attention<'a>(&self, attention: &'a Attention, programs: &'a Programs, unit: Vector) -> Work<'a> {

@@ -6,14 +6,16 @@ use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::Cpu;
-use crate::plan::{Cut, Product};
+use super::stretches::{Factor, Work};
+use crate::plan::{Cut, Product, View};
+use crate::tile::Element;
 
 /// Where the three matrices of one product lie.
 #[derive(Clone, Copy)]
-struct Place {
-    a: *const f32,
-    b: *const f32,
-    to: *mut f32,
+pub(super) struct Place {
+    pub a: *const u8,
+    pub b: *const u8,
+    pub to: *mut f32,
 }
 
 // SAFETY: whoever makes one promises what `Cpu::product` asks for.
@@ -34,9 +36,14 @@ impl Cpu {
     ///
     /// # Safety
     /// The views' elements lie behind the addresses, those of the result apart from the factors' and each once.
-    pub(super) unsafe fn product(&self, product: &Product, a: *const f32, b: *const f32, to: *mut f32) {
+    pub(super) unsafe fn product(&self, product: &Product, place: Place) {
         let count: usize = product.batch.iter().product();
-        let place = Place { a, b, to };
+        if product.cut == Cut::Stretches || product.elements != [Element::F32; 2] {
+            // SAFETY: the caller's.
+            let all: Vec<Work> = (0..count).map(|i| unsafe { work(product, place.of(product, i)) }).collect();
+            // SAFETY: the caller's; matrices of the batch are disjoint.
+            return unsafe { self.stretches(&all) };
+        }
         let whole = |parallelism| Part { rows: (0, product.m), columns: (0, product.n), parallelism };
         // SAFETY: the caller's; parts and matrices of the batch are disjoint.
         let one = |i: usize, part: Part| unsafe { run(product, place.of(product, i), part) };
@@ -50,6 +57,7 @@ impl Cpu {
                 let parts = parts(product, self.threads);
                 (0..count).for_each(|i| parts.par_iter().for_each(|part| one(i, *part)));
             }
+            Cut::Stretches => unreachable!("done above"),
         });
     }
 }
@@ -81,8 +89,9 @@ impl Place {
         };
         let (a, b, to) =
             (offset(&product.a.strides), offset(&product.b.strides), offset(&product.to.strides));
+        let [of_a, of_b] = product.elements.map(Element::bytes);
         // SAFETY: the caller's: inside the views.
-        unsafe { Self { a: self.a.add(a), b: self.b.add(b), to: self.to.add(to) } }
+        unsafe { Self { a: self.a.add(a * of_a), b: self.b.add(b * of_b), to: self.to.add(to) } }
     }
 }
 
@@ -100,7 +109,28 @@ impl<P> Matrix<P> {
     }
 }
 
+impl<T> Matrix<*const T> {
+    /// The same of another type.
+    pub fn cast<U>(self) -> Matrix<*const U> {
+        Matrix { at: self.at.cast(), column: self.column, row: self.row }
+    }
+
+    /// The same from another element on.
+    pub unsafe fn from(self, row: usize, column: usize) -> Self {
+        let elements = row as isize * self.row + column as isize * self.column;
+        // SAFETY: the caller's: inside the matrix.
+        Self { at: unsafe { self.at.offset(elements) }, ..self }
+    }
+}
+
 impl Matrix<*mut f32> {
+    /// The same from another element on.
+    pub unsafe fn from(self, row: usize, column: usize) -> Self {
+        let elements = row as isize * self.row + column as isize * self.column;
+        // SAFETY: the caller's: inside the matrix.
+        Self { at: unsafe { self.at.offset(elements) }, ..self }
+    }
+
     /// The same, to be read.
     pub fn read(self) -> Matrix<*const f32> {
         Matrix { at: self.at.cast_const(), column: self.column, row: self.row }
@@ -131,21 +161,33 @@ pub(super) unsafe fn multiply_here(
     unsafe { multiply(shape, to, a, b, Parallelism::None) }
 }
 
+/// Factors of f32 by the library.
 unsafe fn run(product: &Product, place: Place, part: Part) {
-    let lead = product.batch.len();
-    let (row, column) = (part.rows.0 as isize, part.columns.0 as isize);
-    let strides = |strides: &[usize]| (strides[lead] as isize, strides[lead + 1] as isize);
-    let ((a_row, a_column), (b_row, b_column)) = (strides(&product.a.strides), strides(&product.b.strides));
-    let (to_row, to_column) = strides(&product.to.strides);
+    let (row, column) = (part.rows.0, part.columns.0);
     // SAFETY: the caller's: inside the views.
-    let a = Matrix { at: unsafe { place.a.offset(row * a_row) }, column: a_column, row: a_row };
-    let b = Matrix { at: unsafe { place.b.offset(column * b_column) }, column: b_column, row: b_row };
-    let at = unsafe { place.to.offset(row * to_row + column * to_column) };
-    let to = Matrix { at, column: to_column, row: to_row };
-    let (m, n) = (part.rows.1 - part.rows.0, part.columns.1 - part.columns.0);
-    let shape = Shape { m, n, k: product.k, factor: product.scale, add: product.add };
-    // SAFETY: as above.
-    unsafe { multiply(shape, to, a, b, part.parallelism) }
+    unsafe {
+        let Work { shape, to, a, b } = work(product, place);
+        let floats = |factor: Factor| factor.matrix.cast::<f32>();
+        let (a, b) = (floats(a).from(row, 0), floats(b).from(0, column));
+        let shape = Shape { m: part.rows.1 - row, n: part.columns.1 - column, ..shape };
+        multiply(shape, to.from(row, column), a, b, part.parallelism);
+    }
+}
+
+/// One product of the batch.
+fn work(product: &Product, place: Place) -> Work {
+    let lead = product.batch.len();
+    let strides = |strides: &[usize]| (strides[lead] as isize, strides[lead + 1] as isize);
+    let factor = |at, view: &View, element| {
+        let (row, column) = strides(&view.strides);
+        Factor { element, matrix: Matrix { at, column, row } }
+    };
+    let (a, b) =
+        (factor(place.a, &product.a, product.elements[0]), factor(place.b, &product.b, product.elements[1]));
+    let (row, column) = strides(&product.to.strides);
+    let to = Matrix { at: place.to, column, row };
+    let shape = Shape { m: product.m, n: product.n, k: product.k, factor: product.scale, add: product.add };
+    Work { shape, to, a, b }
 }
 
 /// The library's kernels write down columns: a result that lies in rows is the transposed product's.

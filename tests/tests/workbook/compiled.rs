@@ -6,10 +6,12 @@ use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
 use challenges::graph::tune::Tuned;
 use challenges::nf4;
+use kernels::plan::{Product, Step};
+use kernels::tile::Element;
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Data, Dtype, Graph, Id, Symbol, interpret};
+use reference::graph::{Array, Builder, Data, Dtype, Graph, Id, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
@@ -201,4 +203,46 @@ proptest! {
     fn every_level_computes_the_same(case in graphs::any()) {
         [Level::O0, Level::O1, Level::O3].into_iter().try_for_each(|level| agrees(&case, level))?;
     }
+}
+
+/// Logits in a narrow type, handed out in f32: a weight (vocabulary, width) that many rows do not meet.
+fn narrow_logits(dtype: Dtype, rows: i64, width: i64, vocabulary: i64) -> Graph {
+    let builder = Builder::new("logits");
+    let tape = builder.tape();
+    let hidden = tape.input("hidden", dtype, [rows, width]);
+    let weight = tape.input("weight", dtype, [vocabulary, width]);
+    tape.output("logits", &hidden.matmul(&weight.t()).cast(Dtype::F32));
+    builder.finish().expect("shapes fit")
+}
+
+#[test]
+fn a_product_reads_a_narrow_weight_where_it_is() {
+    for (dtype, element) in [(Dtype::F16, Element::F16), (Dtype::Bf16, Element::Bf16)] {
+        let graph = narrow_logits(dtype, 33, 40, 700);
+        let number = |i: usize| ((i * 7919 + 13) % 251) as f64 / 128.0 - 1.0; // exact in both types
+        let rows = |rows: usize| Array::floats(dtype, &[rows, 40], (0..rows * 40).map(number));
+        let values: Values<f64> = [("hidden".to_owned(), rows(33)), ("weight".to_owned(), rows(700))].into();
+        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+        let elements = compiled.expect("compiles").plan().steps.iter().find_map(|step| match step {
+            Step::Product(product) => Some(product.elements),
+            _ => None,
+        });
+        assert_eq!(elements, Some([element; 2]));
+        let case = Case { values, graph };
+        agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{dtype:?}: {error}"));
+    }
+}
+
+#[test]
+fn logits_in_bf16_need_no_memory_for_a_wide_weight() {
+    let (rows, width, vocabulary) = (192, 4096, 128_256);
+    let graph = narrow_logits(Dtype::Bf16, rows, width, vocabulary);
+    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None).expect("compiles");
+    let logits = (rows * vocabulary) as usize;
+    assert!(
+        compiled.arena.bytes <= logits * 8,
+        "{} bytes, {} of a wide weight",
+        compiled.arena.bytes,
+        width * vocabulary * 4
+    );
 }

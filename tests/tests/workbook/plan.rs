@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use half::{bf16, f16};
 use kernels::plan::{Cut, Memory, Plan, Product, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
@@ -220,43 +221,178 @@ fn whole_numbers_wrap_divide_downwards_and_compare() {
     }
 }
 
-#[test]
-fn a_product_is_right_however_it_is_cut_and_laid_out() {
-    for (batch, m, n, k) in [(1, 1, 1, 1), (1, 5, 7, 3), (3, 17, 31, 64), (2, 33, 1, 40), (4, 1, 65, 9)] {
-        let (a, b) = (numbers(batch * m * k), numbers(batch * k * n));
-        let term = |l: usize, i: usize, j: usize, p: usize| {
-            f64::from(a[(l * m + i) * k + p]) * f64::from(b[(l * n + j) * k + p]) // b is transposed
+/// Factors' elements as memory has them, and what they are after rounding.
+fn stored(values: &[f32], element: Element) -> (Vec<u8>, Vec<f32>) {
+    match element {
+        Element::F16 => values.iter().map(|x| f16::from_f32(*x)).map(|x| (x.to_ne_bytes(), x.to_f32())).fold(
+            Default::default(),
+            |(mut bytes, mut rounded): (Vec<u8>, Vec<f32>), (two, x)| {
+                bytes.extend(two);
+                rounded.push(x);
+                (bytes, rounded)
+            },
+        ),
+        Element::Bf16 => {
+            let all: Vec<bf16> = values.iter().map(|x| bf16::from_f32(*x)).collect();
+            (all.iter().flat_map(|x| x.to_ne_bytes()).collect(), all.iter().map(|x| x.to_f32()).collect())
+        }
+        _ => (bytes(values), values.to_vec()),
+    }
+}
+
+/// The strides of matrices: their elements in rows, in columns, or with gaps.
+fn layouts(rows: usize, columns: usize) -> [[usize; 3]; 3] {
+    let gap = rows * columns;
+    [[gap, columns, 1], [gap, 1, rows], [3 * rows * columns, 3 * columns, 3]]
+}
+
+/// Products of a batch: its number, rows, columns and terms.
+type Sizes = (usize, usize, usize, usize);
+
+/// The product and the sum of its terms' sizes, at each place of the result.
+fn exact(
+    (batch, m, n, k): Sizes,
+    a: impl Fn(usize, usize, usize) -> f32,
+    b: impl Fn(usize, usize, usize) -> f32,
+) -> Vec<(f64, f64)> {
+    let one = |e: usize| {
+        let (l, i, j) = (e / (m * n), e / n % m, e % n);
+        let terms = (0..k).map(|p| f64::from(a(l, i, p)) * f64::from(b(l, p, j)));
+        terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()))
+    };
+    (0..batch * m * n).map(one).collect()
+}
+
+/// Runs a product and adds minus three times the same: minus twice the product is left.
+fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cuts: &[Cut]) {
+    let (batch, m, n, k) = sizes;
+    let (of_a, of_b) = (layouts(m, k)[layout[0]], layouts(k, n)[layout[1]]);
+    let of_to = layouts(m, n)[layout[2]];
+    let count = |strides: [usize; 3], rows: usize, columns: usize| {
+        strides[0] * batch.max(1) * rows.min(1) * columns.min(1)
+    };
+    let (raw_a, a) = stored(&numbers(count(of_a, m, k)), elements[0]);
+    let (raw_b, b) = stored(&numbers(count(of_b, k, n)), elements[1]);
+    let at = |s: [usize; 3], l: usize, i: usize, j: usize| l * s[0] + i * s[1] + j * s[2];
+    let want = exact(sizes, |l, i, p| a[at(of_a, l, i, p)], |l, p, j| b[at(of_b, l, p, j)]);
+    let arena = count(of_to, m, n);
+    for cut in cuts {
+        let product = Product {
+            batch: vec![batch],
+            m,
+            n,
+            k,
+            a: View { memory: Memory::Given(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
+            b: View { memory: Memory::Given(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
+            elements,
+            to: view(Memory::Arena(0), arena, 0, &of_to),
+            add: false,
+            scale: 1.0,
+            cut: *cut,
         };
-        for cut in Cut::ALL {
-            let product = Product {
-                batch: vec![batch],
-                m,
-                n,
-                k,
-                a: view(Memory::Given(0), a.len(), 0, &[m * k, k, 1]),
-                b: view(Memory::Given(1), b.len(), 0, &[k * n, 1, k]),
-                to: view(Memory::Arena(0), batch * m * n, 0, &contiguous(&[batch, m, n])),
-                add: false,
-                scale: 1.0,
-                cut,
+        let again = Product { add: true, scale: -3.0, ..product.clone() };
+        let steps = vec![Step::Product(product), Step::Product(again)];
+        let plan = Plan {
+            name: "trial".into(),
+            arena_bytes: arena * 4,
+            given: vec![raw_a.len(), raw_b.len()],
+            steps,
+        };
+        let prepared = cpu::Prepared::new(plan).expect("fits");
+        let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
+        for device in [Cpu::with_threads(1), Cpu::with_threads(3), narrowest] {
+            let upload = |raw: &[u8]| {
+                let mut buffer = device.alloc("factor", raw.len()).expect("room");
+                device.upload(&mut buffer, raw).expect("equal lengths");
+                buffer
             };
-            let again = Product { add: true, scale: -3.0, ..product.clone() };
-            let steps = vec![Step::Product(product), Step::Product(again)];
-            for device in [Cpu::with_threads(1), Cpu::with_threads(3)] {
-                let got = run(&device, batch * m * n, &[a.clone(), b.clone()], steps.clone()).expect("fits");
-                for (e, got) in got.iter().enumerate() {
-                    let (l, i, j) = (e / (m * n), e / n % m, e % n);
-                    let want: f64 = -2.0 * (0..k).map(|p| term(l, i, j, p)).sum::<f64>();
-                    let size: f64 = (0..k).map(|p| term(l, i, j, p).abs()).sum();
-                    let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
-                    assert!(
-                        (f64::from(*got) - want).abs() <= bound,
-                        "{cut:?} {batch}x{m}x{n}x{k}: {got}, {want}"
-                    );
-                }
+            let (a, b) = (upload(&raw_a), upload(&raw_b));
+            let mut memory = device.alloc("arena", arena * 4).expect("room");
+            device.execute(&prepared, &mut memory, &[&a, &b], &[]).expect("runs");
+            for (e, (want, size)) in want.iter().enumerate() {
+                let got = memory.view::<f32>()[at(of_to, e / (m * n), e / n % m, e % n)];
+                let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
+                let wrong = (f64::from(got) + 2.0 * want).abs();
+                assert!(
+                    wrong <= bound,
+                    "{cut:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
+                    -2.0 * want
+                );
             }
         }
     }
+}
+
+#[test]
+fn a_product_is_right_however_it_is_cut_and_laid_out() {
+    let small = [(1, 1, 1, 1), (1, 5, 7, 3), (3, 17, 31, 64), (2, 33, 1, 40), (4, 1, 65, 9)];
+    for sizes in small {
+        for layout in 0..27 {
+            let layout = [layout / 9, layout / 3 % 3, layout % 3];
+            product_is_right(sizes, [Element::F32; 2], layout, &Cut::ALL);
+        }
+    }
+}
+
+/// Beyond a panel, a call, a stretch of the terms, a block, each by a little.
+const LARGE: [Sizes; 5] =
+    [(1, 70, 50, 530), (1, 600, 49, 17), (2, 20, 800, 33), (1, 65, 193, 48), (1, 33, 1000, 64)];
+
+#[test]
+fn a_product_that_is_cut_in_stretches_is_right_at_every_seam() {
+    for sizes in LARGE {
+        for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1], [0, 1, 1], [2, 2, 2]] {
+            product_is_right(sizes, [Element::F32; 2], layout, &[Cut::Stretches]);
+        }
+    }
+}
+
+#[test]
+fn a_factor_in_f16_or_bf16_is_widened_as_it_is_multiplied_whatever_the_cut() {
+    let narrow = [Element::F32, Element::F16, Element::Bf16];
+    for (i, sizes) in LARGE.into_iter().chain([(3, 17, 31, 64), (1, 5, 7, 3)]).enumerate() {
+        for pair in 1..9 {
+            let elements = [narrow[pair / 3], narrow[pair % 3]];
+            for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 1], [1, 1, 0], [2, 2, 0]] {
+                let cut = Cut::ALL[(pair + i) % Cut::ALL.len()];
+                product_is_right(sizes, elements, layout, &[cut]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
+    let (m, n, k) = (64, 4096, 1024);
+    let product = Product {
+        batch: vec![],
+        m,
+        n,
+        k,
+        a: view(Memory::Given(0), m * k, 0, &[k, 1]),
+        b: View { memory: Memory::Given(1), bytes: k * n * 2, offset: 0, strides: vec![1, k] },
+        elements: [Element::F32, Element::Bf16],
+        to: view(Memory::Arena(0), m * n, 0, &[n, 1]),
+        add: false,
+        scale: 1.0,
+        cut: Cut::Stretches,
+    };
+    let steps = vec![Step::Product(product)];
+    let plan =
+        Plan { name: "trial".into(), arena_bytes: m * n * 4, given: vec![m * k * 4, k * n * 2], steps };
+    let prepared = cpu::Prepared::new(plan).expect("fits");
+    let device = Cpu::with_threads(2);
+    let [a, b, mut arena] =
+        [m * k * 4, k * n * 2, m * n * 4].map(|bytes| device.alloc("memory", bytes).expect("room"));
+    let mut taken = || {
+        let before = device.counts().allocated_bytes;
+        device.execute(&prepared, &mut arena, &[&a, &b], &[]).expect("runs");
+        device.counts().allocated_bytes - before
+    };
+    let first = taken();
+    assert!(first > 0 && first <= 2 * 1536 * 1024, "{first} bytes for two threads");
+    let later: u64 = (0..10).map(|_| taken()).sum();
+    assert!(first + later <= 2 * 1536 * 1024, "{later} bytes more");
 }
 
 #[test]

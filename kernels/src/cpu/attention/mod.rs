@@ -244,7 +244,7 @@ impl Work<'_> {
 }
 
 /// Memory of a thread, given back when dropped.
-struct Scratch<'a> {
+pub(super) struct Scratch<'a> {
     cpu: &'a Cpu,
     buffer: Option<Buffer>,
 }
@@ -255,7 +255,7 @@ impl Scratch<'_> {
     }
 
     /// Parts one after the other, each from a cache line on.
-    fn parts<const N: usize>(&mut self, sizes: [usize; N]) -> [&mut [f32]; N] {
+    pub(super) fn parts<const N: usize>(&mut self, sizes: [usize; N]) -> [&mut [f32]; N] {
         let mut rest = self.floats();
         sizes.map(|size| {
             let (part, after) = std::mem::take(&mut rest).split_at_mut(lines(size));
@@ -279,11 +279,11 @@ fn lines(floats: usize) -> usize {
 
 impl Cpu {
     /// Memory for so many f32: what an earlier one left, if it is large enough.
-    fn scratch(&self, floats: usize) -> Scratch<'_> {
+    pub(super) fn scratch(&self, floats: usize) -> Scratch<'_> {
         let left = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let buffer = left.filter(|buffer| buffer.bytes() >= floats * 4).unwrap_or_else(|| {
             self.allocated.fetch_add(floats as u64 * 4, Relaxed);
-            Buffer::host("attention", floats * 4)
+            Buffer::host("scratch", floats * 4)
         });
         Scratch { cpu: self, buffer: Some(buffer) }
     }
