@@ -359,7 +359,8 @@ fn an_operation_in_bf16_is_one_in_f32_and_a_rounding() {
 
 /// Cross entropy of 16,000 entries over hidden states of 512, everything trained.
 fn entropy() -> Problem {
-    let plain = losses::cross_entropy(CrossEntropy::default(), Head::default(), 16_000, false, Reduction::Mean);
+    let plain =
+        losses::cross_entropy(CrossEntropy::default(), Head::default(), 16_000, false, Reduction::Mean);
     let trains = Trains { hidden: true, weight: true, bias: false };
     let loss = plain.expect("shapes fit");
     Problem { loss, width: 512, vocab: 16_000, dtype: Dtype::F32, bias: false, trains }
@@ -367,7 +368,8 @@ fn entropy() -> Problem {
 
 #[test]
 fn a_chunked_loss_is_four_graphs() {
-    let (problem, shows) = (entropy(), |name: &str, text: &str| looks_like(&format!("loss/{name}.txt"), text));
+    let (problem, shows) =
+        (entropy(), |name: &str, text: &str| looks_like(&format!("loss/{name}.txt"), text));
     shows("rows", &format!("{}\n", problem.loss.rows));
     shows("whole", &format!("{}\n", problem.loss.whole));
     let seeds = loss::Solution.seeds(&problem).expect("shapes fit");
