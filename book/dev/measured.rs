@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use grader::figure::number::bytes;
 use grader::figure::timing;
 use grader::scorecard::{Challenge, Measurement};
 
@@ -47,6 +48,8 @@ fn in_words(m: &Measurement) -> String {
         "share" => format!("{:.1}\u{a0}%", m.value * 100.0),
         "x" => format!("{:.2}\u{a0}x", m.value),
         "count" => digits(m.value),
+        "B" => bytes(m.value).replace(' ', "\u{a0}"),
+        "relative" => format!("{:.1e}", m.value),
         unit => format!("{}\u{a0}{}", digits(m.value), escape(unit)),
     }
 }
@@ -216,6 +219,18 @@ mod tests {
             number(&reports, "nf4.gone").unwrap_err(),
             "results/laptop.json has no measurement `nf4.gone`"
         );
+    }
+
+    #[test]
+    fn bytes_and_small_numbers_are_readable() {
+        let of = |value: f64, unit: &str| Measurement {
+            value,
+            unit: unit.into(),
+            interval: None,
+            samples: vec![],
+        };
+        assert_eq!(in_words(&of(1572864.0, "B")), "1.50\u{a0}MiB");
+        assert_eq!(in_words(&of(2.34e-8, "relative")), "2.3e-8");
     }
 
     #[test]

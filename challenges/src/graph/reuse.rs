@@ -15,7 +15,7 @@ use super::sized::Sized;
 /// Lets every pass write where it reads, as far as the memory is the compiler's own.
 pub fn in_place(sized: &Sized, fused: &mut Fused) {
     let sizes = forecast::sizes(sized, fused);
-    let outputs: BTreeSet<usize> =
+    let mut outputs: BTreeSet<usize> =
         sized.graph.outputs().iter().map(|(_, id)| fused.layouts[id].buffer).collect();
     let mut reuse = Reuse::of(fused);
     for part in &fused.parts {
@@ -29,6 +29,9 @@ pub fn in_place(sized: &Sized, fused: &mut Fused) {
             let taken = inputs.filter(fits).filter(ends).find(|to| reuse.may_replace(fused, from, *to));
             if let Some(to) = taken.filter(|_| !fused.given.contains_key(&from)) {
                 reuse.replace(from, to);
+                if outputs.contains(&from) {
+                    outputs.insert(to); // from here on it is read when all is done
+                }
             }
         }
     }

@@ -30,11 +30,9 @@ impl Chunked for Exercise {
     // ANCHOR_END: loss-step-2
 
     // ANCHOR: loss-step-3
-    // step E.3: differentiate the values of a chunk, each times its seed, and add up what all chunks share
+    // step E.3: differentiate the values of a chunk, each times its seed; add up what all chunks share
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
-        todo!(
-            "E.3: differentiate the values of a chunk, each times its seed, and add up what all chunks share"
-        )
+        todo!("E.3: differentiate the values of a chunk, each times its seed; add up what all chunks share")
     }
     // ANCHOR_END: loss-step-3
 

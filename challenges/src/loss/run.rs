@@ -144,7 +144,7 @@ impl<'a> Runner<'a> {
             costs.extend(compiled.forecast().stairs.iter().map(|stair| cost(&stair.alive)));
         }
         let staged = self.staged_bytes(&plan.each)?;
-        let kept = rows * self.problem.loss.values().count() * KEPT;
+        let kept = rows * self.problem.loss.values().count() * KEPT + self.device.product_scratch();
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
     }

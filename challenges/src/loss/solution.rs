@@ -63,7 +63,7 @@ impl Chunked for Solution {
     // why: the gradient of a sum is the sum of gradients, so each chunk can be differentiated by itself, and what it gives
     // for the weight is added to what there is. Nobody writes a derivative down: the rules know that of every operation.
     // What no output needs, the gradient of a frozen weight, is never computed.
-    // step E.3: differentiate the values of a chunk, each times its seed, and add up what all chunks share
+    // step E.3: differentiate the values of a chunk, each times its seed; add up what all chunks share
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
         let builder = Builder::new("backward");
         let tape = builder.tape();

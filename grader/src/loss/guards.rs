@@ -53,11 +53,11 @@ fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 
 /// A sixteenth of the rows at a time takes much less than all logits.
 fn kept(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
-    let sizes = Sizes { rows: 256, width: 16, vocab: 4096 };
+    let sizes = Sizes { rows: 512, width: 16, vocab: 16_384 };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
     let seen = bytes::counted(&case, attempt, sizes.rows / 16)?;
     let logits = sizes.rows * sizes.vocab * 4;
-    let told = || format!("16 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
+    let told = || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
     Ok((seen.peak > logits / 2).then(told))
 }
 

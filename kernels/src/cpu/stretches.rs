@@ -80,6 +80,12 @@ impl Cpu {
         }
     }
 
+    /// The most bytes that products take for their copies, all threads together. They are kept for the next ones.
+    pub fn product_scratch(&self) -> usize {
+        let floats = [BLOCK.0.next_multiple_of(PANEL) * TERMS, COLUMNS * TERMS, TILE * TERMS];
+        self.threads * floats.iter().sum::<usize>() * size_of::<f32>()
+    }
+
     /// A block of the result on the calling thread.
     unsafe fn block(&self, work: Work) {
         let Shape { m, n, k, .. } = work.shape;

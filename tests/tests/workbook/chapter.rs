@@ -1,4 +1,5 @@
-//! What the chapter on graphs shows is what they print: its graphs, plans and counts are kept files that it includes.
+//! What the chapters on graphs and on losses show is what they print: graphs, plans and counts are kept files that they
+//! include.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,6 +9,8 @@ use challenges::graph::compile::{Compiled, Level, Options, compile};
 use challenges::graph::memory::{Life, apart, floor, room};
 use challenges::graph::zoo::{Shows, zoo};
 use challenges::graph::{Compile, Solution};
+use challenges::loss::problem::ROWS;
+use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -16,6 +19,7 @@ use reference::graph::{
 };
 use reference::llama::train::{Recipe, step_graph};
 use reference::llama::{Config, Form, Rope, Scaling, Spec};
+use reference::loss::{Clip, CrossEntropy, Head, Policy, Reduction};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -50,7 +54,10 @@ fn launches(graph: &Graph) -> [usize; 2] {
 
 /// The plan of a small graph, with its programs.
 fn plan(graph: &Graph) -> String {
-    let compiled = compiled(graph, &BTreeMap::new(), Level::O2);
+    plan_of(&compiled(graph, &BTreeMap::new(), Level::O2))
+}
+
+fn plan_of(compiled: &Compiled) -> String {
     let mut text = compiled.plan().to_string();
     for step in &compiled.plan().steps {
         if let Step::Pass { program, .. } = step {
@@ -348,4 +355,53 @@ fn an_operation_in_bf16_is_one_in_f32_and_a_rounding() {
     });
     assert!(made.nodes().iter().all(|node| !matches!(node.op, Op::Cast)));
     shows("halves", &format!("{made}\n\n{}", plan(&made)));
+}
+
+/// Cross entropy of 16,000 entries over hidden states of 512, everything trained.
+fn entropy() -> Problem {
+    let plain =
+        losses::cross_entropy(CrossEntropy::default(), Head::default(), 16_000, false, Reduction::Mean);
+    let trains = Trains { hidden: true, weight: true, bias: false };
+    let loss = plain.expect("shapes fit");
+    Problem { loss, width: 512, vocab: 16_000, dtype: Dtype::F32, bias: false, trains }
+}
+
+#[test]
+fn a_chunked_loss_is_four_graphs() {
+    let (problem, shows) =
+        (entropy(), |name: &str, text: &str| looks_like(&format!("loss/{name}.txt"), text));
+    shows("rows", &format!("{}\n", problem.loss.rows));
+    shows("whole", &format!("{}\n", problem.loss.whole));
+    let seeds = loss::Solution.seeds(&problem).expect("shapes fit");
+    shows("seeds", &format!("{}\n", Solution.prune(&seeds).expect("a sound graph")));
+    let backward = loss::Solution.backward(&problem).expect("shapes fit");
+    let sizes = BTreeMap::from([(ROWS.into(), 256)]);
+    shows("plan", &compiled(&backward, &sizes, Level::O2).plan().to_string());
+    let frozen = Problem { trains: Trains { weight: false, ..problem.trains }, ..problem };
+    let backward = loss::Solution.backward(&frozen).expect("shapes fit");
+    shows("backward", &format!("{}\n", Solution.prune(&backward).expect("a sound graph")));
+    shows("frozen-plan", &plan_of(&compiled(&backward, &sizes, Level::O2)));
+}
+
+#[test]
+fn a_ratio_of_a_sequence_takes_two_passes() {
+    let sampled =
+        Sampled { sequences: 2, length: 3, vocab: 5, temperature: 1.0, old: true, reference: false };
+    let passes = |policy: &Policy| {
+        let loss = loss::Solution.policy(policy, &sampled).expect("shapes fit");
+        let trains = Trains { hidden: true, weight: false, bias: false };
+        let problem = Problem { loss, width: 4, vocab: 5, dtype: Dtype::F32, bias: false, trains };
+        let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
+        1 + usize::from(plan.first.is_some())
+    };
+    let clip = Clip::both(0.2);
+    let all = [
+        ("GRPO", Policy::grpo(0.0, clip)),
+        ("BNPO", Policy::bnpo(0.0, clip)),
+        ("DAPO", Policy::bnpo(0.0, Clip { high: 0.28, ..clip })),
+        ("Dr. GRPO", Policy::dr_grpo(0.0, clip, 3.0)),
+        ("GSPO", Policy::gspo(0.0, clip)),
+    ];
+    let lines: String = all.map(|(name, policy)| format!("{name:<9}{}\n", passes(&policy))).concat();
+    looks_like("loss/passes.txt", &format!("         passes over the chunks\n{lines}"));
 }

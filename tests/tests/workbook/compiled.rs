@@ -6,7 +6,7 @@ use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
 use challenges::graph::tune::Tuned;
 use challenges::nf4;
-use kernels::plan::{Product, Step};
+use kernels::plan::Step;
 use kernels::tile::Element;
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;

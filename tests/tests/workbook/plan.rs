@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use kernels::plan::{Cut, Memory, Plan, Product, Step, View, contiguous};
+use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
 use proptest::prelude::*;
@@ -296,6 +296,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             name: "trial".into(),
             arena_bytes: arena * 4,
             given: vec![raw_a.len(), raw_b.len()],
+            carried: vec![],
             steps,
         };
         let prepared = cpu::Prepared::new(plan).expect("fits");
@@ -308,7 +309,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             };
             let (a, b) = (upload(&raw_a), upload(&raw_b));
             let mut memory = device.alloc("arena", arena * 4).expect("room");
-            device.execute(&prepared, &mut memory, &[&a, &b], &[]).expect("runs");
+            device.execute(&prepared, &mut memory, &[&a, &b], &mut [], &[]).expect("runs");
             for (e, (want, size)) in want.iter().enumerate() {
                 let got = memory.view::<f32>()[at(of_to, e / (m * n), e / n % m, e % n)];
                 let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
@@ -378,15 +379,15 @@ fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
         cut: Cut::Stretches,
     };
     let steps = vec![Step::Product(product)];
-    let plan =
-        Plan { name: "trial".into(), arena_bytes: m * n * 4, given: vec![m * k * 4, k * n * 2], steps };
+    let given = vec![m * k * 4, k * n * 2];
+    let plan = Plan { name: "trial".into(), arena_bytes: m * n * 4, given, carried: vec![], steps };
     let prepared = cpu::Prepared::new(plan).expect("fits");
     let device = Cpu::with_threads(2);
     let [a, b, mut arena] =
         [m * k * 4, k * n * 2, m * n * 4].map(|bytes| device.alloc("memory", bytes).expect("room"));
     let mut taken = || {
         let before = device.counts().allocated_bytes;
-        device.execute(&prepared, &mut arena, &[&a, &b], &[]).expect("runs");
+        device.execute(&prepared, &mut arena, &[&a, &b], &mut [], &[]).expect("runs");
         device.counts().allocated_bytes - before
     };
     let first = taken();
