@@ -565,6 +565,12 @@ impl Compiled {
         self.prepared.plan()
     }
 
+    /// The most bytes beside the arena that a pass takes on a device: its registers, and rows that it keeps. What the
+    /// device's products keep for good is [`Cpu::product_scratch`].
+    pub fn scratch(&self, device: &Cpu) -> usize {
+        self.prepared.pass_scratch(device.threads())
+    }
+
     /// The parts of the model that a step belongs to, such as `layers.3.mlp`.
     pub fn scopes(&self, step: usize) -> BTreeSet<&str> {
         let nodes = self.nodes.get(step).into_iter().flatten();

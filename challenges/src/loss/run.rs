@@ -141,10 +141,13 @@ impl<'a> Runner<'a> {
         let mut costs = Vec::new();
         for graph in plan.first.iter().chain([&plan.each]) {
             let compiled = self.compile(graph, PROBE)?;
-            costs.extend(compiled.forecast().stairs.iter().map(|stair| cost(&stair.alive)));
+            let scratch = compiled.scratch(self.device);
+            let stairs = compiled.forecast().stairs;
+            let of = |cost: Cost| Cost { fixed: cost.fixed + scratch, ..cost };
+            costs.extend(stairs.iter().map(|stair| of(cost(&stair.alive))));
         }
         let staged = self.staged_bytes(&plan.each)?;
-        let kept = rows * self.problem.loss.values().count() * KEPT + self.device.product_scratch();
+        let kept = rows * self.problem.loss.values().count() * KEPT;
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
     }

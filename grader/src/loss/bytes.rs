@@ -21,20 +21,28 @@ pub(super) struct Counted {
     pub formula: usize,
     /// Rows of a chunk.
     pub size: usize,
+    /// Bytes more that the first run on a device takes.
+    pub once: usize,
 }
 
-/// A run of so many rows at a time.
+/// A run of so many rows at a time. It is counted the second time, on a device that has computed before: what the
+/// device's products keep for good is there by then, and is [`Counted::once`].
 pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result<Counted, String> {
     let device = Cpu::with_threads(2);
     let (hidden, given) = case.given(&device)?;
-    let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
-    let costs = runner.costs(case.counts.len()).map_err(told)?;
-    let before = bytes::reset_peak();
-    let results = runner.run(case.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
-    let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-    let peak = bytes::peak().saturating_sub(before + returned);
-    let formula = highest(&costs, results.chunks.iter().copied().max().unwrap_or(0));
-    Ok(Counted { peak, formula, size })
+    let count = || -> Result<Counted, String> {
+        let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+        let costs = runner.costs(case.counts.len()).map_err(told)?;
+        let before = bytes::reset_peak();
+        let results = runner.run(case.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
+        let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
+        let peak = bytes::peak().saturating_sub(before + returned);
+        let formula = highest(&costs, results.chunks.iter().copied().max().unwrap_or(0));
+        Ok(Counted { peak, formula, size, once: 0 })
+    };
+    let first = count()?;
+    let second = count()?;
+    Ok(Counted { once: first.peak.saturating_sub(second.peak), ..second })
 }
 
 /// The bytes of a chunk of n rows.
@@ -100,6 +108,7 @@ fn report(child: &mut Child, name: &str, count: impl FnOnce() -> Result<[Counted
             child.measured(&name("whole"), number(whole.peak, "B"));
             child.measured(&name("chunked"), number(chunked.peak, "B"));
             child.measured(&name("formula"), number(chunked.formula, "B"));
+            child.measured(&name("once"), number(whole.once, "B"));
             child.measured(&name("rows"), number(chunked.size, "count"));
         }
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(&name("chunked"), &reason),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::attention::{Gradients, Programs, Rows, Work};
-use super::engine::{Pass, Site};
+use super::engine::{Pass, Site, TILE};
 use super::product::Place;
 use super::{Cpu, Vector};
 use crate::buffer::{Buffer, cast, cast_mut};
@@ -53,6 +53,18 @@ impl Prepared {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The most bytes that a pass takes for its registers and for the rows that it keeps, on so many threads.
+    pub fn pass_scratch(&self, threads: usize) -> usize {
+        let of = |(step, ready): (&Step, &Ready)| match (step, ready) {
+            (Step::Pass { program, space, .. }, Ready::Pass(schedule)) => {
+                let columns = space.last().filter(|_| program.needs_rows()).copied().unwrap_or(0);
+                threads * (schedule.registers * TILE + schedule.kept * columns) * size_of::<f32>()
+            }
+            _ => 0,
+        };
+        self.plan.steps.iter().zip(&self.ready).map(of).max().unwrap_or(0)
     }
 }
 
