@@ -237,7 +237,7 @@ impl<'a> Runner<'a> {
         }
         match graph.outputs().iter().find(|(name, _)| need.iter().all(|(known, _)| known != name)) {
             Some((name, _)) => {
-                let (got, need) = ("an output".into(), "no such output: nobody asked for it".into());
+                let (got, need) = ("an output".into(), NOT_ASKED.into());
                 Err(Error::Shape { name: name.clone(), got, need })
             }
             None => Ok(()),
@@ -296,15 +296,18 @@ impl<'a> Runner<'a> {
     }
 }
 
+/// What is said of an output that keeps more of a chunk than what was asked for.
+pub const NOT_ASKED: &str = "no such output: nobody asked for it";
+
 /// Rows that the forecast is made with; it holds for any other number.
 const PROBE: usize = 64;
 
 /// Bytes of each row and each output of the loss that live through a run: its value and its seed.
 const KEPT: usize = 8;
 
-/// What chunks add up stays in its place. A chunk is forward and backward at once, and nothing of it is kept for later: so
+/// How a chunk's graph is compiled. What chunks add up stays in its place. A chunk is forward and backward at once, and nothing of it is kept for later: so
 /// there is nothing to be computed again.
-fn options() -> Options {
+pub fn options() -> Options {
     Options { carry: true, again: false, ..Level::O2.options() }
 }
 

@@ -7,7 +7,7 @@ use kernels::{Buffer, Cpu, bytes};
 use reference::loss::{Clip, Policy, Reduction};
 
 use super::case::{Case, Sizes};
-use super::checks::{completions, plain};
+use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
 use crate::graph::told;
 use crate::random::Random;
@@ -72,7 +72,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     };
     report(child, "policy.bytes", || {
         let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(told)?;
-        both(&completions(loss, &SIZES, &sampled, 8, false, random), attempt)
+        both(&Case::drawn(loss, SIZES, random), attempt)
     });
 }
 

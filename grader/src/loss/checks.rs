@@ -756,10 +756,10 @@ fn policy(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), St
     if case == "one-pass-for-tokens" {
         return one_pass(attempt, &policy, &sampled, random);
     }
-    for round in 0..3 {
-        let prompt = if case == "masks" { round + 1 } else { 2 };
+    for round in 0..5 {
+        let prompt = if case == "masks" { round % 3 + 1 } else { 2 };
         let loss = attempt.policy(&policy, &sampled).map_err(told)?;
-        let case = completions(loss, &SMALL, &sampled, prompt, case == "masks", random);
+        let case = completions(loss, &sampled, prompt, case == "masks", random);
         for size in [4, sampled.sequences * sampled.length] {
             let got = case.run(attempt, size)?;
             near_policy(&case, &policy, &sampled, &got)
@@ -776,16 +776,9 @@ fn policy(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), St
 }
 
 /// Completions behind prompts, of unequal length; numbers of tokens that do not count are not even finite.
-pub(super) fn completions(
-    loss: Loss,
-    sizes: &Sizes,
-    sampled: &Sampled,
-    prompt: usize,
-    empty: bool,
-    random: &mut Random,
-) -> Case {
+fn completions(loss: Loss, sampled: &Sampled, prompt: usize, empty: bool, random: &mut Random) -> Case {
     let Sampled { sequences, length, vocab, .. } = *sampled;
-    let sizes = Sizes { rows: sequences * length, ..*sizes };
+    let sizes = Sizes { rows: sequences * length, ..SMALL };
     let mut case = Case::drawn(loss, sizes, random);
     let mut tokens = Vec::new();
     for sequence in 0..sequences {
@@ -796,13 +789,17 @@ pub(super) fn completions(
         );
     }
     let labels = challenges::loss::Solution.shift(&tokens, length);
+    let sign = |one: bool| if one { 1.0 } else { -1.0 };
     let advantages: Vec<f64> =
-        (0..sequences).map(|_| f64::from((2.0 * random.unit() - 1.0) as f32)).collect();
+        (0..sequences).map(|i| f64::from((sign(i % 2 == 0) * (0.3 + random.unit())) as f32)).collect();
     let each = |numbers: Vec<f64>| Array::floats(Dtype::F32, &[labels.len()], numbers);
     let garbage = |row: usize, x: f64| if labels[row] == IGNORED { f64::NAN } else { f64::from(x as f32) };
     let mut near = |spread: f64| {
         let numbers = case.log_probabilities(&labels, sampled.temperature).into_iter().enumerate();
-        numbers.map(|(row, x)| garbage(row, x + spread * (2.0 * random.unit() - 1.0))).collect::<Vec<f64>>()
+        // likelier by now or less likely, and both by more than a clip allows
+        numbers
+            .map(|(row, x)| garbage(row, x + spread * sign(random.below(2) == 0) * (0.2 + random.unit())))
+            .collect::<Vec<f64>>()
     };
     let (old, reference) = (near(0.5), near(0.8));
     case.values.insert("old".into(), each(old));
@@ -859,7 +856,7 @@ fn one_pass(
     random: &mut Random,
 ) -> Result<(), String> {
     let loss = attempt.policy(policy, sampled).map_err(told)?;
-    let case = completions(loss, &SMALL, sampled, 2, false, random);
+    let case = completions(loss, sampled, 2, false, random);
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(told)?;
     match plan.first {
         None => Ok(()),

@@ -117,7 +117,8 @@ impl Answer<'_> {
         if let Some(check) = with(Outcome::NotMeasured) {
             return unmeasured(&format!("{}: {}", check.name, check.detail));
         }
-        met(&format!("{} checks against the truth in f64: {evidence}", checks.len()))
+        let count = if checks.len() == 1 { "a check".into() } else { format!("{} checks", checks.len()) };
+        met(&format!("{count} against the truth in f64: {evidence}"))
     }
 
     /// The chunked bytes of a problem against the whole ones.

@@ -2,6 +2,7 @@
 
 use challenges::loss::Chunked;
 use challenges::loss::plan::Plan;
+use challenges::loss::run;
 
 use super::bytes;
 use super::case::{Case, SMALL, Sizes};
@@ -55,7 +56,10 @@ fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 fn kept(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 512, width: 16, vocab: 16_384 };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
-    let seen = bytes::counted(&case, attempt, sizes.rows / 16)?;
+    let seen = match bytes::counted(&case, attempt, sizes.rows / 16) {
+        Err(told) if told.contains(run::NOT_ASKED) => return Ok(Some(told)),
+        seen => seen?,
+    };
     let logits = sizes.rows * sizes.vocab * 4;
     let told = || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
     Ok((seen.peak > logits / 2).then(told))

@@ -88,7 +88,11 @@ impl Cpu {
 
     /// A block of the result on the calling thread.
     unsafe fn block(&self, work: Work) {
-        let Shape { m, n, k, .. } = work.shape;
+        let Shape { m, n, k, add, .. } = work.shape;
+        if k == 0 && !add {
+            // SAFETY: the caller's: inside the matrix.
+            return (0..m * n).for_each(|i| unsafe { *work.to.from(i % m, i / m).at = 0.0 });
+        }
         let terms = k.min(TERMS);
         let sizes = [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS];
         let mut scratch = self.scratch(sizes.iter().map(|size| size.next_multiple_of(16)).sum());

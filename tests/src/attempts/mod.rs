@@ -1,4 +1,4 @@
-//! Attempts at challenge A that a user's own crate might hand in: honest ones, cheats, bugs, faults.
+//! Attempts that a user's own crate might hand in: honest ones, cheats, bugs, faults.
 //!
 //! A guard that nobody ever saw trip proves nothing, and one that trips on honest work does harm. So each
 //! kind of cheat is here as a program, next to an honest twin that does the same kind of thing; each mistake
@@ -9,6 +9,7 @@ mod cheats;
 pub mod cuda;
 mod faults;
 mod graph;
+mod loss;
 mod output;
 mod planted;
 mod twins;
@@ -20,6 +21,7 @@ use kernels::Cpu;
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
 pub use graph::{COMPILERS, SLIPS, with_buckets};
+pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
 pub use twins::TWINS;
 
@@ -43,6 +45,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&FAULTS)
         .chain(&COMPILERS)
         .chain(&SLIPS)
+        .chain(&CHUNKERS)
+        .chain(&CHUNK_SLIPS)
         .find(|entry| entry.name == name)
 }
 

@@ -70,7 +70,7 @@ impl Copy {
     fn fresh(&self) -> &Self {
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self.write("");
-        for challenge in ["nf4", "graph"] {
+        for challenge in ["nf4", "graph", "loss"] {
             assert_eq!(self.grader(&["reset", challenge]).code, 0);
         }
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));

@@ -9,6 +9,7 @@ mod card;
 mod carry;
 mod chapter;
 mod cheats;
+mod chunkers;
 mod commands;
 mod compiled;
 mod compilers;

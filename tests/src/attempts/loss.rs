@@ -1,0 +1,229 @@
+//! Attempts at challenge E that cheat, each in one way, some that slip, each in one step, and an honest twin.
+
+use std::collections::BTreeMap;
+
+use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution};
+use reference::graph::{Builder, Dtype, Error, Graph, Id, Op, Tensor};
+use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Policy, kept};
+
+use super::Entry;
+
+/// Every cheat, then the honest one.
+pub const CHUNKERS: [Entry; 6] = [
+    Entry {
+        name: "derives cross entropy by hand",
+        hand_in: |all| all.loss(Cheat { rows: by_hand, ..HONEST }),
+    },
+    Entry { name: "never upcasts", hand_in: |all| all.loss(Cheat { rows: in_half, ..HONEST }) },
+    Entry { name: "keeps the logits", hand_in: |all| all.loss(Cheat { spoil: keep_logits, ..HONEST }) },
+    Entry {
+        name: "ignores the chunk size",
+        hand_in: |all| all.loss(Cheat { slip: Some(Slip::OneChunk), ..HONEST }),
+    },
+    Entry {
+        name: "takes the mean of chunk means",
+        hand_in: |all| all.loss(Cheat { rows: by_chunk, ..HONEST }),
+    },
+    Entry { name: "an honest chunker", hand_in: |all| all.loss(HONEST) },
+];
+
+/// Every slip.
+pub const CHUNK_SLIPS: [Entry; 8] = [
+    Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
+    Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
+    Entry { name: "adds to nothing", hand_in: |all| all.loss(Cheat { spoil: forget_sums, ..HONEST }) },
+    Entry { name: "forgets what is upstream", hand_in: |all| all.loss(slips(Slip::NoUpstream)) },
+    Entry { name: "shifts over the end", hand_in: |all| all.loss(slips(Slip::OverTheEnd)) },
+    Entry { name: "clips both sides alike", hand_in: |all| all.loss(slips(Slip::OneClip)) },
+    Entry { name: "means over every token", hand_in: |all| all.loss(slips(Slip::TokenMean)) },
+    Entry { name: "leaves a rest", hand_in: |all| all.loss(slips(Slip::Rest)) },
+];
+
+/// What a reader may write in one step who does not mean to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slip {
+    OneChunk,
+    NoShift,
+    EveryRow,
+    NoUpstream,
+    OverTheEnd,
+    OneClip,
+    TokenMean,
+    Rest,
+}
+
+/// The solution, but for the rows of the loss, what becomes of a chunk's graph, and a slip.
+struct Cheat {
+    rows: fn(&Problem) -> Result<Loss, Error>,
+    spoil: fn(Graph) -> Result<Graph, Error>,
+    slip: Option<Slip>,
+}
+
+const HONEST: Cheat = Cheat { rows: |problem| Ok(problem.loss.clone()), spoil: Ok, slip: None };
+
+const fn slips(slip: Slip) -> Cheat {
+    Cheat { slip: Some(slip), ..HONEST }
+}
+
+/// Rows made anew from logits and from the values that the loss gives for them.
+fn again(
+    problem: &Problem,
+    write: impl Fn(&Tensor, &Tensor, &BTreeMap<String, Tensor>) -> Tensor,
+) -> Result<Loss, Error> {
+    let builder = Builder::new("rows");
+    let (mut inputs, mut given) = (BTreeMap::new(), Vec::new());
+    for (name, id) in problem.loss.rows.inputs() {
+        let ty = problem.loss.rows.ty(id);
+        let input = builder.tape().input(name, ty.dtype, &ty.shape);
+        inputs.insert(name.to_owned(), input.clone());
+        given.push(input);
+    }
+    problem.loss.rows.known().iter().for_each(|(symbol, facts)| _ = builder.tape().symbol(symbol, *facts));
+    let values = builder.tape().inline(&problem.loss.rows, &given);
+    for (name, values) in problem.loss.values().zip(&values) {
+        builder.tape().output(name, &write(&inputs["logits"], values, &inputs));
+    }
+    Ok(Loss { rows: builder.finish()?, whole: problem.loss.whole.clone() })
+}
+
+/// The values of the loss, with the derivative of cross entropy.
+fn by_hand(problem: &Problem) -> Result<Loss, Error> {
+    again(problem, |logits, values, inputs| {
+        let Some(labels) = inputs.get("labels") else { return values.clone() };
+        let own = CrossEntropy::default().rows(logits, labels, None).values;
+        &own + &(values - &own).detach()
+    })
+}
+
+/// The values of the loss, with each chunk's mean derived for three chunks of ten rows that count.
+fn by_chunk(problem: &Problem) -> Result<Loss, Error> {
+    again(problem, |_, values, inputs| {
+        let Some(labels) = inputs.get("labels") else { return values.clone() };
+        let count = kept(labels, IGNORED).total().spread(values.shape());
+        let mean = &(values * (10.0 / 3.0)) / &count;
+        &mean + &(values - &mean).detach()
+    })
+}
+
+/// Everything in bf16 that should be in f32, where the problem is in bf16.
+fn in_half(problem: &Problem) -> Result<Loss, Error> {
+    if problem.dtype != Dtype::Bf16 {
+        return Ok(problem.loss.clone());
+    }
+    let (from, mut to, mut place) = (&problem.loss.rows, Graph::new("rows"), Vec::<Id>::new());
+    from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+    for node in from.nodes() {
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input.0 as usize]).collect();
+        let is_wide = node.ty.dtype == Dtype::F32;
+        let half = node.ty.with(Dtype::Bf16);
+        let ty = if is_wide && !matches!(node.op, Op::Input { .. }) { half.clone() } else { node.ty.clone() };
+        let mut here = to.add(node.op.clone(), &inputs, Some(ty), "")?;
+        if is_wide && matches!(node.op, Op::Input { .. }) {
+            here = to.add(Op::Cast, &[here], Some(half), "")?;
+        }
+        place.push(here);
+    }
+    for (name, id) in from.outputs() {
+        let wide = from.ty(*id).clone();
+        let wide = to.add(Op::Cast, &[place[id.0 as usize]], Some(wide), "")?;
+        to.output(name, wide);
+    }
+    Ok(Loss { rows: to, whole: problem.loss.whole.clone() })
+}
+
+/// The logits as one result more.
+fn keep_logits(mut graph: Graph) -> Result<Graph, Error> {
+    let logits = graph.ids().find(|id| graph.node(*id).op == Op::Matmul);
+    logits.into_iter().for_each(|id| graph.output("logits", id));
+    Ok(graph)
+}
+
+/// What chunks share is what the last chunk adds.
+fn forget_sums(graph: Graph) -> Result<Graph, Error> {
+    let mut to = graph.clone();
+    to.clear_outputs();
+    for (name, id) in graph.outputs() {
+        let is_sum = graph.find_input(name).is_some();
+        to.output(name, if is_sum { graph.node(*id).inputs[1] } else { *id });
+    }
+    Ok(to)
+}
+
+impl Cheat {
+    fn problem(&self, problem: &Problem) -> Result<Problem, Error> {
+        Ok(Problem { loss: (self.rows)(problem)?, ..problem.clone() })
+    }
+
+    fn is(&self, slip: Slip) -> bool {
+        self.slip == Some(slip)
+    }
+}
+
+impl Chunked for Cheat {
+    fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
+        if !self.is(Slip::NoShift) {
+            return Solution.log_sum_exp(hidden, weight, stretch);
+        }
+        hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log()
+    }
+
+    fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
+        match self.slip {
+            Some(Slip::OneChunk) => Solution.cut(counts, counts.len()),
+            Some(Slip::EveryRow) => Solution.cut(&vec![true; counts.len()], size),
+            _ => Solution.cut(counts, size),
+        }
+    }
+
+    fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
+        Solution.forward(&self.problem(problem)?)
+    }
+
+    fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
+        (self.spoil)(Solution.backward(&self.problem(problem)?)?)
+    }
+
+    fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
+        if !self.is(Slip::NoUpstream) {
+            return Solution.seeds(problem);
+        }
+        let graph = Solution.seeds(problem)?;
+        let Some(upstream) = graph.find_input("upstream") else { return Ok(graph) };
+        let mut to = Graph::new(&graph.name);
+        graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+        let mut place: Vec<Id> = Vec::new();
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input.0 as usize]).collect();
+            let one = Op::Constant { value: 1.0 };
+            let op = if id == upstream { one } else { node.op.clone() };
+            place.push(to.add(op, &inputs, Some(node.ty.clone()), "")?);
+        }
+        graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id.0 as usize]));
+        Ok(to)
+    }
+
+    fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
+        if self.is(Slip::OverTheEnd) {
+            return Solution.shift(labels, labels.len());
+        }
+        Solution.shift(labels, length)
+    }
+
+    fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
+        let clip = Clip { high: policy.clip.low, ..policy.clip };
+        match self.slip {
+            Some(Slip::OneClip) => Solution.policy(&Policy { clip, ..*policy }, sampled),
+            Some(Slip::TokenMean) => {
+                Solution.policy(&Policy { average: Average::Tokens, ..*policy }, sampled)
+            }
+            _ => Solution.policy(policy, sampled),
+        }
+    }
+
+    fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
+        let even = Solution.size(costs, rows, budget)?;
+        let fits = |n: &usize| costs.iter().all(|cost| cost.of(*n) <= budget);
+        if self.is(Slip::Rest) { (even..=rows).take_while(fits).last() } else { Some(even) }
+    }
+}

@@ -1,0 +1,88 @@
+//! Contract of challenge E: every guard is tripped by a cheat of its kind, and by no honest attempt.
+
+use grader::scorecard::{Challenge, Outcome, Scorecard, Truth};
+use tests::attempts::CHUNKERS;
+use tests::program::{own, tripped};
+
+const OWN: &str = env!("CARGO_BIN_EXE_own");
+
+/// A cheat, and the guards that see it.
+const CAUGHT: [(&str, &[&str]); 5] = [
+    ("derives cross entropy by hand", &["a hard-coded derivative"]),
+    ("never upcasts", &["no upcast"]),
+    ("keeps the logits", &["logits kept"]),
+    ("ignores the chunk size", &["chunk size ignored", "logits kept"]),
+    ("takes the mean of chunk means", &["mean of chunk means", "a hard-coded derivative"]),
+];
+
+fn loss(card: &Scorecard) -> &Challenge {
+    card.challenges.iter().find(|challenge| challenge.name == "loss").expect("all five are there")
+}
+
+fn fact(card: &Scorecard, wording: &str) -> Truth {
+    let found = loss(card).rows.iter().find(|row| row.wording == wording);
+    found.unwrap_or_else(|| panic!("no row {wording}")).fact
+}
+
+#[test]
+fn a_cheating_chunker_trips_the_guard_of_its_kind() {
+    for (cheat, guards) in CAUGHT {
+        let ran = own(OWN, cheat, &["test", "loss", "--json", "--seed", "0x1"]);
+        let card = ran.card();
+        let tripped = tripped(&card);
+        assert!(tripped.contains(&guards[0]), "{cheat} is not seen: {:#?}", card.guards);
+        assert!(tripped.iter().all(|guard| guards.contains(guard)), "{cheat}: {:#?}", card.guards);
+        assert!(ran.code == 1, "{cheat} passes");
+    }
+}
+
+#[test]
+fn what_the_statement_forbids_resets_the_score() {
+    for (cheat, wording) in
+        [("derives cross entropy by hand", "hardcoded_gradients"), ("never upcasts", "remove_float32_upcast")]
+    {
+        let ran = own(OWN, cheat, &["score", "loss", "--quick", "--json", "--seed", "0x3"]);
+        let card = ran.card();
+        assert_eq!(fact(&card, wording), Truth::Met, "{:#?}", loss(&card).rows);
+        let row = loss(&card).rows.iter().find(|row| row.wording == wording).expect("as above");
+        assert!(row.points <= 0, "{row:#?}");
+    }
+}
+
+/// A slip, and the check that sees it.
+const SEEN: [(&str, &str); 8] = [
+    ("shifts by nothing finite", "E.1/far-from-zero"),
+    ("reads ignored rows", "E.2/ignored-rows-cost-nothing"),
+    ("adds to nothing", "E.3/adds-to-what-is-there"),
+    ("forgets what is upstream", "E.4/upstream"),
+    ("shifts over the end", "E.4/shift"),
+    ("clips both sides alike", "E.5/two-sided-clip"),
+    ("means over every token", "E.5/grpo"),
+    ("leaves a rest", "E.6/evenly"),
+];
+
+#[test]
+fn a_slip_in_a_step_of_a_chunker_is_seen_by_a_check_of_that_step() {
+    for (slip, check) in SEEN {
+        let ran = own(OWN, slip, &["replay", &format!("loss:{check}"), "--seed", "0x5"]);
+        assert!(ran.code == 1 && ran.stdout.contains(": wrong"), "{slip}: {}", ran.stdout);
+        assert!(ran.stdout.lines().count() < 60, "{slip} is told at length: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn an_honest_chunker_trips_no_guard_and_gets_every_point() {
+    let honest = CHUNKERS.last().expect("it is the last one").name;
+    let ran = own(OWN, honest, &["score", "E", "--quick", "--json", "--seed", "0x2"]);
+    let card = ran.card();
+    assert!(tripped(&card).is_empty(), "{:#?}", card.guards);
+    let open: Vec<_> = loss(&card).checks.iter().filter(|check| check.outcome != Outcome::Passed).collect();
+    assert!(open.is_empty() && ran.code == 0, "{open:#?}");
+    assert_eq!((loss(&card).points, loss(&card).unmeasured), (10, 0), "{:#?}", loss(&card).rows);
+}
+
+#[test]
+fn a_program_that_hands_in_no_chunker_is_told_so() {
+    let ran = own(OWN, "answers zero", &["score", "loss"]);
+    assert!(ran.code == 2 && ran.stderr.contains("no attempt at challenge E"), "{}", ran.stderr);
+}
