@@ -304,7 +304,7 @@ const KEPT: usize = 8;
 
 /// What chunks add up stays in its place. A chunk is forward and backward at once, and nothing of it is kept for later: so
 /// there is nothing to be computed again.
-fn options() -> Options {
+pub fn options() -> Options {
     Options { carry: true, again: false, ..Level::O2.options() }
 }
 
