@@ -27,8 +27,9 @@ const ROWS: [(&str, [&str; 5]); 5] = [
 ];
 
 /// What stands beneath the table.
-pub const NOTE: &str = "Bytes above inputs and returned gradients. Of the published size, all logits are the logits alone, \
-                        and rows and formula those of the plan for all its tokens.";
+pub const NOTE: &str = "Bytes above inputs and returned gradients, all logits over chunks; of times, how many times as \
+                        fast. Of the published size, all logits are the logits alone, and rows and formula those of the \
+                        plan for all its tokens.";
 
 /// The rows of which there is anything.
 pub fn rows(challenge: &Challenge) -> Vec<Row> {

@@ -39,8 +39,9 @@ const HIGHEST: f64 = 190.0;
 const LEAST: f64 = 26.0;
 /// Room for the words above a panel.
 const WORDS: f64 = 26.0;
-/// Most parts that are drawn.
+/// Most parts and chunks that are drawn.
 const MOST: usize = 100_000;
+const CHUNKS: usize = 1000;
 
 impl Way {
     /// The ways that a challenge's measurements `stairs.WAY`, bytes, and `stairs.WAY_ms` hold, a sample a part, and those
@@ -48,8 +49,8 @@ impl Way {
     pub fn all(challenge: &Challenge) -> Option<Vec<Self>> {
         let get = |name: &str| challenge.measurements.get(&format!("{}.stairs.{name}", challenge.name));
         let parts = get("parts")?.samples.iter().map(|parts| parts.clamp(0.0, MOST as f64) as usize);
-        let chunks: Vec<usize> = parts.take(MOST).collect();
-        let rows = get("rows")?.value;
+        let chunks: Vec<usize> = parts.take(CHUNKS).collect();
+        let rows = super::usable(get("rows")?.value)?;
         let way = |(name, says): (&str, &str)| {
             let (alive, ms) = (&get(name)?.samples, &get(&format!("{name}_ms"))?.samples);
             let is_chunked = name == "chunked";
@@ -126,10 +127,13 @@ pub fn stairs(ways: &[Way]) -> String {
 fn one(plot: &mut Plot, way: &Way, ink: Ink, panel: Panel, (across, up): (&Scale, &Scale)) {
     let said = format!("{}: {} in {} ms", way.name, bytes(way.peak()), digits(way.total()));
     plot.text((FIRST, panel.top - 8.0), Anchor::Start, Ink::Text, &said);
-    for (value, label) in [(0.0, "0".to_owned()), (way.peak(), bytes(way.peak()))] {
-        let y = up.at(value);
+    let peak = up.at(way.peak());
+    for (y, label) in [(peak, bytes(way.peak())), (panel.bottom, "0".to_owned())] {
         plot.line((FIRST, y), (LAST, y), 1.0, Ink::Grid);
-        plot.text((FIRST - 5.0, y + 4.0), Anchor::End, Ink::Quiet, &label);
+        let is_free = y <= peak || y - peak > 12.0;
+        if is_free {
+            plot.text((FIRST - 5.0, y + 4.0), Anchor::End, Ink::Quiet, &label);
+        }
     }
     let times = way.times();
     let stairs = way.alive.iter().enumerate().map(|(part, alive)| {

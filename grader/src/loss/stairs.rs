@@ -79,7 +79,7 @@ impl Seen {
 }
 
 /// The rows of a chunk that the attempt, or else the solution, chooses for a part of the whole run's bytes.
-fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &Stairs) -> Result<usize, String> {
+fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) -> Result<usize, String> {
     let budget = Size::Bytes(whole.iter().map(|stair| stair[0]).fold(0.0, f64::max) as usize / PART);
     let size =
         |attempt| Runner::new(device, &graph::Solution, attempt, &case.problem).size(budget, SIZES.rows);
