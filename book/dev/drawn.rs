@@ -1,7 +1,8 @@
-//! `cargo dev figures` draws what is computed: the figures of challenge C; `cargo dev check` holds the files to it.
+//! `cargo dev figures` draws what is computed: the figures of challenges C and E; `cargo dev check` holds the files to it.
 //!
-//! Each is the same on every machine: graphs and plans are, and losses come from a file of `book/src/results`. What was
-//! timed is no file; a page takes it from a scorecard (`{{#plot}}`).
+//! Each is the same on every machine: graphs and plans are, losses come from a file of `book/src/results`, and what was
+//! measured of challenge E from a scorecard there. A figure that the scorecard lacks the numbers of is not drawn, and
+//! `check` says so. What else was timed is no file; a page takes it from a scorecard (`{{#plot}}`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::Path;
 
 use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Level, Options, compile};
-use grader::figure::curves::{Runs, Truth, losses};
+use grader::figure::curves::{Held, Runs, Truth, losses};
 use grader::figure::graph::{Side, draw, shown};
 use grader::figure::lives::lives;
 use grader::figure::memory::{Buffer, Memory, staircase};
@@ -19,13 +20,20 @@ use reference::llama::{Config, Form, Rope, Scaling, Spec};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault};
+use crate::{Error, Fault, results};
 
 /// A figure's name, its caption, and its SVG.
 type Drawn = (&'static str, &'static str, String);
 
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";
+
+/// The scorecard whose numbers are drawn.
+const CARD: &str = "xeon-2-cores";
+
+/// The figures of challenge E, and what the grader calls them.
+const OF_LOSS: [(&str, &str); 3] =
+    [("loss-staircase", "chunks"), ("loss-sizes", "sizes"), ("loss-training", "training")];
 
 /// Draws all of them, over whatever is there.
 ///
@@ -45,8 +53,9 @@ pub fn write(root: &Path) -> Result<(), Error> {
 /// # Errors
 /// The figures that are stale, or what keeps one from being drawn.
 pub fn check(root: &Path) -> Result<(), Error> {
-    let mut stale = Vec::new();
-    for (name, svg) in figures(root)? {
+    let drawn = figures(root)?;
+    let mut stale: Vec<Fault> = OF_LOSS.into_iter().filter_map(|figure| lacking(&drawn, figure)).collect();
+    for (name, svg) in drawn {
         let at = format!("book/src/figures/{name}.svg");
         let path = root.join("src/figures").join(format!("{name}.svg"));
         let kept = fs::read_to_string(path).unwrap_or_default();
@@ -67,7 +76,30 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let failed = |what: String| Error::Faults(vec![Fault { at: "book/dev/drawn.rs".into(), what }]);
     let losses = crate::read(&root.join("src").join(LOSSES))?;
     let all = [fusion(), lives_of_a_layer(), arena(), runs(&losses)];
-    all.into_iter().map(|drawn| drawn.map(captioned).map_err(failed)).collect()
+    let measured = of_loss(root).map_err(failed)?.into_iter().map(Ok);
+    all.into_iter().chain(measured).map(|drawn| drawn.map(captioned).map_err(failed)).collect()
+}
+
+/// Those of challenge E that the kept scorecard has the numbers of.
+fn of_loss(root: &Path) -> Result<Vec<Drawn>, String> {
+    let reports = results::read(&root.join("src/results"))?;
+    let card = reports.iter().find(|report| report.name == CARD);
+    let known = card.and_then(|report| results::challenge(report, "loss")).map(grader::figure::all);
+    let known = known.unwrap_or_default();
+    let one = |(name, called)| {
+        let figure = known.iter().find(|figure| figure.name == called)?;
+        Some((name, figure.caption, figure.svg.clone()))
+    };
+    Ok(OF_LOSS.into_iter().filter_map(one).collect())
+}
+
+/// That a figure was not drawn.
+fn lacking(drawn: &[(&'static str, String)], (name, called): (&str, &str)) -> Option<Fault> {
+    let at = format!("book/src/results/{CARD}.json");
+    let what = format!(
+        "lacks what `{name}` is drawn from: `cargo grader score loss` measures it (figure `{called}`)"
+    );
+    drawn.iter().all(|(known, _)| *known != name).then_some(Fault { at, what })
 }
 
 /// The figure with its caption for a title: the heading is drawn.
@@ -215,8 +247,9 @@ fn runs(text: &str) -> Result<Drawn, String> {
         third: column("libraries")?,
         name: "the original libraries".into(),
     };
-    let (compiled, other) = (column("compiled")?, column("interpreted")?);
-    let runs = Runs { compiled, other, name: "interpreted".into(), truth: Some(truth) };
+    let (own, other) = (column("compiled")?, column("interpreted")?);
+    let (called, name) = ("compiled".into(), "interpreted".into());
+    let runs = Runs { own, called, other, name, held: Held::Truth(truth) };
     let caption = "The golden QLoRA run of 40 steps. The compiled losses lie on those of the interpreter; beneath, how far \
                    each run in f32 departs from the same run in f64, that of the original libraries too.";
     Ok(("graph-losses", caption, losses(&runs, "The loss, compiled and interpreted")))

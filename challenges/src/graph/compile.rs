@@ -629,9 +629,21 @@ impl Compiled {
         inputs: &BTreeMap<&str, &Buffer>,
         dequantizer: &dyn Nf4,
     ) -> Result<Vec<Duration>, Error> {
+        self.profile_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
+    }
+
+    /// [`Self::run_carrying`], telling how long each step took.
+    pub fn profile_carrying(
+        &self,
+        device: &Cpu,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<&str, &Buffer>,
+        carried: &mut BTreeMap<&str, &mut Buffer>,
+        dequantizer: &dyn Nf4,
+    ) -> Result<Vec<Duration>, Error> {
         let mut before = device.clock();
         let mut times = Vec::new();
-        self.watched(device, arena, inputs, &mut BTreeMap::new(), dequantizer, &mut |_, now| {
+        self.watched(device, arena, inputs, carried, dequantizer, &mut |_, now| {
             times.push(now.saturating_sub(before));
             before = now;
         })?;

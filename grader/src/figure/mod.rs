@@ -9,20 +9,24 @@
 //! published thresholds? [`where_time_stands`]: how much of the way from the baseline to the machine's
 //! limit is done? [`strip`]: what do the raw samples look like before anything was averaged?
 //! Of a compiled step: [`memory`]: where does each buffer lie, and for how long? [`timeline`]: what does the step spend
-//! its time on? [`curves`]: is the compiled run the same run? [`graph`] and [`lives`] draw what no scorecard holds, a
-//! graph and its launches, and are for the book.
+//! its time on? [`curves`]: is the compiled run, or the chunked one, the same run? Of a chunked loss: [`chunks`]: which
+//! bytes are alive, and when? [`sizes`]: what does a chunk's size cost? [`graph`] and [`lives`] draw what no scorecard
+//! holds, a graph and its launches, and are for the book.
 //! Times differ tenfold between cases and meaning lies in ratios, hence logarithmic axes; where thresholds
 //! lie close together the speed-up axis is stretched around them and says so.
 
 mod plot;
 mod scale;
 
+pub mod beside;
+pub mod chunks;
 pub mod curves;
 pub mod graph;
 pub mod layers;
 pub mod lives;
 pub mod memory;
 pub mod number;
+pub mod sizes;
 pub mod timeline;
 pub mod timing;
 
@@ -37,7 +41,8 @@ use timing::Timing;
 /// A figure with the name of its file, without an extension.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// `speedup`, `where_time_stands`, `staircase`, `strip`, `memory`, `timeline` or `losses`.
+    /// `speedup`, `where_time_stands`, `staircase`, `strip`, `memory`, `timeline`, `losses`,
+    /// `chunks`, `sizes` or `training`.
     pub name: &'static str,
     /// One sentence on how to read it.
     pub caption: &'static str,
@@ -94,6 +99,15 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
             "The same training run twice. One line should lie on the other; beneath is what is between them, which is \
              rounding as long as it is far below what a step changes.",
             curves::Runs::of(challenge).map(|runs| curves::losses(&runs, "The loss, compiled and not")),
+        ),
+        figure("chunks", chunks::CAPTION, chunks::Way::all(challenge).map(|ways| chunks::stairs(&ways))),
+        figure("sizes", sizes::CAPTION, sizes::Sizes::of(challenge).map(|sizes| sizes::costs(&sizes))),
+        figure(
+            "training",
+            "The same training run with the loss in one piece and in chunks. One line should lie on the other; beneath \
+             is what is between them, between the dashed lines of what is allowed.",
+            curves::Runs::chunked(challenge, crate::loss::APART)
+                .map(|runs| curves::losses(&runs, "The loss, whole and in chunks")),
         ),
     ];
     figures.into_iter().flatten().collect()

@@ -170,6 +170,7 @@ pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
     let versus = versus(challenge);
     let told = named(&versus);
     let counters = counters(challenge);
+    let beside = super::beside::rows(challenge);
     let is_counter = |short: &str| COUNTERS.iter().any(|(name, _)| *name == short) && !counters.is_empty();
     let rest = challenge.measurements.iter().filter_map(|(name, measurement)| {
         let short = own(challenge, name).unwrap_or(name);
@@ -178,6 +179,7 @@ pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
             && !is_drawn(short)
             && case(challenge, name).is_none()
             && !told.contains(&name.as_str())
+            && !beside.iter().any(|row| row.holds(short))
             && !is_counter(short);
         counts.then_some((short, measurement))
     });
@@ -186,8 +188,10 @@ pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
 
 /// Whether a name is that of a picture's numbers, or of a ratio that stands in a table.
 fn is_drawn(short: &str) -> bool {
+    let families = ["plan", "timeline", "longest", "losses", "stairs", "sizes"];
     short.starts_with("over_")
-        || ["plan", "timeline", "longest", "losses"].contains(&short.split('.').next().unwrap_or_default())
+        || short.starts_with("training.")
+        || families.contains(&short.split('.').next().unwrap_or_default())
 }
 
 /// Whether a name is that of a version's time or rate, at the usual size or a small one.

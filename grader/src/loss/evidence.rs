@@ -10,7 +10,7 @@ use crate::scorecard::{Check, Guard, Outcome};
 const HALF: f64 = 0.5;
 
 /// How far the losses of two trainings may be apart, relative.
-const APART: f64 = 1e-6;
+pub(crate) const APART: f64 = 1e-6;
 
 /// The facts of E.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {

@@ -8,13 +8,14 @@ mod checks;
 mod evidence;
 mod guards;
 mod published;
+mod stairs;
 mod train;
 
 use std::time::Duration;
 
 use challenges::loss::Chunked;
 
-pub(crate) use evidence::facts;
+pub(crate) use evidence::{APART, facts};
 
 use crate::gather::{Child, Effort, Item};
 
@@ -27,7 +28,12 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| item(name, 30));
     let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
     let fresh = |name: &str, seconds| Item { fresh: true, ..item(name.into(), seconds) };
-    let watched = [fresh("watch/bytes", 60), fresh("watch/training", 60), fresh("bench/sizes", 120)];
+    let watched = [
+        fresh("watch/bytes", 60),
+        fresh("watch/training", 60),
+        fresh("watch/stairs", 60),
+        fresh("bench/sizes", 120),
+    ];
     let published = (!effort.quick).then(|| fresh("watch/published", 180));
     checks.chain(guards).chain(watched).chain(published).collect()
 }
@@ -38,6 +44,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, name: &str) {
     match name.split_once('/') {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", "bytes")) => bytes::run(child, attempt),
+        Some(("watch", "stairs")) => stairs::run(child, attempt),
         Some(("watch", "training")) => train::run(child, attempt),
         Some(("watch", _)) => published::run(child, attempt),
         Some(("bench", _)) => bench::run(child, attempt),

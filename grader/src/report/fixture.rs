@@ -80,6 +80,68 @@ pub fn compiled() -> Scorecard {
     card
 }
 
+/// A scorecard with a chunked loss.
+pub fn chunked() -> Scorecard {
+    let mut card = solved();
+    let loss = &mut card.challenges[4];
+    (loss.built, loss.attempted, loss.measurements) = (true, true, in_chunks());
+    loss.checks = vec![check("E.2/cut", Outcome::Passed, "")];
+    card
+}
+
+fn in_chunks() -> BTreeMap<String, Measurement> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: &str, measurement| _ = all.insert(format!("loss.{name}"), measurement);
+    let mib = f64::from(1 << 20);
+    for (name, mibs, rows) in
+        [("bytes", [513.0, 127.0, 126.0], 250.0), ("policy.bytes", [514.0, 128.0, 126.5], 246.0)]
+    {
+        for (part, mibs) in ["whole", "chunked", "formula"].into_iter().zip(mibs) {
+            add(&format!("{name}.{part}"), plain(mibs * mib, "B"));
+        }
+        add(&format!("{name}.rows"), plain(rows, "count"));
+    }
+    add("bytes.once", plain(3.0 * mib, "B"));
+    let timed = [("whole", 2600.0, 251.0), ("chunked", 2480.0, 24.5)];
+    for (name, ms, mibs) in timed {
+        add(&format!("timed.{name}"), raw(&noisy(ms, 5)[..4], "ms"));
+        add(&format!("timed.{name}.bytes"), plain(mibs * mib, "B"));
+    }
+    add("over_whole", Measurement { interval: Some([1.02, 1.07]), ..plain(1.05, "x") });
+    add("timed.rows", plain(187.0, "count"));
+    for power in 4..=11 {
+        let rows = f64::from(1 << power);
+        add(&format!("sizes.{rows}.time"), plain(2400.0 + 60_000.0 / rows, "ms"));
+        add(&format!("sizes.{rows}.bytes"), plain((1.0 + rows / 8.2) * mib, "B"));
+    }
+    let published = [("logits", 8016.0, "B"), ("counted", 249.0, "B"), ("planned", 251.0, "B")];
+    for (name, mibs, unit) in published {
+        add(&format!("published.{name}"), plain(mibs * mib, unit));
+    }
+    add("published.rows", plain(482.0, "count"));
+    add("published.seconds", plain(31.5, "s"));
+    for (name, alive, parts) in [("op_by_op", 48.0, 12_usize), ("whole", 16.5, 5), ("chunked", 2.1, 45)] {
+        let stair = |part: usize| mib * alive * (1.0 + (part % 5) as f64) / 5.0;
+        add(
+            &format!("stairs.{name}"),
+            Measurement { samples: (0..parts).map(stair).collect(), ..plain(alive * mib, "B") },
+        );
+        let ms: Vec<f64> = (0..parts).map(|part| (1.0 + (part % 3) as f64) * 12.0 / parts as f64).collect();
+        add(&format!("stairs.{name}_ms"), Measurement { samples: ms, ..plain(24.0, "ms") });
+    }
+    add("stairs.parts", Measurement { samples: vec![5.0; 9], ..plain(9.0, "count") });
+    add("stairs.rows", plain(57.0, "count"));
+    add("training", plain(2.4e-7, "relative"));
+    for (name, off) in [("whole", 0.0), ("chunked", 4e-7)] {
+        let loss = |i: u32| 2.0 + 4.0 * (-0.1 * f64::from(i)).exp() + off * (f64::from(i % 3) - 1.0);
+        add(
+            &format!("training.{name}"),
+            Measurement { samples: (0..40).map(loss).collect(), ..plain(2.0, "nats") },
+        );
+    }
+    all
+}
+
 fn step() -> BTreeMap<String, Measurement> {
     let mut all = BTreeMap::new();
     let mut add = |name: &str, measurement| _ = all.insert(format!("graph.{name}"), measurement);

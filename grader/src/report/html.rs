@@ -11,6 +11,7 @@ use minijinja::{AutoEscape, Environment, Error, Value};
 use serde::Serialize;
 
 use super::{Finding, Tone, amount, clean, findings, idle, points, ratio, title, truth};
+use crate::figure::beside;
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::rubric::THRESHOLDS;
@@ -73,6 +74,9 @@ struct Part {
     speedup: Option<String>,
     way: Option<String>,
     versus: Vec<[String; 4]>,
+    heads: [&'static str; 6],
+    beside: Vec<[String; 6]>,
+    note: &'static str,
     counters: Vec<(&'static str, String)>,
     counts: Vec<String>,
     tally: String,
@@ -208,6 +212,9 @@ fn part(challenge: &Challenge) -> Part {
         speedup: timing::total(challenge).map(ratio),
         way: versus.first().map(|row| clean(&row.way)),
         versus: versus.iter().map(|row| super::compared(row).map(|cell| clean(&cell))).collect(),
+        heads: beside::HEADS,
+        beside: beside::rows(challenge).into_iter().map(|row| row.cells.map(|cell| clean(&cell))).collect(),
+        note: beside::NOTE,
         counters: super::counters(challenge).into_iter().map(|(says, count)| (says, clean(&count))).collect(),
         counts: timing::counts(challenge).iter().map(|(name, m)| clean(&amount(name, m))).collect(),
         tally: super::tally(challenge),

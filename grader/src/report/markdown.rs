@@ -6,6 +6,7 @@
 //! searched for `@names`, and an `@` or a web address in a sentence is broken up, so a report notifies nobody.
 
 use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
+use crate::figure::beside;
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::scorecard::{Challenge, Measurement, Row, Scorecard};
@@ -118,6 +119,7 @@ fn times(out: &mut String, challenge: &Challenge) {
         }
     }
     versus(out, challenge);
+    beside(out, challenge);
     let counters: Vec<String> = super::counters(challenge)
         .into_iter()
         .map(|(says, count)| text(&format!("{says} {count}")))
@@ -140,6 +142,19 @@ fn versus(out: &mut String, challenge: &Challenge) {
     for row in &rows {
         line(out, &format!("| {} |", super::compared(row).map(|cell| text(&cell)).join(" | ")));
     }
+}
+
+/// Chunks beside all logits.
+fn beside(out: &mut String, challenge: &Challenge) {
+    let rows = beside::rows(challenge);
+    if rows.is_empty() {
+        return;
+    }
+    line(out, &format!("\n| {} |\n|:--|--:|--:|--:|--:|:--|", beside::HEADS.map(text).join(" | ")));
+    for row in rows {
+        line(out, &format!("| {} |", row.cells.map(|cell| text(&cell)).join(" | ")));
+    }
+    line(out, &format!("\n{}", beside::NOTE));
 }
 
 fn time(case: &Timing, unit: Time) -> String {

@@ -7,6 +7,7 @@
 
 use super::paper::{Paper, Style, columns, left, right, wrap};
 use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
+use crate::figure::beside;
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
 use crate::rubric::THRESHOLDS;
@@ -271,7 +272,32 @@ fn timings(paper: &mut Paper, challenge: &Challenge) {
     }
     staircase(paper, challenge);
     versus(paper, challenge);
+    beside(paper, challenge);
     counts(paper, challenge);
+}
+
+/// Chunks beside all logits, one thing a line.
+fn beside(paper: &mut Paper, challenge: &Challenge) {
+    let rows = beside::rows(challenge);
+    if rows.is_empty() {
+        return;
+    }
+    let [_, whole, chunked, formula, count, over] = beside::HEADS;
+    let heads = [whole, chunked, formula].map(|head| right(head, BYTES)).concat();
+    let heads = format!("{heads}{}  {over}", right(count, ROWS));
+    paper.gap();
+    paper.line(&[(Style::Bold, &left("  chunks", WHAT)), (Style::Quiet, &heads)]);
+    for row in &rows {
+        let [what, whole, chunked, formula, count, over] = &row.cells;
+        let after = format!("{}{}  {over}", right(formula, BYTES), right(count, ROWS));
+        paper.line(&[
+            (Style::Plain, &left(&format!("  {what}"), WHAT)),
+            (Style::Plain, &right(whole, BYTES)),
+            (Style::Bold, &right(chunked, BYTES)),
+            (Style::Plain, &after),
+        ]);
+    }
+    paper.wrapped(&[(Style::Quiet, "  ")], Style::Quiet, beside::NOTE);
 }
 
 /// The attempt beside another way of doing the same, one thing a line.
@@ -309,6 +335,9 @@ fn staircase(paper: &mut Paper, challenge: &Challenge) {
 
 const CASE: usize = 20;
 const AMOUNT: usize = 13;
+const WHAT: usize = 16;
+const BYTES: usize = 11;
+const ROWS: usize = 7;
 const TIME: usize = 9;
 const SHARE: usize = 10;
 

@@ -33,12 +33,13 @@ fn first_difference(kept: &str, got: &str) -> Option<String> {
     }
 }
 
-fn cards() -> [(&'static str, Scorecard); 4] {
+fn cards() -> [(&'static str, Scorecard); 5] {
     [
         ("solved", fixture::solved()),
         ("half-done", fixture::half_done()),
         ("untouched", fixture::untouched()),
         ("compiled", fixture::compiled()),
+        ("chunked", fixture::chunked()),
     ]
 }
 
@@ -72,7 +73,8 @@ fn the_html_scorecard_looks_as_kept() {
 #[test]
 fn the_figures_look_as_kept() {
     let (nf4, graph) = (&fixture::solved().challenges[0], &fixture::compiled().challenges[2]);
-    for figure in [nf4, graph].into_iter().flat_map(grader::figure::all) {
+    let loss = &fixture::chunked().challenges[4];
+    for figure in [nf4, graph, loss].into_iter().flat_map(grader::figure::all) {
         looks_like(&format!("{}.svg", figure.name), &figure.svg);
     }
 }

@@ -1,4 +1,4 @@
-//! Pictures of challenge C: nothing overlaps, nothing is cut off, and what is drawn is what was computed.
+//! Pictures of challenges C and E: nothing overlaps, nothing is cut off, and what is drawn is what was computed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ use crate::llama::trained;
 /// Every figure of the book that is computed, and every one of a scorecard.
 fn figures() -> Vec<(String, String)> {
     let book = ::book::drawn::figures(&::book::root()).unwrap_or_else(|error| panic!("{error}"));
-    let cards = [fixture::solved(), fixture::half_done(), fixture::compiled()];
+    let cards = [fixture::solved(), fixture::half_done(), fixture::compiled(), fixture::chunked()];
     let reports = cards.iter().flat_map(|card| &card.challenges).flat_map(grader::figure::all);
     let own = book.into_iter().map(|(name, svg)| (name.to_owned(), svg));
     own.chain(reports.map(|figure| (figure.name.to_owned(), figure.svg))).collect()
@@ -33,9 +33,9 @@ fn figures() -> Vec<(String, String)> {
 #[test]
 fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let figures = figures();
-    for name in
-        ["graph-fusion", "graph-lives", "graph-memory", "graph-losses", "memory", "timeline", "losses"]
-    {
+    let computed = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
+    let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
+    for name in computed.into_iter().chain(measured) {
         assert!(figures.iter().any(|(known, _)| known == name), "{name} is not drawn");
     }
     for (name, text) in figures {
