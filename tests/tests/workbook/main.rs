@@ -9,6 +9,7 @@ mod card;
 mod carry;
 mod chapter;
 mod cheats;
+mod chunks;
 mod commands;
 mod compiled;
 mod compilers;
