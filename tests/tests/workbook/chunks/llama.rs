@@ -121,6 +121,8 @@ impl<'a> Loss<'a> {
             so_far: BTreeMap::new(),
         };
         let results = self.runner.run(job).unwrap_or_else(|error| panic!("{error}"));
+        let counted = counts.iter().filter(|counts| **counts).count();
+        assert_eq!(results.chunks.len(), counted.div_ceil(self.size));
         let gradient = results.gradients["hidden.grad"].view();
         (f64::from(results.loss[0]), Array::from_memory(Dtype::F32, &hidden.shape, gradient))
     }

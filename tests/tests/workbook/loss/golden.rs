@@ -26,20 +26,24 @@ const FAIR: (f64, f64) = (4.0, 1e-6);
 const CLOSE: f64 = 1e-12;
 
 /// One loss that the original library computed.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 pub struct Case {
     /// Its name in the file.
     #[serde(rename = "case")]
     pub name: String,
     /// Which loss.
     pub loss: String,
-    reduction: Option<String>,
+    /// `mean`, `sum`.
+    pub reduction: Option<String>,
     label_smoothing: Option<f64>,
-    softcap: Option<f64>,
-    scale: Option<f64>,
+    /// What a logit's absolute value stays below.
+    pub softcap: Option<f64>,
+    /// What logits are multiplied with.
+    pub scale: Option<f64>,
     /// What logits are divided by.
     pub temperature: Option<f64>,
-    z_loss: Option<f64>,
+    /// What the square of the normaliser counts.
+    pub z_loss: Option<f64>,
     beta: Option<f64>,
     eps_low: Option<f64>,
     eps_high: Option<f64>,
@@ -55,7 +59,7 @@ pub struct Stored<'a> {
 }
 
 /// What is done to numbers that would lie in memory.
-type Round = fn(f64) -> f64;
+pub type Round = fn(f64) -> f64;
 
 fn rounded(numbers: &[f64], round: Round) -> Vec<f64> {
     numbers.iter().map(|number| round(*number)).collect()
@@ -262,7 +266,7 @@ impl Case {
     }
 
     /// The loss and its gradients by the oracle.
-    fn exact(&self, stored: &Stored, round: Round) -> Result<Found, Error> {
+    pub fn exact(&self, stored: &Stored, round: Round) -> Result<Found, Error> {
         let parts = stored.linear("", round);
         let linear = parts.linear();
         let (z, logits, vocab) = self.logits(&linear, round)?;
