@@ -175,6 +175,7 @@ impl<'a> Runner<'a> {
         self.accept(&job)?;
         let plan = self.plan(job.counts, job.size)?;
         cut_well(&plan, job.counts)?;
+        plan.first.iter().chain([&plan.each]).try_for_each(|graph| self.takes(graph, &job))?;
         self.gives(&plan.each)?;
         let mut work = Work::new(self.device, self.problem, job)?;
         if let Some(first) = &plan.first {
@@ -208,6 +209,37 @@ impl<'a> Runner<'a> {
             labels(job, *vocab)?;
         }
         Ok(())
+    }
+
+    /// Whether a chunk's graph takes its inputs for what they are.
+    fn takes(&self, graph: &Graph, job: &Job<'_>) -> Result<(), Error> {
+        for (name, id) in graph.inputs() {
+            let ty = graph.ty(id);
+            match self.own(name) {
+                Some(need) if need == *ty => {}
+                Some(need) => {
+                    let (name, got, need) = (name.to_owned(), ty.to_string(), need.to_string());
+                    return Err(Error::Shape { name, got, need });
+                }
+                None => fits(job.given, name, ty, job.counts.len())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The type of an input that is not given by its name: hidden states, sums and seeds.
+    fn own(&self, name: &str) -> Option<Type> {
+        let Problem { width, vocab, dtype, bias, trains, loss } = self.problem;
+        let rows = || Dim::symbol(ROWS);
+        match name {
+            "hidden" => Some(Type::new(*dtype, [rows(), (*width).into()])),
+            "weight.grad" if trains.weight => Some(Type::new(Dtype::F32, [*vocab, *width])),
+            "bias.grad" if trains.bias && *bias => Some(Type::new(Dtype::F32, [*vocab])),
+            name => {
+                let of = name.strip_prefix("seed.")?;
+                loss.values().any(|value| value == of).then(|| Type::new(Dtype::F32, [rows()]))
+            }
+        }
     }
 
     /// Whether a chunk's graph gives what is asked for, and adds up what chunks share.

@@ -91,6 +91,20 @@ fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
     trains(&tiny, |graph, values| Runner::new(graph, values, Level::O2));
 }
 
+/// Adds what a step's optimiser starts with.
+pub(crate) fn started(graph: &Graph, values: &mut Values<f32>) {
+    for (name, id) in graph.inputs().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
+        let shape: Vec<usize> = graph
+            .ty(id)
+            .shape
+            .iter()
+            .filter_map(reference::graph::Dim::as_fixed)
+            .map(|n| n as usize)
+            .collect();
+        values.insert(name.into(), Array::floats(Dtype::F32, &shape, vec![0.0; shape.iter().product()]));
+    }
+}
+
 /// The golden run with a compiler of one's own; its losses.
 pub(crate) fn trains(
     tiny: &TinyLlama,
@@ -103,16 +117,7 @@ pub(crate) fn trains(
     let mut spec = llama.spec();
     spec.adapter = Some(start.config);
     let graph = step_graph(&spec, &recipe).expect("a graph");
-    for (name, id) in graph.inputs().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
-        let shape: Vec<usize> = graph
-            .ty(id)
-            .shape
-            .iter()
-            .filter_map(reference::graph::Dim::as_fixed)
-            .map(|n| n as usize)
-            .collect();
-        values.insert(name.into(), Array::floats(Dtype::F32, &shape, vec![0.0; shape.iter().product()]));
-    }
+    started(&graph, &mut values);
     let mut runner: Option<Runner> = None;
     let step = |step: usize| {
         let ids = tiny.ids::<f32>(run.batch * step..run.batch * (step + 1));
@@ -148,7 +153,12 @@ fn rounding(graph: &Graph, result: Id) -> f64 {
 }
 
 /// Where a result is further from the truth than the interpreter's f32, a rounding and a slack allow.
-fn difference(got: &Array<f32>, naive: &Array<f32>, truth: &Array<f64>, rounding: f64) -> Option<String> {
+pub(crate) fn difference(
+    got: &Array<f32>,
+    naive: &Array<f32>,
+    truth: &Array<f64>,
+    rounding: f64,
+) -> Option<String> {
     if (got.dtype, &got.shape) != (naive.dtype, &naive.shape) {
         return Some(format!("{:?}{:?}, needed is {:?}{:?}", got.dtype, got.shape, naive.dtype, naive.shape));
     }

@@ -3,9 +3,9 @@
 
 mod agree;
 mod errors;
-mod golden;
+pub(crate) mod golden;
 mod laws;
-mod problem;
+pub(crate) mod problem;
 
 use reference::grad::differentiate;
 use reference::graph::interpret::Values;

@@ -10,6 +10,7 @@ mod carry;
 mod chapter;
 mod cheats;
 mod chunkers;
+mod chunks;
 mod commands;
 mod compiled;
 mod compilers;

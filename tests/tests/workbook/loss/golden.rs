@@ -26,43 +26,52 @@ const FAIR: (f64, f64) = (4.0, 1e-6);
 const CLOSE: f64 = 1e-12;
 
 /// One loss that the original library computed.
-#[derive(Deserialize)]
-struct Case {
+#[derive(Clone, Deserialize)]
+pub struct Case {
+    /// Its name in the file.
     #[serde(rename = "case")]
-    name: String,
-    loss: String,
-    reduction: Option<String>,
+    pub name: String,
+    /// Which loss.
+    pub loss: String,
+    /// `mean`, `sum`.
+    pub reduction: Option<String>,
     label_smoothing: Option<f64>,
-    softcap: Option<f64>,
-    scale: Option<f64>,
-    temperature: Option<f64>,
-    z_loss: Option<f64>,
+    /// What a logit's absolute value stays below.
+    pub softcap: Option<f64>,
+    /// What logits are multiplied with.
+    pub scale: Option<f64>,
+    /// What logits are divided by.
+    pub temperature: Option<f64>,
+    /// What the square of the normaliser counts.
+    pub z_loss: Option<f64>,
     beta: Option<f64>,
     eps_low: Option<f64>,
     eps_high: Option<f64>,
     max_completion_length: Option<f64>,
-    old: Option<bool>,
+    /// Whether log-probabilities of sampling are given.
+    pub old: Option<bool>,
 }
 
 /// What a case computes with.
-struct Stored<'a> {
+pub struct Stored<'a> {
     name: &'a str,
     tensors: &'a SafeTensors<'a>,
 }
 
 /// What is done to numbers that would lie in memory.
-type Round = fn(f64) -> f64;
+pub type Round = fn(f64) -> f64;
 
 fn rounded(numbers: &[f64], round: Round) -> Vec<f64> {
     numbers.iter().map(|number| round(*number)).collect()
 }
 
 /// A loss and its gradients: loss, hidden, weight, bias (nothing if there is none).
-type Found = [Vec<f64>; 4];
+pub type Found = [Vec<f64>; 4];
 
 const GRADIENTS: [&str; 3] = ["hidden", "weight", "bias"];
 
-fn each_case(check: impl Fn(&Case, &Stored)) {
+/// Runs `check` on every golden loss.
+pub fn each_case(check: impl Fn(&Case, &Stored)) {
     golden::each_case("open-losses.safetensors", |case: &Case, tensors| {
         check(case, &Stored { name: &case.name, tensors });
     });
@@ -86,14 +95,9 @@ fn the_graph_of_every_golden_loss_is_as_near_in_f32_as_rounding_allows() {
     let [cases, refused] = [Cell::new(0), Cell::new(0)];
     each_case(|case, stored| {
         let wanted = stored.wanted();
-        let rounded = case.exact(stored, |x| f64::from(x as f32)).expect("sound");
         let short = case.exact(stored, |x| bf16::from_f64(x).to_f64()).expect("sound");
-        let found = case.run::<f32>(stored);
-        let loss = |got: &Found| (got[0][0] - wanted[0][0]).abs() / wanted[0][0].abs().max(1.0);
-        let far =
-            |got: &Found| [0, 1, 2, 3].map(|i| if i == 0 { loss(got) } else { apart(&got[i], &wanted[i]) });
-        let [bound, found, short] =
-            [far(&rounded).map(|far| FAIR.0 * far + FAIR.1), far(&found), far(&short)];
+        let bound = bound(case, stored, &wanted);
+        let [found, short] = [&case.run::<f32>(stored), &short].map(|got| far(got, &wanted));
         for i in 0..4 {
             assert!(found[i] <= bound[i], "{}: {i} is off by {:e}, not {:e}", case.name, found[i], bound[i]);
         }
@@ -116,6 +120,18 @@ fn golden_log_probabilities_are_those_of_the_oracle() {
     });
 }
 
+/// How far a loss and its gradients are from the golden ones: the loss relative to itself, or to 1 if that is more.
+pub fn far(got: &Found, wanted: &Found) -> [f64; 4] {
+    let loss = (got[0][0] - wanted[0][0]).abs() / wanted[0][0].abs().max(1.0);
+    [0, 1, 2, 3].map(|i| if i == 0 { loss } else { apart(&got[i], &wanted[i]) })
+}
+
+/// How far an f32 run may be from the golden numbers.
+pub fn bound(case: &Case, stored: &Stored, wanted: &Found) -> [f64; 4] {
+    let rounded = case.exact(stored, |x| f64::from(x as f32)).expect("sound");
+    far(&rounded, wanted).map(|far| FAIR.0 * far + FAIR.1)
+}
+
 /// The distance relative to the norm of the second.
 fn apart(got: &[f64], want: &[f64]) -> f64 {
     assert_eq!(got.len(), want.len());
@@ -129,28 +145,29 @@ impl Stored<'_> {
         self.tensors.tensor(&format!("{}.{part}", self.name)).ok()
     }
 
-    fn floats(&self, part: &str) -> Option<Vec<f64>> {
+    /// Numbers; nothing, if there are none.
+    pub fn floats(&self, part: &str) -> Option<Vec<f64>> {
         let view = self.view(part)?;
         assert_eq!(view.dtype(), safetensors::Dtype::F64);
         Some(view.data().as_chunks().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect())
     }
 
-    fn need(&self, part: &str) -> Vec<f64> {
+    pub fn need(&self, part: &str) -> Vec<f64> {
         self.floats(part).unwrap_or_else(|| panic!("{}.{part} is missing", self.name))
     }
 
     /// `labels`, or `ids`.
-    fn labels(&self) -> Vec<i32> {
+    pub fn labels(&self) -> Vec<i32> {
         let view = self.view("labels").or_else(|| self.view("ids")).expect("labels or ids");
         view.data().as_chunks().0.iter().map(|eight| i64::from_le_bytes(*eight) as i32).collect()
     }
 
-    fn shape(&self, part: &str) -> Vec<usize> {
+    pub fn shape(&self, part: &str) -> Vec<usize> {
         self.view(part).map_or(Vec::new(), |view| view.shape().to_vec())
     }
 
     /// Sequences and their length; 1 and all rows, if there are none.
-    fn sequences(&self) -> [usize; 2] {
+    pub fn sequences(&self) -> [usize; 2] {
         match self.shape("hidden")[..] {
             [rows, length, _] => [rows, length],
             [rows, _] => [1, rows],
@@ -162,7 +179,7 @@ impl Stored<'_> {
         self.labels().iter().map(|label| if *label == IGNORED { 0.0 } else { 1.0 }).collect()
     }
 
-    fn wanted(&self) -> Found {
+    pub fn wanted(&self) -> Found {
         let [hidden, weight, bias] = GRADIENTS.map(|part| self.floats(&format!("grad_{part}")));
         [self.need("loss"), hidden.expect("stored"), weight.expect("stored"), bias.unwrap_or_default()]
     }
@@ -199,17 +216,17 @@ impl Case {
         }
     }
 
-    fn head(&self) -> Head {
+    pub fn head(&self) -> Head {
         let scale = self.scale.unwrap_or(1.0) / self.temperature.unwrap_or(1.0);
         Head { scale, softcap: self.softcap }
     }
 
-    fn cross_entropy(&self) -> CrossEntropy {
+    pub fn cross_entropy(&self) -> CrossEntropy {
         let [label_smoothing, z_loss] = [self.label_smoothing, self.z_loss].map(Option::unwrap_or_default);
         CrossEntropy { label_smoothing, z_loss, ..CrossEntropy::default() }
     }
 
-    fn reduction(&self) -> Reduction {
+    pub fn reduction(&self) -> Reduction {
         match self.reduction.as_deref() {
             None | Some("mean") => Reduction::Mean,
             Some("sum") => Reduction::Sum,
@@ -217,18 +234,18 @@ impl Case {
         }
     }
 
-    fn divergence(&self) -> Divergence {
+    pub fn divergence(&self) -> Divergence {
         match self.loss.as_str() {
             "forward_kl" => Divergence::ForwardKl,
             _ => Divergence::JensenShannon { beta: self.beta() },
         }
     }
 
-    fn beta(&self) -> f64 {
+    pub fn beta(&self) -> f64 {
         self.beta.expect("a beta")
     }
 
-    fn policy(&self) -> Policy {
+    pub fn policy(&self) -> Policy {
         let bound = |eps: Option<f64>| eps.expect("bounds of the ratio");
         let clip = Clip { low: bound(self.eps_low), high: bound(self.eps_high), delta: None };
         match self.loss.as_str() {
@@ -249,7 +266,7 @@ impl Case {
     }
 
     /// The loss and its gradients by the oracle.
-    fn exact(&self, stored: &Stored, round: Round) -> Result<Found, Error> {
+    pub fn exact(&self, stored: &Stored, round: Round) -> Result<Found, Error> {
         let parts = stored.linear("", round);
         let linear = parts.linear();
         let (z, logits, vocab) = self.logits(&linear, round)?;

@@ -1,0 +1,11 @@
+//! Challenge E: a loss made chunk by chunk is the loss, and costs what is said.
+//!
+//! Below: every golden loss in chunks; laws on drawn problems; what is told of nonsense; counted bytes; a training run.
+
+mod bytes;
+mod case;
+mod drawn;
+mod errors;
+mod golden;
+mod laws;
+mod llama;

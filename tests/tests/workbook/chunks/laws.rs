@@ -1,0 +1,283 @@
+//! Laws of a chunked run, on drawn problems.
+
+use challenges::graph;
+use challenges::loss::plan::Plan;
+use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
+use challenges::loss::{Chunked, Solution};
+use kernels::{Buffer, Cpu, Device};
+use proptest::prelude::*;
+use reference::graph::{Array, Dtype};
+use reference::loss::Reduction;
+
+use super::case::{Case, bits};
+use super::drawn::{self, Sizes};
+use crate::loss::problem::Random;
+
+const SIZES: Sizes = Sizes { sequences: 3, length: 4, width: 7, vocab: 19 };
+
+/// Nothing but the hidden states is trained, as behind a frozen head.
+const FROZEN: [bool; 3] = [true, false, false];
+
+/// Extras whose elements belong to rows.
+const OF_ROWS: [&str; 4] = ["hidden", "teacher_hidden", "old", "advantages"];
+
+/// One at a time, an odd number, all but one (the last chunk has one row), all, and more than there are.
+fn chunk_sizes(case: &Case) -> [usize; 5] {
+    let rows = case.counted();
+    [1, 3, rows.saturating_sub(1).max(1), rows.max(1), rows + 5]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 80, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunk_size_gives_the_same_result(seed: u64) {
+        let case = drawn::any(&mut Random(seed));
+        for size in chunk_sizes(&case) {
+            let far = case.far(&case.run(size));
+            prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
+        }
+    }
+
+    #[test]
+    fn a_row_that_does_not_count_has_no_gradient_and_is_not_read(seed: u64) {
+        let mut case = drawn::any(&mut Random(seed));
+        case.problem.trains.hidden = true;
+        let width = case.problem.width;
+        for size in [1, 3, case.counts.len()] {
+            let (clean, spoilt) = (case.run(size), spoilt(&case).run(size));
+            for (row, gradient) in spoilt["hidden.grad"].as_floats().chunks(width).enumerate() {
+                prop_assert!(case.counts[row] || gradient.iter().all(|g| *g == 0.0), "row {}: {:?}", row, gradient);
+            }
+            for (name, clean) in &clean {
+                prop_assert_eq!(bits(clean), bits(&spoilt[name]), "{} rows at a time, {}", size, name);
+            }
+        }
+    }
+
+    #[test]
+    fn states_that_are_handed_over_give_the_same_bits(seed: u64) {
+        let mut case = drawn::any(&mut Random(seed));
+        case.problem.trains.hidden = true;
+        for size in [1, 3, case.counts.len()] {
+            let (lent, handed) = (case.run(size), handed(&case, size));
+            prop_assert!(lent.keys().eq(handed.keys()));
+            for (name, lent) in &lent {
+                prop_assert_eq!(bits(lent), bits(&handed[name]), "{} rows at a time, {}", size, name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_plan_takes_each_row_that_counts_once_and_no_other(seed: u64) {
+        let case = drawn::any(&mut Random(seed));
+        for size in chunk_sizes(&case) {
+            let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+            let rows: Vec<usize> = plan.chunks.iter().flatten().copied().collect();
+            let count: Vec<usize> = (0..case.counts.len()).filter(|row| case.counts[*row]).collect();
+            prop_assert_eq!(rows, count);
+            prop_assert_eq!(plan.chunks.len(), case.counted().div_ceil(size));
+            prop_assert!(plan.largest() <= size);
+        }
+    }
+}
+
+/// NaN in every row that does not count.
+fn spoilt(case: &Case) -> Case {
+    let mut case = case.clone();
+    let rows = case.counts.len();
+    for name in OF_ROWS {
+        let Some(value) = case.values.get_mut(name) else { continue };
+        let mut numbers = value.wide();
+        let width = numbers.len() / rows;
+        for (_, row) in case.counts.iter().zip(numbers.chunks_mut(width)).filter(|(counts, _)| !**counts) {
+            row.fill(f64::NAN);
+        }
+        *value = Array::floats(value.dtype, &value.shape, numbers);
+    }
+    case
+}
+
+fn handed(case: &Case, size: usize) -> super::case::Found {
+    let device = Cpu::with_threads(2);
+    let mut uploaded = case.uploaded(&device);
+    let empty = device.alloc("hidden", 0).expect("room");
+    let hidden = Hidden::Handed(std::mem::replace(&mut uploaded.hidden, empty));
+    let job = Job { hidden, ..case.job(&uploaded, Size::Rows(size)) };
+    let results = Runner::new(&device, &graph::Solution, &Solution, &case.problem).run(job);
+    case.found(&results.unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn a_row_behind_a_frozen_head_has_the_same_gradient_in_every_chunk() {
+    for seed in 0..40 {
+        let case = drawn::plain(SIZES, Reduction::Mean, FROZEN, seed);
+        let [alone, others @ ..] = chunk_sizes(&case).map(|size| case.run(size));
+        for other in others {
+            assert_eq!(bits(&alone["hidden.grad"]), bits(&other["hidden.grad"]), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn launches_grow_with_the_rows_that_count() {
+    for trains in [FROZEN, [true; 3]] {
+        let launches = [0, 1, 2, 3, 7].map(|count| {
+            let mut case = drawn::plain(SIZES, Reduction::Mean, trains, 5);
+            let mut labels = vec![reference::loss::IGNORED; case.counts.len()];
+            labels[..count].fill(1);
+            case.counts = labels.iter().map(|label| *label == 1).collect();
+            case.values.insert("labels".into(), Array::integers(&[labels.len()], labels));
+            let device = Cpu::with_threads(2);
+            let uploaded = case.uploaded(&device);
+            let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+            runner.run(case.job(&uploaded, Size::Rows(1))).unwrap_or_else(|error| panic!("{error}"));
+            device.counts().launches
+        });
+        let [none, one, two, three, seven] = launches;
+        let each = one - none;
+        assert!(none == 0 && each > 0, "{launches:?}");
+        assert_eq!([two, three, seven], [2, 3, 7].map(|count| count * each));
+    }
+}
+
+/// A run over some of the rows, which adds to what there is.
+fn added(case: &Case, rows: std::ops::Range<usize>, so_far: Option<Results>) -> Results {
+    let device = Cpu::with_threads(2);
+    let mut case = case.clone();
+    for (row, counts) in case.counts.iter_mut().enumerate() {
+        *counts &= rows.contains(&row);
+    }
+    let uploaded = case.uploaded(&device);
+    let mut so_far = so_far.map_or_else(Default::default, |results| results.gradients);
+    so_far.remove("hidden.grad");
+    let job = Job { so_far, ..case.job(&uploaded, Size::Rows(2)) };
+    let results = Runner::new(&device, &graph::Solution, &Solution, &case.problem).run(job);
+    results.unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn gradients_so_far_are_added_to() {
+    for seed in 0..20 {
+        let mut case = drawn::plain(SIZES, Reduction::Sum, [true; 3], seed);
+        let rows = case.counts.len();
+        let labels: Vec<i32> = (0..rows as i32).collect();
+        case.values.insert("labels".into(), Array::integers(&[rows], labels));
+        case.counts.fill(true);
+        let whole = added(&case, 0..rows, None);
+        let half = rows / 2; // chunks of two rows end here
+        let parts = added(&case, half..rows, Some(added(&case, 0..half, None)));
+        for name in ["weight.grad", "bias.grad"] {
+            let [whole, parts] =
+                [&whole, &parts].map(|results| results.gradients[name].view::<u32>().to_vec());
+            assert_eq!(whole, parts, "seed {seed}: {name}");
+        }
+    }
+}
+
+#[test]
+fn the_loss_counts_what_is_in_the_labels_and_not_what_was_there_before() {
+    let case = drawn::plain(SIZES, Reduction::Sum, [true; 3], 3);
+    let rows = case.counts.len();
+    let first = added(&case, 0..rows, None);
+    let [loss, weight] = [first.loss.clone(), first.gradients["weight.grad"].view::<f32>().to_vec()];
+    let second = added(&case, 0..rows, Some(first));
+    assert_eq!(second.loss, loss);
+    let largest = weight.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    for (twice, once) in second.gradients["weight.grad"].view::<f32>().iter().zip(&weight) {
+        assert!((twice - 2.0 * once).abs() <= 1e-6 * largest, "{twice}, twice is {}", 2.0 * once);
+    }
+}
+
+#[test]
+fn nothing_that_counts_is_a_loss_of_nothing() {
+    let mut case = drawn::plain(SIZES, Reduction::Mean, [true; 3], 1);
+    let rows = case.counts.len();
+    case.values.insert("labels".into(), Array::integers(&[rows], vec![reference::loss::IGNORED; rows]));
+    case.counts.fill(false);
+    let found = spoilt(&case).run(3);
+    assert!(found.values().all(|values| values.as_floats().iter().all(|x| *x == 0.0)), "{found:?}");
+}
+
+/// A head whose gradient is far larger than all else that a chunk has.
+const WIDE: Sizes = Sizes { sequences: 4, length: 4, width: 384, vocab: 1024 };
+
+#[test]
+fn a_frozen_head_has_no_gradient_and_no_memory_for_one() {
+    let head = WIDE.width * WIDE.vocab * Dtype::F32.bytes();
+    let bytes = |trains: [bool; 3]| {
+        let case = drawn::plain(WIDE, Reduction::Mean, trains, 2);
+        let device = Cpu::with_threads(2);
+        let uploaded = case.uploaded(&device);
+        let before = device.counts().allocated_bytes;
+        let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+        let results =
+            runner.run(case.job(&uploaded, Size::Rows(2))).unwrap_or_else(|error| panic!("{error}"));
+        let names: Vec<String> = results.gradients.keys().cloned().collect();
+        let of = |gradients: &Buffer| gradients.bytes();
+        let returned: usize = results.gradients.values().map(of).sum();
+        (names, returned, (device.counts().allocated_bytes - before) as usize)
+    };
+    let (names, returned, allocated) = bytes(FROZEN);
+    assert_eq!(names, ["hidden.grad"]);
+    assert!(allocated - returned < head / 2, "{allocated} bytes, {returned} of them returned");
+    let (names, returned, allocated) = bytes([true; 3]);
+    assert_eq!(names, ["bias.grad", "hidden.grad", "weight.grad"]);
+    assert!(returned > head && allocated - returned < head / 2, "{allocated} bytes, {returned} returned");
+}
+
+#[test]
+fn a_plan_for_a_frozen_head_carries_nothing() {
+    let carried = |trains: [bool; 3]| {
+        let case = drawn::plain(WIDE, Reduction::Mean, trains, 2);
+        let plan = Plan::new(&Solution, &case.problem, &case.counts, 2).expect("a plan");
+        let names = ["weight.grad", "bias.grad"].into_iter();
+        let both = |name: &&str| {
+            [plan.each.find_input(name), plan.each.find_output(name)].iter().all(Option::is_some)
+        };
+        let none = |name: &&str| {
+            [plan.each.find_input(name), plan.each.find_output(name)].iter().all(Option::is_none)
+        };
+        (names.clone().filter(both).count(), names.filter(none).count())
+    };
+    assert_eq!(carried(FROZEN), (0, 2));
+    assert_eq!(carried([true, true, false]), (1, 1));
+    assert_eq!(carried([true; 3]), (2, 0));
+}
+
+#[test]
+fn the_stated_bytes_of_a_frozen_head_have_no_copy_of_it() {
+    let head = WIDE.width * WIDE.vocab * Dtype::F32.bytes();
+    for trains in [FROZEN, [true; 3]] {
+        let case = drawn::plain(WIDE, Reduction::Mean, trains, 2);
+        let device = Cpu::with_threads(2);
+        let runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+        let costs = runner.costs(case.counts.len()).unwrap_or_else(|error| panic!("{error}"));
+        let fixed = costs.iter().map(|cost| cost.fixed).max().expect("costs");
+        let row = costs.iter().map(|cost| cost.row).max().expect("costs");
+        println!("{trains:?}: {fixed} + {row} n bytes, the head {head}");
+        assert!(
+            fixed < head / 2,
+            "{fixed} bytes whatever the chunk's size, {head} are the weight's gradient"
+        );
+        assert!(row >= WIDE.vocab * Dtype::F32.bytes(), "{row} bytes a row are less than its logits");
+    }
+}
+
+#[test]
+fn a_budget_is_kept_by_what_is_stated() {
+    let case = drawn::plain(WIDE, Reduction::Mean, FROZEN, 2);
+    let device = Cpu::with_threads(2);
+    let runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+    let rows = case.counted();
+    let costs = runner.costs(rows).unwrap_or_else(|error| panic!("{error}"));
+    let of = |n: usize| costs.iter().map(|cost| cost.of(n)).max().expect("costs");
+    for most in 1..=rows {
+        for budget in [of(most), of(most + 1) - 1] {
+            let size = runner.size(Size::Bytes(budget), rows).unwrap_or_else(|error| panic!("{error}"));
+            assert!(of(size) <= budget, "{size} rows take {} of {budget} bytes", of(size));
+            assert_eq!(rows.div_ceil(size), rows.div_ceil(most), "{size} rows, {most} fit");
+        }
+    }
+    assert!(Solution.size(&costs, rows, of(1) - 1).is_none());
+}
