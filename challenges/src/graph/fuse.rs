@@ -697,7 +697,9 @@ impl Drafts {
         let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
         self.renumber(moved);
         self.replace(with, pass);
-        free.into_iter().for_each(|free| self.advance(moved(free), with));
+        for free in free {
+            self.advance(moved(free), with);
+        }
     }
 
     fn renumber(&mut self, moved: impl Fn(usize) -> usize) {

@@ -146,7 +146,7 @@ impl<'a> Runner<'a> {
             let of = |cost: Cost| Cost { fixed: cost.fixed + scratch, ..cost };
             costs.extend(stairs.iter().map(|stair| of(cost(&stair.alive))));
         }
-        let staged = self.staged_bytes(&plan.each)?;
+        let staged: usize = rows_of(&plan.each).map(|(_, bytes)| bytes).sum();
         let kept = rows * self.problem.loss.values().count() * KEPT;
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
@@ -281,12 +281,6 @@ impl<'a> Runner<'a> {
         compile(self.passes, graph, &sizes, options(), None).map_err(Error::Compile)
     }
 
-    /// Bytes of each row that are copied side by side.
-    fn staged_bytes(&self, graph: &Graph) -> Result<usize, Error> {
-        let of_rows = graph.inputs().map(|(_, id)| graph.ty(id)).filter(|ty| is_of_rows(ty));
-        of_rows.map(|ty| Ok(row_bytes(ty))).sum()
-    }
-
     /// One pass over one chunk.
     fn chunk(
         &mut self,
@@ -301,12 +295,7 @@ impl<'a> Runner<'a> {
             self.compiled.insert(key, compiled);
         }
         let compiled = &self.compiled[&key];
-        let cut: Vec<(&str, usize)> = graph
-            .inputs()
-            .map(|(name, id)| (name, graph.ty(id)))
-            .filter(|(_, ty)| is_of_rows(ty))
-            .map(|(name, ty)| (name, row_bytes(ty)))
-            .collect();
+        let cut: Vec<(&str, usize)> = rows_of(graph).collect();
         for (name, bytes) in &cut {
             let staged = room(self.device, &mut self.staged, name, bytes * rows.len())?;
             work.gather(name, *bytes, rows, staged)?;
@@ -353,6 +342,12 @@ fn cost(bytes: &Dim) -> Cost {
 fn row_bytes(ty: &Type) -> usize {
     let elements: i64 = ty.shape[1..].iter().filter_map(Dim::as_fixed).product();
     elements as usize * ty.dtype.bytes()
+}
+
+/// The inputs that belong to rows, with the bytes of each row.
+fn rows_of(graph: &Graph) -> impl Iterator<Item = (&str, usize)> {
+    let typed = graph.inputs().map(|(name, id)| (name, graph.ty(id)));
+    typed.filter(|(_, ty)| is_of_rows(ty)).map(|(name, ty)| (name, row_bytes(ty)))
 }
 
 /// Memory of exactly that size under a name.
