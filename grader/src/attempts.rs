@@ -16,6 +16,7 @@ use crate::{cli, course};
 
 /// What a program hands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each challenge is handed in or not, whatever the others are
 pub(crate) struct Handed {
     /// Rust for challenge A.
     pub nf4: bool,

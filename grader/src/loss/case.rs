@@ -280,14 +280,11 @@ impl Case {
             let width = value.shape[1..].iter().product::<usize>();
             let shape: Vec<usize> =
                 [rows.len()].into_iter().chain(value.shape[1..].iter().copied()).collect();
-            match &value.data {
-                reference::graph::Data::I32(numbers) => {
-                    Array::integers(&shape, numbers[rows.clone()].to_vec())
-                }
-                _ => {
-                    let numbers = value.wide()[rows.start * width..rows.end * width].to_vec();
-                    Array::floats(value.dtype, &shape, numbers)
-                }
+            if let reference::graph::Data::I32(numbers) = &value.data {
+                Array::integers(&shape, numbers[rows.clone()].to_vec())
+            } else {
+                let numbers = value.wide()[rows.start * width..rows.end * width].to_vec();
+                Array::floats(value.dtype, &shape, numbers)
             }
         };
         let cut = |(name, value): (&String, &Array<f64>)| {
@@ -336,11 +333,9 @@ impl Case {
     /// The same with an entry of the vocabulary for every row.
     pub fn labelled(mut self) -> Self {
         let entry = |(row, label): (usize, &i32)| if *label == IGNORED { row as i32 } else { *label };
-        let labels = self
-            .values
-            .get("labels")
-            .map(|labels| labels.as_integers().iter().enumerate().map(entry).collect());
-        labels.into_iter().for_each(|labels| self.label(labels));
+        if let Some(labels) = self.values.get("labels") {
+            self.label(labels.as_integers().iter().enumerate().map(entry).collect());
+        }
         self
     }
 }

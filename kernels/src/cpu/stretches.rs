@@ -102,7 +102,7 @@ impl Cpu {
             let terms = (k - first).min(TERMS);
             // SAFETY: the caller's: inside the matrices.
             unsafe {
-                work.terms(first, terms).multiply(self.vector, parts.each_mut().map(|part| &mut **part))
+                work.terms(first, terms).multiply(self.vector, parts.each_mut().map(|part| &mut **part));
             };
             first += terms;
         }
@@ -171,7 +171,7 @@ impl Work {
                 let count = (n - column).min(COLUMNS);
                 let b = self.b.from(0, column).right(unit, (k, count), right, wide);
                 let (to, shape) = (self.to.from(0, column), Shape { n: count, ..self.shape });
-                Self { to, shape, ..self }.panels(left, b);
+                Self { shape, to, ..self }.panels(left, b);
             }
         }
     }

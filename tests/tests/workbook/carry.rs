@@ -179,7 +179,7 @@ fn small(make: impl Fn(&Builder, &reference::graph::Tensor, &reference::graph::T
 #[test]
 fn carried_tensors_may_swap_be_read_late_pass_on_or_go_out_under_two_names() {
     let out = |builder: &Builder, name: &str, tensor: &reference::graph::Tensor| {
-        builder.tape().output(name, tensor)
+        builder.tape().output(name, tensor);
     };
     let graphs = [
         (
