@@ -50,7 +50,7 @@ pub(super) fn highest(costs: &[Cost], n: usize) -> usize {
     costs.iter().map(|cost| cost.of(n)).max().unwrap_or(0)
 }
 
-/// The problem that is counted: logits of 512 MiB, beside which what a process has once and for all is little.
+/// The problem that is counted: logits of 512 MiB, a quarter of that in a hurry, beside which what a process has once and for all is little.
 const SIZES: Sizes = Sizes { rows: 1024, width: 64, vocab: 131_072 };
 
 /// The part of the whole run's bytes that an attempt may choose its chunks for.
@@ -59,20 +59,22 @@ const PART: usize = 4;
 /// Counts cross entropy and a policy, and reports both.
 pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     let seed = child.request.effort.seed;
+    let vocab = if child.request.effort.quick { SIZES.vocab / 4 } else { SIZES.vocab };
+    let sizes = Sizes { vocab, ..SIZES };
     let random = &mut Random::named(seed, "bytes");
-    let entropy = plain(SIZES.vocab, Reduction::Mean).map(|loss| Case::drawn(loss, SIZES, random));
+    let entropy = plain(vocab, Reduction::Mean).map(|loss| Case::drawn(loss, sizes, random));
     report(child, "bytes", || both(&entropy?, attempt));
     let sampled = Sampled {
         sequences: 16,
         length: SIZES.rows / 16,
-        vocab: SIZES.vocab,
+        vocab,
         temperature: 1.0,
         old: true,
         reference: true,
     };
     report(child, "policy.bytes", || {
         let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(told)?;
-        both(&Case::drawn(loss, SIZES, random), attempt)
+        both(&Case::drawn(loss, sizes, random), attempt)
     });
 }
 
