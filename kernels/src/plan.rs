@@ -50,7 +50,7 @@ pub struct View {
     pub strides: Vec<usize>,
 }
 
-/// A product of matrices, `to = scale a b`, or `to += scale a b`: sums and result in f32.
+/// A product of matrices, `to = scale a b`, or `to += scale a b`: sums in f32, rounded once to the type of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     /// Leading dimensions, each of which all three views have a stride for.
@@ -65,8 +65,8 @@ pub struct Product {
     pub a: View,
     /// (batch.., k, n)
     pub b: View,
-    /// What `a` and `b` are made of: f32, f16 or bf16.
-    pub elements: [Element; 2],
+    /// What `a`, `b` and the result are made of: f32, f16 or bf16.
+    pub elements: [Element; 3],
     /// (batch.., m, n)
     pub to: View,
     /// Whether the result is added to what is there.
@@ -92,7 +92,7 @@ pub enum Cut {
     /// Not at all.
     Single,
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
-    /// its cache holds. A product with a factor that is not f32 is always cut so.
+    /// its cache holds. A product with a factor or a result that is not f32 is always cut so.
     Stretches,
 }
 
@@ -423,21 +423,21 @@ impl Plan {
             .iter()
             .any(|element| !matches!(element, Element::F32 | Element::F16 | Element::Bf16))
         {
-            return Some("factors of floats");
+            return Some("factors and a result of floats");
         }
-        let [of_a, of_b] = product.elements.map(Element::bytes);
+        let [of_a, of_b, of_to] = product.elements.map(Element::bytes);
         if !self.inside(&product.a, &a, of_a) || !self.inside(&product.b, &b, of_b) {
             return Some("factors that lie in their memory");
         }
-        if !product.to.memory.is_written() || !self.inside(&product.to, &to, 4) {
+        if !product.to.memory.is_written() || !self.inside(&product.to, &to, of_to) {
             return Some("a result that lies in the arena");
         }
         if !product.to.is_injective(&to) {
             return Some("a result whose elements are apart");
         }
-        let meets =
-            product.to.meets(&to, 4, &product.a, &a, of_a) || product.to.meets(&to, 4, &product.b, &b, of_b);
-        meets.then_some("a result apart from its factors")
+        let meets = |view, space, bytes| product.to.meets(&to, of_to, view, space, bytes);
+        (meets(&product.a, &a, of_a) || meets(&product.b, &b, of_b))
+            .then_some("a result apart from its factors")
     }
 
     /// What a call lacks.

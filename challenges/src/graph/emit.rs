@@ -246,7 +246,7 @@ impl<'a> Writer<'a> {
         let outputs: Vec<Layout> = outputs.collect();
         let row = self.space.last().copied().unwrap_or(1);
         let mut program = Program { name: self.name(), stores: Vec::new(), ops: self.code.ops };
-        let per_row = program.per_row();
+        let per_row = program.per_row(&[]);
         let stored = roots.iter().zip(&self.stored).zip(&outputs).enumerate();
         let stores = stored.map(|(output, ((root, value), layout))| {
             let element = element(self.sized.graph.ty(root.node).dtype);

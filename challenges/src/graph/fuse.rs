@@ -32,8 +32,8 @@ pub enum Part {
         a: Layout,
         /// The right factor.
         b: Layout,
-        /// What the factors are made of.
-        elements: [Element; 2],
+        /// What factors and result are made of.
+        elements: [Element; 3],
         /// The result.
         to: Layout,
         /// What the product is multiplied with.
@@ -204,7 +204,8 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
 
 /// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
 ///
-/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case.
+/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or is
+/// computed for it.
 fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
     let wide =
         unscaled(sized, Behind { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 }, factor)?;
@@ -214,7 +215,10 @@ fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
     }
     let source = Behind { node: cast.inputs[0], at: wide.at.clone(), ..wide };
     let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
-    let kept = |behind: &Behind| is_anchor(&sized.graph.node(behind.node).op) || sized.is_output(behind.node);
+    let kept = |behind: &Behind| {
+        let is_own = is_anchor(&sized.graph.node(behind.node).op) || sums::rounds(sized, behind.node);
+        is_own || sized.is_output(behind.node)
+    };
     let found = if narrow { unscaled(sized, source, factor).filter(kept) } else { None };
     Some(found.unwrap_or(wide))
 }
@@ -781,7 +785,8 @@ fn product(
     let ((a, scale_a, of_a), (b, scale_b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
     let (scale, add) = term.map_or((1.0, false), |term| (term.scale, !term.first));
     let scale = scale * scale_a * scale_b;
-    Ok(Part::Product { node: id, a, b, elements: [of_a, of_b], to, scale, add })
+    let of_to = of(term.map_or(id, |term| term.sum));
+    Ok(Part::Product { node: id, a, b, elements: [of_a, of_b, of_to], to, scale, add })
 }
 
 /// An attention that writes `output`, given the buffers of what it reads.

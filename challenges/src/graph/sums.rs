@@ -4,6 +4,8 @@
 //! several projections read. What may stand between a product and the sum: reshapes, transposes, signs, constant factors. The order
 //! of the additions is another one than the graph's, as in any sum that a product library takes.
 //!
+//! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32 between.
+//!
 //! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](super::carry)): every product then
 //! adds to what is there. So the gradient of a weight grows from chunk to chunk.
 
@@ -40,25 +42,35 @@ pub struct Sums {
 pub fn find(sized: &Sized, carried: &[(Id, Id)]) -> Sums {
     let mut sums = Sums::default();
     let mut inside: Vec<Id> = Vec::new(); // sums that are part of a larger one
-    for id in sized.graph.ids().rev() {
-        let node = sized.graph.node(id);
-        let adds = matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)) && node.ty.dtype == Dtype::F32;
-        if !adds || inside.contains(&id) {
+    for id in sized.graph.ids().rev().filter(|id| may_be(sized, *id)) {
+        if inside.contains(&id) {
             continue;
         }
         let old = carried.iter().find(|(_, new)| *new == id).map(|(old, _)| *old);
-        let mut found = Found { old, ..Found::default() };
-        if found.collect(sized, id, 1.0, contiguous(sized.shape(id)), true) && !found.products.is_empty() {
-            found.products.sort_unstable_by_key(|(id, ..)| *id);
-            inside.append(&mut found.sums);
-            for (i, (product, scale, strides)) in found.products.into_iter().enumerate() {
-                let first = i == 0 && !found.begins;
-                sums.terms.insert(product, Term { sum: id, scale, first, strides });
-            }
-            sums.onto.extend(old.filter(|_| found.begins).map(|old| (id, old)));
+        let Some(mut found) = Found::of(sized, id, old) else { continue };
+        found.products.sort_unstable_by_key(|(id, ..)| *id);
+        inside.append(&mut found.sums);
+        for (i, (product, scale, strides)) in found.products.into_iter().enumerate() {
+            let first = i == 0 && !found.begins;
+            sums.terms.insert(product, Term { sum: id, scale, first, strides });
         }
+        sums.onto.extend(old.filter(|_| found.begins).map(|old| (id, old)));
     }
     sums
+}
+
+/// Whether a node may be a sum of products: an addition in f32, or what is rounded.
+fn may_be(sized: &Sized, id: Id) -> bool {
+    let node = sized.graph.node(id);
+    let adds = matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)) && node.ty.dtype == Dtype::F32;
+    adds || rounds(sized, id)
+}
+
+/// Whether a node is another one of f32, rounded to f16 or bf16.
+pub fn rounds(sized: &Sized, id: Id) -> bool {
+    let node = sized.graph.node(id);
+    let narrow = matches!(node.ty.dtype, Dtype::F16 | Dtype::Bf16);
+    narrow && node.op == Op::Cast && sized.graph.ty(node.inputs[0]).dtype == Dtype::F32
 }
 
 /// What a sum is made of.
@@ -68,15 +80,31 @@ struct Found {
     sums: Vec<Id>,
     old: Option<Id>, // what the sum may begin with
     begins: bool,    // whether it does
+    wider: bool,     // whether something in it is not rounded that the graph rounds
 }
 
 impl Found {
+    /// What a node is made of, if it is a sum of products: what is rounded, of one product.
+    ///
+    /// Where products are added to a carried sum of f32, a rounding between is left out: the sum is nearer the truth for it.
+    fn of(sized: &Sized, id: Id, old: Option<Id>) -> Option<Self> {
+        let mut found = Self { old, ..Self::default() };
+        let strides = contiguous(sized.shape(id));
+        let is_sum = if rounds(sized, id) {
+            let sum = sized.graph.node(id).inputs[0];
+            found.collect(sized, sum, 1.0, strides, false) && found.products.len() == 1
+        } else {
+            found.collect(sized, id, 1.0, strides, true) && !found.products.is_empty()
+        };
+        (is_sum && (found.begins || !found.wider)).then_some(found)
+    }
+
     /// Whether a node, times a factor, is a sum of products that nobody else reads. `strides` are those of its elements
     /// in the whole sum.
     fn collect(&mut self, sized: &Sized, id: Id, scale: f32, strides: Vec<usize>, is_root: bool) -> bool {
         let node = sized.graph.node(id);
-        let private = sized.users(id).len() == 1 && !sized.is_output(id);
-        if !is_root && !private {
+        let own = |id: Id| sized.users(id).len() == 1 && !sized.is_output(id);
+        if !is_root && !own(id) {
             return false;
         }
         let input = |i: usize| node.inputs[i];
@@ -90,6 +118,15 @@ impl Found {
                 self.products.push((id, scale, strides));
                 true
             }
+            Op::Cast if self.old == Some(input(0)) && own(input(0)) => {
+                self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
+                self.begins
+            }
+            Op::Cast if self.old.is_some() => {
+                self.sums.push(id);
+                self.wider |= rounds(sized, id);
+                self.collect(sized, input(0), scale, strides, false)
+            }
             Op::Detach => self.collect(sized, input(0), scale, strides, false),
             Op::Reshape => {
                 flat && self.collect(sized, input(0), scale, contiguous(sized.shape(input(0))), false)
@@ -99,7 +136,7 @@ impl Found {
                 order.iter().zip(strides).for_each(|(dim, stride)| before[*dim] = stride);
                 self.collect(sized, input(0), scale, before, false)
             }
-            Op::Binary(binary @ (Binary::Add | Binary::Sub)) => {
+            Op::Binary(binary @ (Binary::Add | Binary::Sub)) if node.ty.dtype == Dtype::F32 => {
                 self.sums.push(id);
                 let second = if *binary == Binary::Sub { -scale } else { scale };
                 self.collect(sized, input(0), scale, strides.clone(), false)

@@ -131,7 +131,7 @@ fn question(device: &Cpu, product: &Product) -> String {
     format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", device.name())
 }
 
-/// What a factor is made of, for a question.
+/// What a factor or a result is made of, for a question.
 fn element(element: Element) -> &'static str {
     match element {
         Element::F16 => "f16",
@@ -142,7 +142,7 @@ fn element(element: Element) -> &'static str {
 
 /// The ways to cut that differ from each other here.
 fn candidates(device: &Cpu, product: &Product) -> Vec<Cut> {
-    if product.elements != [Element::F32; 2] {
+    if product.elements != [Element::F32; 3] {
         return vec![Cut::Stretches];
     }
     let matrices: usize = product.batch.iter().product();

@@ -41,6 +41,9 @@ pub struct Problem {
     pub vocab: usize,
     /// The type of hidden states, weight and bias.
     pub dtype: Dtype,
+    /// What the gradients of weight and bias are added up in from chunk to chunk: f32, or `dtype`, which takes less memory
+    /// and rounds after every chunk.
+    pub sums: Dtype,
     /// Whether there is a bias.
     pub bias: bool,
     /// What is trained.

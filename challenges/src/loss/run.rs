@@ -95,7 +95,7 @@ pub struct Job<'a> {
     pub upstream: Option<&'a [f32]>,
     /// How large chunks are.
     pub size: Size,
-    /// Gradients of weight and bias so far, f32, to be added to.
+    /// Gradients of weight and bias so far, in the type of the problem's sums, to be added to.
     pub so_far: BTreeMap<String, Buffer>,
 }
 
@@ -106,7 +106,7 @@ pub struct Results {
     pub loss: Vec<f32>,
     /// What was computed of each row by itself; 0 of a row that does not count.
     pub values: BTreeMap<String, Vec<f32>>,
-    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` f32, as far as they are trained.
+    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in that of its sums, as far as they are trained.
     pub gradients: BTreeMap<String, Buffer>,
     /// The rows of each chunk, in order.
     pub chunks: Vec<usize>,
@@ -229,12 +229,12 @@ impl<'a> Runner<'a> {
 
     /// The type of an input that is not given by its name: hidden states, sums and seeds.
     fn own(&self, name: &str) -> Option<Type> {
-        let Problem { width, vocab, dtype, bias, trains, loss } = self.problem;
+        let Problem { width, vocab, dtype, sums, bias, trains, loss } = self.problem;
         let rows = || Dim::symbol(ROWS);
         match name {
             "hidden" => Some(Type::new(*dtype, [rows(), (*width).into()])),
-            "weight.grad" if trains.weight => Some(Type::new(Dtype::F32, [*vocab, *width])),
-            "bias.grad" if trains.bias && *bias => Some(Type::new(Dtype::F32, [*vocab])),
+            "weight.grad" if trains.weight => Some(Type::new(*sums, [*vocab, *width])),
+            "bias.grad" if trains.bias && *bias => Some(Type::new(*sums, [*vocab])),
             name => {
                 let of = name.strip_prefix("seed.")?;
                 loss.values().any(|value| value == of).then(|| Type::new(Dtype::F32, [rows()]))
@@ -244,14 +244,14 @@ impl<'a> Runner<'a> {
 
     /// Whether a chunk's graph gives what is asked for, and adds up what chunks share.
     fn gives(&self, graph: &Graph) -> Result<(), Error> {
-        let Problem { width, vocab, dtype, bias, trains, loss } = self.problem;
+        let Problem { width, vocab, dtype, sums, bias, trains, loss } = self.problem;
         let rows = || Dim::symbol(ROWS);
         let mut need: Vec<(&str, Type)> =
             loss.values().map(|name| (name, Type::new(Dtype::F32, [rows()]))).collect();
         let gradients = [
             ("hidden.grad", trains.hidden, Type::new(*dtype, [rows(), (*width).into()])),
-            ("weight.grad", trains.weight, Type::new(Dtype::F32, [*vocab, *width])),
-            ("bias.grad", trains.bias && *bias, Type::new(Dtype::F32, [*vocab])),
+            ("weight.grad", trains.weight, Type::new(*sums, [*vocab, *width])),
+            ("bias.grad", trains.bias && *bias, Type::new(*sums, [*vocab])),
         ];
         need.extend(gradients.into_iter().filter(|(_, wanted, _)| *wanted).map(|(name, _, ty)| (name, ty)));
         for (name, ty) in &need {
@@ -480,7 +480,7 @@ impl<'a> Work<'a> {
             ("bias.grad", problem.trains.bias && problem.bias, problem.vocab),
         ];
         for (name, _, elements) in trained.into_iter().filter(|(_, trains, _)| *trains) {
-            let bytes = elements * Dtype::F32.bytes();
+            let bytes = elements * problem.sums.bytes();
             match sums.get(name).map(Buffer::bytes) {
                 None => _ = sums.insert(name.into(), device.alloc("gradient", bytes).map_err(device_error)?),
                 Some(got) if got == bytes => {}

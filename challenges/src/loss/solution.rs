@@ -86,7 +86,7 @@ impl Chunked for Solution {
         for (name, gradient) in names.into_iter().zip(gradients) {
             let gradient = builder.tensor(gradient);
             let is_sum = name != "hidden.grad";
-            let result = if is_sum { add_up(builder.tape(), name, &gradient) } else { gradient };
+            let result = if is_sum { add_up(problem, name, &gradient) } else { gradient };
             builder.tape().output(name, &result);
         }
         builder.finish()
@@ -212,10 +212,10 @@ impl Written {
     }
 }
 
-// step E.3: an input of that name in f32, and what is added to it
-fn add_up(tape: &Tape, name: &str, gradient: &Tensor) -> Tensor {
-    let so_far = tape.input(name, Dtype::F32, gradient.shape());
-    &so_far + &gradient.cast(Dtype::F32)
+// step E.3: an input of that name in the type of the sums, and what is added to it in f32
+fn add_up(problem: &Problem, name: &str, gradient: &Tensor) -> Tensor {
+    let so_far = gradient.tape().input(name, problem.sums, gradient.shape());
+    (&so_far.cast(Dtype::F32) + &gradient.cast(Dtype::F32)).cast(problem.sums)
 }
 
 /// The inputs of a policy's loss, of a chunk or of all rows.

@@ -50,7 +50,8 @@ impl Case {
     /// Numbers for a loss, in f32; labels are drawn, and every fifth is ignored.
     pub fn drawn(loss: Loss, sizes: Sizes, random: &mut Random) -> Self {
         let Sizes { width, vocab, .. } = sizes;
-        let problem = Problem { loss, width, vocab, dtype: Dtype::F32, bias: false, trains: ALL };
+        let problem =
+            Problem { loss, width, vocab, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains: ALL };
         let mut case =
             Self { problem, values: Values::new(), counts: vec![true; sizes.rows], upstream: None };
         case.floats("hidden", &[sizes.rows, width], 1.0, random);
@@ -127,7 +128,7 @@ impl Case {
         let mut input = |name: &str, dtype: Dtype, shape: &[Dim]| {
             inputs.entry(name.to_owned()).or_insert_with(|| builder.tape().input(name, dtype, shape)).clone()
         };
-        let Problem { width, vocab, dtype, bias, trains, ref loss } = self.problem;
+        let Problem { width, vocab, dtype, bias, trains, ref loss, .. } = self.problem;
         let rows = Dim::from(self.counts.len());
         let hidden = input("hidden", dtype, &[rows, width.into()]);
         let weight = input("weight", dtype, &[vocab.into(), width.into()]);

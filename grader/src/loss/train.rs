@@ -134,6 +134,7 @@ fn chunked(model: &Model, batches: &[Values<f32>], attempt: &dyn Chunked) -> Res
         width: config.hidden,
         vocab: config.vocab,
         dtype: Dtype::F32,
+        sums: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };

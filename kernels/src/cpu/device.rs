@@ -49,7 +49,7 @@ impl Device for Cpu {
         self.launches.fetch_add(1, Relaxed);
         self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
         self.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);
-        let schedule = Schedule::of(program);
+        let schedule = Schedule::of(program, &[]);
         let outputs = vec![site(output.view_mut::<u8>().as_mut_ptr(), output.bytes())];
         let inputs =
             inputs.iter().map(|input| site(input.view::<u8>().as_ptr().cast_mut(), input.bytes())).collect();

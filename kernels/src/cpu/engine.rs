@@ -154,7 +154,6 @@ struct Frame {
     cols: usize,
     reduces: bool,
     whole: Vec<bool>,
-    per_row: Vec<bool>,
     fleeting: Vec<bool>, // whether a value's input may be overwritten before the value is stored
 }
 
@@ -173,7 +172,6 @@ impl Frame {
             cols,
             reduces: pass.program.needs_rows(),
             whole: pass.program.kinds(),
-            per_row: pass.program.per_row(),
             fleeting: (0..pass.program.ops.len()).map(fleeting).collect(),
         }
     }
@@ -518,7 +516,7 @@ impl<'a> Machine<'a> {
             }
             Index::View => {
                 let stride = *site.strides.last().unwrap_or(&0);
-                for segment in self.segments(self.lanes) {
+                for segment in self.segments(to.len()) {
                     let start = self.row_start(site, segment.row) + segment.col * stride;
                     let to = &mut to[segment.at..][..segment.len];
                     match stride {
@@ -600,7 +598,7 @@ impl<'a> Machine<'a> {
         for segment in self.segments(self.lanes) {
             let to = &mut to[segment.at..][..segment.len];
             if dim == space.len() - 1 {
-                to.iter_mut().enumerate().for_each(|(i, to)| *to = (origin + segment.col + i) as i32);
+                lanes::count(self.unit, (origin + segment.col) as i32, to);
             } else {
                 let inner: usize = space[dim + 1..space.len() - 1].iter().product();
                 to.fill((origin + segment.row / inner % space[dim]) as i32);
@@ -615,7 +613,7 @@ impl<'a> Machine<'a> {
             unsafe { self.store_lanes(store, self.lanes) };
         }
         if self.first % self.frame.cols == 0 {
-            let first_lane = |store: &&Store| store.once && !self.frame.per_row[store.value];
+            let first_lane = |store: &&Store| store.once && !self.pass.schedule.per_row[store.value];
             for store in self.pass.program.stores.iter().filter(first_lane) {
                 // SAFETY: the caller's.
                 unsafe { self.store_lanes(store, 1) };
@@ -684,7 +682,7 @@ impl<'a> Machine<'a> {
     /// Stores the values of a row.
     unsafe fn store_row(&mut self, row: usize) {
         (self.first, self.lanes) = (row * self.frame.cols, 1);
-        for store in self.pass.program.stores.iter().filter(|store| self.frame.per_row[store.value]) {
+        for store in self.pass.program.stores.iter().filter(|store| self.pass.schedule.per_row[store.value]) {
             // SAFETY: the caller's.
             unsafe { self.store_lanes(store, 1) };
         }

@@ -124,8 +124,16 @@ per_unit!(
     forbid, forbid_lanes(allowed: &[u16], to: &mut [f32])
 );
 per_unit!(
+    /// `to[i] += a[i]`
+    add, add_lanes(a: &[f32], to: &mut [f32])
+);
+per_unit!(
     /// Adds `a[i] * b[i]` to the parts of a sum.
     dot, dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL])
+);
+per_unit!(
+    /// `to[i] = first + i`
+    count, count_lanes(first: i32, to: &mut [i32])
 );
 per_unit!(
     /// Floats of memory as f32, many at a time.
@@ -150,10 +158,20 @@ fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
 }
 
 #[inline(always)]
+fn add_lanes(a: &[f32], to: &mut [f32]) {
+    to.iter_mut().zip(a).for_each(|(to, a)| *to += a);
+}
+
+#[inline(always)]
 fn stretch_lanes(to: &mut [f32], factor: f32) {
     for to in to {
         *to *= factor;
     }
+}
+
+#[inline(always)]
+fn count_lanes(first: i32, to: &mut [i32]) {
+    to.iter_mut().zip(0..).for_each(|(to, i)| *to = first.wrapping_add(i));
 }
 
 #[inline(always)]

@@ -37,12 +37,14 @@ impl Prepared {
     /// Checks a plan and schedules its programs; one that several steps share is scheduled once.
     pub fn new(plan: Plan) -> Result<Self, DeviceError> {
         plan.check()?;
-        let mut known: HashMap<*const Program, Arc<Schedule>> = HashMap::new();
-        let mut schedule = |program: &Arc<Program>| {
-            known.entry(Arc::as_ptr(program)).or_insert_with(|| Arc::new(Schedule::of(program))).clone()
+        let mut known: HashMap<(*const Program, Vec<bool>), Arc<Schedule>> = HashMap::new();
+        let mut schedule = |program: &Arc<Program>, inputs: &[View]| {
+            let steady: Vec<bool> = inputs.iter().map(|view| view.strides.last() == Some(&0)).collect();
+            let new = || Arc::new(Schedule::of(program, &steady));
+            known.entry((Arc::as_ptr(program), steady.clone())).or_insert_with(new).clone()
         };
         let ready = |step: &Step| match step {
-            Step::Pass { program, .. } => Ready::Pass(schedule(program)),
+            Step::Pass { program, inputs, .. } => Ready::Pass(schedule(program, inputs)),
             Step::Attention { attention, .. } => Ready::Attention(Box::new(Programs::of(attention))),
             Step::AttentionGrad(grad) => Ready::Attention(Box::new(Programs::of_grad(grad))),
             _ => Ready::Nothing,
@@ -145,9 +147,9 @@ impl Cpu {
             (Step::Product(product), _) => {
                 // SAFETY: checked with the plan.
                 unsafe {
-                    let [a, b] = [(&product.a, 0), (&product.b, 1)]
-                        .map(|(view, i)| run.elements(view, product.elements[i]).cast_const());
-                    self.product(product, Place { a, b, to: run.floats(&product.to) });
+                    let views = [&product.a, &product.b, &product.to];
+                    let [a, b, to] = [0, 1, 2].map(|i| run.elements(views[i], product.elements[i]));
+                    self.product(product, Place { a: a.cast_const(), b: b.cast_const(), to });
                 }
                 Ok(())
             }

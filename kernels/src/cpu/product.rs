@@ -6,7 +6,7 @@ use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::stretches::{Factor, Work};
+use super::stretches::{Factor, Sink, Work};
 use crate::plan::{Cut, Product, View};
 use crate::tile::Element;
 
@@ -15,7 +15,7 @@ use crate::tile::Element;
 pub(super) struct Place {
     pub a: *const u8,
     pub b: *const u8,
-    pub to: *mut f32,
+    pub to: *mut u8,
 }
 
 // SAFETY: whoever makes one promises what `Cpu::product` asks for.
@@ -38,7 +38,7 @@ impl Cpu {
     /// The views' elements lie behind the addresses, those of the result apart from the factors' and each once.
     pub(super) unsafe fn product(&self, product: &Product, place: Place) {
         let count: usize = product.batch.iter().product();
-        if product.cut == Cut::Stretches || product.elements != [Element::F32; 2] {
+        if product.cut == Cut::Stretches || product.elements != [Element::F32; 3] {
             // SAFETY: the caller's.
             let all: Vec<Work> = (0..count).map(|i| unsafe { work(product, place.of(product, i)) }).collect();
             // SAFETY: the caller's; matrices of the batch are disjoint.
@@ -89,9 +89,9 @@ impl Place {
         };
         let (a, b, to) =
             (offset(&product.a.strides), offset(&product.b.strides), offset(&product.to.strides));
-        let [of_a, of_b] = product.elements.map(Element::bytes);
+        let [of_a, of_b, of_to] = product.elements.map(Element::bytes);
         // SAFETY: the caller's: inside the views.
-        unsafe { Self { a: self.a.add(a * of_a), b: self.b.add(b * of_b), to: self.to.add(to) } }
+        unsafe { Self { a: self.a.add(a * of_a), b: self.b.add(b * of_b), to: self.to.add(to * of_to) } }
     }
 }
 
@@ -170,7 +170,7 @@ unsafe fn run(product: &Product, place: Place, part: Part) {
         let floats = |factor: Factor| factor.matrix.cast::<f32>();
         let (a, b) = (floats(a).from(row, 0), floats(b).from(0, column));
         let shape = Shape { m: part.rows.1 - row, n: part.columns.1 - column, ..shape };
-        multiply(shape, to.from(row, column), a, b, part.parallelism);
+        multiply(shape, to.floats().from(row, column), a, b, part.parallelism);
     }
 }
 
@@ -185,7 +185,7 @@ fn work(product: &Product, place: Place) -> Work {
     let (a, b) =
         (factor(place.a, &product.a, product.elements[0]), factor(place.b, &product.b, product.elements[1]));
     let (row, column) = strides(&product.to.strides);
-    let to = Matrix { at: place.to, column, row };
+    let to = Sink { element: product.elements[2], matrix: Matrix { at: place.to, column, row } };
     let shape = Shape { m: product.m, n: product.n, k: product.k, factor: product.scale, add: product.add };
     Work { shape, to, a, b }
 }

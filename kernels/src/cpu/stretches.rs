@@ -2,11 +2,12 @@
 //! holds, laid out as the library's kernel reads fastest, and has the kernel multiply it there.
 //!
 //! The library lays factors out as well, but a whole factor at each call, with a copy that transposes slowly: where a
-//! large weight meets few rows, that is most of the time. A factor in f16 or bf16 is widened by the same copy.
+//! large weight meets few rows, that is most of the time. A factor in f16 or bf16 is widened by the same copy. A result
+//! in f16 or bf16 is summed block by block in f32 and rounded once.
 
 #![allow(unsafe_code)] // reads and writes through the strides of matrices
 
-use half::f16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::product::{Matrix, Shape, multiply_here};
@@ -44,11 +45,18 @@ unsafe impl Send for Factor {}
 // SAFETY: as above.
 unsafe impl Sync for Factor {}
 
+/// A result in memory, of any type that a result may have.
+#[derive(Clone, Copy)]
+pub(super) struct Sink {
+    pub element: Element,
+    pub matrix: Matrix<*mut u8>,
+}
+
 /// What is multiplied into what.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub shape: Shape,
-    pub to: Matrix<*mut f32>,
+    pub to: Sink,
     pub a: Factor,
     pub b: Factor,
 }
@@ -82,7 +90,8 @@ impl Cpu {
 
     /// The most bytes that products take for their copies, all threads together. They are kept for the next ones.
     pub fn product_scratch(&self) -> usize {
-        let floats = [BLOCK.0.next_multiple_of(PANEL) * TERMS, COLUMNS * TERMS, TILE * TERMS];
+        let sums = BLOCK.0 * BLOCK.1; // of a result that is not f32
+        let floats = [BLOCK.0.next_multiple_of(PANEL) * TERMS, COLUMNS * TERMS, TILE * TERMS, sums];
         self.threads * floats.iter().sum::<usize>() * size_of::<f32>()
     }
 
@@ -91,20 +100,27 @@ impl Cpu {
         let Shape { m, n, k, add, .. } = work.shape;
         if k == 0 && !add {
             // SAFETY: the caller's: inside the matrix.
-            return (0..m * n).for_each(|i| unsafe { *work.to.from(i % m, i / m).at = 0.0 });
+            return (0..m * n).for_each(|i| unsafe { work.to.from(i % m, i / m).clear() });
         }
         let terms = k.min(TERMS);
-        let sizes = [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS];
+        let is_narrow = work.to.element != Element::F32;
+        let sums = if is_narrow { m * n } else { 0 };
+        let sizes = [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS, sums];
         let mut scratch = self.scratch(sizes.iter().map(|size| size.next_multiple_of(16)).sum());
-        let mut parts = scratch.parts(sizes);
+        let [left, right, wide, sums] = scratch.parts(sizes);
+        let wide_work = if is_narrow { work.into_sums(sums) } else { work };
         let mut first = 0;
         while first < k {
             let terms = (k - first).min(TERMS);
             // SAFETY: the caller's: inside the matrices.
             unsafe {
-                work.terms(first, terms).multiply(self.vector, parts.each_mut().map(|part| &mut **part));
+                wide_work.terms(first, terms).multiply(self.vector, [&mut *left, &mut *right, &mut *wide])
             };
             first += terms;
+        }
+        if is_narrow && k > 0 {
+            // SAFETY: as above.
+            unsafe { work.to.take(self.vector, sums, m, add.then_some(wide)) };
         }
     }
 }
@@ -128,7 +144,7 @@ impl Work {
     /// The same with a result that lies in columns, as the library's kernels write: else the transposed product.
     fn downwards(self) -> Self {
         let Shape { m, n, .. } = self.shape;
-        if self.to.row <= self.to.column {
+        if self.to.matrix.row <= self.to.matrix.column {
             return self;
         }
         let shape = Shape { m: n, n: m, ..self.shape };
@@ -144,6 +160,13 @@ impl Work {
         unsafe {
             Self { shape, to: self.to.from(row, column), a: self.a.from(row, 0), b: self.b.from(0, column) }
         }
+    }
+
+    /// The same into sums of f32, column after column.
+    fn into_sums(self, sums: &mut [f32]) -> Self {
+        let matrix = Matrix { at: sums.as_mut_ptr().cast(), row: 1, column: self.shape.m as isize };
+        let to = Sink { element: Element::F32, matrix };
+        Self { shape: Shape { add: false, ..self.shape }, to, ..self }
     }
 
     /// A stretch of the terms; all but the first add to what is there.
@@ -185,7 +208,9 @@ impl Work {
                 let rows = (m - i * PANEL).min(PANEL);
                 let shape = Shape { m: rows, n: (n - column).min(CALL), ..self.shape };
                 // SAFETY: the caller's: inside the matrices.
-                unsafe { multiply_here(shape, self.to.from(i * PANEL, column), a, b.from(0, column)) };
+                unsafe {
+                    multiply_here(shape, self.to.floats().from(i * PANEL, column), a, b.from(0, column))
+                };
             }
         }
     }
@@ -285,6 +310,74 @@ impl Factor {
             }
         }
     }
+}
+
+impl Sink {
+    fn transposed(self) -> Self {
+        Self { matrix: self.matrix.transposed(), ..self }
+    }
+
+    /// The same of f32.
+    pub(super) fn floats(self) -> Matrix<*mut f32> {
+        let Matrix { at, row, column } = self.matrix;
+        Matrix { at: at.cast(), row, column }
+    }
+
+    unsafe fn from(self, row: usize, column: usize) -> Self {
+        let Matrix { at, row: down, column: along } = self.matrix;
+        let elements = row as isize * down + column as isize * along;
+        // SAFETY: the caller's: inside the matrix.
+        let at = unsafe { at.offset(elements * self.element.bytes() as isize) };
+        Self { matrix: Matrix { at, ..self.matrix }, ..self }
+    }
+
+    /// Makes the first element 0: no bit set, whatever its type.
+    unsafe fn clear(self) {
+        // SAFETY: the caller's: inside the matrix.
+        unsafe { self.matrix.at.write_bytes(0, self.element.bytes()) }
+    }
+
+    /// Rounds sums of f32, `rows` a column, to its type; with room for a column, what is there is added first.
+    unsafe fn take(self, unit: Vector, sums: &mut [f32], rows: usize, mut room: Option<&mut [f32]>) {
+        for (j, sums) in sums.chunks_mut(rows).enumerate() {
+            let side_by_side = if self.matrix.row == 1 { rows } else { 1 };
+            for (i, sums) in sums.chunks_mut(side_by_side).enumerate() {
+                // SAFETY: the caller's: inside the matrix.
+                unsafe { self.from(i, j).round(unit, sums, room.as_deref_mut()) };
+            }
+        }
+    }
+
+    /// The same for elements that are side by side.
+    unsafe fn round(self, unit: Vector, sums: &mut [f32], room: Option<&mut [f32]>) {
+        let (at, count) = (self.matrix.at, sums.len());
+        // SAFETY: the caller's: inside the matrix.
+        unsafe {
+            if self.element == Element::F16 {
+                let to = slice_mut::<f16>(at, count);
+                added(unit, sums, room, |wide| lanes::widen_f16(to, wide));
+                lanes::narrow_f16(sums, to);
+            } else {
+                let to = slice_mut::<bf16>(at, count);
+                added(unit, sums, room, |wide| lanes::widen_many_bf16(unit, to, wide));
+                lanes::narrow_bf16(sums, to);
+            }
+        }
+    }
+}
+
+/// Adds what `read` writes into the room, if there is any.
+fn added(unit: Vector, sums: &mut [f32], room: Option<&mut [f32]>, read: impl FnOnce(&mut [f32])) {
+    let Some(room) = room else { return };
+    let room = &mut room[..sums.len()];
+    read(room);
+    lanes::add(unit, room, sums);
+}
+
+/// Elements side by side.
+unsafe fn slice_mut<'a, T>(at: *mut u8, count: usize) -> &'a mut [T] {
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts_mut(at.cast(), count) }
 }
 
 /// Elements side by side.

@@ -304,14 +304,18 @@ impl Program {
         reduces || self.stores.iter().any(|store| store.once)
     }
 
-    /// Whether each value is one a row: what is reduced, and what is made of such and of constants.
-    pub fn per_row(&self) -> Vec<bool> {
+    /// Whether each value is one a row: what is reduced, what is loaded from an input that is `steady` along rows, and what
+    /// is made of such and of constants. An input that is not named is not steady.
+    pub fn per_row(&self, steady: &[bool]) -> Vec<bool> {
         let mut per_row: Vec<bool> = Vec::new();
         for op in &self.ops {
             let one = |value: Value| per_row[value] || self.ops[value].is_constant();
-            let made_of_rows = Self::uses(op).any(|value| per_row[value]) && Self::uses(op).all(one);
-            let reads = Self::reads(op).is_some();
-            per_row.push(matches!(op, Op::RowSum(_) | Op::RowMax(_)) || (made_of_rows && !reads));
+            let made_of_rows = || Self::uses(op).any(|value| per_row[value]) && Self::uses(op).all(one);
+            per_row.push(match *op {
+                Op::RowSum(_) | Op::RowMax(_) => true,
+                Op::Load { input, .. } => steady.get(input).copied().unwrap_or(false),
+                _ => made_of_rows(),
+            });
         }
         per_row
     }

@@ -16,6 +16,8 @@ pub(crate) struct Schedule {
     pub registers: usize,
     /// Values that are kept for the whole row.
     pub kept: usize,
+    /// Whether each value is one number for the whole row.
+    pub per_row: Vec<bool>,
 }
 
 /// One operation at its place.
@@ -39,9 +41,9 @@ pub(crate) enum Place {
 }
 
 impl Schedule {
-    /// Schedules a program that passed its check.
-    pub fn of(program: &Program) -> Self {
-        let per_row = program.per_row();
+    /// Schedules a program that passed its check, whose inputs are `steady` along rows or not.
+    pub fn of(program: &Program, steady: &[bool]) -> Self {
+        let per_row = program.per_row(if program.needs_rows() { steady } else { &[] });
         let phase = phases(program);
         let there = |value: Value| phase[value] + usize::from(is_reduction(&program.ops[value]));
         let stored = program.stores.iter().filter(|store| !store.once).map(|store| there(store.value));
@@ -55,7 +57,7 @@ impl Schedule {
             assign(program, &runs, &per_row, &kept, &mut registers)
         });
         let phases = phases.collect();
-        Self { phases, registers: registers.count, kept: kept.iter().flatten().count() }
+        Self { phases, registers: registers.count, kept: kept.iter().flatten().count(), per_row }
     }
 }
 

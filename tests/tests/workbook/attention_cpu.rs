@@ -798,7 +798,7 @@ fn products(case: &Case) -> Plan {
             to,
             add: false,
             scale: 1.0,
-            elements: [Element::F32; 2],
+            elements: [Element::F32; 3],
             cut: Cut::Batch,
         })
     };

@@ -363,7 +363,7 @@ fn entropy() -> Problem {
         losses::cross_entropy(CrossEntropy::default(), Head::default(), 16_000, false, Reduction::Mean);
     let trains = Trains { hidden: true, weight: true, bias: false };
     let loss = plain.expect("shapes fit");
-    Problem { loss, width: 512, vocab: 16_000, dtype: Dtype::F32, bias: false, trains }
+    Problem { loss, width: 512, vocab: 16_000, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains }
 }
 
 /// A chunk's graph as the machine of challenge E compiles it.
@@ -395,7 +395,8 @@ fn a_ratio_of_a_sequence_takes_two_passes() {
     let passes = |policy: &Policy| {
         let loss = loss::Solution.policy(policy, &sampled).expect("shapes fit");
         let trains = Trains { hidden: true, weight: false, bias: false };
-        let problem = Problem { loss, width: 4, vocab: 5, dtype: Dtype::F32, bias: false, trains };
+        let problem =
+            Problem { loss, width: 4, vocab: 5, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains };
         let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
         1 + usize::from(plan.first.is_some())
     };

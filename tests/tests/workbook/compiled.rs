@@ -237,7 +237,7 @@ fn a_product_reads_a_narrow_weight_where_it_is() {
             Step::Product(product) => Some(product.elements),
             _ => None,
         });
-        assert_eq!(elements, Some([element; 2]));
+        assert_eq!(elements, Some([element; 3]));
         let case = Case { values, graph };
         agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{dtype:?}: {error}"));
     }

@@ -284,7 +284,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             k,
             a: View { memory: Memory::Given(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
             b: View { memory: Memory::Given(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
-            elements,
+            elements: [elements[0], elements[1], Element::F32],
             to: view(Memory::Arena(0), arena, 0, &of_to),
             add: false,
             scale: 1.0,
@@ -362,6 +362,67 @@ fn a_factor_in_f16_or_bf16_is_widened_as_it_is_multiplied_whatever_the_cut() {
     }
 }
 
+/// The elements that a product leaves behind, as stored, after each of some steps: `scale`, and whether it adds.
+fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f32, bool)]) -> Vec<Vec<u8>> {
+    let (batch, m, n, k) = sizes;
+    let [of_a, of_b, of_to] = [layouts(m, k)[0], layouts(k, n)[1], layouts(m, n)[layout]];
+    let count =
+        |strides: [usize; 3], rows: usize, columns: usize| strides[0] * batch * rows.min(1) * columns.min(1);
+    let (raw_a, _) = stored(&numbers(count(of_a, m, k)), elements[0]);
+    let (raw_b, _) = stored(&numbers(count(of_b, k, n)), elements[1]);
+    let arena = count(of_to, m, n) * elements[2].bytes();
+    let step = |(scale, add): &(f32, bool)| {
+        Step::Product(Product {
+            batch: vec![batch],
+            m,
+            n,
+            k,
+            a: View { memory: Memory::Given(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
+            b: View { memory: Memory::Given(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
+            elements,
+            to: View { memory: Memory::Arena(0), bytes: arena, offset: 0, strides: of_to.to_vec() },
+            add: *add,
+            scale: *scale,
+            cut: Cut::Stretches,
+        })
+    };
+    let device = Cpu::with_threads(2);
+    let [mut a, mut b, mut memory] =
+        [raw_a.len(), raw_b.len(), arena].map(|bytes| device.alloc("memory", bytes).expect("room"));
+    device.upload(&mut a, &raw_a).expect("equal lengths");
+    device.upload(&mut b, &raw_b).expect("equal lengths");
+    let run = |one: &(f32, bool)| {
+        let given = vec![raw_a.len(), raw_b.len()];
+        let steps = vec![step(one)];
+        let plan = Plan { name: "trial".into(), arena_bytes: arena, given, carried: vec![], steps };
+        let prepared = cpu::Prepared::new(plan).expect("fits");
+        device.execute(&prepared, &mut memory, &[&a, &b], &mut [], &[]).expect("runs");
+        memory.view::<u8>().to_vec()
+    };
+    steps.iter().map(run).collect()
+}
+
+#[test]
+fn a_result_in_f16_or_bf16_is_the_sum_in_f32_rounded_once() {
+    let floats =
+        |raw: &[u8]| -> Vec<f32> { raw.as_chunks().0.iter().map(|x| f32::from_ne_bytes(*x)).collect() };
+    for (i, sizes) in LARGE.into_iter().chain([(3, 17, 31, 64), (1, 5, 7, 3)]).enumerate() {
+        for layout in 0..3 {
+            for narrow in [Element::F16, Element::Bf16] {
+                let factors = if i % 2 == 0 { [narrow, Element::F32] } else { [Element::F32; 2] };
+                let of = |result: Element| [factors[0], factors[1], result];
+                let [once, thrice] = [1.0, -3.0]
+                    .map(|scale| floats(&left_behind(sizes, of(Element::F32), layout, &[(scale, false)])[0]));
+                let got = left_behind(sizes, of(narrow), layout, &[(1.0, false), (-3.0, true)]);
+                let (first, rounded) = stored(&once, narrow);
+                assert_eq!(got[0], first, "{sizes:?} {layout} {narrow:?}");
+                let sum: Vec<f32> = rounded.iter().zip(&thrice).map(|(x, y)| x + y).collect();
+                assert_eq!(got[1], stored(&sum, narrow).0, "{sizes:?} {layout} {narrow:?}, added");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
     let (m, n, k) = (64, 4096, 1024);
@@ -372,7 +433,7 @@ fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
         k,
         a: view(Memory::Given(0), m * k, 0, &[k, 1]),
         b: View { memory: Memory::Given(1), bytes: k * n * 2, offset: 0, strides: vec![1, k] },
-        elements: [Element::F32, Element::Bf16],
+        elements: [Element::F32, Element::Bf16, Element::F32],
         to: view(Memory::Arena(0), m * n, 0, &[n, 1]),
         add: false,
         scale: 1.0,

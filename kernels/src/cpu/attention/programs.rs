@@ -28,7 +28,7 @@ pub(crate) struct Programs {
 
 impl Scheduled {
     fn of(program: Program) -> Self {
-        Self { schedule: Schedule::of(&program), program }
+        Self { schedule: Schedule::of(&program, &[]), program }
     }
 }
 

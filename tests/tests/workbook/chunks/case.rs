@@ -37,6 +37,17 @@ pub struct Uploaded {
 
 /// Runs.
 impl Case {
+    /// The same with hidden states, weight and bias of another type, and gradients that are added up in some type.
+    pub fn typed(mut self, dtype: Dtype, sums: Dtype) -> Self {
+        (self.problem.dtype, self.problem.sums) = (dtype, sums);
+        for name in ["hidden", "weight", "bias"] {
+            if let Some(value) = self.values.get_mut(name) {
+                *value = Array::floats(dtype, &value.shape, value.wide());
+            }
+        }
+        self
+    }
+
     pub fn uploaded(&self, device: &Cpu) -> Uploaded {
         let upload = |(name, value): (&String, &Array<f64>)| {
             let value = narrow::<f32>(value);
@@ -71,16 +82,16 @@ impl Case {
     }
 
     pub fn found(&self, results: &Results) -> Found {
-        let (rows, &Problem { width, vocab, .. }) = (self.counts.len(), &self.problem);
+        let (rows, &Problem { width, vocab, dtype, sums, .. }) = (self.counts.len(), &self.problem);
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
         let loss = Array::floats(Dtype::F32, &number, results.loss.iter().copied().map(f64::from));
         let gradient = |(name, buffer): (&String, &Buffer)| {
-            let shape = match name.as_str() {
-                "hidden.grad" => vec![rows, width],
-                "weight.grad" => vec![vocab, width],
-                _ => vec![vocab],
+            let (dtype, shape) = match name.as_str() {
+                "hidden.grad" => (dtype, vec![rows, width]),
+                "weight.grad" => (sums, vec![vocab, width]),
+                _ => (sums, vec![vocab]),
             };
-            (name.clone(), Array::from_memory(Dtype::F32, &shape, buffer.view()))
+            (name.clone(), Array::from_memory(dtype, &shape, buffer.view()))
         };
         results.gradients.iter().map(gradient).chain([("loss".to_owned(), loss)]).collect()
     }
@@ -93,13 +104,13 @@ impl Case {
 
 /// Truths.
 impl Case {
-    /// All rows in one graph, with its gradients.
-    fn graph(&self) -> Graph {
+    /// All rows in one graph, with its gradients, where hidden states, weight and bias are of some type.
+    fn graph(&self, dtype: Dtype) -> Graph {
         let builder = Builder::new("all");
         let tape = builder.tape();
         let rows = Dim::from(self.counts.len());
         let Problem { width, vocab, trains, ref loss, .. } = self.problem;
-        let float = |name: &str, shape: &[Dim]| tape.input(name, Dtype::F32, shape);
+        let float = |name: &str, shape: &[Dim]| tape.input(name, dtype, shape);
         let hidden = float("hidden", &[rows.clone(), width.into()]);
         let weight = float("weight", &[vocab.into(), width.into()]);
         let bias = self.problem.bias.then(|| float("bias", &[vocab.into()]));
@@ -133,11 +144,16 @@ impl Case {
         graph
     }
 
-    fn interpreted<R: Real>(&self) -> BTreeMap<String, Array<R>> {
-        let graph = self.graph();
+    fn interpreted<R: Real>(&self, dtype: Dtype) -> BTreeMap<String, Array<R>> {
+        let graph = self.graph(dtype);
         let in_f32 = |value: &Array<f64>| narrow::<R>(&wide(&narrow::<f32>(value)));
-        let mut values: Values<R> =
-            self.values.iter().map(|(name, value)| (name.clone(), in_f32(value))).collect();
+        let typed = |(name, value): (&String, &Array<f64>)| {
+            let is_own = ["hidden", "weight", "bias"].contains(&name.as_str());
+            let value = in_f32(value);
+            let own = || Array::floats(dtype, &value.shape, value.wide());
+            (name.clone(), if is_own { own() } else { value.clone() })
+        };
+        let mut values: Values<R> = self.values.iter().map(typed).collect();
         let upstream = graph.ty(graph.find_input("upstream").expect("it was written"));
         let shape: Vec<usize> = upstream.shape.iter().filter_map(Dim::as_fixed).map(|n| n as usize).collect();
         let numbers = self.upstream.clone().unwrap_or_else(|| vec![1.0; shape.iter().product()]);
@@ -149,12 +165,19 @@ impl Case {
 
     /// Where results are further from the truth than the interpreter in f32 and a slack allow, or are not those asked for.
     pub fn far(&self, got: &Found) -> Option<String> {
-        let (naive, truth) = (self.interpreted::<f32>(), self.interpreted::<f64>());
+        self.further(got, 0.0)
+    }
+
+    /// The same with a part of the largest element allowed for roundings.
+    pub fn further(&self, got: &Found, rounding: f64) -> Option<String> {
+        let naive = self.interpreted::<f32>(self.problem.dtype);
+        let truth = self.interpreted::<f64>(Dtype::F32); // with no rounding at all
         if !got.keys().eq(naive.keys()) {
             return Some(format!("{:?}, asked for is {:?}", got.keys(), naive.keys()));
         }
         let one = |(name, got): (&String, &Array<f32>)| {
-            Some(format!("`{name}`: {}", difference(got, &naive[name], &truth[name], 0.0)?))
+            let naive = Array::floats(got.dtype, &naive[name].shape, naive[name].wide());
+            Some(format!("`{name}`: {}", difference(got, &naive, &truth[name], rounding)?))
         };
         got.iter().find_map(one)
     }

@@ -40,6 +40,19 @@ proptest! {
     }
 
     #[test]
+    fn narrow_hidden_states_and_weights_lose_a_rounding_and_sums_in_their_type_one_a_chunk(seed: u64) {
+        let random = &mut Random(seed);
+        let (dtype, unit) = random.one(&[(Dtype::F16, 2.0_f64.powi(-11)), (Dtype::Bf16, 2.0_f64.powi(-8))]);
+        let sums = random.one(&[Dtype::F32, dtype]);
+        let case = drawn::any(random).typed(dtype, sums);
+        for size in chunk_sizes(&case) {
+            let chunks = if sums == dtype { case.counted().div_ceil(size) } else { 0 };
+            let far = case.further(&case.run(size), unit * (2 + chunks) as f64);
+            prop_assert!(far.is_none(), "{} rows at a time, {:?} in {:?}: {:?}", size, dtype, sums, far);
+        }
+    }
+
+    #[test]
     fn a_row_that_does_not_count_has_no_gradient_and_is_not_read(seed: u64) {
         let mut case = drawn::any(&mut Random(seed));
         case.problem.trains.hidden = true;
