@@ -403,7 +403,7 @@ fn a_loss_that_declares_an_input_twice_is_refused_with_its_name() {
     says(&told.to_string(), &["`weights`", "the name is used twice"]);
     let mut case = sound();
     let builder = Builder::onto(case.problem.loss.whole);
-    input(builder.tape(), "nll", &[]);
+    let _ = input(builder.tape(), "nll", &[]); // the second of that name
     case.problem.loss.whole = builder.finish().expect("a graph");
     says(&told_of(&case, &Solution, Size::Rows(3)), &["`nll`", "the name is used twice"]);
 }
