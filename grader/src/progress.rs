@@ -4,7 +4,7 @@
 //! hints were asked for; `last.json` the last scorecard; `backups/` what `reset` replaced. All of it may be
 //! deleted at any time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -23,23 +23,52 @@ pub(crate) struct Progress {
     pub challenges: BTreeMap<String, Standing>,
     /// Hints shown, by step.
     pub hints: BTreeMap<String, usize>,
+    /// The course that was graded last.
+    #[serde(default)]
+    pub last: Option<String>,
 }
 
-/// The last run of one exercise.
+/// What is known of one exercise.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Standing {
-    /// Hash of the code that was graded.
+    /// Hash of the code that was graded last.
     pub code: String,
     /// Points it got, if this text was scored.
     pub points: Option<i32>,
     /// Its checks.
     pub checks: Vec<Check>,
+    /// The names of those that ran on an earlier text only.
+    #[serde(default)]
+    pub earlier: BTreeSet<String>,
+}
+
+/// How a step stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stands {
+    /// A check of today's text has not passed.
+    Open,
+    /// No check has run, or only found a hole that was there before.
+    Untried,
+    /// It has not passed, and has not run since the file changed.
+    OpenEarlier,
+    /// It had passed, and has not run since the file changed.
+    PassedEarlier,
+    /// Everything has passed.
+    Passed,
 }
 
 impl Standing {
-    /// Takes over the outcomes of some checks; the others keep those of an earlier text.
-    fn merge(&mut self, checks: &[Check]) {
+    /// Takes over the outcomes of a run. One of some checks leaves the others as they were; where they are of another
+    /// text, that is noted.
+    fn merge(&mut self, code: &str, checks: &[Check], is_all: bool) {
+        if is_all {
+            self.checks.clear();
+            self.earlier.clear();
+        } else if self.code != code {
+            self.earlier = self.checks.iter().map(|check| check.name.clone()).collect();
+        }
         for check in checks {
+            self.earlier.remove(&check.name);
             match self.checks.iter_mut().find(|known| known.name == check.name) {
                 Some(known) => known.clone_from(check),
                 None => self.checks.push(check.clone()),
@@ -47,13 +76,37 @@ impl Standing {
         }
     }
 
-    /// The first step, in their order, that has not passed: with a check that failed, or never tried.
-    pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<&'a Step<'a>> {
+    /// How a step stands, by all its checks.
+    pub fn stands(&self, step: &str) -> Stands {
+        let of_step: Vec<&Check> = self.checks.iter().filter(|check| check.step() == step).collect();
         let done = |check: &&Check| matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured);
-        steps.iter().find(|step| {
-            let of_step: Vec<&Check> = self.checks.iter().filter(|check| check.step() == step.name).collect();
-            of_step.is_empty() || !of_step.iter().all(done)
-        })
+        let (done, open): (Vec<&Check>, Vec<&Check>) = of_step.into_iter().partition(done);
+        let earlier = |check: &&Check| self.earlier.contains(&check.name);
+        let hole = |check: &&Check| check.outcome == Outcome::NotAttempted;
+        if open.is_empty() {
+            return match done.iter().any(earlier) {
+                _ if done.is_empty() => Stands::Untried,
+                true => Stands::PassedEarlier,
+                false => Stands::Passed,
+            };
+        }
+        match open.iter().all(earlier) {
+            false => Stands::Open,
+            true if open.iter().all(hole) => Stands::Untried,
+            true => Stands::OpenEarlier,
+        }
+    }
+
+    /// The step to go on with: the first, in their order, of which today's text has not passed a check; else the first
+    /// that was not tried or did not pass before; else the first that has to be run again.
+    pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<(&'a Step<'a>, Stands)> {
+        let find = |these: &[Stands]| {
+            let mut all = steps.iter().map(|step| (step, self.stands(step.name)));
+            all.find(|(_, stands)| these.contains(stands))
+        };
+        find(&[Stands::Open])
+            .or_else(|| find(&[Stands::Untried, Stands::OpenEarlier]))
+            .or_else(|| find(&[Stands::PassedEarlier]))
     }
 }
 
@@ -74,28 +127,22 @@ impl Progress {
         write_atomically(&folder(workbook).join("progress.json"), &serde_json::to_string_pretty(self)?)
     }
 
-    /// Takes over the outcomes of a run; checks that were not part of it keep theirs.
-    pub fn record(&mut self, card: &Scorecard, scope: Scope) {
+    /// Takes over the outcomes of a run, of all checks or of some.
+    pub fn record(&mut self, card: &Scorecard, scope: Scope, is_all: bool) {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
-            let standing =
-                self.challenges.entry(key(&challenge.name, back_of(&challenge.device))).or_default();
-            let whole = scope == Scope::Score || standing.checks.len() <= challenge.checks.len();
-            if whole {
-                standing.checks.clone_from(&challenge.checks);
-            } else {
-                standing.merge(&challenge.checks);
-            }
-            if scope == Scope::Score {
+            let key = key(&challenge.name, back_of(&challenge.device));
+            let standing = self.challenges.entry(key.clone()).or_default();
+            standing.merge(&challenge.code, &challenge.checks, is_all);
+            if scope == Scope::Score && is_all {
                 standing.points = Some(challenge.points);
             } else if standing.code != challenge.code {
                 standing.points = None;
             }
             standing.code.clone_from(&challenge.code);
-            let passed = |step: &str| {
-                let mut of_step = standing.checks.iter().filter(|check| check.step() == step);
-                of_step.all(|check| matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured))
-            };
+            let ran: BTreeSet<&str> = challenge.checks.iter().map(Check::step).collect();
+            let passed = |step: &str| ran.contains(step) && standing.stands(step) == Stands::Passed;
             self.hints.retain(|step, _| !passed(step));
+            self.last = Some(key);
         }
     }
 }

@@ -53,6 +53,13 @@ pub(crate) struct Plan {
     pub progress: Box<dyn Fn(&str)>,
 }
 
+impl Plan {
+    /// Whether no check is left out by its name.
+    pub fn is_all(&self) -> bool {
+        self.step.is_none() && self.case.is_none()
+    }
+}
+
 /// The device that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Device {

@@ -1,5 +1,8 @@
 //! The losses of [`reference::loss`] in the two parts that a chunked run takes: what each row gives, and what all make.
 //!
+//! Each function is also an example of how the two graphs of a loss are written: `rows` from a tape and the logits, `whole`
+//! from a tape. Shapes broadcast, types do not mix; [`reference::graph::Tensor`] has the operations.
+//!
 //! `labels` i32 (N) belong to the rows; where a label is ignored the row does not count. Losses of sequences and of pairs
 //! are for a given number of them, one after the other.
 

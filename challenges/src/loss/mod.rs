@@ -35,8 +35,8 @@ pub use solution::Solution;
 // ANCHOR: loss-trait
 /// The steps of challenge E, from small to large.
 pub trait Chunked: Sync {
-    /// E.1 - ln of the sum of e^z over the vocabulary, f32 (N, 1), with z = hidden weight^T in f32, of `hidden` (N, H) and
-    /// `weight` (V, H) of any one float. No more than `stretch` entries of the vocabulary are there at a time. A row of
+    /// E.1 - ln of the sum of e^z over the vocabulary, f32 (N, 1), with z = hidden weight^T, of `hidden` (N, H) and
+    /// `weight` (V, H) of any one float. The product is in the operands' type and then cast to f32. No more than `stretch` entries of the vocabulary are there at a time. A row of
     /// minus infinities gives minus infinity; plus infinity or NaN in a row gives NaN.
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor;
 
@@ -56,8 +56,9 @@ pub trait Chunked: Sync {
     fn backward(&self, problem: &Problem) -> Result<Graph, Error>;
 
     /// E.4 - the gradient of the loss with respect to each row's values, times what is upstream. Inputs: those of the
-    /// loss's `whole`, and `upstream` f32, as many as the loss has numbers. Outputs: `seed.NAME` f32 (N) for each output
-    /// NAME of `rows`.
+    /// loss's `whole`, and `upstream` f32, as many as the loss has numbers. Outputs: `seed.NAME` f32 for each output NAME
+    /// of `rows`, with as many rows as `whole` has - N, or for a loss of sequences a number - and no other. Of a value
+    /// that `whole` does not ask for the seed is zeros.
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error>;
 
     /// E.4 - the label of each position's next token: of `labels`, sequences of `length` one after the other, to the

@@ -32,6 +32,7 @@ impl Plan {
         counts: &[bool],
         size: usize,
     ) -> Result<Self, Error> {
+        problem.loss.check()?;
         let seeds = attempt.seeds(problem)?;
         let first = if asks_for_values(&seeds, problem) { Some(attempt.forward(problem)?) } else { None };
         Ok(Self {

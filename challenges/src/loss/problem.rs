@@ -15,7 +15,7 @@ pub struct Loss {
     /// input whose first dimension is N belongs to the rows and is cut like them; any other one is whole for every chunk.
     pub rows: Graph,
     /// These outputs, of all rows, and whatever else it names to `loss`, f32 () or (N). A row that does not count has the
-    /// value 0 in each.
+    /// value 0 in each. An output of `rows` that it does not ask for is reported, and adds nothing to any gradient.
     pub whole: Graph,
 }
 
@@ -70,7 +70,7 @@ pub struct Sampled {
 impl Loss {
     /// A loss by two functions: from `logits` and a tape to named outputs, and from a tape to the loss.
     ///
-    /// Fails where something does not fit.
+    /// Fails where something does not fit, and where two inputs or two outputs of a part have one name.
     pub fn new(
         name: &str,
         vocab: usize,
@@ -86,7 +86,15 @@ impl Loss {
         let builder = Builder::new(name);
         let loss = whole(builder.tape());
         builder.tape().output("loss", &loss);
-        Ok(Self { rows, whole: builder.finish()? })
+        let both = Self { rows, whole: builder.finish()? };
+        both.check()?;
+        Ok(both)
+    }
+
+    /// Whether both parts are sound; an input that is declared twice is refused with its name.
+    pub fn check(&self) -> Result<(), Error> {
+        self.rows.check()?;
+        self.whole.check()
     }
 
     /// The names of what is computed of each row.

@@ -177,6 +177,7 @@ impl<'a> Runner<'a> {
         cut_well(&plan, job.counts)?;
         plan.first.iter().chain([&plan.each]).try_for_each(|graph| self.takes(graph, &job))?;
         self.gives(&plan.each)?;
+        self.seeds_only(&plan.seeds)?;
         let mut work = Work::new(self.device, self.problem, job)?;
         if let Some(first) = &plan.first {
             for rows in &plan.chunks {
@@ -276,6 +277,20 @@ impl<'a> Runner<'a> {
         }
     }
 
+    /// Whether seeds are all that comes out: anything else may ask for values, and every chunk is computed twice for it.
+    fn seeds_only(&self, seeds: &Graph) -> Result<(), Error> {
+        let is_seed = |name: &str| {
+            name.strip_prefix("seed.").is_some_and(|of| self.problem.loss.values().any(|value| value == of))
+        };
+        match seeds.outputs().iter().find(|(name, _)| !is_seed(name)) {
+            Some((name, _)) => {
+                let (got, need) = ("an output of `seeds`".into(), ONLY_SEEDS.into());
+                Err(Error::Shape { name: name.clone(), got, need })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn compile(&self, graph: &Graph, rows: usize) -> Result<Compiled, Error> {
         let sizes = BTreeMap::from([(ROWS.into(), rows as i64)]);
         compile(self.passes, graph, &sizes, options(), None).map_err(Error::Compile)
@@ -319,6 +334,10 @@ impl<'a> Runner<'a> {
 
 /// What is said of an output that keeps more of a chunk than what was asked for.
 pub const NOT_ASKED: &str = "no such output: nobody asked for it";
+
+/// What is said of an output of `seeds` that is none.
+pub const ONLY_SEEDS: &str =
+    "`seed.NAME` for each value and no other: what else comes out may take a second pass over the chunks";
 
 /// Rows that the forecast is made with; it holds for any other number.
 const PROBE: usize = 64;
@@ -558,9 +577,11 @@ impl<'a> Work<'a> {
             self.seeds.insert(name.trim_start_matches("seed.").to_owned(), seeds.as_floats().to_vec());
         }
         for name in problem.loss.values() {
-            let got = self.seeds.get(name).map_or(0, Vec::len);
-            if got != self.rows {
-                let (got, need) = (format!("{got} numbers"), format!("{} numbers", self.rows));
+            let got = self.seeds.get(name).map(Vec::len);
+            if got != Some(self.rows) {
+                let got =
+                    got.map_or_else(|| "no output of `seeds`".to_owned(), |got| format!("{got} numbers"));
+                let need = format!("{} numbers", self.rows);
                 return Err(Error::Shape { name: format!("seed.{name}"), got, need });
             }
         }

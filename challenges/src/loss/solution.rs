@@ -96,25 +96,24 @@ impl Chunked for Solution {
     // ANCHOR: loss-step-4
     // why: what all rows make together is a graph as well, over a number or two for each row. Its gradient says how much
     // each row's value counts: 1 / N for a mean, whatever chunk the row is in. The mean of the chunks' means would be
-    // another number as soon as one chunk has fewer rows that count than the others.
+    // another number as soon as one chunk has fewer rows that count than the others. What the loss does not ask for is
+    // an input that nobody reads, with a gradient of zeros. Seeds are the only outputs: whatever else is one may ask for
+    // values, and then every chunk is computed twice.
     // step E.4: differentiate the loss with respect to each row's values, given what is upstream
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
-        let mut graph = problem.loss.whole.clone();
-        let values: Vec<(String, Id)> = problem
-            .loss
-            .values()
-            .filter_map(|name| Some((name.to_owned(), graph.find_input(name)?)))
-            .collect();
-        let Some((_, loss)) = graph.outputs().first().cloned() else { return Ok(graph) };
-        let builder = Builder::onto(graph);
-        let like = builder.tensor(loss);
-        let upstream = builder.tape().input("upstream", Dtype::F32, like.shape());
-        let upstream = builder.id(&upstream);
-        graph = builder.finish()?;
-        let ids: Vec<Id> = values.iter().map(|(_, id)| *id).collect();
-        let gradients = grad::pull_back(&mut graph, loss, upstream.unwrap_or(loss), &ids)?;
+        let whole = &problem.loss.whole;
+        let Some((_, loss)) = whole.outputs().first().cloned() else { return Ok(whole.clone()) };
+        let builder = Builder::onto(whole.clone());
+        let tape = builder.tape();
+        let upstream = tape.input("upstream", Dtype::F32, builder.tensor(loss).shape());
+        let unread = |name: &str| tape.input(name, Dtype::F32, [row_dim(tape)]);
+        let value = |name| whole.find_input(name).or_else(|| builder.id(&unread(name)));
+        let ids: Option<Vec<Id>> = problem.loss.values().map(value).collect();
+        let (Some(upstream), Some(ids)) = (builder.id(&upstream), ids) else { return builder.finish() };
+        let mut graph = builder.finish()?;
+        let gradients = grad::pull_back(&mut graph, loss, upstream, &ids)?;
         graph.clear_outputs();
-        for ((name, _), gradient) in values.iter().zip(gradients) {
+        for (name, gradient) in problem.loss.values().zip(gradients) {
             graph.output(format!("seed.{name}"), gradient);
         }
         Ok(graph)

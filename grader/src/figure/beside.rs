@@ -23,13 +23,16 @@ const ROWS: [(&str, [&str; 5]); 5] = [
     ),
     ("timed", ["timed.whole.bytes", "timed.chunked.bytes", "", "timed.rows", ""]),
     ("its time", ["timed.whole", "timed.chunked", "", "", "over_whole"]),
-    ("published size", ["published.logits", "published.counted", "published.planned", "published.rows", ""]),
+    ("published size", ["published.logits", SOME, "published.planned", "published.rows", ""]),
 ];
+
+/// What was counted in a run of some of the tokens: only the formula is for all of them, as the logits are.
+const SOME: &str = "published.counted";
 
 /// What stands beneath the table.
 pub const NOTE: &str = "Bytes above inputs and returned gradients, all logits over chunks; of times, how many times as \
-                        fast. Of the published size, all logits are the logits alone, and rows and formula those of the \
-                        plan for all its tokens.";
+                        fast. Of the published size, all logits are the logits alone; formula, rows and ratio are \
+                        those of the plan for all its tokens, and what is in chunks is counted for some of them.";
 
 /// The rows of which there is anything.
 pub fn rows(challenge: &Challenge) -> Vec<Row> {
@@ -40,7 +43,8 @@ fn row(challenge: &Challenge, what: &str, names: [&'static str; 5]) -> Option<Ro
     let get = |name: &str| challenge.measurements.get(&format!("{}.{name}", challenge.name));
     let chunked = get(names[1])?;
     let shown = |name: &str| get(name).map_or(String::new(), quantity);
-    let over = get(names[4]).cloned().or_else(|| quotient(get(names[0])?, chunked));
+    let planned = get(names[2]).filter(|_| names[1] == SOME).unwrap_or(chunked);
+    let over = get(names[4]).cloned().or_else(|| quotient(get(names[0])?, planned));
     let [whole, chunked, formula, rows] = [0, 1, 2, 3].map(|i| shown(names[i]));
     let cells = [what.into(), whole, chunked, formula, rows, over.as_ref().map_or(String::new(), ratio)];
     Some(Row { cells, names })

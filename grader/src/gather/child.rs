@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::{Message, Request};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
+use crate::workbook::as_the_reader_knows_it;
 
 /// A child's connection to the grader, and what it was asked.
 pub(crate) struct Child {
@@ -79,7 +80,7 @@ fn end_with_parent() {
 fn end_with_parent() {} // a Windows job object ends with its parent
 
 fn remember(message: &str) {
-    let message = crate::workbook::as_the_reader_knows_it(message);
+    let message = as_the_reader_knows_it(message);
     let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     last.get_or_insert(message);
 }
@@ -106,6 +107,7 @@ impl Child {
     /// Reports a check whose outcome is known.
     pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: String) {
         let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
+        let detail = as_the_reader_knows_it(&detail);
         self.send(&Message::Check(Check { name: name.into(), outcome, detail, replay }));
     }
 
@@ -133,8 +135,8 @@ impl Child {
         });
         let (ran, tripped, detail) = match result {
             Ok(None) => (true, false, String::new()),
-            Ok(Some(detail)) => (true, true, detail),
-            Err(reason) => (false, false, reason),
+            Ok(Some(detail)) => (true, true, as_the_reader_knows_it(&detail)),
+            Err(reason) => (false, false, as_the_reader_knows_it(&reason)),
         };
         let challenge = self.request.challenge.clone();
         self.send(&Message::Guard(Guard { challenge, name: name.into(), ran, tripped, detail }));
@@ -147,7 +149,7 @@ impl Child {
 
     /// Reports that something could not be measured.
     pub fn unmeasured(&mut self, name: &str, reason: &str) {
-        self.send(&Message::Unmeasured(name.into(), reason.into()));
+        self.send(&Message::Unmeasured(name.into(), as_the_reader_knows_it(reason)));
     }
 }
 

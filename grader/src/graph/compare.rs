@@ -151,7 +151,8 @@ pub(crate) fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64
         let (g, p, t) = (got[i], plain[i], truth[i]);
         let alike = (g.is_nan() && p.is_nan()) || g.total_cmp(&p).is_eq();
         let near = (g - t).abs() <= 3.0 * (p - t).abs() + SLACK * largest;
-        (!alike && !near).then(|| format!("element {i}: got {g:e}, want {p:e}, the truth is {t:e}"))
+        (!alike && !near)
+            .then(|| format!("element {i}: got {g:e}, want {p:e} (plain f32), the truth is {t:e}"))
     })
 }
 

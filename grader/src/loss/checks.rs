@@ -8,7 +8,7 @@ use challenges::loss::run::{Hidden, Runner, Size};
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Trains};
 use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dim, Dtype, Graph, Op, Tape, Tensor, interpret};
+use reference::graph::{Array, Builder, Dim, Dtype, Graph, Id, Op, Tape, Tensor, interpret};
 use reference::loss::{
     Average, Clip, CrossEntropy, Divergence, Dpo, Head, IGNORED, Kto, Level, LogProbabilities, Nll, Orpo,
     Policy, Reduction, SimPo, Targets, Tokens, log_softmax,
@@ -45,6 +45,7 @@ const STEPS: [(&str, &[&str]); 6] = [
             "cross-entropy",
             "bias",
             "upcast",
+            "no-copy-of-the-weight",
             "every-loss",
         ],
     ),
@@ -78,6 +79,8 @@ const STEPS: [(&str, &[&str]); 6] = [
             "accumulation",
             "all-ignored",
             "preferences",
+            "a-value-that-nobody-asks-for",
+            "nothing-but-seeds",
             "shift",
             "infinity-and-nan",
             "a-label-outside",
@@ -356,6 +359,10 @@ fn forward(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), S
             rows(attempt, &case)
         }
         "upcast" => upcast(attempt, random),
+        "no-copy-of-the-weight" => [Dtype::Bf16, Dtype::F16].into_iter().try_for_each(|dtype| {
+            let problem = Problem { dtype, ..exact_in_half(random)?.problem };
+            no_copy(&attempt.forward(&problem).map_err(told)?)
+        }),
         "every-loss" => {
             for name in OF_ROWS {
                 let case = Case::drawn(loss_of_rows(name, SMALL.vocab, random)?, SMALL, random);
@@ -458,6 +465,26 @@ fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
     rows(attempt, &exact_in_half(random)?).map_err(|told| format!("{told}: {why}"))
 }
 
+/// That no operand is in another type before the product.
+fn no_copy(graph: &Graph) -> Result<(), String> {
+    for name in ["weight", "hidden"] {
+        let Some(operand) = graph.find_input(name) else { continue };
+        let is_copy = |id: &Id| {
+            let from = graph.ancestors([*id]);
+            let multiplied = from.iter().any(|id| graph.node(*id).op == Op::Matmul);
+            graph.node(*id).op == Op::Cast && from.contains(&operand) && !multiplied
+        };
+        if let Some(id) = graph.ids().find(is_copy) {
+            let (to, line) = (graph.ty(id).dtype.name(), graph.line(id));
+            return Err(format!(
+                "`{name}` is cast to {to}: that is another copy of it, and the product is to be of the \
+                problem's type\n{line}"
+            ));
+        }
+    }
+    Ok(())
+}
+
 // --- E.3
 
 fn backward(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), String> {
@@ -526,15 +553,27 @@ fn differentiated_as_it_is(attempt: &dyn Chunked, case: &Case) -> Result<(), Str
         Ok(names.zip(interpret(graph, &case.narrow()).map_err(told)?).collect())
     };
     let (got, plain) = (results(&graph)?, results(&truth)?);
+    let exact = interpret(&truth, &case.wide()).map_err(told)?;
+    let exact = |name: &str| truth.outputs().iter().position(|(other, _)| other == name).map(|i| &exact[i]);
     for name in ["weight.grad", "bias.grad"] {
-        let (Some(got), Some(plain)) = (got.get(name), plain.get(name)) else {
+        let (Some(got), Some(plain), Some(exact)) = (got.get(name), plain.get(name), exact(name)) else {
             return Err(format!("there is no output `{name}`"));
         };
-        if let Some(told) = difference(got, plain, &plain.widened()) {
-            return Err(format!("`{name}`, with something there before: {told}"));
+        if let Some(told) = difference(got, plain, exact) {
+            let cause = if lacks(got, plain, &case.values[name]) { MISSING } else { "" };
+            return Err(format!("`{name}`, with something there before: {told}{cause}"));
         }
     }
     Ok(())
+}
+
+/// What is said of a sum that is started afresh.
+const MISSING: &str = "\nlikely cause: what was there before is missing";
+
+/// Whether a sum is right but for what was there before.
+fn lacks(got: &Array<f32>, want: &Array<f32>, before: &Array<f64>) -> bool {
+    let all = got.wide().into_iter().zip(want.wide()).zip(before.wide());
+    got.shape == want.shape && all.into_iter().all(|((got, want), before)| (got + before - want).abs() < 1e-4)
 }
 
 /// That a frozen weight has no gradient, and that nothing is computed for one.
@@ -580,6 +619,11 @@ fn all_rows(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), 
             case.right(attempt, 4)
         }
         "preferences" => preferences(attempt, random),
+        "a-value-that-nobody-asks-for" => {
+            let case = Case::drawn(with_metric(SMALL.vocab)?, SMALL, random);
+            [4, 13].into_iter().try_for_each(|size| case.right(attempt, size))
+        }
+        "nothing-but-seeds" => nothing_but_seeds(attempt, random),
         "shift" => shift(attempt),
         "infinity-and-nan" => surfaces(attempt, random),
         "a-label-outside" => outside(attempt, random),
@@ -634,6 +678,31 @@ fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
     let weight = Array::from_memory(Dtype::F32, &shape, sum.view());
     let loss = Array::floats(Dtype::F32, &[], [loss]);
     whole.near(&Found::from([("loss".into(), loss), ("weight.grad".into(), weight)]))
+}
+
+/// Cross entropy beside a value that its `whole` does not ask for: the largest logit, which has a gradient.
+fn with_metric(vocab: usize) -> Result<Loss, String> {
+    let Loss { rows, whole } = plain(vocab, Reduction::Mean)?;
+    let logits = rows.find_input("logits").ok_or("cross entropy has no logits")?;
+    let builder = Builder::onto(rows);
+    let logits = builder.tensor(logits);
+    builder.tape().output("largest", &logits.reduce_max(1).reshape([logits.dim(0)]));
+    Ok(Loss { rows: builder.finish().map_err(told)?, whole })
+}
+
+/// That seeds are the only outputs, and that a loss whose seeds follow from labels takes one pass.
+fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+    for reduction in [Reduction::Mean, Reduction::Sum] {
+        let case = Case::drawn(plain(SMALL.vocab, reduction)?, SMALL, random);
+        case.run(attempt, 4)?; // the machine says which output is none
+        let plan = Plan::new(attempt, &case.problem, &case.counts, 4).map_err(told)?;
+        if plan.first.is_some() {
+            return Err("labels are enough for the seeds, and they ask for the values of all rows: \
+                the logits are computed twice"
+                .into());
+        }
+    }
+    Ok(())
 }
 
 /// Losses of sequences and pairs: seeds that depend on all rows.
@@ -843,10 +912,24 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
         let largest = want.iter().fold(0.1_f64, |largest, x| largest.max(x.abs()));
         let far = |i: &usize| (got[*i] - want[*i]).abs() > 1e-5 * largest || got[*i].is_nan();
         if let Some(i) = (0..want.len()).find(far) {
-            return Err(format!("`{name}`, element {i}: got {:e}, want {:e}", got[i], want[i]));
+            let cause = likely(policy, sampled, &got, &want);
+            return Err(format!("`{name}`, element {i}: got {:e}, want {:e}{cause}", got[i], want[i]));
         }
     }
     Ok(())
+}
+
+/// What is the matter with a result, where that can be seen: of a constant length, every number times R.
+fn likely(policy: &Policy, sampled: &Sampled, got: &[f64], want: &[f64]) -> String {
+    let Average::Length(length) = policy.average else { return String::new() };
+    let times = sampled.sequences as f64;
+    let near = |(got, want): (&f64, &f64)| (got - times * want).abs() <= 1e-4 * (times * want).abs().max(0.1);
+    if !got.iter().zip(want).all(near) {
+        return String::new();
+    }
+    format!(
+        "\nlikely cause: it is divided by the length alone, {length}, and not by {times} sequences of that length"
+    )
 }
 
 /// Where tokens have ratios of their own, their sum takes no second pass.

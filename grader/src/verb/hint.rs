@@ -63,21 +63,30 @@ fn cause(check: &Check) -> Option<String> {
     (!cause.contains("none of the known")).then(|| format!("Its {cause}."))
 }
 
-/// The step that is meant: a named one, or the first that has not passed; none if all have.
+/// The step that is meant: a named one, or the one to go on with; none if all have passed. Without a name it is of the
+/// challenge that was graded last.
 fn which(
     options: &Options,
     asked: Option<&str>,
     progress: &Progress,
 ) -> Result<Option<(&'static Course, String)>, Failure> {
-    let asked = asked.unwrap_or(COURSES[0].name);
-    let (course, is_step) = options.course(asked, options.back(Handed::EVERYTHING))?;
-    if is_step {
-        return Ok(Some((course, asked.to_uppercase())));
+    let (course, is_step) = match asked {
+        Some(asked) => options.course(asked, options.back(Handed::EVERYTHING))?,
+        None => (graded_last(progress), false),
+    };
+    if let Some(step) = asked.filter(|_| is_step) {
+        return Ok(Some((course, step.to_uppercase())));
     }
     let steps = stub::steps(course.solution);
     let next = match progress.challenges.get(&course.key()) {
-        Some(standing) => standing.next_step(&steps).map(|step| step.name.to_owned()),
+        Some(standing) => standing.next_step(&steps).map(|(step, _)| step.name.to_owned()),
         None => steps.first().map(|step| step.name.to_owned()),
     };
     Ok(next.map(|step| (course, step)))
+}
+
+/// The course that was graded last, else the first.
+fn graded_last(progress: &Progress) -> &'static Course {
+    let last = COURSES.iter().find(|course| Some(course.key()) == progress.last);
+    last.unwrap_or(&COURSES[0])
 }

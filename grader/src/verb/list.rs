@@ -6,7 +6,7 @@ use kernels::cuda::Gpu;
 
 use crate::course::{Back, COURSES, Course};
 use crate::options::{Failure, Options};
-use crate::progress::{Progress, Standing};
+use crate::progress::{Progress, Standing, Stands};
 use crate::report;
 use crate::rubric::{RUBRICS, possible};
 use crate::scorecard::Outcome;
@@ -35,7 +35,10 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let states: Vec<(&Course, State)> =
         COURSES.iter().map(|course| (course, state(workbook, course, &progress))).collect();
     let points: i32 = RUBRICS.iter().map(|rubric| best(rubric.name, &states)).sum();
-    let mut text = format!("{points} of {}. {}\n", possible(), next(&states));
+    let graded_last = |(course, _): &&(&Course, State)| Some(course.key()) == progress.last;
+    let first = states.iter().find(graded_last).and_then(to_do); // who is at E need not be sent to A
+    let next = first.unwrap_or_else(|| next(&states));
+    let mut text = format!("{points} of {}. {next}\n", possible());
     let _ = writeln!(text, "thresholds: {}", report::thresholds(points));
     let _ = writeln!(text, "{}\n", penalty());
     for rubric in &RUBRICS {
@@ -88,30 +91,47 @@ fn next(states: &[(&Course, State)]) -> String {
     if !states.iter().any(|(course, _)| here(course)) {
         return "These steps need a GPU; `cargo grader doctor` says what is missing.".into();
     }
-    for (course, state) in states.iter().filter(|(course, _)| here(course)) {
-        let steps = stub::steps(course.solution);
-        match state {
-            State::Untouched => return steps.first().map_or_else(String::new, |step| start(course, step)),
-            State::Changed => {
-                let device = if gpu { format!(" --device {}", course.back.name()) } else { String::new() };
-                return format!(
-                    "{} has changed: `cargo grader test {}{device}`",
-                    course.exercise().display(),
-                    course.name
-                );
-            }
-            State::Missing(reason) => return reason.clone(),
-            State::Graded(standing) => {
-                if let Some(step) = standing.next_step(&steps) {
-                    return format!(
-                        "Next: {} {} (`cargo grader hint {}` helps)",
-                        step.name, step.task, step.name
-                    );
-                }
-            }
+    let mut here = states.iter().filter(|(course, _)| here(course));
+    here.find_map(to_do).unwrap_or_else(|| all_done(states))
+}
+
+/// What there is to do in one exercise; nothing where every step has passed.
+fn to_do((course, state): &(&Course, State)) -> Option<String> {
+    let steps = stub::steps(course.solution);
+    match state {
+        State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
+        State::Changed => {
+            let device = if Gpu::look(0).is_ok() {
+                format!(" --device {}", course.back.name())
+            } else {
+                String::new()
+            };
+            let (path, name) = (course.exercise(), course.name);
+            Some(format!("{} has changed: `cargo grader test {name}{device}`", path.display()))
         }
+        State::Missing(reason) => Some(reason.clone()),
+        State::Graded(standing) => standing.next_step(&steps).map(|(step, stands)| match stands {
+            Stands::OpenEarlier | Stands::PassedEarlier => {
+                format!("Next: {} {}, {EARLIER} (`cargo grader test {}`)", step.name, step.task, step.name)
+            }
+            _ => format!("Next: {} {} (`cargo grader hint {}` helps)", step.name, step.task, step.name),
+        }),
     }
-    "Every step is done: `cargo grader score` measures the points.".into()
+}
+
+/// What is said of a step whose outcome is that of an earlier text.
+const EARLIER: &str = "not run since the file changed";
+
+/// What is said where every step has passed: the points, or how they are measured.
+fn all_done(states: &[(&Course, State)]) -> String {
+    let open = |state: &State| matches!(state, State::Graded(standing) if standing.points.is_none());
+    match states.iter().find(|(_, state)| open(state)) {
+        Some((course, _)) if states.len() == 1 => {
+            format!("Every step is done: `cargo grader score {}` measures the points.", course.name)
+        }
+        Some(_) => "Every step is done: `cargo grader score` measures the points.".into(),
+        None => "Every step is done, and the points are measured: `diff` the exercise with the solution beside it.".into(),
+    }
 }
 
 fn start(course: &Course, step: &Step<'_>) -> String {
@@ -141,16 +161,23 @@ fn challenge(course: &Course, state: &State) -> String {
     let place = if course.back == Back::Cuda { " on CUDA" } else { "" };
     let mut text = format!("{} {:<7} {told}{place}\n", course.letter(), course.name);
     for step in stub::steps(course.solution) {
-        let _ = writeln!(text, "  {:<5} {:<14} {}", step.name, step_state(state, step.name), step.task);
+        let (word, mark) = step_state(state, step.name);
+        let _ = writeln!(text, "  {:<5} {word:<14} {}{mark}", step.name, step.task);
     }
     text
 }
 
-/// How a step stands: the worst of its checks, the undone first.
-fn step_state(state: &State, step: &str) -> &'static str {
-    let State::Graded(standing) = state else { return "-" };
-    let outcomes: Vec<Outcome> =
-        standing.checks.iter().filter(|check| check.step() == step).map(|check| check.outcome).collect();
+/// How a step stands, and a mark behind it: the worst of its checks, the undone first. What an earlier text got is not told.
+fn step_state(state: &State, step: &str) -> (&'static str, String) {
+    let State::Graded(standing) = state else { return ("-", String::new()) };
+    if matches!(standing.stands(step), Stands::OpenEarlier | Stands::PassedEarlier) {
+        return ("-", format!(" ({EARLIER})"));
+    }
+    let of_step = standing
+        .checks
+        .iter()
+        .filter(|check| check.step() == step && !standing.earlier.contains(&check.name));
+    let outcomes: Vec<Outcome> = of_step.map(|check| check.outcome).collect();
     let worst = [
         Outcome::DoesNotCompile,
         Outcome::Wrong,
@@ -158,5 +185,5 @@ fn step_state(state: &State, step: &str) -> &'static str {
         Outcome::NotMeasured,
         Outcome::Passed,
     ];
-    worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", Outcome::word)
+    (worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", Outcome::word), String::new())
 }

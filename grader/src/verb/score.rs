@@ -24,7 +24,7 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
         )));
     }
     if plan.attempt == Attempt::Exercise {
-        remember(&card, plan.scope);
+        remember(&card, plan);
     }
     show(options, &card, plan.scope)?;
     if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
@@ -39,11 +39,11 @@ fn nothing_ran(card: &Scorecard) -> bool {
 }
 
 /// Progress is a convenience: where it cannot be written, the score still stands.
-fn remember(card: &Scorecard, scope: Scope) {
+fn remember(card: &Scorecard, plan: &Plan) {
     let Ok(workbook) = Workbook::find() else { return };
     let mut progress = Progress::load(&workbook);
-    progress.record(card, scope);
-    if scope != Scope::Score {
+    progress.record(card, plan.scope, plan.is_all());
+    if plan.scope != Scope::Score {
         let _ = progress.save(&workbook); // the last scorecard stays that of a whole run
         return;
     }

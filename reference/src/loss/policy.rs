@@ -68,7 +68,7 @@ pub enum Average {
     Sequences,
     /// The mean over all tokens.
     Tokens,
-    /// The sum over as many tokens as there could be.
+    /// The sum over all tokens, over R times this length: over as many tokens as there could be.
     Length(f64),
 }
 

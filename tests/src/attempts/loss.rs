@@ -28,7 +28,7 @@ pub const CHUNKERS: [Entry; 6] = [
 ];
 
 /// Every slip.
-pub const CHUNK_SLIPS: [Entry; 8] = [
+pub const CHUNK_SLIPS: [Entry; 11] = [
     Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
     Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
     Entry { name: "adds to nothing", hand_in: |all| all.loss(Cheat { spoil: forget_sums, ..HONEST }) },
@@ -36,6 +36,9 @@ pub const CHUNK_SLIPS: [Entry; 8] = [
     Entry { name: "shifts over the end", hand_in: |all| all.loss(slips(Slip::OverTheEnd)) },
     Entry { name: "clips both sides alike", hand_in: |all| all.loss(slips(Slip::OneClip)) },
     Entry { name: "means over every token", hand_in: |all| all.loss(slips(Slip::TokenMean)) },
+    Entry { name: "upcasts before the product", hand_in: |all| all.loss(slips(Slip::EarlyUpcast)) },
+    Entry { name: "gives the loss beside its seeds", hand_in: |all| all.loss(slips(Slip::LossToo)) },
+    Entry { name: "has no seed for a metric", hand_in: |all| all.loss(slips(Slip::NoMetric)) },
     Entry { name: "leaves a rest", hand_in: |all| all.loss(slips(Slip::Rest)) },
 ];
 
@@ -49,6 +52,9 @@ enum Slip {
     OverTheEnd,
     OneClip,
     TokenMean,
+    EarlyUpcast,
+    LossToo,
+    NoMetric,
     Rest,
 }
 
@@ -148,6 +154,36 @@ fn forget_sums(graph: &mut Graph) {
     }
 }
 
+/// The values of a chunk with operands in f32 before they are multiplied.
+fn upcast_early(problem: &Problem) -> Result<Graph, Error> {
+    let builder = Builder::new("forward");
+    let given = problem.operands(builder.tape());
+    let wide = |operand: &Tensor| operand.cast(Dtype::F32);
+    let z = wide(&given.hidden).matmul(&wide(&given.weight).t());
+    let logits = given.bias.as_ref().map_or(z.clone(), |bias| &z + &wide(bias));
+    for (name, values) in problem.rows(builder.tape(), &logits) {
+        builder.tape().output(&name, &values);
+    }
+    builder.finish()
+}
+
+/// Seeds, and the loss that was an output before them: its nodes come first.
+fn with_loss(mut graph: Graph, whole: &Graph) -> Graph {
+    for (name, id) in whole.outputs() {
+        graph.output(name, *id);
+    }
+    graph
+}
+
+/// Seeds of what `whole` asks for, and no other.
+fn without_metrics(mut graph: Graph, whole: &Graph) -> Graph {
+    let outputs = graph.outputs().to_vec();
+    graph.clear_outputs();
+    let asked = |name: &str| name.strip_prefix("seed.").is_some_and(|of| whole.find_input(of).is_some());
+    outputs.into_iter().filter(|(name, _)| asked(name)).for_each(|(name, id)| graph.output(name, id));
+    graph
+}
+
 impl Cheat {
     fn problem(&self, problem: &Problem) -> Result<Problem, Error> {
         Ok(Problem { loss: (self.rows)(problem)?, ..problem.clone() })
@@ -175,6 +211,9 @@ impl Chunked for Cheat {
     }
 
     fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
+        if self.is(Slip::EarlyUpcast) {
+            return upcast_early(problem);
+        }
         Solution.forward(&self.problem(problem)?)
     }
 
@@ -185,10 +224,13 @@ impl Chunked for Cheat {
     }
 
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
-        if !self.is(Slip::NoUpstream) {
-            return Solution.seeds(problem);
-        }
         let graph = Solution.seeds(problem)?;
+        match self.slip {
+            Some(Slip::LossToo) => return Ok(with_loss(graph, &problem.loss.whole)),
+            Some(Slip::NoMetric) => return Ok(without_metrics(graph, &problem.loss.whole)),
+            Some(Slip::NoUpstream) => {}
+            _ => return Ok(graph),
+        }
         let Some(upstream) = graph.find_input("upstream") else { return Ok(graph) };
         let mut to = Graph::new(&graph.name);
         graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));

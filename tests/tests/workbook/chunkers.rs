@@ -49,23 +49,35 @@ fn what_the_statement_forbids_resets_the_score() {
     }
 }
 
-/// A slip, and the check that sees it.
-const SEEN: [(&str, &str); 8] = [
-    ("shifts by nothing finite", "E.1/far-from-zero"),
-    ("reads ignored rows", "E.2/ignored-rows-cost-nothing"),
-    ("adds to nothing", "E.3/adds-to-what-is-there"),
-    ("forgets what is upstream", "E.4/upstream"),
-    ("shifts over the end", "E.4/shift"),
-    ("clips both sides alike", "E.5/two-sided-clip"),
-    ("means over every token", "E.5/grpo"),
-    ("leaves a rest", "E.6/evenly"),
+/// A slip, the check that sees it, and what that says.
+const SEEN: [(&str, &str, &str); 11] = [
+    ("shifts by nothing finite", "E.1/far-from-zero", "row "),
+    ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "the chunks have the rows "),
+    ("upcasts before the product", "E.2/no-copy-of-the-weight", "is cast to f32: that is another copy of it"),
+    ("adds to nothing", "E.3/adds-to-what-is-there", "likely cause: what was there before is missing"),
+    ("forgets what is upstream", "E.4/upstream", "4 rows at a time: "),
+    (
+        "gives the loss beside its seeds",
+        "E.4/nothing-but-seeds",
+        "`loss` is an output of `seeds`, needed is `seed.NAME` for each value and no other",
+    ),
+    (
+        "has no seed for a metric",
+        "E.4/a-value-that-nobody-asks-for",
+        "`seed.largest` is no output of `seeds`, needed is 13 numbers",
+    ),
+    ("shifts over the end", "E.4/shift", "in sequences of "),
+    ("clips both sides alike", "E.5/two-sided-clip", "4 rows at a time: "),
+    ("means over every token", "E.5/grpo", "4 rows at a time: "),
+    ("leaves a rest", "E.6/evenly", "for the last one"),
 ];
 
 #[test]
 fn a_slip_in_a_step_of_a_chunker_is_seen_by_a_check_of_that_step() {
-    for (slip, check) in SEEN {
+    for (slip, check, words) in SEEN {
         let ran = own(OWN, slip, &["replay", &format!("loss:{check}"), "--seed", "0x5"]);
         assert!(ran.code == 1 && ran.stdout.contains(": wrong"), "{slip}: {}", ran.stdout);
+        assert!(ran.stdout.contains(words), "{slip}: {}", ran.stdout);
         assert!(ran.stdout.lines().count() < 60, "{slip} is told at length: {}", ran.stdout);
     }
 }

@@ -33,6 +33,8 @@ const EXERCISE: &str = "challenges/src/nf4/exercise.rs";
 
 const COMPILER: &str = "challenges/src/graph/exercise.rs";
 
+const CHUNKER: &str = "challenges/src/loss/exercise.rs";
+
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
     root: PathBuf,
@@ -326,6 +328,44 @@ fn hints_grow_and_end_with_the_largest() {
         assert!(text.starts_with(&format!("A.4, {size} hint: ")), "{text}");
     }
     assert_eq!(copy.grader(&["hint", "A.99"]).code, 2);
+}
+
+/// The last line of a run, after challenge E was written with some words replaced.
+fn last_line(copy: &Copy, [from, to]: [&str; 2], arguments: &[&str]) -> String {
+    let solution = challenges::loss::SOLUTION;
+    assert!(solution.contains(from), "the solution has no {from}");
+    let text = solution.replace(from, to).replace("Solution", "Exercise");
+    fs::write(copy.root.join(CHUNKER), text).expect("the exercise can be written");
+    let ran = copy.grader(arguments);
+    assert!(!ran.stdout.contains("src/../"), "a path with detours:\n{}", ran.stdout);
+    ran.stdout.lines().last().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn list_tells_what_has_not_run_since_the_file_changed() {
+    let copy = copy();
+    copy.fresh();
+    let (right, uneven, of_all) =
+        (["", ""], ["rows.div_ceil(chunks.max(1)).max(1)", "most"], ["|row| counts[*row]", "|_| true"]);
+    let told = last_line(&copy, uneven, &["test", "E.6"]);
+    assert!(told.starts_with("Next: E.6 "), "{told}");
+    let told = last_line(&copy, right, &["test", "E.2"]);
+    assert!(told.starts_with("Next: E.1 ") && told.contains("hint E.1"), "E.1 was never tried: {told}");
+    let list = copy.grader(&["list"]).stdout;
+    let line = list.lines().find(|line| line.trim_start().starts_with("E.6")).unwrap_or_default();
+    assert!(line.ends_with("(not run since the file changed)"), "{list}");
+    assert!(list.starts_with("0 of 55. Next: E.1 "), "{list}");
+    assert!(copy.grader(&["hint"]).stdout.starts_with("E.1, small hint"), "E was graded last");
+    let told = last_line(&copy, of_all, &["test", "E.2"]);
+    assert!(told.starts_with("Next: E.2 "), "it failed just now: {told}");
+    let told = last_line(&copy, right, &["test", "loss"]);
+    assert_eq!(told, "Every step is done: `cargo grader score loss` measures the points.");
+    let told = last_line(&copy, right, &["score", "loss", "--quick", "--case", "E.6"]);
+    assert!(told.starts_with("Every step is done"), "the rest is forgotten: {told}");
+    let told = last_line(&copy, ["end).t()", "end)"], &["test", "E.1"]);
+    assert!(told.starts_with("Next: E.1 "), "{told}");
+    let told = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;
+    assert!(told.contains("(challenges/src/loss/exercise.rs:"), "{told}");
 }
 
 #[test]

@@ -371,7 +371,16 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: none, ..UNCHANGED }, Size::Rows(3)),
-        &["`seed.nll` is 0 numbers, needed is 8 numbers"],
+        &["`seed.nll` is no output of `seeds`, needed is 8 numbers"],
+    );
+    let loss_too = |mut graph: Graph| {
+        let seed = graph.find_output("seed.nll").expect("an output");
+        graph.output("loss", seed);
+        graph
+    };
+    says(
+        &told_of(&sound(), &Changed { seeds: loss_too, ..UNCHANGED }, Size::Rows(3)),
+        &["`loss` is an output of `seeds`", "and no other", "second pass"],
     );
     let one = |graph: Graph| {
         let seed = graph.find_output("seed.nll").expect("an output");
@@ -381,4 +390,20 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
         &told_of(&sound(), &Changed { seeds: one, ..UNCHANGED }, Size::Rows(3)),
         &["`seed.nll` is 1 numbers, needed is 8 numbers"],
     );
+}
+
+#[test]
+fn a_loss_that_declares_an_input_twice_is_refused_with_its_name() {
+    let twice = |tape: &Tape, logits: &Tensor| {
+        let weights = || input(tape, "weights", &[]);
+        vec![("nll", &(&logits.sum(1).reshape([row_dim(tape)]) * &weights()) * &weights())]
+    };
+    let told =
+        Loss::new("twice", 11, twice, |tape| input(tape, "nll", &[]).total()).expect_err("a name twice");
+    says(&told.to_string(), &["`weights`", "the name is used twice"]);
+    let mut case = sound();
+    let builder = Builder::onto(case.problem.loss.whole);
+    let _ = input(builder.tape(), "nll", &[]); // the second of that name
+    case.problem.loss.whole = builder.finish().expect("a graph");
+    says(&told_of(&case, &Solution, Size::Rows(3)), &["`nll`", "the name is used twice"]);
 }
