@@ -101,13 +101,13 @@ impl Child {
             Err(Unwound::Hole(hole)) => (Outcome::NotAttempted, hole),
             Err(Unwound::Panic(message)) => (Outcome::Wrong, message),
         };
-        self.outcome(name, outcome, detail);
+        self.outcome(name, outcome, &detail);
     }
 
     /// Reports a check whose outcome is known.
-    pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: String) {
+    pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: &str) {
         let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
-        let detail = as_the_reader_knows_it(&detail);
+        let detail = as_the_reader_knows_it(detail);
         self.send(&Message::Check(Check { name: name.into(), outcome, detail, replay }));
     }
 
@@ -116,7 +116,7 @@ impl Child {
         match name.split_once('/') {
             Some(("guard", guard)) => self.guard(guard, || Err(reason.into())),
             Some(("bench" | "watch", _)) => self.unmeasured(name, reason),
-            _ => self.outcome(name, Outcome::NotMeasured, reason.into()),
+            _ => self.outcome(name, Outcome::NotMeasured, reason),
         }
     }
 

@@ -74,7 +74,7 @@ pub(super) fn report(child: &mut Child, session: &Session, name: &str, seed: u64
             trouble.outcome()
         }
     };
-    child.outcome(name, outcome, detail);
+    child.outcome(name, outcome, &detail);
 }
 
 /// The compiler's words for the step whose line it refused; for the others, which step that is.
