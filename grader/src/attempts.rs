@@ -139,6 +139,14 @@ impl Attempts {
         }
     }
 
+    /// The attempt at C that belongs to an attempt at another challenge, where it is not the solution.
+    pub(crate) fn graph_beside(&self, source: Source) -> Option<&dyn Compile> {
+        match source {
+            Source::Own => self.graph.as_deref(),
+            Source::Solution => None,
+        }
+    }
+
     /// The attempt at challenge E, or the solution.
     pub(crate) fn loss_attempt(&self, source: Source) -> &dyn Chunked {
         match (source, &self.loss) {

@@ -96,7 +96,9 @@ pub(crate) static COURSES: [Course; 4] = [
         name: "loss",
         back: Back::Cpu,
         items: crate::loss::items,
-        work: |child, attempts, source, item| crate::loss::work(child, attempts.loss_attempt(source), item),
+        work: |child, attempts, source, item| {
+            crate::loss::work(child, attempts.loss_attempt(source), attempts.graph_beside(source), item);
+        },
         facts: crate::loss::facts,
         step_through: |_, _| Err("a plan is not single-stepped".into()),
         memory_limit: crate::loss::MEMORY_LIMIT,

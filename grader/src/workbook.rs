@@ -57,11 +57,12 @@ impl Workbook {
         })
     }
 
-    /// Builds the program of an exercise: cargo, one binary. Challenge C takes the reader's dequantiser along, if that
-    /// is written and compiles.
+    /// Builds the program of an exercise: cargo, one binary. Challenge C takes the reader's dequantiser along, E their
+    /// compiler, if that is written and compiles.
     pub fn build(&self, course: &Course) -> Result<PathBuf, NotBuilt> {
-        if course.name == "graph" && self.has_dequantizer() {
-            let both = self.build_program(course, "graph-with-nf4-exercise");
+        let beside = BESIDE.into_iter().find(|(name, ..)| *name == course.name);
+        if let Some((name, other, _)) = beside.filter(|(_, other, hole)| self.is_written(other, hole)) {
+            let both = self.build_program(course, &format!("{name}-with-{other}-exercise"));
             if !matches!(both, Err(NotBuilt::Refused { .. })) {
                 return both;
             }
@@ -69,11 +70,11 @@ impl Workbook {
         self.build_program(course, &format!("{}-exercise", course.name))
     }
 
-    /// Whether A.5 is more than a hole.
-    fn has_dequantizer(&self) -> bool {
-        let course = crate::course::find("nf4", crate::course::Back::Cpu);
+    /// Whether a challenge's exercise is there without a hole that begins so.
+    fn is_written(&self, name: &str, hole: &str) -> bool {
+        let course = crate::course::find(name, crate::course::Back::Cpu);
         let text = course.and_then(|course| self.exercise(course).ok());
-        text.is_some_and(|text| !text.contains("todo!(\"A.5: "))
+        text.is_some_and(|text| !text.contains(&format!("todo!(\"{hole}")))
     }
 
     fn build_program(&self, course: &Course, binary: &str) -> Result<PathBuf, NotBuilt> {
@@ -106,6 +107,9 @@ impl Workbook {
         Err(NotBuilt::Refused { step, words })
     }
 }
+
+/// Challenges that take the reader's attempt at another one along, and the holes that must not be left in that.
+const BESIDE: [(&str, &str, &str); 2] = [("graph", "nf4", "A.5: "), ("loss", "graph", "C.")];
 
 /// The path of the program that cargo built.
 fn built(messages: &[Value]) -> Option<PathBuf> {

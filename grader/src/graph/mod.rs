@@ -39,6 +39,13 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     checks.chain(guards).chain([lengths, bench]).collect()
 }
 
+/// The first check that an attempt does not pass, for a challenge that would use it.
+pub(crate) fn wrong(attempt: &dyn Compile, seed: u64) -> Option<String> {
+    let passes =
+        |name: &String| matches!(crate::gather::caught(|| checks::run(name, attempt, seed)), Ok(Ok(())));
+    checks::names().into_iter().find(|name| !passes(name))
+}
+
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
     let seed = child.request.effort.seed;

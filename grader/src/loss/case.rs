@@ -208,7 +208,7 @@ impl Case {
     }
 
     /// A value in its type: operands have the problem's.
-    fn typed(&self, name: &str, value: Array<f32>) -> Array<f32> {
+    pub fn typed(&self, name: &str, value: Array<f32>) -> Array<f32> {
         let is_operand = ["hidden", "weight", "bias"].contains(&name);
         let dtype = if is_operand { self.problem.dtype } else { value.dtype };
         Array { dtype, ..value }
@@ -216,14 +216,14 @@ impl Case {
 
     fn found(&self, results: &Results) -> Found {
         let rows = self.counts.len();
-        let Problem { width, vocab, dtype, .. } = self.problem;
+        let Problem { width, vocab, dtype, sums, .. } = self.problem;
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
         let loss = Array::floats(Dtype::F32, &number, results.loss.iter().copied().map(f64::from));
         let gradient = |(name, buffer): (&String, &Buffer)| {
             let (dtype, shape) = match name.as_str() {
                 "hidden.grad" => (dtype, vec![rows, width]),
-                "bias.grad" => (Dtype::F32, vec![vocab]),
-                _ => (Dtype::F32, vec![vocab, width]),
+                "bias.grad" => (sums, vec![vocab]),
+                _ => (sums, vec![vocab, width]),
             };
             (name.clone(), Array::from_memory(dtype, &shape, buffer.view()))
         };

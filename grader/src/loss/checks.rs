@@ -62,6 +62,7 @@ const STEPS: [(&str, &[&str]); 6] = [
             "squares-and-likelihood",
             "made-up",
             "adds-to-what-is-there",
+            "sums-in-their-own-type",
             "frozen-head",
             "upcast",
         ],
@@ -503,6 +504,9 @@ fn backward(attempt: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), 
         "bias" => differentiated(attempt, &drawn("cross-entropy", random)?.biased(random), random),
         "made-up" => (0..6).try_for_each(|_| differentiated(attempt, &drawn("made-up", random)?, random)),
         "adds-to-what-is-there" => adds(attempt, &drawn("cross-entropy", random)?.biased(random), random),
+        "sums-in-their-own-type" => {
+            typed_sums(attempt, &drawn("cross-entropy", random)?.biased(random), random)
+        }
         "frozen-head" => frozen(attempt, &mut drawn("cross-entropy", random)?),
         "upcast" => {
             let case = exact_in_half(random)?;
@@ -543,6 +547,62 @@ fn adds(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result<(), S
     case.floats("weight.grad", &[vocab, width], 3.0, random);
     case.floats("bias.grad", &[vocab], 3.0, random);
     differentiated_as_it_is(attempt, &case)
+}
+
+/// That gradients are added up in the type that the problem says.
+fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result<(), String> {
+    for (dtype, sums) in [(Dtype::Bf16, Dtype::F32), (Dtype::Bf16, Dtype::Bf16), (Dtype::F16, Dtype::F16)] {
+        let mut case = case.seeded(vec![0.25; case.counts.len()]);
+        (case.problem.dtype, case.problem.sums) = (dtype, sums);
+        let Problem { width, vocab, .. } = case.problem;
+        case.floats("weight.grad", &[vocab, width], 3.0, random);
+        case.floats("bias.grad", &[vocab], 3.0, random);
+        let graph = attempt.backward(&case.problem).map_err(told)?;
+        for name in ["weight.grad", "bias.grad"] {
+            for id in [graph.find_input(name), graph.find_output(name)] {
+                let got = id.map(|id| graph.ty(id).dtype);
+                if got != Some(sums) {
+                    let (got, need) = (got.map_or("not there", Dtype::name), sums.name());
+                    return Err(format!("`{name}` is {got}, and the problem's sums are {need}"));
+                }
+            }
+        }
+        let truth = challenges::loss::Solution.backward(&Problem {
+            dtype: Dtype::F32,
+            sums: Dtype::F32,
+            ..case.problem.clone()
+        });
+        sums_near(&graph, &truth.map_err(told)?, &case, sums)?;
+    }
+    Ok(())
+}
+
+/// That what a graph of narrow types adds up is near the truth, by a few roundings of the largest element.
+fn sums_near(graph: &Graph, truth: &Graph, case: &Case, sums: Dtype) -> Result<(), String> {
+    let typed = |(name, value): (String, Array<f32>)| {
+        let is_sum = ["weight.grad", "bias.grad"].contains(&name.as_str());
+        let dtype = if is_sum { sums } else { case.typed(&name, value.clone()).dtype };
+        let value =
+            if value.dtype.is_float() { Array::floats(dtype, &value.shape, value.wide()) } else { value };
+        (name, value)
+    };
+    let values: Values<f32> = case.narrow().into_iter().map(typed).collect();
+    let (got, want) =
+        (interpret(graph, &values).map_err(told)?, interpret(truth, &case.wide()).map_err(told)?);
+    for name in ["weight.grad", "bias.grad"] {
+        let place = |graph: &Graph| graph.outputs().iter().position(|(other, _)| other == name);
+        let (Some(got), Some(want)) = (place(graph).map(|i| &got[i]), place(truth).map(|i| want[i].wide()))
+        else {
+            return Err(format!("there is no output `{name}`"));
+        };
+        let largest = want.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+        for (i, (got, want)) in got.wide().into_iter().zip(want).enumerate() {
+            if (got - want).abs() > 0.03 * largest {
+                return Err(format!("`{name}`, element {i}: got {got:.4e}, the truth is {want:.4e}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn differentiated_as_it_is(attempt: &dyn Chunked, case: &Case) -> Result<(), String> {

@@ -13,6 +13,7 @@ mod train;
 
 use std::time::Duration;
 
+use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
 pub(crate) use evidence::{APART, facts};
@@ -31,6 +32,7 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let watched = [
         fresh("watch/bytes", 60),
         fresh("watch/training", 60),
+        fresh("watch/compiler", 120),
         fresh("watch/stairs", 60),
         fresh("bench/sizes", 120),
     ];
@@ -38,14 +40,15 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     checks.chain(guards).chain(watched).chain(published).collect()
 }
 
-/// Does one item.
-pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, name: &str) {
+/// Does one item. `own` is the attempt at C that belongs to this one, if there is one.
+pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
     let seed = child.request.effort.seed;
     match name.split_once('/') {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", "bytes")) => bytes::run(child, attempt),
         Some(("watch", "stairs")) => stairs::run(child, attempt),
         Some(("watch", "training")) => train::run(child, attempt),
+        Some(("watch", "compiler")) => train::run_compiled_by(child, attempt, own),
         Some(("watch", _)) => published::run(child, attempt),
         Some(("bench", _)) => bench::run(child, attempt),
         _ => child.check(name, || checks::run(name, attempt, seed)),

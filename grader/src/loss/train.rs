@@ -1,10 +1,11 @@
 //! A small Llama with an adapter, trained twice for 40 steps: with the loss in the one graph of the step, and chunked.
 //!
 //! Chunked, a step is three parts: the hidden states, the chunked loss with their gradient, and the step of the model for
-//! that gradient, which computes the states once more.
+//! that gradient, which computes the states once more. An attempt at C that is right compiles the chunks as well.
 
 use std::collections::BTreeMap;
 
+use challenges::graph::Compile;
 use challenges::graph::compile::{Compiled, Level, Port, compile};
 use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
@@ -33,24 +34,14 @@ const LLAMA: Sizes = Sizes { layers: 3, hidden: 64, heads: 4, vocab: 512 };
 
 /// Runs both and reports both series.
 pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
-    let seed = child.request.effort.seed;
-    let series = match caught(|| both(attempt, seed)) {
-        Ok(Ok(series)) => series,
-        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => return child.unmeasured("loss.training", &reason),
-        Err(Unwound::Hole(hole)) => {
-            return child.unmeasured("loss.training", &format!("not written yet: {hole}"));
-        }
-    };
-    let [whole, chunked] = &series;
-    let apart = whole.iter().zip(chunked).map(|(whole, chunked)| ((chunked - whole) / whole).abs());
-    let apart = apart.fold(0.0, |largest: f64, x| if x.is_nan() { f64::INFINITY } else { largest.max(x) });
+    let Some(series) = series(child, "loss.training", attempt, &graph::Solution) else { return };
     let number = |value: f64, unit: &str, samples: &[f64]| Measurement {
         value,
         unit: unit.into(),
         interval: None,
         samples: samples.to_vec(),
     };
-    child.measured("loss.training", number(apart.min(f64::MAX), "relative", &[]));
+    child.measured("loss.training", number(apart(&series), "relative", &[]));
     for (name, samples) in ["whole", "chunked"].into_iter().zip(&series) {
         if let Some(last) = samples.last().filter(|_| samples.iter().all(|loss| loss.is_finite())) {
             child.measured(&format!("loss.training.{name}"), number(*last, "nats", samples));
@@ -58,12 +49,49 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     }
 }
 
+/// The same once more with the attempt at C that belongs to this one, if there is one that is right.
+pub(super) fn run_compiled_by(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>) {
+    let Some(own) = own else { return };
+    if let Some(check) = crate::graph::wrong(own, child.request.effort.seed) {
+        return child.unmeasured(OWN, &format!("{check} of the attempt at C does not hold"));
+    }
+    let Some(series) = series(child, OWN, attempt, own) else { return };
+    let (value, unit) = (apart(&series), "relative".into());
+    child.measured(OWN, Measurement { value, unit, interval: None, samples: vec![] });
+}
+
+/// The losses of a run whose chunks the attempt's own compiler compiled, against those of the whole run.
+const OWN: &str = "loss.training.own";
+
+/// Both series; or what stood in the way is reported under a name.
+fn series(
+    child: &mut Child,
+    name: &str,
+    attempt: &dyn Chunked,
+    passes: &dyn Compile,
+) -> Option<[Vec<f64>; 2]> {
+    let seed = child.request.effort.seed;
+    match caught(|| both(attempt, passes, seed)) {
+        Ok(Ok(series)) => return Some(series),
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(name, &reason),
+        Err(Unwound::Hole(hole)) => child.unmeasured(name, &format!("not written yet: {hole}")),
+    }
+    None
+}
+
+/// The largest difference, as a part of the loss.
+fn apart([whole, chunked]: &[Vec<f64>; 2]) -> f64 {
+    let apart = whole.iter().zip(chunked).map(|(whole, chunked)| ((chunked - whole) / whole).abs());
+    let apart = apart.fold(0.0, |largest: f64, x| if x.is_nan() { f64::INFINITY } else { largest.max(x) });
+    apart.min(f64::MAX)
+}
+
 /// The losses before each update: with all logits, and chunked.
-fn both(attempt: &dyn Chunked, seed: u64) -> Result<[Vec<f64>; 2], String> {
+fn both(attempt: &dyn Chunked, passes: &dyn Compile, seed: u64) -> Result<[Vec<f64>; 2], String> {
     let model = Model::drawn(LLAMA, seed)?;
     let mut random = Random::named(seed, "training");
     let batches: Vec<Values<f32>> = (0..BATCHES).map(|_| model.tokens(LENGTH, &mut random)).collect();
-    Ok([whole(&model, &batches)?, chunked(&model, &batches, attempt)?])
+    Ok([whole(&model, &batches)?, chunked(&model, &batches, attempt, passes)?])
 }
 
 /// A graph that is run again and again.
@@ -126,7 +154,12 @@ fn whole(model: &Model, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
     Ok(losses)
 }
 
-fn chunked(model: &Model, batches: &[Values<f32>], attempt: &dyn Chunked) -> Result<Vec<f64>, String> {
+fn chunked(
+    model: &Model,
+    batches: &[Values<f32>],
+    attempt: &dyn Chunked,
+    passes: &dyn Compile,
+) -> Result<Vec<f64>, String> {
     let device = Cpu::with_threads(2);
     let config = &model.spec.config;
     let problem = Problem {
@@ -138,7 +171,7 @@ fn chunked(model: &Model, batches: &[Values<f32>], attempt: &dyn Chunked) -> Res
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };
-    let mut runner = Runner::new(&device, &graph::Solution, attempt, &problem);
+    let mut runner = Runner::new(&device, passes, attempt, &problem);
     let step = Model::step(model.spec.surrogate_loss().map_err(told)?)?;
     let mut values = start(model, &step, &batches[0]);
     let head = interpret(&model.spec.output_layer().map_err(told)?, &values).map_err(told)?;

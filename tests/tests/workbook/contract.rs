@@ -33,6 +33,9 @@ const EXERCISE: &str = "challenges/src/nf4/exercise.rs";
 
 const COMPILER: &str = "challenges/src/graph/exercise.rs";
 
+/// The exercise of challenge E.
+const CHUNKER: &str = "challenges/src/loss/exercise.rs";
+
 const CHUNKER: &str = "challenges/src/loss/exercise.rs";
 
 /// A copy of the workbook, used by one test at a time.
@@ -221,6 +224,29 @@ fn a_typed_in_compiler_gets_every_point() {
         Truth::Unmet,
         "and stops nothing where it is half typed"
     );
+}
+
+#[test]
+fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_right() {
+    let copy = copy();
+    copy.fresh();
+    let typed = |path: &str, text: &str| {
+        let text = text.replace("Solution", "Exercise");
+        fs::write(copy.root.join(path), text).expect("the exercise can be written");
+    };
+    typed(CHUNKER, challenges::loss::SOLUTION);
+    let tested = copy.grader(&["test", "E", "--json"]).card();
+    let checks = &tested.challenges[4].checks;
+    assert!(!checks.is_empty() && checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
+    let own = || {
+        let ran = copy.grader(&["bench", "E", "--quick", "--case", "compiler", "--json"]);
+        ran.card().challenges[4].measurements.get("loss.training.own").map(|apart| apart.value)
+    };
+    assert_eq!(own(), None, "there is no attempt at C");
+    typed(COMPILER, challenges::graph::SOLUTION);
+    assert!(own().is_some_and(|apart| apart <= 1e-6), "the reader's own compiler is the chunks'");
+    typed(COMPILER, &challenges::graph::SOLUTION.replacen("fn prune(", "fn prune(;", 1));
+    assert_eq!(own(), None, "and stops nothing where it is half typed");
 }
 
 #[test]
