@@ -36,8 +36,6 @@ const COMPILER: &str = "challenges/src/graph/exercise.rs";
 /// The exercise of challenge E.
 const CHUNKER: &str = "challenges/src/loss/exercise.rs";
 
-const CHUNKER: &str = "challenges/src/loss/exercise.rs";
-
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
     root: PathBuf,
