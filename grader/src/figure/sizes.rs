@@ -81,8 +81,8 @@ pub fn costs(sizes: &Sizes) -> String {
     let line: Vec<(f64, f64)> = sizes.all.iter().map(|point| at(point.bytes, point.ms)).collect();
     plot.track(&line, 1.2, Ink::Quiet);
     plot.dots(line.iter().copied(), Ink::Text);
-    names(&mut plot, sizes, &line);
     let (whole, chosen) = (at(sizes.whole[0], sizes.whole[1]), at(sizes.chosen.bytes, sizes.chosen.ms));
+    names(&mut plot, sizes, &line, [whole, chosen]);
     plot.mark(whole.0, whole.1, Ink::Baseline);
     plot.mark(chosen.0, chosen.1, Ink::Attempt);
     plot.finish(panel.bottom + 36.0)
@@ -125,11 +125,12 @@ fn labelled_bytes(scale: Scale) -> Axis {
     Axis { scale, ticks, label: "bytes, logarithmic".into() }
 }
 
-/// The rows of each size above its dot, as far as there is room.
-fn names(plot: &mut Plot, sizes: &Sizes, line: &[(f64, f64)]) {
+/// The rows of each size above its dot, below it where a mark is in the way, as far as there is room.
+fn names(plot: &mut Plot, sizes: &Sizes, line: &[(f64, f64)], marks: [(f64, f64); 2]) {
     let mut taken: Vec<(f64, f64)> = Vec::new();
     for (point, (x, y)) in sizes.all.iter().zip(line) {
-        let y = y - 10.0;
+        let covered = |mark: &(f64, f64)| (mark.0 - x).abs() < 24.0 && (mark.1 - (y - 14.0)).abs() < 12.0;
+        let y = if marks.iter().any(covered) { y + 18.0 } else { y - 10.0 };
         if taken.iter().all(|other| (other.0 - x).abs() > 34.0 || (other.1 - y).abs() > 10.0) {
             plot.text((*x, y), Anchor::Middle, Ink::Quiet, &count(point.rows));
             taken.push((*x, y));

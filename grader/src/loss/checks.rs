@@ -8,7 +8,7 @@ use challenges::loss::run::{Hidden, Runner, Size};
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Trains};
 use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dim, Dtype, Graph, Id, Op, Tape, Tensor, interpret};
+use reference::graph::{Array, Builder, Dim, Dtype, Graph, Id, Op, Real, Tape, Tensor, interpret};
 use reference::loss::{
     Average, Clip, CrossEntropy, Divergence, Dpo, Head, IGNORED, Kto, Level, LogProbabilities, Nll, Orpo,
     Policy, Reduction, SimPo, Targets, Tokens, log_softmax,
@@ -551,14 +551,16 @@ fn adds(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result<(), S
 
 /// That gradients are added up in the type that the problem says.
 fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result<(), String> {
+    let mut case = case.seeded(vec![0.25; case.counts.len()]);
+    let Problem { width, vocab, .. } = case.problem;
+    case.floats("weight.grad", &[vocab, width], 3.0, random);
+    case.floats("bias.grad", &[vocab], 3.0, random);
+    let truth = challenges::loss::Solution.backward(&case.problem).map_err(told)?;
+    let truth = by_name(&truth, interpret(&truth, &case.wide()).map_err(told)?);
     for (dtype, sums) in [(Dtype::Bf16, Dtype::F32), (Dtype::Bf16, Dtype::Bf16), (Dtype::F16, Dtype::F16)] {
-        let mut case = case.seeded(vec![0.25; case.counts.len()]);
         (case.problem.dtype, case.problem.sums) = (dtype, sums);
-        let Problem { width, vocab, .. } = case.problem;
-        case.floats("weight.grad", &[vocab, width], 3.0, random);
-        case.floats("bias.grad", &[vocab], 3.0, random);
         let graph = attempt.backward(&case.problem).map_err(told)?;
-        for name in ["weight.grad", "bias.grad"] {
+        for name in SUMS {
             for id in [graph.find_input(name), graph.find_output(name)] {
                 let got = id.map(|id| graph.ty(id).dtype);
                 if got != Some(sums) {
@@ -567,39 +569,40 @@ fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result
                 }
             }
         }
-        let truth = challenges::loss::Solution.backward(&Problem {
-            dtype: Dtype::F32,
-            sums: Dtype::F32,
-            ..case.problem.clone()
-        });
-        sums_near(&graph, &truth.map_err(told)?, &case, sums)?;
+        let values =
+            case.narrow().into_iter().map(|(name, value)| (name.clone(), of_sums(&name, value, sums)));
+        let got = interpret(&graph, &values.collect()).map_err(told)?;
+        sums_near(&by_name(&graph, got), &truth)?;
     }
     Ok(())
 }
 
-/// That what a graph of narrow types adds up is near the truth, by a few roundings of the largest element.
-fn sums_near(graph: &Graph, truth: &Graph, case: &Case, sums: Dtype) -> Result<(), String> {
-    let typed = |(name, value): (String, Array<f32>)| {
-        let is_sum = ["weight.grad", "bias.grad"].contains(&name.as_str());
-        let dtype = if is_sum { sums } else { case.typed(&name, value.clone()).dtype };
-        let value =
-            if value.dtype.is_float() { Array::floats(dtype, &value.shape, value.wide()) } else { value };
-        (name, value)
-    };
-    let values: Values<f32> = case.narrow().into_iter().map(typed).collect();
-    let (got, want) =
-        (interpret(graph, &values).map_err(told)?, interpret(truth, &case.wide()).map_err(told)?);
-    for name in ["weight.grad", "bias.grad"] {
-        let place = |graph: &Graph| graph.outputs().iter().position(|(other, _)| other == name);
-        let (Some(got), Some(want)) = (place(graph).map(|i| &got[i]), place(truth).map(|i| want[i].wide()))
-        else {
+/// What chunks add up.
+const SUMS: [&str; 2] = ["weight.grad", "bias.grad"];
+
+/// A value in the type of the sums, if it is one.
+fn of_sums(name: &str, value: Array<f32>, sums: Dtype) -> Array<f32> {
+    if SUMS.contains(&name) { Array::floats(sums, &value.shape, value.wide()) } else { value }
+}
+
+fn by_name<R: Real>(graph: &Graph, results: Vec<Array<R>>) -> BTreeMap<String, Array<R>> {
+    graph.outputs().iter().map(|(name, _)| name.clone()).zip(results).collect()
+}
+
+/// That sums in narrow types are near the truth, by a few roundings of the largest element.
+fn sums_near(got: &Found, truth: &BTreeMap<String, Array<f64>>) -> Result<(), String> {
+    for name in SUMS {
+        let (Some(got), Some(truth)) = (got.get(name), truth.get(name)) else {
             return Err(format!("there is no output `{name}`"));
         };
-        let largest = want.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-        for (i, (got, want)) in got.wide().into_iter().zip(want).enumerate() {
-            if (got - want).abs() > 0.03 * largest {
-                return Err(format!("`{name}`, element {i}: got {got:.4e}, the truth is {want:.4e}"));
-            }
+        let (got, truth) = (got.wide(), truth.wide());
+        let largest = truth.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+        let far = got.iter().zip(&truth).position(|(got, truth)| {
+            let near = (got - truth).abs() <= 0.03 * largest; // NaN is not near
+            !near
+        });
+        if let Some(i) = far {
+            return Err(format!("`{name}`, element {i}: got {:.4e}, the truth is {:.4e}", got[i], truth[i]));
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ pub const CHUNKERS: [Entry; 6] = [
 ];
 
 /// Every slip.
-pub const CHUNK_SLIPS: [Entry; 11] = [
+pub const CHUNK_SLIPS: [Entry; 12] = [
     Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
     Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
     Entry { name: "adds to nothing", hand_in: |all| all.loss(Cheat { spoil: forget_sums, ..HONEST }) },
@@ -38,6 +38,7 @@ pub const CHUNK_SLIPS: [Entry; 11] = [
     Entry { name: "means over every token", hand_in: |all| all.loss(slips(Slip::TokenMean)) },
     Entry { name: "upcasts before the product", hand_in: |all| all.loss(slips(Slip::EarlyUpcast)) },
     Entry { name: "gives the loss beside its seeds", hand_in: |all| all.loss(slips(Slip::LossToo)) },
+    Entry { name: "always adds up in f32", hand_in: |all| all.loss(slips(Slip::WideSums)) },
     Entry { name: "has no seed for a metric", hand_in: |all| all.loss(slips(Slip::NoMetric)) },
     Entry { name: "leaves a rest", hand_in: |all| all.loss(slips(Slip::Rest)) },
 ];
@@ -55,6 +56,7 @@ enum Slip {
     EarlyUpcast,
     LossToo,
     NoMetric,
+    WideSums,
     Rest,
 }
 
@@ -218,7 +220,11 @@ impl Chunked for Cheat {
     }
 
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
-        let mut graph = Solution.backward(&self.problem(problem)?)?;
+        let mut problem = self.problem(problem)?;
+        if self.is(Slip::WideSums) {
+            problem.sums = Dtype::F32;
+        }
+        let mut graph = Solution.backward(&problem)?;
         (self.spoil)(&mut graph);
         Ok(graph)
     }

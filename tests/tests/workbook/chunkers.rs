@@ -50,11 +50,16 @@ fn what_the_statement_forbids_resets_the_score() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 11] = [
+const SEEN: [(&str, &str, &str); 12] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),
     ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "the chunks have the rows "),
     ("upcasts before the product", "E.2/no-copy-of-the-weight", "is cast to f32: that is another copy of it"),
     ("adds to nothing", "E.3/adds-to-what-is-there", "likely cause: what was there before is missing"),
+    (
+        "always adds up in f32",
+        "E.3/sums-in-their-own-type",
+        "`weight.grad` is f32, and the problem's sums are bf16",
+    ),
     ("forgets what is upstream", "E.4/upstream", "4 rows at a time: "),
     (
         "gives the loss beside its seeds",
