@@ -199,7 +199,7 @@ impl Answer<'_> {
                 apart.max(own),
                 format!("; {own:.1e} with chunks compiled by the attempt at C, which is right"),
             ),
-            None => (apart, String::new()),
+            None => (apart, "; chunks are compiled by the solution of C".to_owned()),
         };
         let evidence = format!(
             "40 steps of a small Llama with an adapter: the losses are at most {apart:.1e} apart, relative{compiled}"

@@ -51,13 +51,14 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
 
 /// The same once more with the attempt at C that belongs to this one, if there is one that is right.
 pub(super) fn run_compiled_by(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>) {
-    let Some(own) = own else { return };
-    if let Some(check) = crate::graph::wrong(own, child.request.effort.seed) {
-        return child.unmeasured(OWN, &format!("{check} of the attempt at C does not hold"));
+    let number =
+        |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
+    let seed = child.request.effort.seed;
+    let right = own.filter(|own| crate::graph::wrong(*own, seed).is_none());
+    child.measured("loss.compiler", number(f64::from(u8::from(right.is_some())), "count"));
+    if let Some(series) = right.and_then(|own| series(child, OWN, attempt, own)) {
+        child.measured(OWN, number(apart(&series), "relative"));
     }
-    let Some(series) = series(child, OWN, attempt, own) else { return };
-    let (value, unit) = (apart(&series), "relative".into());
-    child.measured(OWN, Measurement { value, unit, interval: None, samples: vec![] });
 }
 
 /// The losses of a run whose chunks the attempt's own compiler compiled, against those of the whole run.
