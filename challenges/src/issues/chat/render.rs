@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, LazyLock};
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Object};
+use minijinja::value::{Kwargs, Object, ValueKind};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State, UndefinedBehavior, Value};
 
 use super::clock::Clock;
@@ -35,6 +35,7 @@ pub struct Template {
     engine: Environment<'static>,
     lines: Vec<u32>,
     options: Options,
+    mentions_content: bool,
 }
 
 /// What a template wrote.
@@ -57,12 +58,24 @@ impl Template {
             let message = format!("{} bytes, more than {}", source.len(), options.limits.source_bytes);
             return Err(Error::new(Kind::Limit, format!("a template of {message}")));
         }
-        let written = write(&parse(&tokens(&normalized(source))?)?)?;
+        let markup = ["safe", "escape", "|e", "| e"].iter().any(|word| source.contains(word));
+        let written = write(&parse(&tokens(&normalized(source))?)?, markup)?;
         let mut engine = ENGINE.clone();
         engine.set_fuel(Some(options.limits.steps));
         engine.add_global("strftime_now", strftime_now(options.clock));
         engine.add_template_owned(NAME, written.source).map_err(|error| placed(&error, &written.lines))?;
-        Ok(Template { engine, lines: written.lines, options })
+        let mentions_content = source.contains("content");
+        Ok(Template { engine, lines: written.lines, options, mentions_content })
+    }
+
+    /// What it was compiled with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Whether it can read the messages' content at all.
+    pub(super) fn mentions_content(&self) -> bool {
+        self.mentions_content
     }
 
     /// Renders with `variables`.
@@ -99,6 +112,11 @@ impl Variables {
             out.push((name, value));
         }
         Ok(Variables(Arc::new(out)))
+    }
+
+    /// The first of them.
+    pub(super) fn first(&self) -> Option<&Value> {
+        self.0.first().map(|(_, value)| value)
     }
 }
 
@@ -253,23 +271,57 @@ fn named(kwargs: &Kwargs) -> Vec<(String, Value)> {
 fn add_filters(engine: &mut Environment<'static>) {
     for name in filters::NAMES {
         let Some(filter) = filters::find(name) else { continue };
-        engine.add_filter(name, move |args: &[Value], kwargs: Kwargs| -> Answer {
-            let Some((value, rest)) = args.split_first() else { return Ok(Value::UNDEFINED) };
-            charge(8)?;
-            filter(value, &Args { positional: rest, named: named(&kwargs) })
+        engine.add_filter(name, move |args: &[Value]| filtered(filter, args, Vec::new()));
+        engine.add_filter(format!("{name}__named"), move |args: &[Value], kwargs: Kwargs| {
+            filtered(filter, args, named(&kwargs))
         });
     }
     for name in tests::NAMES {
         let Some(test) = tests::find(name) else { continue };
-        engine.add_test(format!("t_{name}"), move |args: &[Value], kwargs: Kwargs| -> Result<bool, minijinja::Error> {
-            let Some((value, rest)) = args.split_first() else { return Ok(false) };
-            Ok(test(value, &Args { positional: rest, named: named(&kwargs) })?)
+        if !quick_test(engine, name) {
+            engine.add_test(format!("t_{name}"), move |args: &[Value]| tested(test, args, Vec::new()));
+        }
+        engine.add_test(format!("t_{name}__named"), move |args: &[Value], kwargs: Kwargs| {
+            tested(test, args, named(&kwargs))
         });
     }
 }
 
+/// The tests that templates ask most, without the way through their arguments.
+fn quick_test(engine: &mut Environment<'static>, name: &str) -> bool {
+    let test: fn(&Value) -> bool = match name {
+        "defined" => |value| !tests::is_undefined(value),
+        "undefined" => tests::is_undefined,
+        "none" => Value::is_none,
+        "string" => |value| value.kind() == ValueKind::String,
+        "mapping" => |value| matches!(view(value), View::Dict(_)),
+        "iterable" => tests::is_iterable,
+        "sequence" => tests::is_sequence,
+        _ => return false,
+    };
+    engine.add_test(format!("t_{name}"), move |value: &Value| test(value));
+    true
+}
+
+fn filtered(filter: filters::Filter, args: &[Value], named: Vec<(String, Value)>) -> Answer {
+    let Some((value, rest)) = args.split_first() else { return Ok(Value::UNDEFINED) };
+    charge(8)?;
+    filter(value, &Args { positional: rest, named })
+}
+
+fn tested(test: tests::Test, args: &[Value], named: Vec<(String, Value)>) -> Result<bool, minijinja::Error> {
+    let Some((value, rest)) = args.split_first() else { return Ok(false) };
+    Ok(test(value, &Args { positional: rest, named })?)
+}
+
 fn add_operators(engine: &mut Environment<'static>) {
     engine.add_filter("__add", operators::add);
+    engine.add_filter("__text", |value: &Value| -> Answer {
+        match view(value) {
+            View::Str(_) => Ok(value.clone()),
+            _ => operators::add(&[Value::from(""), value.clone()]),
+        }
+    });
     engine.add_filter("__concat", |state: &State, args: &[Value]| -> Answer {
         operators::concat(args, !matches!(state.auto_escape(), AutoEscape::None))
     });
@@ -357,7 +409,7 @@ fn iter(value: &Value, arity: Option<usize>) -> Answer {
     let arity = arity.unwrap_or(0);
     let plain = match view(value) {
         View::Seq(seq) => arity == 0 || seq.items.iter().all(|item| has_parts(item, arity)),
-        View::Str(_) | View::Dict(_) | View::Undefined => arity == 0,
+        View::Dict(_) | View::Undefined => arity == 0,
         _ => false,
     };
     if plain {

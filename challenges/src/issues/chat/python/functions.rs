@@ -217,6 +217,7 @@ pub(crate) fn range(args: &[Value]) -> Answer {
 /// The entries of `dict(*args)`.
 fn entries(args: &[Value]) -> Result<Vec<(Value, Value)>, minijinja::Error> {
     let args = Args::new(args);
+    args.positional.iter().try_for_each(super::value::defined)?;
     let mut entries = match args.positional {
         [] => Vec::new(),
         [of] => entries_of(of)?,
@@ -257,6 +258,7 @@ pub(crate) fn namespace(args: &[Value]) -> Answer {
     charge(256)?;
     let space = Arc::new(Space { fields: std::sync::Mutex::default() });
     for (name, value) in entries {
+        super::super::render::private(name.as_str().unwrap_or_default())?;
         space.set(&str_of(&name)?, value)?;
     }
     remember(&space);

@@ -6,7 +6,7 @@ use super::super::error::{Error, Kind};
 use super::compare::{contains, equal, ordered, same};
 use super::operators;
 use super::text::str_of;
-use super::value::{Args, View, iterable, view};
+use super::value::{Args, Forbidden, View, view};
 
 /// A test of a value and its arguments.
 pub(crate) type Test = fn(&Value, &Args) -> Result<bool, Error>;
@@ -29,11 +29,11 @@ fn of_str(value: &Value, test: fn(char) -> bool, not: fn(char) -> bool) -> Resul
     Ok(text.chars().any(test) && !text.chars().any(not))
 }
 
-fn is_undefined(value: &Value) -> bool {
-    matches!(view(value), View::Undefined | View::Forbidden(_))
+pub(crate) fn is_undefined(value: &Value) -> bool {
+    value.is_undefined() || value.downcast_object_ref::<Forbidden>().is_some()
 }
 
-fn is_sequence(value: &Value) -> bool {
+pub(crate) fn is_sequence(value: &Value) -> bool {
     use super::value::SeqKind;
     match view(value) {
         View::Undefined | View::Forbidden(_) | View::Str(_) | View::Bytes(_) | View::Dict(_) => true,
@@ -42,9 +42,9 @@ fn is_sequence(value: &Value) -> bool {
     }
 }
 
-fn is_iterable(value: &Value) -> bool {
-    let streams = matches!(view(value), View::Stream(_));
-    streams || matches!(iterable(value), Ok(Some(_)))
+pub(crate) fn is_iterable(value: &Value) -> bool {
+    let holds = !matches!(view(value), View::None | View::Bool(_) | View::Int(_) | View::Float(_) | View::Space(_));
+    holds && !matches!(view(value), View::Other)
 }
 
 fn named(value: &Value, find: fn(&str) -> bool) -> Result<bool, Error> {

@@ -135,7 +135,11 @@ impl Object for Seq {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Seq(self.items.len())
+        Enumerator::Values(self.items.clone())
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.items.len())
     }
 
     fn is_true(self: &Arc<Self>) -> bool {

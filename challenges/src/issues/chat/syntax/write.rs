@@ -14,12 +14,22 @@ pub(crate) struct Written {
 }
 
 /// Text between tags of at least so many bytes is counted as built where it can be written many times.
-const LONG_TEXT: usize = 16;
+const LONG_TEXT: usize = 64;
 
 /// Writes a template.
-pub(crate) fn write(body: &[Stmt]) -> Result<Written, Error> {
-    let mut writer = Writer { out: String::new(), lines: vec![1], temporaries: 0, repeated: 0, recursive: Vec::new() };
+pub(crate) fn write(body: &[Stmt], markup: bool) -> Result<Written, Error> {
+    let mut writer = Writer {
+        out: String::new(),
+        lines: vec![1],
+        temporaries: 0,
+        repeated: 0,
+        recursive: Vec::new(),
+        data: String::new(),
+        data_line: 1,
+        markup,
+    };
     writer.body(body)?;
+    writer.flush();
     Ok(Written { source: writer.out, lines: writer.lines })
 }
 
@@ -47,6 +57,11 @@ struct Writer {
     repeated: usize,
     /// Of each loop that may be entered again: how many names an item is unpacked to.
     recursive: Vec<usize>,
+    /// Text that is not yet written, and its line: pieces that follow each other are written as one.
+    data: String,
+    data_line: u32,
+    /// Whether there may be markup, which escapes what it is joined with.
+    markup: bool,
 }
 
 impl Writer {
@@ -60,6 +75,7 @@ impl Writer {
     }
 
     fn begin(&mut self, open: &str, line: u32) {
+        self.flush();
         self.out.push_str(open);
         self.out.push('\n');
         self.lines.push(line);
@@ -82,15 +98,26 @@ impl Writer {
     }
 
     fn data(&mut self, text: &str, line: u32) {
+        if self.data.is_empty() {
+            self.data_line = line;
+        }
+        self.data.push_str(text);
+    }
+
+    fn flush(&mut self) {
+        let (text, line) = (std::mem::take(&mut self.data), self.data_line);
+        if text.is_empty() {
+            return;
+        }
         if text.contains('{') || (self.repeated > 0 && text.len() >= LONG_TEXT) {
-            self.begin("{{", line);
-            self.text(text);
+            self.out.push_str("{{\n");
+            self.lines.push(line);
+            self.text(&text);
             self.out.push_str(" }}");
             return;
         }
-        self.out.push_str(text);
-        let from = line;
-        self.lines.extend((1..=text.matches('\n').count() as u32).map(|count| from + count));
+        self.out.push_str(&text);
+        self.lines.extend((1..=text.matches('\n').count() as u32).map(|count| line + count));
     }
 
     fn text(&mut self, text: &str) {
@@ -115,10 +142,11 @@ impl Writer {
             What::If { branches, otherwise } => self.if_else(branches, otherwise, line)?,
             What::For { .. } => self.for_loop(&stmt.what, line)?,
             What::Set(target, value) => {
-                let mut writer = std::mem::take(&mut self.out);
+                self.flush();
+                let before = std::mem::take(&mut self.out);
                 self.expr(value)?;
-                std::mem::swap(&mut writer, &mut self.out);
-                self.assign(target, &writer, line)?;
+                let value = std::mem::replace(&mut self.out, before);
+                self.assign(target, &value, line)?;
             }
             What::SetBlock { target, filters, body } => {
                 let name = self.captured(body, line)?;
@@ -165,11 +193,36 @@ impl Writer {
         Ok(())
     }
 
+    /// A text that is joined of pieces is written piece by piece, without joining them first.
     fn print(&mut self, expr: &Expr, line: u32) -> Result<(), Error> {
+        match &expr.node {
+            Node::Text(text) => {
+                self.data(text, line);
+                return Ok(());
+            }
+            Node::Concat(items) if !self.markup => return items.iter().try_for_each(|item| self.print(item, line)),
+            Node::Sum(items) if !self.markup && items.iter().any(|item| matches!(item.node, Node::Text(_))) => {
+                return items.iter().try_for_each(|item| self.print_text(item, line));
+            }
+            _ => (),
+        }
         self.begin("{{", line);
         self.expr(expr)?;
         self.out.push_str(" }}");
         Ok(())
+    }
+
+    /// A piece that must be a text, as it is added to one.
+    fn print_text(&mut self, expr: &Expr, line: u32) -> Result<(), Error> {
+        match &expr.node {
+            Node::Text(_) | Node::Concat(_) => self.print(expr, line),
+            _ => {
+                self.begin("{{", line);
+                self.expr(expr)?;
+                self.out.push_str("|__text }}");
+                Ok(())
+            }
+        }
     }
 
     fn if_else(&mut self, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt], line: u32) -> Result<(), Error> {
@@ -203,6 +256,7 @@ impl Writer {
             self.expr(test)?;
         }
         self.out.push_str(if *recursive { " recursive %}" } else { " %}" });
+        self.flush();
         self.repeated += 1;
         self.recursive.push(arity);
         if !plain {
@@ -210,6 +264,7 @@ impl Writer {
         }
         self.body(body)?;
         self.recursive.pop();
+        self.flush();
         self.repeated -= 1;
         if !otherwise.is_empty() {
             self.tag(line, "else");
@@ -258,9 +313,10 @@ impl Writer {
     }
 
     fn applied(&mut self, value: &str, filters: &[(String, Args)]) -> Result<String, Error> {
+        self.flush();
         let before = std::mem::replace(&mut self.out, value.to_string());
         for (name, args) in filters {
-            let _ = write!(self.out, "|{name}");
+            let _ = write!(self.out, "|{}", filter_name(name, args));
             self.args("", args, None)?;
         }
         Ok(std::mem::replace(&mut self.out, before))
@@ -310,6 +366,7 @@ impl Writer {
             self.tag(line, "endif");
         }
         self.body(body)?;
+        self.flush();
         self.repeated -= 1;
         self.tag(line, "endmacro");
         self.begin("{%", line);
@@ -352,7 +409,7 @@ impl Writer {
             Node::Test(of, name, args) => {
                 self.out.push('(');
                 self.expr(of)?;
-                let _ = write!(self.out, " is t_{name}");
+                let _ = write!(self.out, " is {}", filter_name(&format!("t_{name}"), args));
                 self.args("", args, None)?;
                 self.out.push(')');
             }
@@ -463,7 +520,7 @@ impl Writer {
 
     fn filter(&mut self, of: &Expr, name: &str, args: &Args) -> Result<(), Error> {
         self.wrapped("(", of, "|")?;
-        self.out.push_str(name);
+        self.out.push_str(&filter_name(name, args));
         self.args("", args, None)?;
         self.out.push(')');
         Ok(())
@@ -591,6 +648,12 @@ impl Writer {
         self.out.push(')');
         Ok(())
     }
+}
+
+/// Which of a filter's two forms is called: the one that takes arguments by name costs more.
+fn filter_name(name: &str, args: &Args) -> String {
+    let by_name = !args.named.is_empty() || args.stars.is_some();
+    if by_name { format!("{name}__named") } else { name.to_string() }
 }
 
 /// Whether the engine can unpack an item to `target` by itself, and to how many names (0: it is not unpacked).
