@@ -9,13 +9,17 @@ use super::limits::charge;
 /// A moment by the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
+    /// Of the Gregorian calendar.
     pub year: i32,
     /// From 1 to 12.
     pub month: u32,
     /// From 1 on.
     pub day: u32,
+    /// From 0 to 23.
     pub hour: u32,
+    /// From 0 to 59.
     pub minute: u32,
+    /// From 0 to 59.
     pub second: u32,
 }
 
@@ -44,7 +48,17 @@ impl Clock {
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 

@@ -34,7 +34,8 @@ impl Template {
     /// Keys of messages that are null are left out; reasoning is given under each name that templates read it by.
     pub fn chat(&self, conversation: &Conversation) -> Result<Rendered, Error> {
         if conversation.messages.is_empty() {
-            let message = "Cannot apply chat template to an empty conversation. Provide at least one message.";
+            let message =
+                "Cannot apply chat template to an empty conversation. Provide at least one message.";
             return Err(Error::new(Kind::Value, message));
         }
         let mut messages = conversation.messages.iter().map(normalized).collect::<Result<Vec<_>, _>>()?;
@@ -64,14 +65,22 @@ impl Template {
             return fail("continue_final_message and add_generation_prompt are not compatible");
         }
         if !self.mentions_content() {
-            return fail("continue_final_message is set but the template does not read the messages' content");
+            return fail(
+                "continue_final_message is set but the template does not read the messages' content",
+            );
         }
         let content = messages.last_mut().and_then(|last| last.get_mut("content"));
         let text = match content {
-            None => return fail("continue_final_message is set but the final message has no content to continue"),
+            None => {
+                return fail(
+                    "continue_final_message is set but the final message has no content to continue",
+                );
+            }
             Some(Json::Array(parts)) => match parts.iter_mut().rev().find_map(|part| part.get_mut("text")) {
                 Some(text) => text,
-                None => return fail("continue_final_message is set but no part of the final message has a text"),
+                None => {
+                    return fail("continue_final_message is set but no part of the final message has a text");
+                }
             },
             Some(content) => content,
         };

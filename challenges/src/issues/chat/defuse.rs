@@ -9,8 +9,10 @@ use serde_json::Value as Json;
 
 /// Around a user's special token in a marked text: two characters that Unicode leaves to private use.
 const MARKS: [char; 2] = ['\u{f0000}', '\u{f0001}'];
-/// Breaks a special token: a word joiner, which has no width and allows no line end.
-const BREAK: char = '\u{2060}';
+/// What breaks a special token, the first that no token holds: word joiner, non-joiner, joiner, space of no width.
+const BREAKS: [char; 4] = ['\u{2060}', '\u{200c}', '\u{200d}', '\u{200b}'];
+/// What breaks one where tokens hold all of these: a character for private use.
+const LAST_BREAK: char = '\u{f0002}';
 
 /// `value` with every special token in its texts marked; keys are left as they are.
 ///
@@ -41,30 +43,26 @@ pub fn pieces(rendered: &str, special: &[&str]) -> Vec<(String, bool)> {
     out
 }
 
-/// `value` with every special token in its texts broken after its first character by a word joiner; keys are left as
-/// they are. The text reads the same, and no token of `special` is left in it.
+/// `value` with every special token in its texts broken after its first character by one of no width, which stands for
+/// a token of one character; keys are left as they are. The text reads the same, and no token of `special` is left in it.
 pub fn defused(value: &Json, special: &[&str]) -> Json {
-    each_text(value, &|text| {
-        let mut text = text.to_string();
-        // A token whose break makes another one, as of repeated characters, is found in the next round.
-        for _ in 0..=special.len() {
-            let next = replaced(&text, special, broken);
-            if next == text {
-                break;
-            }
-            text = next;
-        }
-        text
-    })
+    let free = BREAKS.iter().copied().find(|mark| !special.iter().any(|token| token.contains(*mark)));
+    let mark = free.unwrap_or(LAST_BREAK);
+    each_text(value, &|text| broken(text, special, mark))
 }
 
-/// The token with a break after its first character; a token of one character is dropped.
-fn broken(token: &str) -> String {
-    let mut chars = token.chars();
-    match (chars.next(), chars.as_str()) {
-        (Some(first), rest) if !rest.is_empty() => format!("{first}{BREAK}{rest}"),
-        _ => String::new(),
+/// `text` with `mark` after the first character of each token that begins there, also of one inside another.
+fn broken(text: &str, special: &[&str], mark: char) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let begins = |token: &&str| !token.is_empty() && text[at..].starts_with(**token);
+        match special.iter().find(|token| begins(token)) {
+            Some(token) if token.len() == c.len_utf8() => out.push(mark),
+            Some(_) => out.extend([c, mark]),
+            None => out.push(c),
+        }
     }
+    out
 }
 
 /// `value` with `work` done on its texts, whatever its depth.

@@ -58,7 +58,7 @@ impl Template {
             let message = format!("{} bytes, more than {}", source.len(), options.limits.source_bytes);
             return Err(Error::new(Kind::Limit, format!("a template of {message}")));
         }
-        let markup = ["safe", "escape", "|e", "| e"].iter().any(|word| source.contains(word));
+        let markup = ["safe", "escape", "|e", "| e", "xmlattr"].iter().any(|word| source.contains(word));
         let written = write(&parse(&tokens(&normalized(source))?)?, markup)?;
         let mut engine = ENGINE.clone();
         engine.set_fuel(Some(options.limits.steps));
@@ -86,10 +86,12 @@ impl Template {
         let mut sink = Sink { bytes: Vec::with_capacity(4096), most: limits.output_bytes };
         let root = Value::from_object(Root(variables.0.clone()));
         let template = self.engine.get_template(NAME).map_err(|error| placed(&error, &self.lines))?;
-        let state = template.render_captured_to(root, &mut sink).map_err(|error| placed(&error, &self.lines))?;
+        let state =
+            template.render_captured_to(root, &mut sink).map_err(|error| placed(&error, &self.lines))?;
         drop(state);
         drop(meter);
-        let text = String::from_utf8(sink.bytes).map_err(|_| Error::new(Kind::Runtime, "text that is no UTF-8"))?;
+        let text =
+            String::from_utf8(sink.bytes).map_err(|_| Error::new(Kind::Runtime, "text that is no UTF-8"))?;
         Ok(Rendered { spans: recording.finish(&text), text })
     }
 }
@@ -336,7 +338,8 @@ fn add_operators(engine: &mut Environment<'static>) {
     engine.add_filter("__slice", |value: &Value, start: &Value, stop: &Value, step: &Value| {
         operators::slice(value, start, stop, step)
     });
-    engine.add_filter("__attr", |value: &Value, name: &str| -> Answer { Ok(methods::attribute(value, name)?) });
+    engine
+        .add_filter("__attr", |value: &Value, name: &str| -> Answer { Ok(methods::attribute(value, name)?) });
     engine.add_filter("__item", |value: &Value, key: &Value| -> Answer { Ok(methods::item(value, key)?) });
     engine.add_filter("__list", |value: &Value| -> Answer { list(items(value)?) });
     engine.add_filter("__tuple", |value: &Value| -> Answer { tuple(items(value)?) });
@@ -432,7 +435,9 @@ fn has_parts(item: &Value, arity: usize) -> bool {
 fn mapping(value: &Value) -> Answer {
     defined(value)?;
     match view(value) {
-        View::Dict(of) if of.entries.iter().all(|(key, _)| matches!(view(key), View::Str(_))) => Ok(value.clone()),
+        View::Dict(of) if of.entries.iter().all(|(key, _)| matches!(view(key), View::Str(_))) => {
+            Ok(value.clone())
+        }
         View::Dict(_) => Err(raise(Kind::Type, "keywords must be strings")),
         _ => {
             let name = type_name(value);
@@ -477,5 +482,6 @@ pub(crate) fn private(name: &str) -> Result<(), Error> {
     if !name.starts_with('_') {
         return Ok(());
     }
-    Err(Forbidden(format!("a namespace cannot keep the name '{name}', which begins with an underscore")).error())
+    Err(Forbidden(format!("a namespace cannot keep the name '{name}', which begins with an underscore"))
+        .error())
 }

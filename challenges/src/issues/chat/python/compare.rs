@@ -12,7 +12,8 @@ use super::value::{Dict, Seq, SeqKind, Space, Stream, View, defined, iterable, t
 /// `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> bool {
     match (view(left), view(right)) {
-        (View::Undefined | View::Forbidden(_), View::Undefined | View::Forbidden(_)) | (View::None, View::None) => true,
+        (View::Undefined | View::Forbidden(_), View::Undefined | View::Forbidden(_))
+        | (View::None, View::None) => true,
         (View::Str(left), View::Str(right)) => left == right,
         (View::Bytes(left), View::Bytes(right)) => left == right,
         (View::Seq(left), View::Seq(right)) => {
@@ -26,7 +27,10 @@ pub(crate) fn equal(left: &Value, right: &Value) -> bool {
         }
         (View::Dict(left), View::Dict(right)) => {
             left.entries.len() == right.entries.len()
-                && left.entries.iter().all(|(key, value)| right.get(key).is_some_and(|other| equal(value, other)))
+                && left
+                    .entries
+                    .iter()
+                    .all(|(key, value)| right.get(key).is_some_and(|other| equal(value, other)))
         }
         (left_view, right_view) => match (numeric(&left_view), numeric(&right_view)) {
             (Some(left), Some(right)) => compare_numbers(left, right) == Some(Ordering::Equal),
@@ -169,7 +173,9 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
         }
         View::Dict(dict) => match view(item) {
             View::Dict(_) => Err(Error::new(Kind::Type, "unhashable type: 'dict'")),
-            View::Seq(seq) if seq.kind == SeqKind::List => Err(Error::new(Kind::Type, "unhashable type: 'list'")),
+            View::Seq(seq) if seq.kind == SeqKind::List => {
+                Err(Error::new(Kind::Type, "unhashable type: 'list'"))
+            }
             View::Str(key) => Ok(dict.get_str(key).is_some()),
             _ => Ok(dict.get(item).is_some()),
         },

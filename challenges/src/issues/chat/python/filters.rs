@@ -15,8 +15,8 @@ use super::operators;
 use super::strings;
 use super::text::{escaped, is_space, repr_of, str_of};
 use super::value::{
-    Answer, Args, SeqKind, View, defined, dict, index, int, items, iterable, list, raise, stream, text, text_like,
-    tuple, type_name, view,
+    Answer, Args, SeqKind, View, defined, dict, index, int, items, iterable, list, raise, stream, text,
+    text_like, tuple, type_name, view,
 };
 
 /// A filter of a value and its arguments.
@@ -24,11 +24,60 @@ pub(crate) type Filter = fn(&Value, &Args) -> Answer;
 
 /// The names that a template may write after `|`.
 pub(crate) const NAMES: [&str; 54] = [
-    "abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape",
-    "filesizeformat", "first", "float", "forceescape", "format", "groupby", "indent", "int", "items", "join", "last",
-    "length", "list", "lower", "map", "max", "min", "pprint", "random", "reject", "rejectattr", "replace", "reverse",
-    "round", "safe", "select", "selectattr", "slice", "sort", "string", "striptags", "sum", "title", "tojson", "trim",
-    "truncate", "unique", "upper", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr",
+    "abs",
+    "attr",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "filesizeformat",
+    "first",
+    "float",
+    "forceescape",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "pprint",
+    "random",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "striptags",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "urlize",
+    "wordcount",
+    "wordwrap",
+    "xmlattr",
 ];
 
 /// The filter `name`.
@@ -46,7 +95,11 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "d" | "default" => default,
         "dictsort" => dictsort,
         "e" | "escape" => |value, _| {
-            if value.is_safe() { Ok(value.clone()) } else { Ok(Value::from_safe_string(escaped(&str_of(value)?)?)) }
+            if value.is_safe() {
+                Ok(value.clone())
+            } else {
+                Ok(Value::from_safe_string(escaped(&str_of(value)?)?))
+            }
         },
         "forceescape" => |value, _| Ok(Value::from_safe_string(escaped(&str_of(value)?)?)),
         "filesizeformat" => filesizeformat,
@@ -99,7 +152,8 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         "urlize" => |_, _| Err(raise(Kind::Unsupported, "the filter urlize")),
         "wordcount" => |value, _| {
             let text = str_of(value)?;
-            let words = text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            let words =
+                text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty());
             Ok(Value::from(words.count()))
         },
         "wordwrap" => |_, _| Err(raise(Kind::Unsupported, "the filter wordwrap")),
@@ -150,7 +204,8 @@ fn attr(value: &Value, name: &Value) -> Answer {
     defined(value)?;
     let name = str_of(name)?;
     let found = attribute(value, &name)?;
-    let is_item = matches!(view(value), View::Dict(of) if of.get_str(&name).is_some_and(|item| equal(item, &found)));
+    let is_item =
+        matches!(view(value), View::Dict(of) if of.get_str(&name).is_some_and(|item| equal(item, &found)));
     Ok(if is_item { Value::UNDEFINED } else { found })
 }
 
@@ -239,7 +294,9 @@ fn dictsort(value: &Value, args: &Args) -> Answer {
     let by = match args.get(1, "by").map(str_of).transpose()?.as_deref() {
         None | Some("key") => 0,
         Some("value") => 1,
-        Some(_) => return Err(raise(Kind::FilterArgument, "You can only sort by either \"key\" or \"value\"")),
+        Some(_) => {
+            return Err(raise(Kind::FilterArgument, "You can only sort by either \"key\" or \"value\""));
+        }
     };
     let View::Dict(of) = view(value) else {
         let name = type_name(value);
@@ -327,7 +384,10 @@ fn whole(value: &Value, args: &Args) -> Answer {
 
 fn format(value: &Value, args: &Args) -> Answer {
     if !args.positional.is_empty() && !args.named.is_empty() {
-        return Err(raise(Kind::FilterArgument, "can't handle positional and keyword arguments at the same time"));
+        return Err(raise(
+            Kind::FilterArgument,
+            "can't handle positional and keyword arguments at the same time",
+        ));
     }
     let pattern = if value.is_safe() { value.clone() } else { Value::from(str_of(value)?) };
     let filled = if args.named.is_empty() {
@@ -454,7 +514,8 @@ fn map(value: &Value, args: &Args) -> Answer {
         let Some(attribute) = args.named("attribute") else {
             return Err(raise(Kind::FilterArgument, "map requires a filter argument"));
         };
-        if let Some((name, _)) = args.named.iter().find(|(name, _)| name != "attribute" && name != "default") {
+        if let Some((name, _)) = args.named.iter().find(|(name, _)| name != "attribute" && name != "default")
+        {
             return Err(raise(Kind::FilterArgument, format!("Unexpected keyword argument '{name}'")));
         }
         let path = Path::new(attribute)?;
@@ -464,7 +525,9 @@ fn map(value: &Value, args: &Args) -> Answer {
         return stream(out);
     };
     let name = str_of(name)?;
-    let Some(filter) = find(&name) else { return Err(raise(Kind::Runtime, format!("No filter named '{name}'."))) };
+    let Some(filter) = find(&name) else {
+        return Err(raise(Kind::Runtime, format!("No filter named '{name}'.")));
+    };
     let inner = Args { positional: rest, named: args.named.clone() };
     for item in items(value)? {
         charge(16)?;
@@ -636,7 +699,9 @@ fn rounded_int(value: i128, digits: i32) -> i128 {
 fn sort(value: &Value, args: &Args) -> Answer {
     let case_sensitive = flag(args, 1, "case_sensitive");
     let paths = match args.get(2, "attribute").map(view) {
-        Some(View::Str(all)) => all.split(',').map(|one| Path::new(&Value::from(one))).collect::<Result<_, _>>()?,
+        Some(View::Str(all)) => {
+            all.split(',').map(|one| Path::new(&Value::from(one))).collect::<Result<_, _>>()?
+        }
         _ => vec![path(args, 2)?],
     };
     let mut keyed = Vec::new();
@@ -669,7 +734,8 @@ fn striptags(source: &str) -> String {
     }
     plain.push_str(rest);
     let words: Vec<&str> = plain.split(is_space).filter(|word| !word.is_empty()).collect();
-    let known = [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&quot;", "\""), ("&amp;", "&")];
+    let known =
+        [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&quot;", "\""), ("&amp;", "&")];
     known.iter().fold(words.join(" "), |text, (entity, plain)| text.replace(entity, plain))
 }
 
@@ -722,8 +788,12 @@ fn tojson(value: &Value, args: &Args) -> Answer {
             parts => return Err(unpack_error(2, parts.len()).into()),
         },
     };
-    let layout =
-        Layout { ensure_ascii: flag(args, 0, "ensure_ascii"), indent, separators, sort_keys: flag(args, 3, "sort_keys") };
+    let layout = Layout {
+        ensure_ascii: flag(args, 0, "ensure_ascii"),
+        indent,
+        separators,
+        sort_keys: flag(args, 3, "sort_keys"),
+    };
     Ok(Value::from(dumps(value, &layout)?))
 }
 
@@ -747,7 +817,11 @@ fn truncate(value: &Value, args: &Args) -> Answer {
         return Err(raise(Kind::Attribute, format!("'{name}' object has no attribute 'rsplit'")));
     };
     let cut: String = all.chars().take(usize::try_from(room).unwrap_or(usize::MAX)).collect();
-    let cut = if flag(args, 1, "killwords") { cut.as_str() } else { cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words) };
+    let cut = if flag(args, 1, "killwords") {
+        cut.as_str()
+    } else {
+        cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words)
+    };
     text_like(value, format!("{cut}{end}"))
 }
 

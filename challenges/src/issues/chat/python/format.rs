@@ -164,7 +164,11 @@ fn percent_one(value: &Value, kind: char, mut spec: Spec) -> Result<String, Erro
                 let least = spec.precision.take().unwrap_or(0);
                 charge(least)?;
                 let sign = if whole < 0 { "-" } else { "" };
-                return pad(format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))), sign, &spec);
+                return pad(
+                    format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
+                    sign,
+                    &spec,
+                );
             }
             spec.kind = Some(if "iu".contains(kind) { 'd' } else { kind });
             whole_number(whole, &spec)
@@ -335,7 +339,9 @@ fn formatted(value: &Value, spec: &str) -> Result<String, Error> {
         View::Float(float) => format_float(float, parse(spec, "float")?, "float"),
         View::Undefined => wrong(Kind::Type, "unsupported format string passed to Undefined.__format__"),
         View::Forbidden(forbidden) => Err(forbidden.error()),
-        _ => wrong(Kind::Type, format!("unsupported format string passed to {}.__format__", type_name(value))),
+        _ => {
+            wrong(Kind::Type, format!("unsupported format string passed to {}.__format__", type_name(value)))
+        }
     }
 }
 
@@ -343,7 +349,9 @@ fn format_int(value: i128, spec: &str) -> Result<String, Error> {
     let spec = parse(spec, "int")?;
     match spec.kind {
         Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => format_float(value as f64, spec, "int"),
-        _ if spec.precision.is_some() => wrong(Kind::Value, "Precision not allowed in integer format specifier"),
+        _ if spec.precision.is_some() => {
+            wrong(Kind::Value, "Precision not allowed in integer format specifier")
+        }
         None | Some('d' | 'x' | 'X' | 'o' | 'b' | 'n') => whole_number(value, &spec),
         Some('c') => match u32::try_from(value).ok().and_then(char::from_u32) {
             Some(c) => pad(c.to_string(), "", &spec),
@@ -408,7 +416,9 @@ fn parse(text: &str, of: &str) -> Result<Spec, Error> {
     }
     if let Some(after) = rest.strip_prefix('.') {
         let (precision, after) = digits(after)?;
-        let Some(precision) = precision else { return wrong(Kind::Value, "Format specifier missing precision") };
+        let Some(precision) = precision else {
+            return wrong(Kind::Value, "Format specifier missing precision");
+        };
         spec.precision = Some(precision);
         rest = after;
     }
@@ -453,8 +463,11 @@ impl Fields<'_> {
                 return wrong(Kind::Value, "Single '}' encountered in format string");
             }
             let Some(end) = closing(rest) else {
-                let message =
-                    if rest.is_empty() { "Single '{' encountered in format string" } else { "expected '}' before end of string" };
+                let message = if rest.is_empty() {
+                    "Single '{' encountered in format string"
+                } else {
+                    "expected '}' before end of string"
+                };
                 return wrong(Kind::Value, message);
             };
             out.push_str(&self.field(&rest[..end], depth)?);
@@ -507,7 +520,9 @@ impl Fields<'_> {
         };
         while !path.is_empty() {
             if let Some(after) = path.strip_prefix('[') {
-                let Some(end) = after.find(']') else { return wrong(Kind::Value, "Missing ']' in format string") };
+                let Some(end) = after.find(']') else {
+                    return wrong(Kind::Value, "Missing ']' in format string");
+                };
                 let key = &after[..end];
                 let key = key.parse::<i64>().map_or_else(|_| Value::from(key), Value::from);
                 value = super::methods::item(&value, &key)?;

@@ -10,7 +10,8 @@ use super::super::error::{Error, Kind};
 use super::super::limits::{charge, remember};
 use super::text::str_of;
 use super::value::{
-    Answer, Args, Dict, Seq, SeqKind, Space, View, deepest, dict, index, int, items, raise, tuple, type_name, view,
+    Answer, Args, Dict, Seq, SeqKind, Space, View, deepest, dict, index, int, items, raise, tuple, type_name,
+    view,
 };
 
 /// A macro that binds its arguments as Python does and then calls the engine's.
@@ -69,15 +70,21 @@ impl Macro {
         if self.extras.contains('v') {
             bound.push(tuple(rest.to_vec())?);
         } else if !rest.is_empty() {
-            let message = format!("macro '{}' takes not more than {} argument(s)", self.name, self.names.len());
+            let message =
+                format!("macro '{}' takes not more than {} argument(s)", self.name, self.names.len());
             return Err(raise(Kind::Type, message));
         }
         let caller = args.named.iter().position(|(name, _)| name == "caller");
         let caller = caller.filter(|_| self.extras.contains('c')).map(|at| args.named.remove(at).1);
         if self.extras.contains('k') {
-            bound.push(dict(args.named.into_iter().map(|(name, value)| (Value::from(name), value)).collect())?);
+            bound.push(dict(
+                args.named.into_iter().map(|(name, value)| (Value::from(name), value)).collect(),
+            )?);
         } else if let Some((name, _)) = args.named.first() {
-            return Err(raise(Kind::Type, format!("macro '{}' takes no keyword argument '{name}'", self.name)));
+            return Err(raise(
+                Kind::Type,
+                format!("macro '{}' takes no keyword argument '{name}'", self.name),
+            ));
         }
         if self.extras.contains('c') {
             bound.push(caller.unwrap_or_default());
@@ -167,7 +174,10 @@ pub(crate) struct Global {
 
 impl Global {
     /// A function `name` that does `work`.
-    pub(crate) fn new(name: &'static str, work: impl Fn(&[Value]) -> Answer + Send + Sync + 'static) -> Value {
+    pub(crate) fn new(
+        name: &'static str,
+        work: impl Fn(&[Value]) -> Answer + Send + Sync + 'static,
+    ) -> Value {
         Value::from_object(Global { name, work: Box::new(work) })
     }
 }
@@ -203,8 +213,10 @@ pub(crate) fn range(args: &[Value]) -> Answer {
     if step == 0 {
         return Err(raise(Kind::Value, "range() arg 3 must not be zero"));
     }
-    let too_big = || raise(Kind::Overflow, format!("Range too big. The sandbox blocks ranges larger than {MAX_RANGE}"));
-    let span = if step > 0 { stop.checked_sub(start) } else { start.checked_sub(stop) }.ok_or_else(too_big)?;
+    let too_big =
+        || raise(Kind::Overflow, format!("Range too big. The sandbox blocks ranges larger than {MAX_RANGE}"));
+    let span =
+        if step > 0 { stop.checked_sub(start) } else { start.checked_sub(stop) }.ok_or_else(too_big)?;
     let count = if span <= 0 { 0 } else { (span - 1) / step.checked_abs().ok_or_else(too_big)? + 1 };
     if count > MAX_RANGE {
         return Err(too_big());
@@ -221,7 +233,9 @@ fn entries(args: &[Value]) -> Result<Vec<(Value, Value)>, minijinja::Error> {
     let mut entries = match args.positional {
         [] => Vec::new(),
         [of] => entries_of(of)?,
-        many => return Err(raise(Kind::Type, format!("dict expected at most 1 argument, got {}", many.len()))),
+        many => {
+            return Err(raise(Kind::Type, format!("dict expected at most 1 argument, got {}", many.len())));
+        }
     };
     entries.extend(args.named.into_iter().map(|(name, value)| (Value::from(name), value)));
     Ok(entries)
@@ -239,7 +253,8 @@ fn entries_of(of: &Value) -> Result<Vec<(Value, Value)>, minijinja::Error> {
         };
         let [key, value] = parts.as_slice() else {
             let length = parts.len();
-            let message = format!("dictionary update sequence element #{at} has length {length}; 2 is required");
+            let message =
+                format!("dictionary update sequence element #{at} has length {length}; 2 is required");
             return Err(raise(Kind::Value, message));
         };
         entries.push((key.clone(), value.clone()));
@@ -300,6 +315,9 @@ pub(crate) fn strftime_format(args: &[Value]) -> Result<String, Error> {
     let format = args.need(0, "format")?;
     match view(format) {
         View::Str(text) => Ok(text.to_string()),
-        _ => Err(Error::new(Kind::Type, format!("strftime() argument 1 must be str, not {}", type_name(format)))),
+        _ => Err(Error::new(
+            Kind::Type,
+            format!("strftime() argument 1 must be str, not {}", type_name(format)),
+        )),
     }
 }

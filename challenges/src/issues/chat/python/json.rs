@@ -115,7 +115,10 @@ impl Writer<'_> {
         self.out.push('"');
         let mut from = 0;
         for (at, c) in text.char_indices() {
-            let plain = c >= ' ' && c != '"' && c != '\\' && (c.is_ascii() && c != '\x7f' || !self.layout.ensure_ascii);
+            let plain = c >= ' '
+                && c != '"'
+                && c != '\\'
+                && (c.is_ascii() && c != '\x7f' || !self.layout.ensure_ascii);
             if plain || (c == '\x7f') {
                 continue;
             }

@@ -7,7 +7,8 @@ use super::functions::{Cycler, Macro};
 use super::number::float_text;
 use super::strings;
 use super::value::{
-    Answer, Args, Dict, Forbidden, Method, Seq, SeqKind, View, defined, dict, index, list, raise, type_name, view,
+    Answer, Args, Dict, Forbidden, Method, Seq, SeqKind, View, defined, dict, index, list, raise, type_name,
+    view,
 };
 
 const LIST: [&str; 11] =
@@ -17,13 +18,46 @@ const DICT: [&str; 11] =
 const NUMBER: [&str; 6] = ["as_integer_ratio", "bit_length", "conjugate", "hex", "imag", "is_integer"];
 /// Methods that would change their list or dict.
 const CHANGING: [&str; 12] = [
-    "append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update", "add",
+    "append",
+    "clear",
+    "extend",
+    "insert",
+    "pop",
+    "popitem",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+    "add",
 ];
 /// What every Python object has and the sandbox hides.
 const PRIVATE: [&str; 26] = [
-    "__class__", "__contains__", "__delattr__", "__dir__", "__doc__", "__eq__", "__format__", "__ge__",
-    "__getattribute__", "__getitem__", "__gt__", "__hash__", "__init__", "__init_subclass__", "__iter__", "__le__",
-    "__len__", "__lt__", "__ne__", "__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__", "__sizeof__",
+    "__class__",
+    "__contains__",
+    "__delattr__",
+    "__dir__",
+    "__doc__",
+    "__eq__",
+    "__format__",
+    "__ge__",
+    "__getattribute__",
+    "__getitem__",
+    "__gt__",
+    "__hash__",
+    "__init__",
+    "__init_subclass__",
+    "__iter__",
+    "__le__",
+    "__len__",
+    "__lt__",
+    "__ne__",
+    "__new__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__repr__",
+    "__setattr__",
+    "__sizeof__",
     "__str__",
 ];
 
@@ -72,7 +106,9 @@ fn own(value: &Value, name: &str) -> Option<Value> {
         });
     }
     match (view(value), name) {
-        (View::Int(_) | View::Bool(_), "real" | "numerator") | (View::Float(_), "real") => Some(value.clone()),
+        (View::Int(_) | View::Bool(_), "real" | "numerator") | (View::Float(_), "real") => {
+            Some(value.clone())
+        }
         (View::Int(_) | View::Bool(_), "imag") => Some(Value::from(0)),
         (View::Float(_), "imag") => Some(Value::from(0.0)),
         (View::Int(_) | View::Bool(_), "denominator") => Some(Value::from(1)),
@@ -108,7 +144,9 @@ pub(crate) fn item(value: &Value, key: &Value) -> Result<Value, Error> {
             let length = text.chars().count();
             place(length, key).and_then(|at| text.chars().nth(at)).map(|c| Value::from(c.to_string()))
         }
-        View::Bytes(bytes) => place(bytes.len(), key).and_then(|at| bytes.get(at)).map(|byte| Value::from(*byte)),
+        View::Bytes(bytes) => {
+            place(bytes.len(), key).and_then(|at| bytes.get(at)).map(|byte| Value::from(*byte))
+        }
         _ => None,
     };
     match (found, view(key)) {

@@ -36,7 +36,10 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
     let text = text.trim_matches(super::text::is_space);
     let bytes = text.as_bytes();
     let under = |at: usize| {
-        bytes[at] == b'_' && (at == 0 || !bytes[at - 1].is_ascii_digit() || !bytes.get(at + 1).is_some_and(u8::is_ascii_digit))
+        bytes[at] == b'_'
+            && (at == 0
+                || !bytes[at - 1].is_ascii_digit()
+                || !bytes.get(at + 1).is_some_and(u8::is_ascii_digit))
     };
     if (0..bytes.len()).any(under) {
         return None;
@@ -64,7 +67,8 @@ pub(crate) fn parse_int(text: &str, base: u32) -> Option<i128> {
         _ => ["_", "_"],
     };
     let stripped = prefix.iter().find_map(|prefix| body.strip_prefix(prefix));
-    let body = if base == 10 { body } else { stripped.map_or(body, |rest| rest.strip_prefix('_').unwrap_or(rest)) };
+    let body =
+        if base == 10 { body } else { stripped.map_or(body, |rest| rest.strip_prefix('_').unwrap_or(rest)) };
     let under = body.starts_with('_') || body.ends_with('_') || body.contains("__");
     if under || body.is_empty() || body.starts_with(['+', '-']) {
         return None;

@@ -6,7 +6,9 @@ use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::format;
 use super::text::{escaped, str_of, write_str};
-use super::value::{Answer, SeqKind, View, defined, index, int, list, text, text_like, tuple, type_name, view};
+use super::value::{
+    Answer, SeqKind, View, defined, index, int, list, text, text_like, tuple, type_name, view,
+};
 
 fn unsupported(op: &str, left: &Value, right: &Value) -> minijinja::Error {
     if let Err(error) = defined(left).and_then(|()| defined(right)) {
@@ -88,14 +90,17 @@ fn add_two(left: &Value, right: &Value) -> Answer {
             let name = type_name(right);
             Err(Error::new(Kind::Type, format!("can only concatenate str (not \"{name}\") to str")).into())
         }
-        (View::Seq(a), View::Seq(b)) if a.kind == b.kind && matches!(a.kind, SeqKind::List | SeqKind::Tuple) => {
+        (View::Seq(a), View::Seq(b))
+            if a.kind == b.kind && matches!(a.kind, SeqKind::List | SeqKind::Tuple) =>
+        {
             let items = a.items.iter().chain(&b.items).cloned().collect();
             if a.is_tuple() { tuple(items) } else { list(items) }
         }
         (View::Seq(a), _) if matches!(a.kind, SeqKind::List | SeqKind::Tuple) => {
             defined(right)?;
             let (kind, name) = (type_name(left), type_name(right));
-            Err(Error::new(Kind::Type, format!("can only concatenate {kind} (not \"{name}\") to {kind}")).into())
+            Err(Error::new(Kind::Type, format!("can only concatenate {kind} (not \"{name}\") to {kind}"))
+                .into())
         }
         (View::Bytes(a), View::Bytes(b)) => {
             charge(a.len() + b.len())?;
@@ -145,7 +150,9 @@ pub(crate) fn mul(left: &Value, right: &Value) -> Answer {
     if !matches!(view(count), View::Int(_) | View::Bool(_)) {
         defined(count)?;
         let name = type_name(count);
-        return Err(Error::new(Kind::Type, format!("can't multiply sequence by non-int of type '{name}'")).into());
+        return Err(
+            Error::new(Kind::Type, format!("can't multiply sequence by non-int of type '{name}'")).into()
+        );
     }
     repeated(of, usize::try_from(index(count)?.max(0)).unwrap_or(usize::MAX))
 }
@@ -304,7 +311,9 @@ pub(crate) fn slice(value: &Value, start: &Value, stop: &Value, step: &Value) ->
             let picked = picked(bytes.len(), start, stop, step)?;
             return Ok(Value::from_bytes(picked.map(|at| bytes[at]).collect()));
         }
-        View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple | SeqKind::Range(..)) => seq.items.len(),
+        View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple | SeqKind::Range(..)) => {
+            seq.items.len()
+        }
         View::Dict(_) => return Err(Error::new(Kind::Type, "unhashable type: 'slice'").into()),
         _ => {
             defined(value)?;

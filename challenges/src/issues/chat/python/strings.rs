@@ -10,11 +10,53 @@ use super::value::{Answer, Args, View, defined, index, items, list, text_like, t
 
 /// The names of the methods of `str`.
 pub(crate) const NAMES: [&str; 47] = [
-    "capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs", "find", "format", "format_map",
-    "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric",
-    "isprintable", "isspace", "istitle", "isupper", "join", "ljust", "lower", "lstrip", "maketrans", "partition",
-    "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust", "rpartition", "rsplit", "rstrip", "split",
-    "splitlines", "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "encode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
 ];
 
 fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T, minijinja::Error> {
@@ -58,7 +100,12 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         "rsplit" => split(of, text, args, true),
         "splitlines" => {
             let keep = args.get(0, "keepends").is_some_and(Value::is_true);
-            list(lines(text, keep).into_iter().map(|line| text_like(of, line.to_string())).collect::<Result<_, _>>()?)
+            list(
+                lines(text, keep)
+                    .into_iter()
+                    .map(|line| text_like(of, line.to_string()))
+                    .collect::<Result<_, _>>()?,
+            )
         }
         "startswith" | "endswith" => affix(text, name == "startswith", args),
         "replace" => {
@@ -70,7 +117,8 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         "count" => {
             let part = str_arg(args, 0, "sub")?;
             let (_, window) = window(text, args)?;
-            let count = if part.is_empty() { window.chars().count() + 1 } else { window.matches(part).count() };
+            let count =
+                if part.is_empty() { window.chars().count() + 1 } else { window.matches(part).count() };
             Ok(Value::from(count))
         }
         "join" => join(of, text, args.need(0, "iterable")?),
@@ -86,7 +134,8 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
             let View::Dict(dict) = view(args.need(0, "mapping")?) else {
                 return fail(Kind::Type, "format_map() argument must be a mapping");
             };
-            let named = dict.entries.iter().map(|(key, value)| (key.as_str().unwrap_or("").into(), value.clone()));
+            let named =
+                dict.entries.iter().map(|(key, value)| (key.as_str().unwrap_or("").into(), value.clone()));
             same(braces(text, &Args { positional: &[], named: named.collect() }, 0)?)
         }
         "maketrans" | "translate" => fail(Kind::Unsupported, format!("str.{name}")),
@@ -121,13 +170,16 @@ fn is(text: &str, name: &str) -> bool {
 }
 
 fn is_decimal(c: char) -> bool {
-    c.is_ascii_digit() || (!c.is_ascii() && c.is_numeric() && DECIMALS.iter().any(|zero| (*zero..zero + 10).contains(&(c as u32))))
+    c.is_ascii_digit()
+        || (!c.is_ascii()
+            && c.is_numeric()
+            && DECIMALS.iter().any(|zero| (*zero..zero + 10).contains(&(c as u32))))
 }
 
 /// The zeros of the other scripts that write numbers in decimal digits.
 const DECIMALS: [u32; 20] = [
-    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xe50, 0xed0, 0xf20, 0x1040,
-    0x17e0, 0x1810, 0xff10, 0x1d7ce,
+    0x660, 0x6f0, 0x7c0, 0x966, 0x9e6, 0xa66, 0xae6, 0xb66, 0xbe6, 0xc66, 0xce6, 0xd66, 0xe50, 0xed0, 0xf20,
+    0x1040, 0x17e0, 0x1810, 0xff10, 0x1d7ce,
 ];
 
 fn is_title(text: &str) -> bool {
@@ -235,7 +287,13 @@ fn split(of: &Value, text: &str, args: &Args, from_right: bool) -> Answer {
 /// Words between white space; the part that `most` leaves whole keeps the space at its far end.
 fn split_spaces(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
-    let near = |rest: &'_ str| if from_right { rest.trim_end_matches(is_space).len() } else { rest.trim_start_matches(is_space).len() };
+    let near = |rest: &'_ str| {
+        if from_right {
+            rest.trim_end_matches(is_space).len()
+        } else {
+            rest.trim_start_matches(is_space).len()
+        }
+    };
     let mut rest = text;
     loop {
         let length = near(rest);
@@ -265,11 +323,17 @@ fn split_spaces(text: &str, most: usize, from_right: bool) -> Vec<&str> {
 
 /// `str.splitlines`.
 pub(crate) fn lines(text: &str, keep: bool) -> Vec<&str> {
-    let ends = |c: char| matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let ends = |c: char| {
+        matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
     let mut out = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(ends) {
-        let end = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
+        let end = if rest[at..].starts_with("\r\n") {
+            2
+        } else {
+            rest[at..].chars().next().map_or(1, char::len_utf8)
+        };
         out.push(&rest[..if keep { at + end } else { at }]);
         rest = &rest[at + end..];
     }
@@ -285,13 +349,14 @@ fn window<'a>(text: &'a str, args: &Args) -> Result<(usize, &'a str), Error> {
         return Ok((0, text));
     }
     let length = text.chars().count() as i128;
-    let bound = |place: usize, default: i128| match args.positional.get(place).map(|value| (value, view(value))) {
-        None | Some((_, View::None)) => Ok(default),
-        Some((value, _)) => {
-            let at = index(value)?;
-            Ok(if at < 0 { at.saturating_add(length).max(0) } else { at })
-        }
-    };
+    let bound =
+        |place: usize, default: i128| match args.positional.get(place).map(|value| (value, view(value))) {
+            None | Some((_, View::None)) => Ok(default),
+            Some((value, _)) => {
+                let at = index(value)?;
+                Ok(if at < 0 { at.saturating_add(length).max(0) } else { at })
+            }
+        };
     let (start, end) = (bound(1, 0)?, bound(2, length)?.min(length));
     if start > end {
         return Ok((usize::MAX, ""));
@@ -302,7 +367,8 @@ fn window<'a>(text: &'a str, args: &Args) -> Result<(usize, &'a str), Error> {
 
 fn affix(text: &str, start: bool, args: &Args) -> Answer {
     let (from, text) = window(text, args)?;
-    let has = |part: &str| from != usize::MAX && if start { text.starts_with(part) } else { text.ends_with(part) };
+    let has =
+        |part: &str| from != usize::MAX && if start { text.starts_with(part) } else { text.ends_with(part) };
     let wanted = args.need(0, "prefix")?;
     match view(wanted) {
         View::Str(part) => Ok(Value::from(has(part))),

@@ -43,7 +43,8 @@ pub(crate) fn is_sequence(value: &Value) -> bool {
 }
 
 pub(crate) fn is_iterable(value: &Value) -> bool {
-    let holds = !matches!(view(value), View::None | View::Bool(_) | View::Int(_) | View::Float(_) | View::Space(_));
+    let holds =
+        !matches!(view(value), View::None | View::Bool(_) | View::Int(_) | View::Float(_) | View::Space(_));
     holds && !matches!(view(value), View::Other)
 }
 
@@ -95,7 +96,38 @@ pub(crate) fn find(name: &str) -> Option<Test> {
 
 /// The names that a template may write after `is`.
 pub(crate) const NAMES: [&str; 34] = [
-    "defined", "undefined", "none", "boolean", "true", "false", "integer", "float", "number", "string", "mapping",
-    "sequence", "iterable", "callable", "escaped", "lower", "upper", "odd", "even", "divisibleby", "sameas", "in",
-    "eq", "equalto", "ne", "lt", "lessthan", "le", "gt", "greaterthan", "ge", "filter", "test", "defined",
+    "defined",
+    "undefined",
+    "none",
+    "boolean",
+    "true",
+    "false",
+    "integer",
+    "float",
+    "number",
+    "string",
+    "mapping",
+    "sequence",
+    "iterable",
+    "callable",
+    "escaped",
+    "lower",
+    "upper",
+    "odd",
+    "even",
+    "divisibleby",
+    "sameas",
+    "in",
+    "eq",
+    "equalto",
+    "ne",
+    "lt",
+    "lessthan",
+    "le",
+    "gt",
+    "greaterthan",
+    "ge",
+    "filter",
+    "test",
+    "defined",
 ];

@@ -121,7 +121,11 @@ impl Object for Seq {
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         let index = key.as_i64()?;
-        let at = if index < 0 { self.items.len().checked_sub(index.unsigned_abs() as usize)? } else { index as usize };
+        let at = if index < 0 {
+            self.items.len().checked_sub(index.unsigned_abs() as usize)?
+        } else {
+            index as usize
+        };
         self.items.get(at).cloned()
     }
 
@@ -181,7 +185,8 @@ impl Dict {
         }
         self.entries.push((key, value));
         if self.index.is_none() && self.entries.len() > SCANNED {
-            self.index = Some(self.entries.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect());
+            self.index =
+                Some(self.entries.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect());
         }
     }
 
@@ -469,7 +474,8 @@ pub(crate) fn defined(value: &Value) -> Result<(), Error> {
 
 /// The items of what can be looped over; a generator is used up.
 pub(crate) fn items(value: &Value) -> Result<Vec<Value>, Error> {
-    iterable(value)?.ok_or_else(|| Error::new(Kind::Type, format!("'{}' object is not iterable", type_name(value))))
+    iterable(value)?
+        .ok_or_else(|| Error::new(Kind::Type, format!("'{}' object is not iterable", type_name(value))))
 }
 
 /// As [`items`]; nothing if the value cannot be looped over.
@@ -528,14 +534,16 @@ impl<'a> Args<'a> {
 
     /// As [`Args::get`]; its absence is a `TypeError`.
     pub(crate) fn need(&self, place: usize, name: &str) -> Result<&Value, Error> {
-        self.get(place, name)
-            .ok_or_else(|| Error::new(Kind::Type, format!("missing 1 required positional argument: '{name}'")))
+        self.get(place, name).ok_or_else(|| {
+            Error::new(Kind::Type, format!("missing 1 required positional argument: '{name}'"))
+        })
     }
 
     /// Refuses more than `most` arguments by place, and names other than `names`.
     pub(crate) fn only(&self, most: usize, names: &[&str]) -> Result<(), Error> {
         if self.positional.len() > most {
-            let message = format!("takes {most} positional arguments but {} were given", self.positional.len());
+            let message =
+                format!("takes {most} positional arguments but {} were given", self.positional.len());
             return Err(Error::new(Kind::Type, message));
         }
         match self.named.iter().find(|(name, _)| !names.contains(&name.as_str())) {

@@ -83,7 +83,11 @@ impl Parser<'_> {
 
     fn expect_end(&mut self, tag: Tag) -> Parsed<()> {
         if self.peek() != Some(&Lexeme::End(tag)) {
-            return self.unexpected(if tag == Tag::Block { "end of statement block" } else { "end of print statement" });
+            return self.unexpected(if tag == Tag::Block {
+                "end of statement block"
+            } else {
+                "end of print statement"
+            });
         }
         self.at += 1;
         Ok(())
@@ -698,7 +702,8 @@ impl Parser<'_> {
                 return self.fail("invalid syntax for function call expression");
             }
             args.stars = Some(Box::new(self.expression()?));
-        } else if matches!(self.peek(), Some(Lexeme::Name(_))) && self.peek_second() == Some(&Lexeme::Op("=")) {
+        } else if matches!(self.peek(), Some(Lexeme::Name(_))) && self.peek_second() == Some(&Lexeme::Op("="))
+        {
             if args.stars.is_some() {
                 return self.fail("invalid syntax for function call expression");
             }

@@ -37,7 +37,11 @@ pub(crate) enum Node {
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Compare(Box<Expr>, Vec<(&'static str, Expr)>),
-    Cond { test: Box<Expr>, yes: Box<Expr>, no: Option<Box<Expr>> },
+    Cond {
+        test: Box<Expr>,
+        yes: Box<Expr>,
+        no: Option<Box<Expr>>,
+    },
 }
 
 /// What stands between the parentheses of a call.
@@ -89,14 +93,39 @@ pub(crate) struct Stmt {
 pub(crate) enum What {
     Data(String),
     Print(Expr),
-    If { branches: Vec<(Expr, Vec<Stmt>)>, otherwise: Vec<Stmt> },
-    For { target: Target, of: Expr, test: Option<Expr>, recursive: bool, body: Vec<Stmt>, otherwise: Vec<Stmt> },
+    If {
+        branches: Vec<(Expr, Vec<Stmt>)>,
+        otherwise: Vec<Stmt>,
+    },
+    For {
+        target: Target,
+        of: Expr,
+        test: Option<Expr>,
+        recursive: bool,
+        body: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
     Set(Target, Expr),
-    SetBlock { target: Target, filters: Vec<(String, Args)>, body: Vec<Stmt> },
+    SetBlock {
+        target: Target,
+        filters: Vec<(String, Args)>,
+        body: Vec<Stmt>,
+    },
     With(Vec<(Target, Expr)>, Vec<Stmt>),
-    Macro { name: String, signature: Signature, body: Vec<Stmt> },
-    CallBlock { signature: Signature, call: Expr, body: Vec<Stmt> },
-    FilterBlock { filters: Vec<(String, Args)>, body: Vec<Stmt> },
+    Macro {
+        name: String,
+        signature: Signature,
+        body: Vec<Stmt>,
+    },
+    CallBlock {
+        signature: Signature,
+        call: Expr,
+        body: Vec<Stmt>,
+    },
+    FilterBlock {
+        filters: Vec<(String, Args)>,
+        body: Vec<Stmt>,
+    },
     Autoescape(Expr, Vec<Stmt>),
     Generation(Vec<Stmt>),
     Block(Vec<Stmt>),

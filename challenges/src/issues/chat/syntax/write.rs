@@ -196,12 +196,16 @@ impl Writer {
     /// A text that is joined of pieces is written piece by piece, without joining them first.
     fn print(&mut self, expr: &Expr, line: u32) -> Result<(), Error> {
         match &expr.node {
-            Node::Text(text) => {
+            Node::Text(text) if !self.markup => {
                 self.data(text, line);
                 return Ok(());
             }
-            Node::Concat(items) if !self.markup => return items.iter().try_for_each(|item| self.print(item, line)),
-            Node::Sum(items) if !self.markup && items.iter().any(|item| matches!(item.node, Node::Text(_))) => {
+            Node::Concat(items) if !self.markup => {
+                return items.iter().try_for_each(|item| self.print(item, line));
+            }
+            Node::Sum(items)
+                if !self.markup && items.iter().any(|item| matches!(item.node, Node::Text(_))) =>
+            {
                 return items.iter().try_for_each(|item| self.print_text(item, line));
             }
             _ => (),
@@ -215,7 +219,7 @@ impl Writer {
     /// A piece that must be a text, as it is added to one.
     fn print_text(&mut self, expr: &Expr, line: u32) -> Result<(), Error> {
         match &expr.node {
-            Node::Text(_) | Node::Concat(_) => self.print(expr, line),
+            Node::Text(_) | Node::Concat(_) => self.print(expr, line), // both are texts
             _ => {
                 self.begin("{{", line);
                 self.expr(expr)?;
@@ -225,7 +229,12 @@ impl Writer {
         }
     }
 
-    fn if_else(&mut self, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt], line: u32) -> Result<(), Error> {
+    fn if_else(
+        &mut self,
+        branches: &[(Expr, Vec<Stmt>)],
+        otherwise: &[Stmt],
+        line: u32,
+    ) -> Result<(), Error> {
         for (at, (test, body)) in branches.iter().enumerate() {
             self.tag_with(test.line, if at == 0 { "if " } else { "elif " }, test, "")?;
             self.body(body)?;
