@@ -55,8 +55,8 @@ pub fn defused(value: &Json, special: &[&str]) -> Json {
 fn broken(text: &str, special: &[&str], mark: char) -> String {
     let mut out = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
-        let begins = |token: &&str| !token.is_empty() && text[at..].starts_with(**token);
-        match special.iter().find(|token| begins(token)) {
+        let begins = |token: &str| !token.is_empty() && text[at..].starts_with(token);
+        match special.iter().copied().filter(|token| begins(token)).min_by_key(|token| token.len()) {
             Some(token) if token.len() == c.len_utf8() => out.push(mark),
             Some(_) => out.extend([c, mark]),
             None => out.push(c),

@@ -82,6 +82,7 @@ impl Error {
     }
 
     /// The same, in a line of the template.
+    #[must_use]
     pub fn at(self, line: u32) -> Error {
         Error { line: Some(line), ..self }
     }

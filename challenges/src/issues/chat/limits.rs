@@ -83,10 +83,13 @@ pub(super) fn remember(space: &Arc<Space>) {
     SPACES.with(|spaces| spaces.borrow_mut().push(space.clone()));
 }
 
-/// Pays for `bytes` that are about to be built.
+/// Pays for `bytes` that are about to be built, or read where that is not bound by what was built.
 pub(super) fn charge(bytes: usize) -> Result<(), Error> {
-    let left = LEFT.get().checked_sub(bytes);
-    LEFT.set(left.ok_or_else(|| Error::new(Kind::Limit, "the render builds more bytes than allowed"))?);
+    let Some(left) = LEFT.get().checked_sub(bytes) else {
+        LEFT.set(0); // whoever cannot pass the error on leaves it to the next charge
+        return Err(Error::new(Kind::Limit, "the render builds or reads more bytes than allowed"));
+    };
+    LEFT.set(left);
     CHARGES.set(CHARGES.get().wrapping_add(1));
     if CHARGES.get() % CHARGES_A_LOOK == 0 { in_time() } else { Ok(()) }
 }
@@ -101,6 +104,7 @@ pub(super) fn nest(depth: usize) -> Result<(), Error> {
 
 fn in_time() -> Result<(), Error> {
     if DEADLINE.get().is_some_and(|deadline| Instant::now() > deadline) {
+        LEFT.set(0);
         return Err(Error::new(Kind::Limit, "the render takes longer than allowed"));
     }
     Ok(())

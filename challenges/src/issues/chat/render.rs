@@ -96,6 +96,9 @@ impl Template {
     }
 }
 
+/// How many variables a template may be given.
+const MAX_VARIABLES: usize = 1024;
+
 /// What a template knows by name.
 #[derive(Clone, Debug, Default)]
 pub struct Variables(Arc<Vec<(String, Value)>>);
@@ -111,6 +114,9 @@ impl Variables {
         for (name, json) in named {
             let (name, value) = (mangled(name), from_json(json, limits.depth)?);
             out.retain(|(found, _)| *found != name);
+            if out.len() == MAX_VARIABLES {
+                return Err(Error::new(Kind::Limit, format!("more than {MAX_VARIABLES} variables")));
+            }
             out.push((name, value));
         }
         Ok(Variables(Arc::new(out)))
@@ -226,7 +232,7 @@ static ENGINE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     engine.set_auto_escape_callback(|_| AutoEscape::None);
     engine.set_recursion_limit(400);
     engine.set_formatter(emit);
-    engine.set_unknown_method_callback(|state, value, name, args| methods::call(state, value, name, args));
+    engine.set_unknown_method_callback(methods::call);
     add_operators(&mut engine);
     add_filters(&mut engine);
     add_functions(&mut engine);
@@ -245,13 +251,14 @@ fn emit(out: &mut Output, state: &mut State, value: &Value) -> Result<(), miniji
 }
 
 fn strftime_now(clock: Clock) -> Value {
-    Global::new("strftime_now", move |args| {
+    Global::named("strftime_now", move |args| {
         Ok(Value::from(clock.now().format(&functions::strftime_format(args)?)?))
     })
 }
 
 fn add_functions(engine: &mut Environment<'static>) {
-    let all: [(&'static str, fn(&[Value]) -> Answer); 7] = [
+    type Work = fn(&[Value]) -> Answer;
+    let all: [(&'static str, Work); 7] = [
         ("range", functions::range),
         ("dict", functions::dict_of),
         ("namespace", functions::namespace),
@@ -261,7 +268,7 @@ fn add_functions(engine: &mut Environment<'static>) {
         ("raise_exception", functions::raise_exception),
     ];
     for (name, work) in all {
-        engine.add_global(name, Global::new(name, work));
+        engine.add_global(name, Global::named(name, work));
     }
 }
 
@@ -307,12 +314,13 @@ fn quick_test(engine: &mut Environment<'static>, name: &str) -> bool {
 
 fn filtered(filter: filters::Filter, args: &[Value], named: Vec<(String, Value)>) -> Answer {
     let Some((value, rest)) = args.split_first() else { return Ok(Value::UNDEFINED) };
-    charge(8)?;
+    charge(8 + value.as_bytes().map_or(0, <[u8]>::len))?;
     filter(value, &Args { positional: rest, named })
 }
 
 fn tested(test: tests::Test, args: &[Value], named: Vec<(String, Value)>) -> Result<bool, minijinja::Error> {
     let Some((value, rest)) = args.split_first() else { return Ok(false) };
+    charge(8 + value.as_bytes().map_or(0, <[u8]>::len))?;
     Ok(test(value, &Args { positional: rest, named })?)
 }
 
@@ -358,7 +366,7 @@ fn add_operators(engine: &mut Environment<'static>) {
     engine.add_filter("__mapping", mapping);
     engine.add_filter("__chain", chain);
     engine.add_filter("__setattr", set_attribute);
-    engine.add_filter("__macro", Macro::new);
+    engine.add_filter("__macro", Macro::of);
     engine.add_global("__missing", Value::from_object(Missing));
     engine.add_filter("__foreign", |_: &Value| -> Answer {
         Err(raise(Kind::Type, "no loader for this environment specified"))
@@ -373,7 +381,11 @@ fn add_operators(engine: &mut Environment<'static>) {
     });
     engine.add_filter("__method", method);
     engine.add_test("__missing", |value: &Value| value.downcast_object_ref::<Missing>().is_some());
-    engine.add_test("__eq", |a: &Value, b: &Value| equal(a, b));
+    engine.add_test("__eq", |a: &Value, b: &Value| -> Result<bool, minijinja::Error> {
+        let equal = equal(a, b);
+        charge(8)?;
+        Ok(equal)
+    });
     engine.add_test("__in", |item: &Value, all: &Value| Ok(contains(all, item)?));
     engine.add_test("__lt", |a: &Value, b: &Value| Ok(ordered("<", a, b)?));
     engine.add_test("__le", |a: &Value, b: &Value| Ok(ordered("<=", a, b)?));
@@ -401,8 +413,8 @@ fn method(state: &mut State, args: &[Value], kwargs: Kwargs) -> Answer {
     if name == "cycle" && rest.is_empty() {
         return Err(raise(Kind::Type, "no items for cycling given"));
     }
-    for arg in rest {
-        super::python::value::depth_of(arg)?;
+    if name == "changed" && rest.iter().any(|arg| arg.as_object().is_some()) {
+        return Err(raise(Kind::Unsupported, "loop.changed() of other than texts and numbers"));
     }
     value.call_method(state, name, rest)
 }
@@ -410,6 +422,9 @@ fn method(state: &mut State, args: &[Value], kwargs: Kwargs) -> Answer {
 /// What a loop goes over: `value` itself where the engine can take it, with items of `arity` parts if that is not 0.
 fn iter(value: &Value, arity: Option<usize>) -> Answer {
     let arity = arity.unwrap_or(0);
+    if let View::Seq(seq) = view(value) {
+        charge(size_of::<Value>() * seq.items.len())?;
+    }
     let plain = match view(value) {
         View::Seq(seq) => arity == 0 || seq.items.iter().all(|item| has_parts(item, arity)),
         View::Dict(_) | View::Undefined => arity == 0,

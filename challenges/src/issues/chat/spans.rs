@@ -10,19 +10,22 @@ thread_local! {
 }
 
 /// Records spans on this thread.
-pub(super) struct Recording(());
+pub(super) struct Recording {
+    /// How many spans there were before.
+    before: usize,
+}
 
 impl Recording {
     pub(super) fn start() -> Recording {
         WRITTEN.set(0);
         MARKS.with(|marks| marks.borrow_mut().clear());
-        Recording(())
+        Recording { before: 0 }
     }
 
     /// The spans in characters of `text`.
     pub(super) fn finish(self, text: &str) -> Vec<Range<usize>> {
         let marks = MARKS.with(|marks| std::mem::take(&mut *marks.borrow_mut()));
-        characters(text, &marks)
+        characters(text, &marks[self.before.min(marks.len())..])
     }
 }
 

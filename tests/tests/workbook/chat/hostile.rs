@@ -75,6 +75,34 @@ fn values_do_not_grow_without_end() {
 }
 
 #[test]
+fn reading_much_again_and_again_ends() {
+    let long =
+        "{% set s = 'a' * 1000000 %}{% set l = [1] * 100000 %}{% set n = [1] * 100000 %}{% set d = {s: 1} %}";
+    for once in [
+        "s[-1]",
+        "s|length",
+        "'b' in s",
+        "l == n",
+        "2 in l",
+        "s[:1]",
+        "s.find('b')",
+        "d[s]",
+        "s ~ 'x' == s ~ 'y'",
+        "s|int",
+        "l|first",
+        "s|list|length",
+        "l|sort|first",
+        "[s, s, s, s]|sort|first",
+        "s is upper",
+    ] {
+        ends(
+            &format!("{long}{{% for i in range(99999) %}}{{% set x = {once} %}}{{% endfor %}}"),
+            Kind::Limit,
+        );
+    }
+}
+
+#[test]
 fn a_chain_of_namespaces_ends_with_the_render() {
     let chain = "{% set ns = namespace() %}{% for i in range(9999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}{% set ns.me = ns %}ok";
     assert_eq!(render(chain, &json!({})).as_deref(), Ok("ok"));

@@ -14,19 +14,23 @@ pub(crate) fn equal(left: &Value, right: &Value) -> bool {
     match (view(left), view(right)) {
         (View::Undefined | View::Forbidden(_), View::Undefined | View::Forbidden(_))
         | (View::None, View::None) => true,
-        (View::Str(left), View::Str(right)) => left == right,
-        (View::Bytes(left), View::Bytes(right)) => left == right,
+        (View::Str(left), View::Str(right)) => {
+            left.len() == right.len() && charge(left.len()).is_ok() && left == right
+        }
+        (View::Bytes(left), View::Bytes(right)) => charge(left.len()).is_ok() && left == right,
         (View::Seq(left), View::Seq(right)) => {
+            let paid = charge(left.items.len()).is_ok();
             let alike = |kind: SeqKind| match kind {
                 SeqKind::Range(..) => SeqKind::Range(0, 0, 0),
                 kind => kind,
             };
-            alike(left.kind) == alike(right.kind)
+            paid && alike(left.kind) == alike(right.kind)
                 && left.items.len() == right.items.len()
                 && left.items.iter().zip(&right.items).all(|(left, right)| equal(left, right))
         }
         (View::Dict(left), View::Dict(right)) => {
-            left.entries.len() == right.entries.len()
+            charge(left.entries.len()).is_ok()
+                && left.entries.len() == right.entries.len()
                 && left
                     .entries
                     .iter()
@@ -127,11 +131,18 @@ pub(crate) fn order(left: &Value, right: &Value) -> Result<Ordering, Error> {
 
 fn partial(op: &str, left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     match (view(left), view(right)) {
-        (View::Str(left), View::Str(right)) => Ok(Some(left.cmp(right))),
-        (View::Bytes(left), View::Bytes(right)) => Ok(Some(left.cmp(right))),
+        (View::Str(left), View::Str(right)) => {
+            charge(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
+        (View::Bytes(left), View::Bytes(right)) => {
+            charge(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
         (View::Seq(left), View::Seq(right))
             if left.kind == right.kind && matches!(left.kind, SeqKind::List | SeqKind::Tuple) =>
         {
+            charge(left.items.len())?;
             for (left, right) in left.items.iter().zip(&right.items) {
                 if !equal(left, right) {
                     return partial(op, left, right);
@@ -139,16 +150,17 @@ fn partial(op: &str, left: &Value, right: &Value) -> Result<Option<Ordering>, Er
             }
             Ok(Some(left.items.len().cmp(&right.items.len())))
         }
-        (left_view, right_view) => match (numeric(&left_view), numeric(&right_view)) {
-            (Some(left), Some(right)) => Ok(compare_numbers(left, right)),
-            _ => {
+        (left_view, right_view) => {
+            if let (Some(left), Some(right)) = (numeric(&left_view), numeric(&right_view)) {
+                Ok(compare_numbers(left, right))
+            } else {
                 defined(left)?;
                 defined(right)?;
                 let (left, right) = (type_name(left), type_name(right));
                 let message = format!("'{op}' not supported between instances of '{left}' and '{right}'");
                 Err(Error::new(Kind::Type, message))
             }
-        },
+        }
     }
 }
 
@@ -156,7 +168,7 @@ fn partial(op: &str, left: &Value, right: &Value) -> Result<Option<Ordering>, Er
 pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
     match view(container) {
         View::Str(text) => {
-            charge(0)?;
+            charge(text.len())?;
             match view(item) {
                 View::Str(part) => Ok(text.contains(part)),
                 View::Forbidden(forbidden) => Err(forbidden.error()),
@@ -176,7 +188,10 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
             View::Seq(seq) if seq.kind == SeqKind::List => {
                 Err(Error::new(Kind::Type, "unhashable type: 'list'"))
             }
-            View::Str(key) => Ok(dict.get_str(key).is_some()),
+            View::Str(key) => {
+                charge(8 + key.len())?;
+                Ok(dict.get_str(key).is_some())
+            }
             _ => Ok(dict.get(item).is_some()),
         },
         _ => match iterable(container)? {

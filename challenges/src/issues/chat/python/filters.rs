@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::fmt::Write;
 
 use minijinja::Value;
 
@@ -92,7 +93,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
             on_text(value, |text| strings::centered(text, &width))
         },
         "count" | "length" => |value, _| Ok(Value::from(length(value)?)),
-        "d" | "default" => default,
+        "d" | "default" => |value, args| Ok(default(value, args)),
         "dictsort" => dictsort,
         "e" | "escape" => |value, _| {
             if value.is_safe() {
@@ -257,20 +258,22 @@ fn slice(value: &Value, args: &Args) -> Answer {
     stream(slices)
 }
 
-fn default(value: &Value, args: &Args) -> Answer {
+fn default(value: &Value, args: &Args) -> Value {
     let missing = matches!(view(value), View::Undefined | View::Forbidden(_));
-    let used = missing || (flag(args, 1, "boolean") && !value.is_true());
-    if !used {
-        return Ok(value.clone());
+    if missing || (flag(args, 1, "boolean") && !value.is_true()) {
+        return args.get(0, "default_value").cloned().unwrap_or_else(|| Value::from(""));
     }
-    Ok(args.get(0, "default_value").cloned().unwrap_or_else(|| Value::from("")))
+    value.clone()
 }
 
 /// What a sort without case compares.
-fn folded(value: &Value, case_sensitive: bool) -> Value {
+fn folded(value: &Value, case_sensitive: bool) -> Result<Value, Error> {
     match view(value) {
-        View::Str(text) if !case_sensitive => Value::from(text.to_lowercase()),
-        _ => value.clone(),
+        View::Str(text) if !case_sensitive => {
+            charge(text.len())?;
+            Ok(Value::from(text.to_lowercase()))
+        }
+        _ => Ok(value.clone()),
     }
 }
 
@@ -305,7 +308,7 @@ fn dictsort(value: &Value, args: &Args) -> Answer {
     let case_sensitive = flag(args, 0, "case_sensitive");
     let mut keyed = Vec::new();
     for (key, value) in &of.entries {
-        let sort_by = folded(if by == 0 { key } else { value }, case_sensitive);
+        let sort_by = folded(if by == 0 { key } else { value }, case_sensitive)?;
         keyed.push((sort_by, tuple(vec![key.clone(), value.clone()])?));
     }
     let sorted = sorted(keyed, flag(args, 2, "reverse"))?;
@@ -316,7 +319,7 @@ fn filesizeformat(value: &Value, args: &Args) -> Answer {
     let bytes = to_float(value)?;
     let binary = flag(args, 0, "binary");
     let base: f64 = if binary { 1024.0 } else { 1000.0 };
-    if bytes == 1.0 {
+    if matches!(bytes, 1.0) {
         return Ok(Value::from("1 Byte"));
     }
     if bytes < base {
@@ -402,8 +405,8 @@ fn format(value: &Value, args: &Args) -> Answer {
 struct Path(Vec<Value>);
 
 impl Path {
-    fn new(path: &Value) -> Result<Path, Error> {
-        Ok(Path(match view(path) {
+    fn new(path: &Value) -> Path {
+        Path(match view(path) {
             View::None | View::Undefined => Vec::new(),
             View::Str(text) => text
                 .split('.')
@@ -413,7 +416,7 @@ impl Path {
                 })
                 .collect(),
             _ => vec![path.clone()],
-        }))
+        })
     }
 
     fn of(&self, value: &Value, default: Option<&Value>) -> Result<Value, Error> {
@@ -428,16 +431,16 @@ impl Path {
     }
 }
 
-fn path(args: &Args, place: usize) -> Result<Path, Error> {
-    args.get(place, "attribute").map_or(Ok(Path(Vec::new())), Path::new)
+fn path(args: &Args, place: usize) -> Path {
+    args.get(place, "attribute").map_or(Path(Vec::new()), Path::new)
 }
 
 fn groupby(value: &Value, args: &Args) -> Answer {
-    let path = Path::new(args.need(0, "attribute")?)?;
+    let path = Path::new(args.need(0, "attribute")?);
     let case_sensitive = flag(args, 2, "case_sensitive");
     let mut keyed = Vec::new();
     for item in items(value)? {
-        keyed.push((folded(&path.of(&item, args.get(1, "default"))?, case_sensitive), item));
+        keyed.push((folded(&path.of(&item, args.get(1, "default"))?, case_sensitive)?, item));
     }
     let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
     for (key, item) in sorted(keyed, false)? {
@@ -494,7 +497,7 @@ fn indent(value: &Value, args: &Args) -> Answer {
 
 fn join(value: &Value, args: &Args) -> Answer {
     let sep = args.get(0, "d").map_or_else(|| Ok(String::new()), str_of)?;
-    let path = path(args, 1)?;
+    let path = path(args, 1);
     let mut out = String::new();
     for (at, item) in items(value)?.iter().enumerate() {
         let part = str_of(&path.of(item, None)?)?;
@@ -518,7 +521,7 @@ fn map(value: &Value, args: &Args) -> Answer {
         {
             return Err(raise(Kind::FilterArgument, format!("Unexpected keyword argument '{name}'")));
         }
-        let path = Path::new(attribute)?;
+        let path = Path::new(attribute);
         for item in items(value)? {
             out.push(path.of(&item, args.named("default"))?);
         }
@@ -541,7 +544,7 @@ fn select(value: &Value, args: &Args, wanted: bool, by_attribute: bool) -> Answe
         return stream(Vec::new());
     }
     let (path, rest) = match args.positional.split_first() {
-        Some((path, rest)) if by_attribute => (Path::new(path)?, rest),
+        Some((path, rest)) if by_attribute => (Path::new(path), rest),
         None if by_attribute => {
             return Err(raise(Kind::FilterArgument, "Missing parameter for attribute name"));
         }
@@ -574,10 +577,10 @@ fn select(value: &Value, args: &Args, wanted: bool, by_attribute: bool) -> Answe
 
 fn extreme(value: &Value, args: &Args, wanted: Ordering) -> Answer {
     let case_sensitive = flag(args, 0, "case_sensitive");
-    let path = path(args, 1)?;
+    let path = path(args, 1);
     let mut best: Option<(Value, Value)> = None;
     for item in items(value)? {
-        let key = folded(&path.of(&item, None)?, case_sensitive);
+        let key = folded(&path.of(&item, None)?, case_sensitive)?;
         let better = match &best {
             None => true,
             Some((so_far, _)) if wanted == Ordering::Greater => super::compare::ordered(">", &key, so_far)?,
@@ -699,16 +702,14 @@ fn rounded_int(value: i128, digits: i32) -> i128 {
 fn sort(value: &Value, args: &Args) -> Answer {
     let case_sensitive = flag(args, 1, "case_sensitive");
     let paths = match args.get(2, "attribute").map(view) {
-        Some(View::Str(all)) => {
-            all.split(',').map(|one| Path::new(&Value::from(one))).collect::<Result<_, _>>()?
-        }
-        _ => vec![path(args, 2)?],
+        Some(View::Str(all)) => all.split(',').map(|one| Path::new(&Value::from(one))).collect(),
+        _ => vec![path(args, 2)],
     };
     let mut keyed = Vec::new();
     for item in items(value)? {
         let mut keys = Vec::new();
         for path in &paths {
-            keys.push(folded(&path.of(&item, None)?, case_sensitive));
+            keys.push(folded(&path.of(&item, None)?, case_sensitive)?);
         }
         let key = if keys.len() == 1 { keys.remove(0) } else { list(keys)? };
         keyed.push((key, item));
@@ -740,7 +741,7 @@ fn striptags(source: &str) -> String {
 }
 
 fn sum(value: &Value, args: &Args) -> Answer {
-    let path = path(args, 0)?;
+    let path = path(args, 0);
     let start = args.get(1, "start").cloned().unwrap_or_else(|| Value::from(0));
     if matches!(view(&start), View::Str(_)) {
         return Err(raise(Kind::Type, "sum() can't sum strings [use ''.join(seq) instead]"));
@@ -827,11 +828,11 @@ fn truncate(value: &Value, args: &Args) -> Answer {
 
 fn unique(value: &Value, args: &Args) -> Answer {
     let case_sensitive = flag(args, 0, "case_sensitive");
-    let path = path(args, 1)?;
+    let path = path(args, 1);
     let mut seen = HashSet::new();
     let mut out = Vec::new();
     for item in items(value)? {
-        let key = folded(&path.of(&item, None)?, case_sensitive);
+        let key = folded(&path.of(&item, None)?, case_sensitive)?;
         // As a key of a dict: refused where it cannot be one.
         super::value::Dict::new(vec![(key.clone(), Value::from(()))])?;
         let number = match view(&key) {
@@ -853,7 +854,9 @@ fn quoted(value: &Value, in_query: bool, out: &mut String) -> Result<(), Error> 
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => out.push(byte as char),
             b'/' if !in_query => out.push('/'),
             b' ' if in_query => out.push('+'),
-            _ => out.push_str(&format!("%{byte:02X}")),
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
         }
     }
     Ok(())
@@ -912,7 +915,7 @@ fn xmlattr(value: &Value, autospace: bool) -> Answer {
         }
         let value = if value.is_safe() { str_of(value)? } else { escaped(&str_of(value)?)? };
         let space = if out.is_empty() && !autospace { "" } else { " " };
-        out.push_str(&format!("{space}{}=\"{value}\"", escaped(&key)?));
+        let _ = write!(out, "{space}{}=\"{value}\"", escaped(&key)?);
     }
     text(out)
 }

@@ -136,12 +136,12 @@ fn percent_one(value: &Value, kind: char, mut spec: Spec) -> Result<String, Erro
         's' | 'r' | 'a' => {
             let text = if kind == 's' { str_of(value)? } else { repr_of(value)? };
             spec.zero = false;
-            pad(cut(text, spec.precision), "", &spec)
+            pad(&cut(text, spec.precision), "", &spec)
         }
         'c' => match view(value) {
-            View::Str(text) if text.chars().count() == 1 => pad(text.to_string(), "", &spec),
+            View::Str(text) if text.chars().count() == 1 => pad(text, "", &spec),
             View::Int(code) => match u32::try_from(code).ok().and_then(char::from_u32) {
-                Some(c) => pad(c.to_string(), "", &spec),
+                Some(c) => pad(&c.to_string(), "", &spec),
                 None => wrong(Kind::Overflow, "%c arg not in range(0x110000)"),
             },
             _ => wrong(Kind::Type, "%c requires int or char"),
@@ -165,7 +165,7 @@ fn percent_one(value: &Value, kind: char, mut spec: Spec) -> Result<String, Erro
                 charge(least)?;
                 let sign = if whole < 0 { "-" } else { "" };
                 return pad(
-                    format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
+                    &format!("{}{digits}", "0".repeat(least.saturating_sub(digits.len()))),
                     sign,
                     &spec,
                 );
@@ -199,7 +199,7 @@ fn cut(text: String, precision: Option<usize>) -> String {
 }
 
 /// Fills up to the width; `sign` stays in front of zeros.
-fn pad(body: String, sign: &str, spec: &Spec) -> Result<String, Error> {
+fn pad(body: &str, sign: &str, spec: &Spec) -> Result<String, Error> {
     let length = body.chars().count() + sign.len();
     let missing = spec.width.saturating_sub(length);
     charge(missing.saturating_mul(4) + body.len())?;
@@ -254,7 +254,7 @@ fn whole_number(value: i128, spec: &Spec) -> Result<String, Error> {
     };
     let sign = sign_of(value < 0, spec) + if spec.alternate { prefix } else { "" };
     let spec = Spec { align: spec.align.or(if spec.zero { None } else { Some('>') }), ..spec.clone() };
-    pad(digits, &sign, &spec)
+    pad(&digits, &sign, &spec)
 }
 
 fn floating(value: f64, spec: &Spec) -> Result<String, Error> {
@@ -287,7 +287,7 @@ fn floating(value: f64, spec: &Spec) -> Result<String, Error> {
     let body = if kind.is_ascii_uppercase() { body.to_ascii_uppercase() } else { body };
     let body = if percent { body + "%" } else { body };
     let spec = Spec { align: spec.align.or(if spec.zero { None } else { Some('>') }), ..spec.clone() };
-    pad(body, &sign, &spec)
+    pad(&body, &sign, &spec)
 }
 
 fn exponential(value: f64, precision: usize) -> String {
@@ -332,11 +332,11 @@ fn formatted(value: &Value, spec: &str) -> Result<String, Error> {
             }
             let fill = spec.fill.or(spec.zero.then_some('0'));
             let text = cut(text.to_string(), spec.precision);
-            pad(text, "", &Spec { align: spec.align.or(Some('<')), fill, zero: false, ..spec })
+            pad(&text, "", &Spec { align: spec.align.or(Some('<')), fill, zero: false, ..spec })
         }
         View::Int(int) => format_int(int, spec),
         View::Bool(bool) => format_int(bool.into(), spec),
-        View::Float(float) => format_float(float, parse(spec, "float")?, "float"),
+        View::Float(float) => format_float(float, &parse(spec, "float")?, "float"),
         View::Undefined => wrong(Kind::Type, "unsupported format string passed to Undefined.__format__"),
         View::Forbidden(forbidden) => Err(forbidden.error()),
         _ => {
@@ -348,32 +348,32 @@ fn formatted(value: &Value, spec: &str) -> Result<String, Error> {
 fn format_int(value: i128, spec: &str) -> Result<String, Error> {
     let spec = parse(spec, "int")?;
     match spec.kind {
-        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => format_float(value as f64, spec, "int"),
+        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => format_float(value as f64, &spec, "int"),
         _ if spec.precision.is_some() => {
             wrong(Kind::Value, "Precision not allowed in integer format specifier")
         }
         None | Some('d' | 'x' | 'X' | 'o' | 'b' | 'n') => whole_number(value, &spec),
         Some('c') => match u32::try_from(value).ok().and_then(char::from_u32) {
-            Some(c) => pad(c.to_string(), "", &spec),
+            Some(c) => pad(&c.to_string(), "", &spec),
             None => wrong(Kind::Overflow, "%c arg not in range(0x110000)"),
         },
         kind => unknown(kind, "int"),
     }
 }
 
-fn format_float(value: f64, spec: Spec, of: &str) -> Result<String, Error> {
+fn format_float(value: f64, spec: &Spec, of: &str) -> Result<String, Error> {
     match spec.kind {
-        None if spec.precision.is_none() => floating(value, &Spec { kind: Some('r'), ..spec }),
+        None if spec.precision.is_none() => floating(value, &Spec { kind: Some('r'), ..spec.clone() }),
         None => {
             // As `g`, but with a digit after the point.
             let precision = spec.precision.unwrap_or(6).max(1);
             let text = general(value.abs(), precision, false);
             let text = if text.contains(['.', 'e']) || !value.is_finite() { text } else { text + ".0" };
-            let sign = sign_of(value.is_sign_negative(), &spec);
-            pad(text, &sign, &Spec { align: spec.align.or(Some('>')), ..spec })
+            let sign = sign_of(value.is_sign_negative(), spec);
+            pad(&text, &sign, &Spec { align: spec.align.or(Some('>')), ..spec.clone() })
         }
-        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => floating(value, &spec),
-        Some('n') => floating(value, &Spec { kind: Some('g'), ..spec }),
+        Some('e' | 'E' | 'f' | 'F' | 'g' | 'G' | '%') => floating(value, spec),
+        Some('n') => floating(value, &Spec { kind: Some('g'), ..spec.clone() }),
         kind => unknown(kind, of),
     }
 }

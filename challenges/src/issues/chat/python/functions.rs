@@ -37,15 +37,15 @@ impl Object for Missing {
 
 impl Macro {
     /// Of the engine's macro and, after it, the name, the extras, the count of defaults and the arguments' names.
-    pub(crate) fn new(args: &[Value]) -> Answer {
-        let [inner, name, extras, defaults, names @ ..] = args else { return Ok(Value::UNDEFINED) };
-        Ok(Value::from_object(Macro {
+    pub(crate) fn of(args: &[Value]) -> Value {
+        let [inner, name, extras, defaults, names @ ..] = args else { return Value::UNDEFINED };
+        Value::from_object(Macro {
             name: name.as_str().unwrap_or_default().to_string(),
             inner: inner.clone(),
             names: names.iter().filter_map(|name| name.as_str().map(str::to_string)).collect(),
             defaults: defaults.as_usize().unwrap_or(0),
             extras: extras.as_str().unwrap_or_default().to_string(),
-        }))
+        })
     }
 
     fn bound(&self, args: &[Value]) -> Result<Vec<Value>, minijinja::Error> {
@@ -174,7 +174,7 @@ pub(crate) struct Global {
 
 impl Global {
     /// A function `name` that does `work`.
-    pub(crate) fn new(
+    pub(crate) fn named(
         name: &'static str,
         work: impl Fn(&[Value]) -> Answer + Send + Sync + 'static,
     ) -> Value {

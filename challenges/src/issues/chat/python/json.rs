@@ -54,7 +54,7 @@ impl Writer<'_> {
             View::Float(float) => self.out.push_str(&float_json(float)),
             View::Str(text) => self.text(text)?,
             View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple) => {
-                self.nested(('[', ']'), &seq.items, |writer, item| writer.value(item))?;
+                self.nested(('[', ']'), &seq.items, Self::value)?;
             }
             View::Dict(dict) => {
                 let mut entries = Vec::with_capacity(dict.entries.len());

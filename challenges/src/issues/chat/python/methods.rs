@@ -3,6 +3,7 @@
 use minijinja::{State, Value};
 
 use super::super::error::{Error, Kind};
+use super::super::limits::charge;
 use super::functions::{Cycler, Macro};
 use super::number::float_text;
 use super::strings;
@@ -137,6 +138,7 @@ pub(crate) fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
 /// `value[key]`: an item, else an attribute, else undefined.
 pub(crate) fn item(value: &Value, key: &Value) -> Result<Value, Error> {
     defined(value)?;
+    charge(8 + key.as_bytes().map_or(0, <[u8]>::len) + value.as_bytes().map_or(0, <[u8]>::len))?;
     let found = match view(value) {
         View::Dict(dict) => dict.get(key).cloned(),
         View::Seq(seq) => place(seq.items.len(), key).and_then(|at| seq.items.get(at).cloned()),
@@ -216,6 +218,7 @@ fn dict_method(value: &Value, of: &Dict, name: &str, args: &[Value]) -> Option<A
 
 fn get(of: &Dict, args: &Args) -> Answer {
     let key = args.need(0, "key")?;
+    charge(8 + key.as_bytes().map_or(0, <[u8]>::len))?;
     let default = || args.get(1, "default").cloned().unwrap_or_else(|| Value::from(()));
     match view(key) {
         View::Str(key) => Ok(of.get_str(key).cloned().unwrap_or_else(default)),
@@ -239,6 +242,7 @@ fn numbers_and_lists(value: &Value, name: &str, args: &Args) -> Answer {
     match (view(value), name) {
         (View::Seq(seq), "count") => {
             let wanted = args.need(0, "value")?;
+            charge(seq.items.len())?;
             Ok(Value::from(seq.items.iter().filter(|item| super::compare::equal(item, wanted)).count()))
         }
         (View::Seq(seq), "index") => place_of(seq, args),
@@ -259,6 +263,7 @@ fn numbers_and_lists(value: &Value, name: &str, args: &Args) -> Answer {
 
 fn place_of(seq: &Seq, args: &Args) -> Answer {
     let wanted = args.need(0, "value")?;
+    charge(seq.items.len())?;
     let start = args.positional.get(1).map(index).transpose()?.unwrap_or(0);
     let start = usize::try_from(if start < 0 { (start + seq.items.len() as i128).max(0) } else { start });
     let from = seq.items.iter().enumerate().skip(start.unwrap_or(usize::MAX));

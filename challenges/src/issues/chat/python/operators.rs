@@ -178,7 +178,7 @@ pub(crate) fn div(left: &Value, right: &Value) -> Answer {
     match numbers(left, right) {
         Some(Pair::Ints(_, 0)) => Err(by_zero("division")),
         Some(Pair::Ints(a, b)) => Ok(Value::from(a as f64 / b as f64)),
-        Some(Pair::Floats(_, b)) if b == 0.0 => Err(by_zero("float division")),
+        Some(Pair::Floats(_, 0.0)) => Err(by_zero("float division")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(a / b)),
         None => Err(unsupported("/", left, right)),
     }
@@ -206,7 +206,7 @@ pub(crate) fn floor_div(left: &Value, right: &Value) -> Answer {
     match numbers(left, right) {
         Some(Pair::Ints(_, 0)) => Err(by_zero("integer division or modulo")),
         Some(Pair::Ints(a, b)) => floor(a, b).map(|(quotient, _)| int(quotient)).ok_or_else(overflow),
-        Some(Pair::Floats(_, b)) if b == 0.0 => Err(by_zero("float floor division")),
+        Some(Pair::Floats(_, 0.0)) => Err(by_zero("float floor division")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(divmod(a, b).0)),
         None => Err(unsupported("//", left, right)),
     }
@@ -229,7 +229,7 @@ pub(crate) fn modulo(left: &Value, right: &Value) -> Answer {
     match numbers(left, right) {
         Some(Pair::Ints(_, 0)) => Err(by_zero("integer modulo")),
         Some(Pair::Ints(a, b)) => floor(a, b).map(|(_, rest)| int(rest)).ok_or_else(overflow),
-        Some(Pair::Floats(_, b)) if b == 0.0 => Err(by_zero("float modulo")),
+        Some(Pair::Floats(_, 0.0)) => Err(by_zero("float modulo")),
         Some(Pair::Floats(a, b)) => Ok(Value::from(divmod(a, b).1)),
         None => Err(unsupported("%", left, right)),
     }

@@ -86,6 +86,11 @@ pub(crate) fn call(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
 fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
     charge(text.len())?;
     let same = |out: String| text_like(of, out);
+    let bare = name.starts_with("is")
+        || matches!(name, "lower" | "upper" | "casefold" | "capitalize" | "title" | "swapcase");
+    if bare && (!args.positional.is_empty() || !args.named.is_empty()) {
+        return fail(Kind::Type, format!("str.{name}() takes no arguments"));
+    }
     match name {
         "lower" => same(text.to_lowercase()),
         "upper" => same(text.to_uppercase()),
@@ -202,8 +207,13 @@ fn is_title(text: &str) -> bool {
     any
 }
 
-/// One character in title case: the first of its upper case, the rest of that in lower case.
+/// One character in title case: the first of its upper case, the rest of that in lower case; four letters have their own.
 fn title_case(c: char, out: &mut String) {
+    let own = [("Ǆǅǆ", 'ǅ'), ("Ǉǈǉ", 'ǈ'), ("Ǌǋǌ", 'ǋ'), ("Ǳǲǳ", 'ǲ')];
+    if let Some((_, title)) = own.iter().find(|(forms, _)| forms.contains(c)) {
+        out.push(*title);
+        return;
+    }
     let mut upper = c.to_uppercase();
     out.extend(upper.next());
     out.extend(upper.flat_map(char::to_lowercase));

@@ -304,12 +304,11 @@ impl Space {
         depth_of(&value)?;
         charge(size_of::<Value>())?;
         let Ok(mut fields) = self.fields.lock() else { return Ok(()) };
-        match fields.iter_mut().find(|(found, _)| found == name) {
-            Some((_, old)) => *old = value,
-            None => {
-                charge(64 + name.len())?;
-                fields.push((name.to_string(), value));
-            }
+        if let Some((_, old)) = fields.iter_mut().find(|(found, _)| found == name) {
+            *old = value;
+        } else {
+            charge(64 + name.len())?;
+            fields.push((name.to_string(), value));
         }
         Ok(())
     }
@@ -422,15 +421,15 @@ fn number(value: &Value) -> View<'_> {
 
 fn object(value: &Value) -> View<'_> {
     let Some(object) = value.as_object() else { return View::Other };
-    if let Some(seq) = object.downcast_ref() {
+    if let Some(seq) = object.downcast_ref::<Seq>() {
         View::Seq(seq)
-    } else if let Some(dict) = object.downcast_ref() {
+    } else if let Some(dict) = object.downcast_ref::<Dict>() {
         View::Dict(dict)
-    } else if let Some(stream) = object.downcast_ref() {
+    } else if let Some(stream) = object.downcast_ref::<Stream>() {
         View::Stream(stream)
-    } else if let Some(space) = object.downcast_ref() {
+    } else if let Some(space) = object.downcast_ref::<Space>() {
         View::Space(space)
-    } else if let Some(forbidden) = object.downcast_ref() {
+    } else if let Some(forbidden) = object.downcast_ref::<Forbidden>() {
         View::Forbidden(forbidden)
     } else {
         View::Other
@@ -567,7 +566,6 @@ pub(crate) fn index(value: &Value) -> Result<i128, Error> {
         View::Int(int) => Ok(int),
         View::Bool(bool) => Ok(bool.into()),
         _ => {
-            defined(value)?;
             let name = type_name(value);
             Err(Error::new(Kind::Type, format!("'{name}' object cannot be interpreted as an integer")))
         }

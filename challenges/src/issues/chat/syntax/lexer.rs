@@ -209,9 +209,8 @@ impl<'a> Lexer<'a> {
         let first = rest.chars().next().unwrap_or(' ');
         let dotted = self.source[..self.at].ends_with('.');
         let what = if first.is_ascii_digit() {
-            let (what, bytes) = match number(rest, dotted) {
-                Some(found) => found,
-                None => return self.fail("a number that is too large"),
+            let Some((what, bytes)) = number(rest, dotted) else {
+                return self.fail("a number that is too large");
             };
             self.advance(bytes);
             what

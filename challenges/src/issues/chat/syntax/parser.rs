@@ -225,7 +225,8 @@ impl Parser<'_> {
     fn for_statement(&mut self) -> Parsed<What> {
         let target = self.target(false, true)?;
         if names(&target).contains(&"loop") {
-            return self.fail("can't assign to special loop variable in for-loop target");
+            let message = "can't assign to special loop variable in for-loop target";
+            return Err(Error::new(Kind::Assertion, message).at(self.line()));
         }
         if !self.skip_name("in") {
             return self.unexpected("'in'");
@@ -508,7 +509,7 @@ impl Parser<'_> {
             Lexeme::Float(value) => self.taken(Node::Float(value)),
             Lexeme::Op("(") => {
                 self.at += 1;
-                let inner = self.deeper(|parser| parser.tuple_in_parentheses())?;
+                let inner = self.deeper(Self::tuple_in_parentheses)?;
                 self.expect_op(")")?;
                 return Ok(inner);
             }

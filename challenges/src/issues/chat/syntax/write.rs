@@ -15,6 +15,8 @@ pub(crate) struct Written {
 
 /// Text between tags of at least so many bytes is counted as built where it can be written many times.
 const LONG_TEXT: usize = 64;
+/// Texts of up to so many bytes are compared and looked up by the engine, which does not pay for it.
+const SHORT_TEXT: usize = 256;
 
 /// Writes a template.
 pub(crate) fn write(body: &[Stmt], markup: bool) -> Result<Written, Error> {
@@ -499,19 +501,14 @@ impl Writer {
     fn item(&mut self, of: &Expr, key: &Expr) -> Result<(), Error> {
         let native = match &key.node {
             Node::Text(name) => plain_key(name),
-            Node::Int(index) => *index < 1 << 31,
-            Node::Minus(inner) => matches!(inner.node, Node::Int(index) if index < 1 << 31),
-            _ => false,
+            _ => false, // a place in a text is counted from its start: that is paid for
         };
         if !native {
             self.wrapped("(", of, "|__item(")?;
             return self.wrapped("", key, "))");
         }
         self.wrapped("", of, "[")?;
-        match &key.node {
-            Node::Minus(inner) => self.wrapped("-", inner, "]"),
-            _ => self.wrapped("", key, "]"),
-        }
+        self.wrapped("", key, "]")
     }
 
     fn slice(&mut self, of: &Expr, parts: &[Option<Expr>; 3]) -> Result<(), Error> {
@@ -551,7 +548,8 @@ impl Writer {
 
     fn compare(&mut self, first: &Expr, rest: &[(&'static str, Expr)]) -> Result<(), Error> {
         let [(op, second)] = rest else { return self.chained(first, rest) };
-        let text = matches!(first.node, Node::Text(_)) || matches!(second.node, Node::Text(_));
+        let short = |expr: &Expr| matches!(&expr.node, Node::Text(text) if text.len() <= SHORT_TEXT);
+        let text = short(first) || short(second);
         let (before, test, after) = match *op {
             "==" if text => ("(", " == ", ")"),
             "!=" if text => ("(", " != ", ")"),
@@ -685,7 +683,7 @@ fn plain_key(name: &str) -> bool {
     let first = name.chars().next();
     let identifier = first.is_some_and(|c| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    identifier && !methods::is_attribute(name)
+    identifier && name.len() <= SHORT_TEXT && !methods::is_attribute(name)
 }
 
 /// Whether the engine may call the method `name` itself.
