@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The engine is minijinja. It has Jinja's statements; its expressions are its own, so what Python would do differently
-//! is written as a filter or a test of [`python`] before the engine sees it.
+//! is written as a filter or a test of `python` before the engine sees it.
 
 pub mod clock;
 pub mod conversation;

@@ -343,6 +343,16 @@ fn add_operators(engine: &mut Environment<'static>) {
     engine.add_filter("__pow", |a: &Value, b: &Value| operators::pow(a, b));
     engine.add_filter("__neg", |a: &Value| operators::signed(a, true));
     engine.add_filter("__pos", |a: &Value| operators::signed(a, false));
+    // Jinja computes a slice of literals while it compiles, and takes what fails for undefined.
+    engine.add_filter(
+        "__slice_literal",
+        |value: &Value, start: &Value, stop: &Value, step: &Value| -> Answer {
+            match operators::slice(value, start, stop, step) {
+                Err(error) if ours(&error).kind == Kind::Type => Ok(Value::UNDEFINED),
+                done => done,
+            }
+        },
+    );
     engine.add_filter("__slice", |value: &Value, start: &Value, stop: &Value, step: &Value| {
         operators::slice(value, start, stop, step)
     });
@@ -488,7 +498,7 @@ fn set_attribute(space: &Value, name: &str, value: &Value) -> Answer {
         return Err(raise(Kind::Runtime, "cannot assign attribute on non-namespace object"));
     };
     private(name)?;
-    space.set(name, value.clone())?;
+    space.set(&Value::from(name), value.clone())?;
     Ok(Value::UNDEFINED)
 }
 

@@ -136,10 +136,13 @@ fn the_assistants_text_is_found_by_characters() {
         .collect();
     assert_eq!(spoken, ["日本."]);
     let tokens = [0..8, 8..18, 18..20, 20..20, 20..22, 22..30];
-    assert_eq!(token_mask(&tokens, &[19..22]), [false, false, true, false, true, false]);
+    assert_eq!(
+        token_mask(&tokens, std::slice::from_ref(&(19..22))),
+        [false, false, true, false, true, false]
+    );
 }
 
-fn continued(content: Value) -> Result<String, Kind> {
+fn continued(content: &Value) -> Result<String, Kind> {
     let template = Template::new("{% for m in messages %}<{{ m.content|trim }}>\n{% endfor %}", options())
         .expect("it is sound");
     let messages =
@@ -150,10 +153,10 @@ fn continued(content: Value) -> Result<String, Kind> {
 
 #[test]
 fn a_message_that_is_continued_ends_the_text() {
-    assert_eq!(continued(json!("b c ")).as_deref(), Ok("<a>\n<b c"));
-    assert_eq!(continued(Value::Null), Err(Kind::Value));
-    assert_eq!(continued(json!(7)), Err(Kind::Type));
-    assert_eq!(continued(json!([{"type": "image"}])), Err(Kind::Value));
+    assert_eq!(continued(&json!("b c ")).as_deref(), Ok("<a>\n<b c"));
+    assert_eq!(continued(&Value::Null), Err(Kind::Value));
+    assert_eq!(continued(&json!(7)), Err(Kind::Type));
+    assert_eq!(continued(&json!([{"type": "image"}])), Err(Kind::Value));
 }
 
 #[test]

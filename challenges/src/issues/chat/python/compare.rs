@@ -194,12 +194,12 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
             }
             _ => Ok(dict.get(item).is_some()),
         },
-        _ => match iterable(container)? {
-            Some(items) => Ok(items.iter().any(|found| equal(found, item))),
-            None => {
+        _ => {
+            let Some(items) = iterable(container)? else {
                 let name = type_name(container);
-                Err(Error::new(Kind::Type, format!("argument of type '{name}' is not iterable")))
-            }
-        },
+                return Err(Error::new(Kind::Type, format!("argument of type '{name}' is not iterable")));
+            };
+            Ok(items.iter().any(|found| equal(found, item)))
+        }
     }
 }

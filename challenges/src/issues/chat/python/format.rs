@@ -266,8 +266,10 @@ fn floating(value: f64, spec: &Spec) -> Result<String, Error> {
     let size = value.abs();
     let kind = spec.kind.unwrap_or('g');
     let percent = kind == '%';
-    let body = if !value.is_finite() {
-        if value.is_nan() { "nan".to_string() } else { "inf".to_string() }
+    let body = if value.is_nan() {
+        "nan".to_string()
+    } else if value.is_infinite() {
+        "inf".to_string()
     } else {
         match kind.to_ascii_lowercase() {
             'f' => format!("{size:.*}", spec.precision.unwrap_or(6)),
@@ -505,13 +507,11 @@ impl Fields<'_> {
         let mut value = if first.is_empty() || first.bytes().all(|byte| byte.is_ascii_digit()) {
             let at = if first.is_empty() { self.next } else { first.parse().unwrap_or(usize::MAX) };
             self.next += usize::from(first.is_empty());
-            match self.args.positional.get(at) {
-                Some(value) => value.clone(),
-                None => {
-                    let message = format!("Replacement index {at} out of range for positional args tuple");
-                    return wrong(Kind::Index, message);
-                }
-            }
+            let Some(value) = self.args.positional.get(at) else {
+                let message = format!("Replacement index {at} out of range for positional args tuple");
+                return wrong(Kind::Index, message);
+            };
+            value.clone()
         } else {
             match self.args.named(first) {
                 Some(value) => value.clone(),

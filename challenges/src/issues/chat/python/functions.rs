@@ -274,7 +274,7 @@ pub(crate) fn namespace(args: &[Value]) -> Answer {
     let space = Arc::new(Space { fields: std::sync::Mutex::default() });
     for (name, value) in entries {
         super::super::render::private(name.as_str().unwrap_or_default())?;
-        space.set(&str_of(&name)?, value)?;
+        space.set(&name, value)?;
     }
     remember(&space);
     Ok(Value::from_dyn_object(space))

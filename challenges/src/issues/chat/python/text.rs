@@ -84,7 +84,7 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
             out.push_str("<Namespace {");
             for (at, (name, value)) in fields.iter().enumerate() {
                 out.push_str(if at == 0 { "" } else { ", " });
-                quote(name, out);
+                write_repr(name, out)?;
                 out.push_str(": ");
                 write_repr(value, out)?;
             }

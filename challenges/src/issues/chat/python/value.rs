@@ -290,25 +290,25 @@ impl Object for Stream {
 
 /// A namespace: the one value that a template may change.
 pub(crate) struct Space {
-    pub(crate) fields: Mutex<Vec<(String, Value)>>,
+    pub(crate) fields: Mutex<Vec<(Value, Value)>>,
 }
 
 impl Space {
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
         let fields = self.fields.lock().ok()?;
-        fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+        fields.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone())
     }
 
     /// Sets a field; `value` can hold namespaces, whose own fields are dropped one by one at the end of the render.
-    pub(crate) fn set(&self, name: &str, value: Value) -> Result<(), Error> {
+    pub(crate) fn set(&self, name: &Value, value: Value) -> Result<(), Error> {
         depth_of(&value)?;
         charge(size_of::<Value>())?;
         let Ok(mut fields) = self.fields.lock() else { return Ok(()) };
         if let Some((_, old)) = fields.iter_mut().find(|(found, _)| found == name) {
             *old = value;
         } else {
-            charge(64 + name.len())?;
-            fields.push((name.to_string(), value));
+            charge(128)?;
+            fields.push((name.clone(), value));
         }
         Ok(())
     }

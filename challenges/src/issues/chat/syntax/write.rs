@@ -512,7 +512,8 @@ impl Writer {
     }
 
     fn slice(&mut self, of: &Expr, parts: &[Option<Expr>; 3]) -> Result<(), Error> {
-        self.wrapped("(", of, "|__slice(")?;
+        let literal = literal(of) && parts.iter().flatten().all(literal);
+        self.wrapped("(", of, if literal { "|__slice_literal(" } else { "|__slice(" })?;
         for (at, part) in parts.iter().enumerate() {
             self.out.push_str(if at == 0 { "" } else { ", " });
             match part {
@@ -676,6 +677,16 @@ fn plain(target: &Target) -> (bool, usize) {
 
 fn list(target: &Target) -> String {
     names(target).into_iter().map(mangled).collect::<Vec<_>>().join(", ")
+}
+
+fn literal(expr: &Expr) -> bool {
+    match &expr.node {
+        Node::None | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => true,
+        Node::List(items) | Node::Tuple(items) => items.iter().all(literal),
+        Node::Dict(items) => items.iter().all(|(key, value)| literal(key) && literal(value)),
+        Node::Minus(of) | Node::Plus(of) => literal(of),
+        _ => false,
+    }
 }
 
 /// Whether looking up `name` in a value can find nothing but an item.
