@@ -180,6 +180,13 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
             }
         }
         View::Seq(seq) => {
+            if let View::Str(text) = view(item) {
+                charge(seq.items.len().saturating_mul(1 + text.len() / 16))?;
+                return Ok(seq
+                    .items
+                    .iter()
+                    .any(|found| matches!(view(found), View::Str(found) if found == text)));
+            }
             charge(seq.items.len())?;
             Ok(seq.items.iter().any(|found| equal(found, item)))
         }
