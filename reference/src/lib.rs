@@ -4,9 +4,9 @@
 //! definition's own order and arithmetic. Nothing here is fast, and nothing here knows how anything is
 //! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
 
-pub mod chat;
 pub mod grad;
 pub mod graph;
+pub mod issues;
 pub mod llama;
 pub mod lora;
 pub mod loss;

@@ -35,7 +35,7 @@ pub use conversation::Conversation;
 pub use error::{Error, Kind};
 pub use limits::Limits;
 pub use python::json::Layout;
-pub use reference::chat::{Function, Message, Tool};
+pub use reference::issues::chat::{Function, Message, Tool};
 pub use render::{Options, Rendered, Template, Variables};
 pub use spans::token_mask;
 

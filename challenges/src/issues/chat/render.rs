@@ -82,7 +82,7 @@ impl Template {
     pub fn render(&self, variables: &Variables) -> Result<Rendered, Error> {
         let limits = &self.options.limits;
         let meter = Meter::start(limits);
-        let recording = spans::Recording::start();
+        spans::start();
         let mut sink = Sink { bytes: Vec::with_capacity(4096), most: limits.output_bytes };
         let root = Value::from_object(Root(variables.0.clone()));
         let template = self.engine.get_template(NAME).map_err(|error| placed(&error, &self.lines))?;
@@ -92,7 +92,7 @@ impl Template {
         drop(meter);
         let text =
             String::from_utf8(sink.bytes).map_err(|_| Error::new(Kind::Runtime, "text that is no UTF-8"))?;
-        Ok(Rendered { spans: recording.finish(&text), text })
+        Ok(Rendered { spans: spans::finish(&text), text })
     }
 }
 

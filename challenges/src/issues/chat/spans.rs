@@ -9,24 +9,15 @@ thread_local! {
     static MARKS: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Records spans on this thread.
-pub(super) struct Recording {
-    /// How many spans there were before.
-    before: usize,
+/// Begins to record spans on this thread.
+pub(super) fn start() {
+    WRITTEN.set(0);
+    MARKS.with(|marks| marks.borrow_mut().clear());
 }
 
-impl Recording {
-    pub(super) fn start() -> Recording {
-        WRITTEN.set(0);
-        MARKS.with(|marks| marks.borrow_mut().clear());
-        Recording { before: 0 }
-    }
-
-    /// The spans in characters of `text`.
-    pub(super) fn finish(self, text: &str) -> Vec<Range<usize>> {
-        let marks = MARKS.with(|marks| std::mem::take(&mut *marks.borrow_mut()));
-        characters(text, &marks[self.before.min(marks.len())..])
-    }
+/// The spans that were recorded since, in characters of `text`.
+pub(super) fn finish(text: &str) -> Vec<Range<usize>> {
+    characters(text, &MARKS.with(|marks| std::mem::take(&mut *marks.borrow_mut())))
 }
 
 /// Counts bytes that have come out.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use reference::chat::{Function, Tool};
+use reference::issues::chat::{Function, Tool};
 use serde_json::{Map, Value as Json, json};
 
 /// A type of an argument, as JSON schema names it.
