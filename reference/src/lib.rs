@@ -6,6 +6,7 @@
 
 pub mod grad;
 pub mod graph;
+pub mod issues;
 pub mod llama;
 pub mod lora;
 pub mod loss;

@@ -53,6 +53,32 @@ fn cases<Case: DeserializeOwned>(file: &[u8]) -> Vec<Case> {
     serde_json::from_str(cases.expect("a golden file lists its cases")).expect("the list of cases parses")
 }
 
+/// Where golden conversations are: `chat/` in the folder that `WARPBOOK_GOLDEN` names if it is set, else
+/// `../shared/golden/chat` beside the repository; `None`: not measured.
+pub fn chat_folder() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/chat");
+    let chat = match folder() {
+        (chosen, true) => chosen.join("chat"),
+        (_, false) => beside(),
+    };
+    if !chat.is_dir() {
+        println!("not measured: {} is missing", chat.display());
+        return None;
+    }
+    Some(chat)
+}
+
+/// The rows of `chat/NAME.jsonl.gz`; `None`: not measured.
+pub fn chat_rows(name: &str) -> Option<Vec<serde_json::Value>> {
+    let path = chat_folder()?.join(format!("{name}.jsonl.gz"));
+    let Some(bytes) = gunzipped(&path) else {
+        println!("not measured: {} is missing", path.display());
+        return None;
+    };
+    let text = String::from_utf8(bytes).expect("a golden file is UTF-8");
+    Some(text.lines().map(|line| serde_json::from_str(line).expect("a golden row is JSON")).collect())
+}
+
 /// Where to look, and whether somebody chose it.
 fn folder() -> (PathBuf, bool) {
     let chosen = env::var_os("WARPBOOK_GOLDEN").filter(|name| !name.is_empty());

@@ -8,6 +8,7 @@ mod capture;
 mod card;
 mod carry;
 mod chapter;
+mod chat;
 mod cheats;
 mod chunkers;
 mod chunks;

@@ -1,0 +1,212 @@
+//! Equality, order and membership.
+
+use std::cmp::Ordering;
+
+use minijinja::Value;
+
+use super::super::error::{Error, Kind};
+use super::super::limits::charge;
+use super::functions::{Global, Macro};
+use super::value::{Dict, Seq, SeqKind, Space, Stream, View, defined, iterable, type_name, view};
+
+/// `left == right`.
+pub(crate) fn equal(left: &Value, right: &Value) -> bool {
+    match (view(left), view(right)) {
+        (View::Undefined | View::Forbidden(_), View::Undefined | View::Forbidden(_))
+        | (View::None, View::None) => true,
+        (View::Str(left), View::Str(right)) => {
+            left.len() == right.len() && charge(left.len()).is_ok() && left == right
+        }
+        (View::Bytes(left), View::Bytes(right)) => charge(left.len()).is_ok() && left == right,
+        (View::Seq(left), View::Seq(right)) => {
+            let paid = charge(left.items.len()).is_ok();
+            let alike = |kind: SeqKind| match kind {
+                SeqKind::Range(..) => SeqKind::Range(0, 0, 0),
+                kind => kind,
+            };
+            paid && alike(left.kind) == alike(right.kind)
+                && left.items.len() == right.items.len()
+                && left.items.iter().zip(&right.items).all(|(left, right)| equal(left, right))
+        }
+        (View::Dict(left), View::Dict(right)) => {
+            charge(left.entries.len()).is_ok()
+                && left.entries.len() == right.entries.len()
+                && left
+                    .entries
+                    .iter()
+                    .all(|(key, value)| right.get(key).is_some_and(|other| equal(value, other)))
+        }
+        (left_view, right_view) => match (numeric(&left_view), numeric(&right_view)) {
+            (Some(left), Some(right)) => compare_numbers(left, right) == Some(Ordering::Equal),
+            _ => same_object(left, right),
+        },
+    }
+}
+
+fn same_object(left: &Value, right: &Value) -> bool {
+    match (address(left), address(right)) {
+        (Some(left), Some(right)) => left == right,
+        _ => false,
+    }
+}
+
+/// Where the object of a value lies; equal for two values only if they are one object.
+fn address(value: &Value) -> Option<usize> {
+    fn of<T: 'static>(value: &Value) -> Option<usize> {
+        value.downcast_object_ref::<T>().map(|object| std::ptr::from_ref(object) as usize)
+    }
+    of::<Seq>(value)
+        .or_else(|| of::<Dict>(value))
+        .or_else(|| of::<Stream>(value))
+        .or_else(|| of::<Space>(value))
+        .or_else(|| of::<Macro>(value))
+        .or_else(|| of::<Global>(value))
+}
+
+/// Whether both are one and the same thing, as `is` asks.
+pub(crate) fn same(left: &Value, right: &Value) -> bool {
+    match (view(left), view(right)) {
+        (View::None, View::None) => true,
+        (View::Bool(left), View::Bool(right)) => left == right,
+        (View::Int(left), View::Int(right)) => left == right && (-5..=256).contains(&left),
+        (View::Str(left), View::Str(right)) => left == right && left.len() <= 1,
+        _ => same_object(left, right),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+fn numeric(view: &View) -> Option<Number> {
+    match view {
+        View::Bool(bool) => Some(Number::Int((*bool).into())),
+        View::Int(int) => Some(Number::Int(*int)),
+        View::Float(float) => Some(Number::Float(*float)),
+        _ => None,
+    }
+}
+
+fn compare_numbers(left: Number, right: Number) -> Option<Ordering> {
+    match (left, right) {
+        (Number::Int(left), Number::Int(right)) => Some(left.cmp(&right)),
+        (Number::Float(left), Number::Float(right)) => left.partial_cmp(&right),
+        (Number::Int(left), Number::Float(right)) => int_and_float(left, right),
+        (Number::Float(left), Number::Int(right)) => int_and_float(right, left).map(Ordering::reverse),
+    }
+}
+
+/// Compares exactly: a float beside a whole number is not rounded to it.
+fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
+    if float.is_nan() {
+        return None;
+    }
+    if float >= i128::MAX as f64 {
+        return Some(Ordering::Less);
+    }
+    if float <= i128::MIN as f64 {
+        return Some(Ordering::Greater);
+    }
+    let whole = float.floor();
+    Some(int.cmp(&(whole as i128)).then(if float > whole { Ordering::Less } else { Ordering::Equal }))
+}
+
+/// One of `<`, `<=`, `>`, `>=`.
+pub(crate) fn ordered(op: &str, left: &Value, right: &Value) -> Result<bool, Error> {
+    let found = partial(op, left, right)?;
+    Ok(match op {
+        "<" => found == Some(Ordering::Less),
+        "<=" => matches!(found, Some(Ordering::Less | Ordering::Equal)),
+        ">" => found == Some(Ordering::Greater),
+        _ => matches!(found, Some(Ordering::Greater | Ordering::Equal)),
+    })
+}
+
+/// The order that sorting needs: by `<` alone.
+pub(crate) fn order(left: &Value, right: &Value) -> Result<Ordering, Error> {
+    Ok(partial("<", left, right)?.unwrap_or(Ordering::Equal))
+}
+
+fn partial(op: &str, left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
+    match (view(left), view(right)) {
+        (View::Str(left), View::Str(right)) => {
+            charge(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
+        (View::Bytes(left), View::Bytes(right)) => {
+            charge(left.len().min(right.len()))?;
+            Ok(Some(left.cmp(right)))
+        }
+        (View::Seq(left), View::Seq(right))
+            if left.kind == right.kind && matches!(left.kind, SeqKind::List | SeqKind::Tuple) =>
+        {
+            charge(left.items.len())?;
+            for (left, right) in left.items.iter().zip(&right.items) {
+                if !equal(left, right) {
+                    return partial(op, left, right);
+                }
+            }
+            Ok(Some(left.items.len().cmp(&right.items.len())))
+        }
+        (left_view, right_view) => {
+            if let (Some(left), Some(right)) = (numeric(&left_view), numeric(&right_view)) {
+                Ok(compare_numbers(left, right))
+            } else {
+                defined(left)?;
+                defined(right)?;
+                let (left, right) = (type_name(left), type_name(right));
+                let message = format!("'{op}' not supported between instances of '{left}' and '{right}'");
+                Err(Error::new(Kind::Type, message))
+            }
+        }
+    }
+}
+
+/// `item in container`.
+pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
+    match view(container) {
+        View::Str(text) => {
+            charge(text.len())?;
+            match view(item) {
+                View::Str(part) => Ok(text.contains(part)),
+                View::Forbidden(forbidden) => Err(forbidden.error()),
+                _ => {
+                    let name = type_name(item);
+                    let message = format!("'in <string>' requires string as left operand, not {name}");
+                    Err(Error::new(Kind::Type, message))
+                }
+            }
+        }
+        View::Seq(seq) => {
+            if let View::Str(text) = view(item) {
+                charge(seq.items.len().saturating_mul(1 + text.len() / 16))?;
+                return Ok(seq
+                    .items
+                    .iter()
+                    .any(|found| matches!(view(found), View::Str(found) if found == text)));
+            }
+            charge(seq.items.len())?;
+            Ok(seq.items.iter().any(|found| equal(found, item)))
+        }
+        View::Dict(dict) => match view(item) {
+            View::Dict(_) => Err(Error::new(Kind::Type, "unhashable type: 'dict'")),
+            View::Seq(seq) if seq.kind == SeqKind::List => {
+                Err(Error::new(Kind::Type, "unhashable type: 'list'"))
+            }
+            View::Str(key) => {
+                charge(8 + key.len())?;
+                Ok(dict.get_str(key).is_some())
+            }
+            _ => Ok(dict.get(item).is_some()),
+        },
+        _ => {
+            let Some(items) = iterable(container)? else {
+                let name = type_name(container);
+                return Err(Error::new(Kind::Type, format!("argument of type '{name}' is not iterable")));
+            };
+            Ok(items.iter().any(|found| equal(found, item)))
+        }
+    }
+}

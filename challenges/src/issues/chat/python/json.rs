@@ -1,0 +1,189 @@
+//! JSON as Python's `json.dumps` writes it.
+
+use std::fmt::Write;
+
+use minijinja::Value;
+
+use super::super::error::{Error, Kind};
+use super::super::limits::charge;
+use super::number::float_text;
+use super::value::{SeqKind, View, type_name, view};
+
+/// How JSON is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Whether every character outside ASCII is escaped.
+    pub ensure_ascii: bool,
+    /// What one level is indented by; without it everything stays on one line.
+    pub indent: Option<String>,
+    /// What stands between items, and between a key and its value.
+    pub separators: (String, String),
+    /// Whether keys are sorted.
+    pub sort_keys: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout { ensure_ascii: false, indent: None, separators: (", ".into(), ": ".into()), sort_keys: false }
+    }
+}
+
+/// The JSON text of `value`; values that JSON has no text for are a `TypeError`.
+pub(crate) fn dumps(value: &Value, layout: &Layout) -> Result<String, Error> {
+    let mut writer = Writer { out: String::new(), layout, level: 0 };
+    writer.value(value)?;
+    Ok(writer.out)
+}
+
+struct Writer<'a> {
+    out: String,
+    layout: &'a Layout,
+    level: usize,
+}
+
+impl Writer<'_> {
+    fn value(&mut self, value: &Value) -> Result<(), Error> {
+        charge(8)?;
+        match view(value) {
+            View::None => self.out.push_str("null"),
+            View::Bool(true) => self.out.push_str("true"),
+            View::Bool(false) => self.out.push_str("false"),
+            View::Int(int) => {
+                let _ = write!(self.out, "{int}");
+            }
+            View::Float(float) => self.out.push_str(&float_json(float)),
+            View::Str(text) => self.text(text)?,
+            View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple) => {
+                self.nested(('[', ']'), &seq.items, Self::value)?;
+            }
+            View::Dict(dict) => {
+                let mut entries = Vec::with_capacity(dict.entries.len());
+                for (key, value) in &dict.entries {
+                    entries.push((key_text(key)?, key, value));
+                }
+                if self.layout.sort_keys {
+                    sorted(&mut entries)?;
+                }
+                self.nested(('{', '}'), &entries, |writer, (text, _, value)| {
+                    writer.text(text)?;
+                    writer.out.push_str(&writer.layout.separators.1);
+                    writer.value(value)
+                })?;
+            }
+            _ => {
+                let message = format!("Object of type {} is not JSON serializable", type_name(value));
+                return Err(Error::new(Kind::Type, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn nested<T>(
+        &mut self,
+        marks: (char, char),
+        items: &[T],
+        mut write: impl FnMut(&mut Self, &T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.out.push(marks.0);
+        self.level += 1;
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                charge(self.layout.separators.0.len())?;
+                self.out.push_str(&self.layout.separators.0);
+            }
+            self.newline()?;
+            write(self, item)?;
+        }
+        self.level -= 1;
+        if !items.is_empty() {
+            self.newline()?;
+        }
+        self.out.push(marks.1);
+        Ok(())
+    }
+
+    fn newline(&mut self) -> Result<(), Error> {
+        let Some(indent) = &self.layout.indent else { return Ok(()) };
+        charge(1 + indent.len().saturating_mul(self.level))?;
+        self.out.push('\n');
+        (0..self.level).for_each(|_| self.out.push_str(indent));
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) -> Result<(), Error> {
+        charge(text.len())?;
+        self.out.push('"');
+        let mut from = 0;
+        for (at, c) in text.char_indices() {
+            let plain = c >= ' '
+                && c != '"'
+                && c != '\\'
+                && (c.is_ascii() && c != '\x7f' || !self.layout.ensure_ascii);
+            if plain || (c == '\x7f') {
+                continue;
+            }
+            self.out.push_str(&text[from..at]);
+            from = at + c.len_utf8();
+            self.escape(c);
+        }
+        self.out.push_str(&text[from..]);
+        self.out.push('"');
+        Ok(())
+    }
+
+    fn escape(&mut self, c: char) {
+        match c {
+            '"' => self.out.push_str("\\\""),
+            '\\' => self.out.push_str("\\\\"),
+            '\n' => self.out.push_str("\\n"),
+            '\r' => self.out.push_str("\\r"),
+            '\t' => self.out.push_str("\\t"),
+            '\x08' => self.out.push_str("\\b"),
+            '\x0c' => self.out.push_str("\\f"),
+            c => {
+                let mut units = [0; 2];
+                for unit in c.encode_utf16(&mut units) {
+                    let _ = write!(self.out, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+}
+
+/// A float in JSON: as Python's `repr`, with its own words for what is no number.
+pub(crate) fn float_json(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".into()
+    } else if value.is_infinite() {
+        if value > 0.0 { "Infinity".into() } else { "-Infinity".into() }
+    } else {
+        float_text(value)
+    }
+}
+
+fn key_text(key: &Value) -> Result<String, Error> {
+    Ok(match view(key) {
+        View::Str(text) => text.to_string(),
+        View::Int(int) => int.to_string(),
+        View::Float(float) => float_json(float),
+        View::Bool(true) => "true".into(),
+        View::Bool(false) => "false".into(),
+        View::None => "null".into(),
+        _ => {
+            let message = format!("keys must be str, int, float, bool or None, not {}", type_name(key));
+            return Err(Error::new(Kind::Type, message));
+        }
+    })
+}
+
+/// Sorts by the keys themselves, not by their texts.
+fn sorted(entries: &mut [(String, &Value, &Value)]) -> Result<(), Error> {
+    let mut failed = None;
+    entries.sort_by(|(_, left, _), (_, right, _)| {
+        super::compare::order(left, right).unwrap_or_else(|error| {
+            failed.get_or_insert(error);
+            std::cmp::Ordering::Equal
+        })
+    });
+    failed.map_or(Ok(()), Err)
+}

@@ -1,0 +1,14 @@
+//! What a template computes with: Python's values, operators, methods and texts, on the engine's values.
+
+pub(crate) mod compare;
+pub(crate) mod filters;
+pub(crate) mod format;
+pub(crate) mod functions;
+pub(crate) mod json;
+pub(crate) mod methods;
+pub(crate) mod number;
+pub(crate) mod operators;
+pub(crate) mod strings;
+pub(crate) mod tests;
+pub(crate) mod text;
+pub(crate) mod value;

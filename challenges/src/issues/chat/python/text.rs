@@ -1,0 +1,219 @@
+//! Values as Python writes them: `str` and `repr`.
+
+use std::fmt::Write;
+
+use minijinja::Value;
+
+use super::super::error::{Error, Kind};
+use super::super::limits::charge;
+use super::number::float_text;
+use super::value::{Seq, SeqKind, View, view};
+
+/// Python's white space: Unicode's and the four separators.
+pub(crate) fn is_space(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\x1c'..='\x1f')
+}
+
+/// `str(value)`.
+pub(crate) fn str_of(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    write_str(value, &mut out)?;
+    Ok(out)
+}
+
+/// Appends `str(value)`.
+pub(crate) fn write_str(value: &Value, out: &mut String) -> Result<(), Error> {
+    match view(value) {
+        View::Str(text) => {
+            charge(text.len())?;
+            out.push_str(text);
+            Ok(())
+        }
+        View::Undefined | View::Forbidden(_) => Ok(()),
+        _ => write_repr(value, out),
+    }
+}
+
+/// `repr(value)`.
+pub(crate) fn repr_of(value: &Value) -> Result<String, Error> {
+    let mut out = String::new();
+    write_repr(value, &mut out)?;
+    Ok(out)
+}
+
+/// Appends `repr(value)`.
+pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
+    charge(16)?;
+    match view(value) {
+        View::Undefined | View::Forbidden(_) => out.push_str("Undefined"),
+        View::None => out.push_str("None"),
+        View::Bool(true) => out.push_str("True"),
+        View::Bool(false) => out.push_str("False"),
+        View::Int(int) => {
+            let _ = write!(out, "{int}");
+        }
+        View::Float(float) => out.push_str(&float_text(float)),
+        View::Str(text) => {
+            charge(text.len())?;
+            if value.is_safe() {
+                out.push_str("Markup(");
+            }
+            quote(text, out);
+            if value.is_safe() {
+                out.push(')');
+            }
+        }
+        View::Bytes(bytes) => quote_bytes(bytes, out)?,
+        View::Seq(seq) => write_seq(seq, out)?,
+        View::Dict(dict) => {
+            out.push('{');
+            for (at, (key, value)) in dict.entries.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { ", " });
+                write_repr(key, out)?;
+                out.push_str(": ");
+                write_repr(value, out)?;
+            }
+            out.push('}');
+        }
+        View::Stream(_) => out.push_str("<generator object>"),
+        View::Space(space) => {
+            let fields = space.fields.lock().map(|fields| fields.clone()).unwrap_or_default();
+            if fields.iter().any(|(_, value)| holds_space(value)) {
+                return Err(Error::new(Kind::Unsupported, "a namespace in a namespace is not written"));
+            }
+            out.push_str("<Namespace {");
+            for (at, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if at == 0 { "" } else { ", " });
+                write_repr(name, out)?;
+                out.push_str(": ");
+                write_repr(value, out)?;
+            }
+            out.push_str("}>");
+        }
+        View::Other => {
+            let text = value.to_string();
+            charge(text.len())?;
+            out.push_str(&text);
+        }
+    }
+    Ok(())
+}
+
+fn holds_space(value: &Value) -> bool {
+    match view(value) {
+        View::Space(_) => true,
+        View::Seq(seq) => seq.items.iter().any(holds_space),
+        View::Dict(dict) => dict.entries.iter().any(|(_, value)| holds_space(value)),
+        _ => false,
+    }
+}
+
+fn write_seq(seq: &Seq, out: &mut String) -> Result<(), Error> {
+    let (before, after) = match seq.kind {
+        SeqKind::List => ("[", "]"),
+        SeqKind::Tuple if seq.items.len() == 1 => ("(", ",)"),
+        SeqKind::Tuple => ("(", ")"),
+        SeqKind::Range(start, stop, step) => {
+            let _ = match step {
+                1 => write!(out, "range({start}, {stop})"),
+                _ => write!(out, "range({start}, {stop}, {step})"),
+            };
+            return Ok(());
+        }
+        SeqKind::Keys => ("dict_keys([", "])"),
+        SeqKind::Values => ("dict_values([", "])"),
+        SeqKind::Items => ("dict_items([", "])"),
+    };
+    out.push_str(before);
+    for (at, item) in seq.items.iter().enumerate() {
+        out.push_str(if at == 0 { "" } else { ", " });
+        write_repr(item, out)?;
+    }
+    out.push_str(after);
+    Ok(())
+}
+
+/// A string in quotes: single ones, unless it holds single ones and no double ones.
+fn quote(text: &str, out: &mut String) {
+    let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    out.push(mark);
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == mark => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if printable(c) => out.push(c),
+            c => {
+                let code = c as u32;
+                let _ = match code {
+                    0..=0xff => write!(out, "\\x{code:02x}"),
+                    0x100..=0xffff => write!(out, "\\u{code:04x}"),
+                    _ => write!(out, "\\U{code:08x}"),
+                };
+            }
+        }
+    }
+    out.push(mark);
+}
+
+/// `str.isprintable` of one character, by the blocks that hold no letters, marks, numbers or signs.
+fn printable(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
+    let separator = c.is_whitespace();
+    let format = matches!(c as u32,
+        0xad | 0x600..=0x605 | 0x61c | 0x6dd | 0x70f | 0x890 | 0x891 | 0x8e2 | 0x180e | 0x200b..=0x200f
+        | 0x202a..=0x202e | 0x2060..=0x206f | 0xfeff | 0xfff0..=0xfffb | 0xe000..=0xf8ff | 0xfffe | 0xffff
+        | 0x110bd | 0x110cd | 0x13430..=0x1343f | 0x1bca0..=0x1bca3 | 0x1d173..=0x1d17a | 0xe0000..=0xe00ff
+        | 0xe01f0..=0x10_ffff);
+    !c.is_control() && !separator && !format
+}
+
+fn quote_bytes(bytes: &[u8], out: &mut String) -> Result<(), Error> {
+    charge(bytes.len() * 4)?;
+    let mark = if bytes.contains(&b'\'') && !bytes.contains(&b'"') { '"' } else { '\'' };
+    out.push('b');
+    out.push(mark);
+    for &byte in bytes {
+        match byte {
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            byte if byte as char == mark => {
+                out.push('\\');
+                out.push(mark);
+            }
+            0x20..=0x7e => out.push(byte as char),
+            _ => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+    out.push(mark);
+    Ok(())
+}
+
+/// HTML's five characters as entities, by markupsafe.
+pub(crate) fn escaped(text: &str) -> Result<String, Error> {
+    charge(text.len())?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\'' => out.push_str("&#39;"),
+            '"' => out.push_str("&#34;"),
+            c => out.push(c),
+        }
+    }
+    charge(out.len() - text.len())?;
+    Ok(out)
+}

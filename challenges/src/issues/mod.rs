@@ -1,0 +1,3 @@
+//! (D) `issues`: the open issues.
+
+pub mod chat;

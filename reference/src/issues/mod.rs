@@ -1,0 +1,3 @@
+//! (D) `issues`: the open issues. What they speak of: conversations.
+
+pub mod chat;

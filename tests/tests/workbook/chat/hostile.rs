@@ -1,0 +1,207 @@
+//! Templates that would panic, hang or grow: each ends with an error of its kind.
+
+use std::time::{Duration, Instant};
+
+use challenges::issues::chat::{Kind, Limits, Options};
+use serde_json::json;
+
+use super::{options, render, render_with};
+
+/// Fewer steps and bytes than by default, so that the tests are quick.
+fn small() -> Options {
+    let limits = Limits { steps: 200_000, work_bytes: 32 << 20, output_bytes: 1 << 20, ..Limits::default() };
+    Options { limits, ..options() }
+}
+
+#[track_caller]
+fn ends(source: &str, want: Kind) {
+    let start = Instant::now();
+    let got = render_with(source, &json!({"v": [1, 2]}), small()).expect_err("the template has no end");
+    assert_eq!(got.kind, want, "{}: {got}", &source[..source.len().min(120)]);
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{} took {:?}",
+        &source[..source.len().min(120)],
+        start.elapsed()
+    );
+}
+
+#[test]
+fn loops_end() {
+    let nested = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    ends(nested, Kind::Limit);
+    ends(
+        "{% for a in range(99999) %}{% for b in range(99999) %}long text again and again{% endfor %}{% endfor %}",
+        Kind::Limit,
+    );
+    ends("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", Kind::Limit);
+    ends("{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}", Kind::Limit);
+    ends("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", Kind::Limit);
+    ends(
+        "{% set x %}{% for a in range(99999) %}{{ 'some text ' * 100000 }}{% endfor %}{% endset %}",
+        Kind::Limit,
+    );
+}
+
+#[test]
+fn values_do_not_grow_without_end() {
+    let doubling = "{% set ns = namespace(s='abc') %}{% for i in range(99999) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+    ends(doubling, Kind::Limit);
+    ends(&doubling.replace("ns.s ~ ns.s", "ns.s + ns.s"), Kind::Limit);
+    ends(&doubling.replace("ns.s ~ ns.s", "[ns.s, ns.s]"), Kind::Limit);
+    ends(&doubling.replace("ns.s ~ ns.s", "{'a': ns.s}"), Kind::Limit);
+    ends(&doubling.replace("ns.s ~ ns.s", "[ns.s]|map('list')"), Kind::Limit);
+    ends(&doubling.replace("ns.s ~ ns.s", "ns.s.replace('', ns.s)"), Kind::Limit);
+    for huge in [
+        "'a' * 10000000000",
+        "[1] * 10000000000",
+        "'a'|center(10000000000)",
+        "'a\nb'|indent(10000000000)",
+        "'%10000000000d' % 1",
+        "'%1000000000d' % 1",
+        "'{:1000000000}'.format(1)",
+        "'{:.1000000000f}'.format(1.5)",
+        "'a'.ljust(10000000000)",
+        "'1'.zfill(10000000000)",
+        "'\t'.expandtabs(10000000000)",
+        "v|tojson(indent=10000000000)",
+        "v|batch(10000000000, 1)|list",
+        "v|slice(10000000000)|list",
+        "'%.*f' % (1000000000, 1.5)",
+    ] {
+        let got = render_with(&format!("{{{{ {huge} }}}}"), &json!({"v": [1]}), small()).expect_err(huge);
+        assert!(matches!(got.kind, Kind::Limit | Kind::Value), "{huge}: {got}");
+    }
+}
+
+#[test]
+fn reading_much_again_and_again_ends() {
+    let long =
+        "{% set s = 'a' * 1000000 %}{% set l = [1] * 100000 %}{% set n = [1] * 100000 %}{% set d = {s: 1} %}";
+    for once in [
+        "s[-1]",
+        "s|length",
+        "'b' in s",
+        "l == n",
+        "2 in l",
+        "s[:1]",
+        "s.find('b')",
+        "d[s]",
+        "s ~ 'x' == s ~ 'y'",
+        "s|int",
+        "l|first",
+        "s|list|length",
+        "l|sort|first",
+        "[s, s, s, s]|sort|first",
+        "s is upper",
+    ] {
+        ends(
+            &format!("{long}{{% for i in range(99999) %}}{{% set x = {once} %}}{{% endfor %}}"),
+            Kind::Limit,
+        );
+    }
+}
+
+#[test]
+fn a_chain_of_namespaces_ends_with_the_render() {
+    let chain = "{% set ns = namespace() %}{% for i in range(9999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}{% set ns.me = ns %}ok";
+    assert_eq!(render(chain, &json!({})).as_deref(), Ok("ok"));
+}
+
+#[test]
+fn a_loop_is_not_kept() {
+    ends("{% set ns = namespace() %}{% for x in v %}{% set ns.x = loop %}{% endfor %}", Kind::Unsupported);
+    ends("{% for x in v %}{{ [loop] }}{% endfor %}", Kind::Unsupported);
+    ends("{% for x in v %}{{ loop.changed(loop) }}{% endfor %}", Kind::Unsupported);
+}
+
+#[test]
+fn nested_source_is_refused_before_it_runs_the_stack_out() {
+    for (before, inner, after) in [
+        ("{{ (", "(", ""),
+        ("{{ [", "[", ""),
+        ("{{ -", "-", "1 }}"),
+        ("{{ not ", "not ", "1 }}"),
+        ("{{ x", ".x", " }}"),
+        ("{{ x", "|list", " }}"),
+        ("{{ x", "[0]", " }}"),
+        ("{{ 1", " and 1", " }}"),
+        ("{{ 1", " if 1 else 1", " }}"),
+        ("{{ {", "1:{", ""),
+        ("{{ x", "()", " }}"),
+        ("{{ 1", " - 1", " }}"),
+        ("{{ 1", " + 1", " }}"),
+        ("{{ 1", " ~ 1", " }}"),
+        ("{{ 1", " < 1", " }}"),
+        ("{{ x", " is none", " }}"),
+        ("{{ f(", "f(", ""),
+        ("{{ x[", "x[", ""),
+        ("{% set ", "(", ""),
+        ("{% for a in ", "(", ""),
+    ] {
+        let source = format!("{before}{}{after}", inner.repeat(20_000));
+        let got = render(&source, &json!({"x": [[]]}));
+        let kind = got.as_ref().map_err(|error| error.kind);
+        assert!(matches!(kind, Err(Kind::Limit | Kind::Syntax)), "{before}{inner}: {got:?}");
+    }
+    for (open, close) in [
+        ("{% if 1 %}", "{% endif %}"),
+        ("{% for x in v %}", "{% endfor %}"),
+        ("{% with %}", "{% endwith %}"),
+        ("{% generation %}", "{% endgeneration %}"),
+    ] {
+        let source = format!("{}{}", open.repeat(20_000), close.repeat(20_000));
+        assert_eq!(
+            render(&source, &json!({"v": []})).map_err(|error| error.kind),
+            Err(Kind::Limit),
+            "{open}"
+        );
+    }
+    ends(&format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(50_000)), Kind::Limit);
+    ends(&"a".repeat(2 << 20), Kind::Limit);
+}
+
+#[test]
+fn values_that_are_given_too_deep_are_refused() {
+    let deep = (0..5000).fold(json!(1), |inner, _| json!([inner]));
+    let got = render("{{ v }}", &json!({"v": deep})).map_err(|error| error.kind);
+    assert_eq!(got, Err(Kind::Limit));
+}
+
+#[test]
+fn what_panics_in_the_engine_does_not_here() {
+    for source in [
+        "{{ ''[::-1] }}",
+        "{{ [][::-1] }}",
+        "{{ [][-9:9:-3] }}",
+        "{{ 'abc'[5:1:-1] }}",
+        "{% for x in v %}{{ loop.cycle() }}{% endfor %}",
+        "{% for x in v %}{% with %}{% break %}{% endwith %}{% endfor %}",
+        "{% for x in v %}{% set y %}{% break %}{% endset %}{% endfor %}",
+        "{% for x in v %}{% macro m() %}{% break %}{% endmacro %}{% endfor %}",
+        "{{ loop(v) }}",
+        "{{ caller() }}",
+        "{{ super() }}",
+        "{{ self.x() }}",
+        "{{ range(1, 9, 0) }}",
+        "{{ -9223372036854775808 // -1 }}",
+        "{{ (0 - 170141183460469231731687303715884105727 - 1) // -1 }}",
+        "{{ 'é'[0:1] }}{{ 'é'|truncate(1) }}",
+        "{{ '%' % 1 }}",
+        "{{ '{' .format(1) }}",
+        "{{ '{0[' .format(1) }}",
+        "{{ ''.join(v) }}",
+        "{% include 'x' %}",
+        "{% extends 'x' %}",
+        "{% block b %}x{% endblock %}",
+        "{{ cycler() }}",
+        "{{ [1, 2]|sort(attribute='..') }}",
+        "{% set a, b = v %}{{ a }}",
+        "{% for a, (b, c) in [[1, [2, 3]]] %}{{ c }}{% endfor %}",
+        "{{ {}|random }}",
+        "{{ 5|round(-500) }}",
+        "{{ 1.5|round(500) }}",
+    ] {
+        let _ = render(source, &json!({"v": [1, 2]}));
+    }
+}
