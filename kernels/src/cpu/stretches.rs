@@ -114,7 +114,7 @@ impl Cpu {
             let terms = (k - first).min(TERMS);
             // SAFETY: the caller's: inside the matrices.
             unsafe {
-                wide_work.terms(first, terms).multiply(self.vector, [&mut *left, &mut *right, &mut *wide])
+                wide_work.terms(first, terms).multiply(self.vector, [&mut *left, &mut *right, &mut *wide]);
             };
             first += terms;
         }
@@ -209,7 +209,7 @@ impl Work {
                 let shape = Shape { m: rows, n: (n - column).min(CALL), ..self.shape };
                 // SAFETY: the caller's: inside the matrices.
                 unsafe {
-                    multiply_here(shape, self.to.floats().from(i * PANEL, column), a, b.from(0, column))
+                    multiply_here(shape, self.to.floats().from(i * PANEL, column), a, b.from(0, column));
                 };
             }
         }
