@@ -1,0 +1,3 @@
+//! Messages to text, and text to messages.
+
+pub mod parse;

@@ -1,0 +1,31 @@
+//! Messages out of a model's text, by a response template.
+//!
+//! A [`Template`] says as data where the regions of a message begin and end, how each one's text is read, and what shape
+//! it takes in the message; no format has code of its own. A [`Parser`] takes a text in pieces of any size and tells
+//! what is certain of it: regions that open, text that is added to them, regions that close with their content. Where a
+//! text is cut changes nothing but the moment at which something is certain.
+//!
+//! ```text
+//! bytes -> characters -> markers (search) -> regions -> content -> transform -> message
+//! ```
+//!
+//! **Cost.** Time is linear in the text for patterns whose match, once it can begin, is soon decided; memory is the text.
+//! **Trust.** The template is the caller's; the text is anybody's: no text makes a parser panic, loop or recurse deeper
+//! than [`json::DEEPEST`].
+//!
+//! Source: the response parser of transformers 5, whose template language this is.
+
+pub mod content;
+pub mod dialect;
+pub mod error;
+pub mod json;
+pub mod pattern;
+pub mod regions;
+pub mod search;
+mod syntax;
+pub mod template;
+pub mod transform;
+
+pub use error::{Error, Problem, TemplateError};
+pub use regions::{Event, Message, Parser, parse};
+pub use template::Template;

@@ -1,0 +1,3 @@
+//! (D) `issues`: repairs around a model.
+
+pub mod chat;
