@@ -97,14 +97,14 @@ pub(super) fn strip(text: &str) -> &str {
 }
 
 /// Digits, each pair with at most one `_` between, and a sign.
-fn int(text: &str) -> Option<Value> {
+pub(super) fn int(text: &str) -> Option<Value> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let sound = digits.split('_').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     let plain = text.replace('_', "");
     sound.then(|| json::integer(plain.strip_prefix('+').unwrap_or(&plain)))?
 }
 
-fn float(text: &str) -> Option<Value> {
+pub(super) fn float(text: &str) -> Option<Value> {
     let bytes = text.as_bytes();
     let between = |at: usize| {
         let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);

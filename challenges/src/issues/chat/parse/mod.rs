@@ -25,7 +25,10 @@ pub mod search;
 mod syntax;
 pub mod template;
 pub mod transform;
+mod types;
+mod ways;
 
 pub use error::{Error, Problem, TemplateError};
 pub use regions::{Event, Message, Parser, parse};
 pub use template::Template;
+pub use types::Tools;

@@ -6,10 +6,14 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 
 use super::error::TemplateError;
+use super::ways::Pool;
 use super::syntax::{END, anywhere, translate};
 
 /// The largest automaton of a pattern, in bytes: some ten thousand states.
 const LARGEST_BYTES: usize = 1 << 20;
+
+/// Two a group, and two for the match.
+const MOST_SLOTS: usize = 64;
 
 /// A marker: a pattern that opens or closes a region, or a tag within one.
 #[derive(Debug)]
@@ -27,6 +31,10 @@ pub struct Pattern {
     pub(super) at_end: bool,
     /// Whether the next character decides what holds at a place.
     pub(super) peeks: bool,
+    /// Whether it does so only for the end of the text.
+    pub(super) only_ends: bool,
+    /// What searches have learned.
+    pub(super) pool: Pool,
     /// What has to follow where a match begins.
     pub(super) ahead: Option<Box<Ahead>>,
     /// Whether nothing but that is asked for.
@@ -70,6 +78,9 @@ impl Pattern {
         let syntax = syntax::Config::new().dot_matches_new_line(true).nest_limit(100);
         let nfa = Compiler::new().configure(config).syntax(syntax).build(body);
         let nfa = nfa.map_err(|error| refused(at, body, &last_line(&error)))?;
+        if nfa.group_info().slot_len() > MOST_SLOTS {
+            return Err(refused(at, body, "more than 31 groups with names"));
+        }
         let begins = Begins::new(&nfa);
         let names = slots(&nfa);
         let (ends, names): (Vec<_>, _) = names.into_iter().partition(|(name, _)| name.starts_with(END));
@@ -79,6 +90,8 @@ impl Pattern {
             only: only(&begins.first),
             first: begins.first,
             at_end: begins.at_end,
+            only_ends: nfa.look_set_any().iter().all(|look| matches!(look, Look::End | Look::EndCRLF)),
+            pool: Pool::default(),
             peeks: !nfa.look_set_any().is_empty(),
             ahead: ahead.map(Box::new),
             empty: body.is_empty(),

@@ -12,6 +12,7 @@ use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
 use super::template::{Field, Template};
 use super::transform;
+use super::types::Tools;
 
 /// How many bytes all markers are first looked for in, before any looks farther.
 const WINDOW_BYTES: usize = 512;
@@ -55,6 +56,7 @@ pub struct Parser<'t> {
     region: Region,
     markers: Vec<Marker<'t>>,
     message: Message,
+    tools: Tools,
     failed: Option<Error>,
 }
 
@@ -87,9 +89,19 @@ enum Next {
 }
 
 impl<'t> Parser<'t> {
-    /// A parser that has read what a message begins with: `prefix` from its last start on. What happens in it is added
-    /// to `events`.
+    /// A parser for calls of any tools; see [`Parser::with_tools`].
     pub fn new(template: &'t Template, prefix: &str, events: &mut Vec<Event<'t>>) -> Result<Self, Error> {
+        Self::with_tools(template, prefix, Tools::default(), events)
+    }
+
+    /// A parser that has read what a message begins with: `prefix` from its last start on. What happens in it is added
+    /// to `events`. Arguments of calls are cast to what the `tools` declare.
+    pub fn with_tools(
+        template: &'t Template,
+        prefix: &str,
+        tools: Tools,
+        events: &mut Vec<Event<'t>>,
+    ) -> Result<Self, Error> {
         let region = Region { field: template.implicit, explicit: false, start: None, captures: Vec::new() };
         let mut parser = Self {
             template,
@@ -100,6 +112,7 @@ impl<'t> Parser<'t> {
             region,
             markers: markers(template),
             message: template.defaults.clone(),
+            tools,
             failed: None,
         };
         parser.run(false, events)?;
@@ -254,7 +267,8 @@ impl<'t> Parser<'t> {
         let field = &self.template.fields[field];
         let body = &self.text[start..end];
         let wrong = |problem| Error::content(&field.name, body, problem);
-        let value = field.value(body, &region.captures).map_err(wrong)?;
+        let mut value = field.value(body, &region.captures).map_err(wrong)?;
+        self.tools.cast(&mut value);
         field.add(&mut self.message, value.clone()).map_err(wrong)?;
         events.push(Event::Close { field: &field.name, value });
         Ok(())

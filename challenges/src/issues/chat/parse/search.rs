@@ -2,16 +2,12 @@
 //!
 //! All ways a match can go are followed at once, one byte at a time, the preferred ones first (Thompson's simulation in
 //! the order that Pike gave it): so the first answer that nothing preferred can overtake is the match that a
-//! backtracking matcher finds, at a cost of at most the text's length times the pattern's. Between two texts the ways
+//! backtracking matcher finds, at a cost of at most the text's length times the pattern's, and of a look into a table
+//! where the ways have gone before. Between two texts the ways
 //! stay where they are. The earliest beginning among them is what has to be held back.
 
-use regex_automata::nfa::thompson::State;
-use regex_automata::util::primitives::StateID;
-
-use super::pattern::{Ahead, Pattern, holds};
-
-/// No place yet.
-const NONE: usize = usize::MAX;
+use super::pattern::{Ahead, Pattern};
+use super::ways::{IDLE, Move, NONE, Ways};
 
 /// Where a pattern matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,83 +146,50 @@ fn both(
     }
 }
 
-/// The ways that a match can go, preferred ones first.
-#[derive(Debug, Default)]
-struct Ways {
-    order: Vec<StateID>,
-    slots: Vec<usize>,
-    seen: Vec<u64>,
-    round: u64,
-}
-
-impl Ways {
-    fn new(states: usize) -> Self {
-        Self { order: Vec::new(), slots: Vec::new(), seen: vec![0; states], round: 1 }
-    }
-
-    /// Whether a state is seen for the first time in this round.
-    fn visit(&mut self, id: StateID) -> bool {
-        std::mem::replace(&mut self.seen[id.as_usize()], self.round) != self.round
-    }
-
-    fn clear(&mut self) {
-        self.order.clear();
-        self.slots.clear();
-        self.round += 1;
-    }
-}
-
-/// What is left to do while ways are opened.
-#[derive(Debug)]
-enum Todo {
-    Open(StateID),
-    Restore(usize, usize),
-}
-
 /// A search for a pattern without what has to follow it.
 #[derive(Debug)]
 struct Scan {
     from: usize,
     at: usize,
+    /// Whether a match that begins here is among the ways.
     opened: bool,
     ways: Ways,
-    next: Ways,
-    width: usize,
+    state: u32,
     live: bool,
+    /// For each row of the state, `width` places.
+    rows: Vec<usize>,
+    spare: Vec<usize>,
+    width: usize,
     best: Found,
     has_best: bool,
     settled: bool,
     never: bool,
     anchored: bool,
-    scratch: Vec<usize>,
-    todo: Vec<Todo>,
 }
 
 impl Scan {
     fn new(pattern: &Pattern) -> Self {
-        let states = pattern.nfa.states().len();
-        let width = pattern.nfa.group_info().slot_len().max(2);
         Self {
             from: 0,
             at: 0,
             opened: false,
-            ways: Ways::new(states),
-            next: Ways::new(states),
-            width,
+            ways: Ways::take(pattern),
+            state: IDLE,
             live: false,
+            rows: Vec::new(),
+            spare: Vec::new(),
+            width: pattern.nfa.group_info().slot_len().max(2),
             best: Found::default(),
             has_best: false,
             settled: false,
             never: false,
             anchored: false,
-            scratch: Vec::new(),
-            todo: Vec::new(),
         }
     }
 
     /// What was found stays found if it begins late enough, and so does what is on its way.
     fn seek(&mut self, from: usize) {
-        let begun = if self.live { self.ways.slots.first().copied().unwrap_or(NONE) } else { NONE };
+        let begun = if self.live { self.rows.first().copied().unwrap_or(NONE) } else { NONE };
         let best = if self.has_best || self.settled { self.best.start } else { NONE };
         let earliest = begun.min(best);
         let kept = !self.anchored && from >= self.from && earliest >= from && (self.settled || self.at >= from);
@@ -236,14 +199,14 @@ impl Scan {
         self.from = from;
         self.at = from;
         self.opened = false;
-        self.ways.clear();
+        self.state = IDLE;
         self.live = false;
         (self.has_best, self.settled, self.never) = (false, false, false);
     }
 
     /// The earliest place where a match may still begin.
     fn hold(&self) -> usize {
-        let begun = self.ways.slots.first().copied().filter(|_| self.live).unwrap_or(self.at);
+        let begun = self.rows.first().copied().filter(|_| self.live).unwrap_or(self.at);
         if self.has_best { begun.min(self.best.start) } else { begun }
     }
 
@@ -299,10 +262,6 @@ impl Scan {
         if !decided(pattern, text, self.at, ended) {
             return false;
         }
-        self.settle(pattern);
-        if self.settled || self.never {
-            return false;
-        }
         let next = text.as_bytes().get(self.at);
         let Some(begins) = next.map(|&byte| pattern.first[usize::from(byte)]).or(pattern.at_end.then_some(true))
         else {
@@ -310,118 +269,49 @@ impl Scan {
         };
         let allowed = !self.has_best && (!self.anchored || self.at == self.from);
         if begins && allowed && text.is_char_boundary(self.at) {
-            self.begin(pattern, text);
-            self.settle(pattern);
+            self.go(pattern, text, Move::Begin);
         }
         self.opened = true;
         self.never = self.anchored && !self.has_best && !self.live;
         !self.settled && !self.never
     }
 
-    fn begin(&mut self, pattern: &Pattern, text: &str) {
-        self.scratch.clear();
-        self.scratch.resize(self.width, NONE);
-        self.scratch[0] = self.at;
-        let way = Way { pattern, text, at: self.at, width: self.width };
-        way.follow(pattern.nfa.start_anchored(), &mut self.scratch, &mut self.ways, &mut self.todo);
-    }
-
-    /// Takes the most preferred way that has come to its end, and drops those behind it.
-    fn settle(&mut self, pattern: &Pattern) {
-        let ends = |id: &StateID| matches!(pattern.nfa.state(*id), State::Match { .. });
-        if let Some(place) = self.ways.order.iter().position(ends) {
-            let slots = &self.ways.slots[place * self.width..(place + 1) * self.width];
-            let marked = pattern.ends.iter().map(|&slot| slots[slot]).find(|&end| end != NONE);
-            self.best.start = slots[0];
-            self.best.end = marked.unwrap_or(self.at);
-            self.best.slots.clear();
-            self.best.slots.extend_from_slice(slots);
-            self.has_best = true;
-            self.ways.order.truncate(place);
-            self.ways.slots.truncate(place * self.width);
-        }
-        self.live = !self.ways.order.is_empty();
-        self.settled = self.has_best && !self.live;
-    }
-
     /// All ways take the next byte.
     fn step(&mut self, pattern: &Pattern, text: &str) {
         let byte = text.as_bytes()[self.at];
-        let way = Way { pattern, text, at: self.at + 1, width: self.width };
-        self.next.clear();
-        for (place, &id) in self.ways.order.iter().enumerate() {
-            let target = match pattern.nfa.state(id) {
-                State::ByteRange { trans } => trans.matches_byte(byte).then_some(trans.next),
-                State::Sparse(sparse) => sparse.matches_byte(byte),
-                State::Dense(dense) => dense.matches_byte(byte),
-                _ => None,
-            };
-            if let Some(target) = target {
-                self.scratch.clear();
-                self.scratch.extend_from_slice(&self.ways.slots[place * self.width..(place + 1) * self.width]);
-                way.follow(target, &mut self.scratch, &mut self.next, &mut self.todo);
-            }
-        }
-        std::mem::swap(&mut self.ways, &mut self.next);
         self.at += 1;
-        self.live = !self.ways.order.is_empty();
         self.opened = false;
+        if self.live {
+            self.go(pattern, text, Move::Byte(byte));
+        }
+        self.never = self.anchored && !self.has_best && !self.live;
+    }
+
+    /// Moves all ways, and takes the most preferred that has come to its end; those behind it are gone.
+    fn go(&mut self, pattern: &Pattern, text: &str, how: Move) {
+        let index = self.ways.go(pattern, text, self.at, self.state, how);
+        let step = self.ways.step(index);
+        if let Some(row) = &step.matched {
+            row.write(&self.rows, self.width, self.at, &mut self.best.slots);
+            let marked = pattern.ends.iter().map(|&slot| self.best.slots[slot]).find(|&end| end != NONE);
+            self.best.start = self.best.slots[0];
+            self.best.end = marked.unwrap_or(self.at);
+            self.has_best = true;
+        }
+        if !step.same_rows {
+            self.spare.clear();
+            for row in &step.rows {
+                row.append(&self.rows, self.width, self.at, &mut self.spare);
+            }
+            std::mem::swap(&mut self.rows, &mut self.spare);
+        }
+        self.live = !step.rows.is_empty();
+        self.state = step.to;
+        self.settled = self.has_best && !self.live;
     }
 }
 
 /// Whether all that an assertion at `at` asks for is known.
 fn decided(pattern: &Pattern, text: &str, at: usize, ended: bool) -> bool {
     !pattern.peeks || ended || !matches!(text.as_bytes().get(at..), None | Some(b"" | b"\n"))
-}
-
-/// What a way is followed in.
-struct Way<'a> {
-    pattern: &'a Pattern,
-    text: &'a str,
-    at: usize,
-    width: usize,
-}
-
-impl Way<'_> {
-    /// Opens a way and all that it leads to without a byte, preferred ones first.
-    fn follow(&self, id: StateID, slots: &mut [usize], ways: &mut Ways, todo: &mut Vec<Todo>) {
-        todo.push(Todo::Open(id));
-        while let Some(next) = todo.pop() {
-            match next {
-                Todo::Restore(slot, old) => slots[slot] = old,
-                Todo::Open(id) => self.follow_one(id, slots, ways, todo),
-            }
-        }
-    }
-
-    fn follow_one(&self, mut id: StateID, slots: &mut [usize], ways: &mut Ways, todo: &mut Vec<Todo>) {
-        let nfa = &self.pattern.nfa;
-        while ways.visit(id) {
-            match nfa.state(id) {
-                State::Union { alternates } => {
-                    todo.extend(alternates.iter().rev().map(|&id| Todo::Open(id)));
-                    return;
-                }
-                State::BinaryUnion { alt1, alt2 } => {
-                    todo.push(Todo::Open(*alt2));
-                    id = *alt1;
-                }
-                State::Capture { next, slot, .. } => {
-                    let slot = slot.as_usize();
-                    if slot != 0 {
-                        todo.push(Todo::Restore(slot, slots[slot]));
-                        slots[slot] = self.at;
-                    }
-                    id = *next;
-                }
-                State::Look { look, next } if holds(nfa, *look, self.text, self.at) => id = *next,
-                State::Look { .. } | State::Fail => return,
-                _ => {
-                    ways.order.push(id);
-                    ways.slots.extend_from_slice(&slots[..self.width]);
-                    return;
-                }
-            }
-        }
-    }
 }

@@ -1,0 +1,273 @@
+//! The ways that a match can go, and a memory of where they went before.
+//!
+//! A state is a list of ways, preferred ones first: for each the automaton's state, and a row of places where groups began
+//! and ended. Where a byte leads depends on the list alone, not on the places; so it is worked out once, with the orders
+//! that fill the new rows, and kept. Near assertions that depend on the text it is worked out anew.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use regex_automata::nfa::thompson::State;
+use regex_automata::util::primitives::StateID;
+
+use super::pattern::{Pattern, holds};
+
+/// No place yet.
+pub(super) const NONE: usize = usize::MAX;
+
+/// The state without a way.
+pub(super) const IDLE: u32 = 0;
+
+/// How many states are kept, of 1 KiB each, before all are forgotten.
+const MOST_STATES: usize = 1024;
+
+/// How many steps are kept.
+const MOST_STEPS: usize = 1 << 16;
+
+/// Columns of the table: one a byte, and one for a match that begins.
+const COLUMNS: usize = 257;
+
+/// How ways are moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Move {
+    /// A match begins here, behind all others.
+    Begin,
+    /// All take a byte.
+    Byte(u8),
+}
+
+/// How a row is filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The row before, if there is one.
+    from: Option<usize>,
+    /// A bit for each slot that is here.
+    here: u64,
+}
+
+impl Row {
+    pub(super) fn write(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
+        out.clear();
+        self.append(rows, width, at, out);
+    }
+
+    pub(super) fn append(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
+        let base = out.len();
+        match self.from {
+            Some(from) => out.extend_from_slice(&rows[from * width..(from + 1) * width]),
+            None => out.resize(base + width, NONE),
+        }
+        let mut here = self.here;
+        while here != 0 {
+            out[base + here.trailing_zeros() as usize] = at;
+            here &= here - 1;
+        }
+    }
+}
+
+/// Where a move leads.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) to: u32,
+    /// How each row of the new state is filled.
+    pub(super) rows: Vec<Row>,
+    /// Whether that changes nothing.
+    pub(super) same_rows: bool,
+    /// The row of the way that has come to its end.
+    pub(super) matched: Option<Row>,
+}
+
+type List = Vec<(StateID, usize)>;
+
+/// States, and the steps between them that are known.
+#[derive(Debug, Default)]
+struct Memory {
+    lists: Vec<List>,
+    index: HashMap<List, u32>,
+    /// For each state and column the index of a step; 0: not known.
+    table: Vec<u32>,
+    steps: Vec<Step>,
+    seen: Vec<u64>,
+    round: u64,
+    forgotten: u64,
+}
+
+/// The memories that a pattern's searches leave to the next.
+pub(super) type Pool = Arc<Mutex<Vec<Kept>>>;
+
+/// A memory in a pool.
+#[derive(Debug)]
+pub(super) struct Kept(Memory);
+
+/// A memory on loan from its pattern.
+#[derive(Debug)]
+pub(super) struct Ways {
+    memory: Memory,
+    pool: Pool,
+}
+
+impl Drop for Ways {
+    fn drop(&mut self) {
+        if let Ok(mut pool) = self.pool.lock() {
+            pool.push(Kept(std::mem::take(&mut self.memory)));
+        }
+    }
+}
+
+impl Ways {
+    /// A memory that another search has filled, or a new one.
+    pub(super) fn take(pattern: &Pattern) -> Self {
+        let kept = pattern.pool.lock().ok().and_then(|mut pool| pool.pop());
+        let memory = kept.map_or_else(|| Memory::new(pattern.nfa.states().len()), |kept| kept.0);
+        Self { memory, pool: Arc::clone(&pattern.pool) }
+    }
+
+    pub(super) fn step(&self, index: u32) -> &Step {
+        &self.memory.steps[index as usize]
+    }
+
+    /// The index of the step from `state`; `at` is the place behind it.
+    pub(super) fn go(&mut self, pattern: &Pattern, text: &str, at: usize, state: u32, how: Move) -> u32 {
+        let column = if let Move::Byte(byte) = how { usize::from(byte) } else { COLUMNS - 1 };
+        let cell = state as usize * COLUMNS + column;
+        let plain = !pattern.peeks || pattern.only_ends && !matches!(&text.as_bytes()[at..], b"" | b"\n");
+        let known = self.memory.table[cell];
+        if plain && known != 0 {
+            return known;
+        }
+        let forgotten = self.memory.forgotten;
+        let index = self.memory.work_out(pattern, text, at, state, how);
+        if plain && forgotten == self.memory.forgotten {
+            self.memory.table[cell] = index;
+        }
+        index
+    }
+}
+
+impl Memory {
+    fn new(states: usize) -> Self {
+        let mut memory = Self { seen: vec![0; states], ..Self::default() };
+        memory.forget();
+        memory
+    }
+
+    fn forget(&mut self) {
+        self.lists.clear();
+        self.index.clear();
+        self.table.clear();
+        self.steps.clear();
+        self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, matched: None });
+        self.forgotten += 1;
+        self.number(Vec::new());
+    }
+
+    /// The state's number.
+    fn number(&mut self, list: List) -> u32 {
+        if let Some(&number) = self.index.get(&list) {
+            return number;
+        }
+        let number = self.lists.len() as u32;
+        self.table.resize(self.table.len() + COLUMNS, 0);
+        self.lists.push(list.clone());
+        self.index.insert(list, number);
+        number
+    }
+
+    fn work_out(&mut self, pattern: &Pattern, text: &str, at: usize, state: u32, how: Move) -> u32 {
+        let old = self.lists[state as usize].clone();
+        if self.lists.len() >= MOST_STATES || self.steps.len() >= MOST_STEPS {
+            self.forget();
+        }
+        self.round += 1;
+        let round = self.round;
+        let mut new = New { pattern, text, at, seen: &mut self.seen, round, list: Vec::new(), rows: Vec::new(), matched: None };
+        new.fill(&old, how);
+        let New { list, rows, matched, .. } = new;
+        let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.here == 0;
+        let before = old.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
+        let same_rows = rows.len() == before && rows.iter().enumerate().all(same);
+        let to = self.number(list);
+        self.steps.push(Step { to, rows, same_rows, matched });
+        (self.steps.len() - 1) as u32
+    }
+}
+
+/// A state that is being worked out.
+struct New<'a> {
+    pattern: &'a Pattern,
+    text: &'a str,
+    at: usize,
+    seen: &'a mut [u64],
+    round: u64,
+    list: List,
+    rows: Vec<Row>,
+    matched: Option<Row>,
+}
+
+impl New<'_> {
+    fn fill(&mut self, old: &List, how: Move) {
+        for &(id, from) in old {
+            let row = Row { from: Some(from), here: 0 };
+            match how {
+                Move::Begin => self.push(id, row),
+                Move::Byte(byte) => {
+                    if let Some(target) = target(self.pattern.nfa.state(id), byte) {
+                        self.follow(target, row);
+                    }
+                }
+            }
+            if self.matched.is_some() {
+                return;
+            }
+        }
+        if let Move::Begin = how {
+            self.follow(self.pattern.nfa.start_anchored(), Row { from: None, here: 1 });
+        }
+    }
+
+    fn push(&mut self, id: StateID, row: Row) {
+        self.seen[id.as_usize()] = self.round;
+        let place = self.rows.iter().position(|old| *old == row).unwrap_or_else(|| {
+            self.rows.push(row);
+            self.rows.len() - 1
+        });
+        self.list.push((id, place));
+    }
+
+    /// Opens a way and all that it leads to without a byte, preferred ones first, up to one that has come to its end.
+    fn follow(&mut self, id: StateID, row: Row) {
+        let mut todo = vec![(id, row)];
+        while let Some((id, mut row)) = todo.pop() {
+            if std::mem::replace(&mut self.seen[id.as_usize()], self.round) == self.round {
+                continue;
+            }
+            match self.pattern.nfa.state(id) {
+                State::Union { alternates } => todo.extend(alternates.iter().rev().map(|&id| (id, row.clone()))),
+                State::BinaryUnion { alt1, alt2 } => todo.extend([(*alt2, row.clone()), (*alt1, row)]),
+                State::Capture { next, slot, .. } => {
+                    row.here |= if slot.as_usize() < 2 { 0 } else { 1 << slot.as_usize() };
+                    todo.push((*next, row));
+                }
+                State::Look { look, next } if holds(&self.pattern.nfa, *look, self.text, self.at) => {
+                    todo.push((*next, row));
+                }
+                State::Look { .. } | State::Fail => {}
+                State::Match { .. } => {
+                    self.matched = Some(row);
+                    return;
+                }
+                _ => self.push(id, row),
+            }
+        }
+    }
+}
+
+/// Where a byte leads.
+fn target(state: &State, byte: u8) -> Option<StateID> {
+    match state {
+        State::ByteRange { trans } => trans.matches_byte(byte).then_some(trans.next),
+        State::Sparse(sparse) => sparse.matches_byte(byte),
+        State::Dense(dense) => dense.matches_byte(byte),
+        _ => None,
+    }
+}
