@@ -5,6 +5,8 @@
 //! longest; then openings before the closing. Text is handed out as soon as no marker can begin in it any more.
 //! So the answer is a function of the whole text, and cuts only decide when it is known.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::error::{Error, Problem};
@@ -39,8 +41,8 @@ pub enum Event<'t> {
     Close {
         /// The field.
         field: &'t str,
-        /// What its content is, after the transform.
-        value: Value,
+        /// What its content is, after the transform; shared with the message.
+        value: Arc<Value>,
     },
 }
 
@@ -55,7 +57,8 @@ pub struct Parser<'t> {
     ended: bool,
     region: Region,
     markers: Vec<Marker<'t>>,
-    message: Message,
+    /// The content of the regions that are closed.
+    closed: Vec<(&'t Field, Arc<Value>)>,
     tools: Tools,
     failed: Option<Error>,
 }
@@ -111,7 +114,7 @@ impl<'t> Parser<'t> {
             ended: false,
             region,
             markers: markers(template),
-            message: template.defaults.clone(),
+            closed: Vec::new(),
             tools,
             failed: None,
         };
@@ -133,12 +136,16 @@ impl<'t> Parser<'t> {
         self.sound()?;
         self.partial.finish()?;
         self.run(true, events)?;
-        let missing = |field: &&Field| !field.optional && !self.message.contains_key(&field.name);
+        let mut message = self.template.defaults.clone();
+        for (field, value) in self.closed {
+            field.add(&mut message, Arc::unwrap_or_clone(value));
+        }
+        let missing = |field: &&Field| !field.optional && !message.contains_key(&field.name);
         if let Some(field) = self.template.fields.iter().find(missing) {
             return Err(Error::Missing { field: field.name.clone() });
         }
         let defaults = &self.template.defaults;
-        Ok(self.message.into_iter().filter(|(name, value)| defaults.contains_key(name) || !is_empty(value)).collect())
+        Ok(message.into_iter().filter(|(name, value)| defaults.contains_key(name) || !is_empty(value)).collect())
     }
 
     fn sound(&self) -> Result<(), Error> {
@@ -176,7 +183,11 @@ impl<'t> Parser<'t> {
             let hold = self.advance(last, Reach { until, beside: None });
             let best = self.best();
             if let Some(marker) = best {
-                let beside = Some(self.markers[marker].search.found().start);
+                let start = self.markers[marker].search.found().start;
+                if start < hold {
+                    return Next::Take(marker);
+                }
+                let beside = Some(start);
                 let hold = self.advance(last, Reach { until, beside });
                 let best = self.best().unwrap_or(marker);
                 let start = self.markers[best].search.found().start;
@@ -269,7 +280,11 @@ impl<'t> Parser<'t> {
         let wrong = |problem| Error::content(&field.name, body, problem);
         let mut value = field.value(body, &region.captures).map_err(wrong)?;
         self.tools.cast(&mut value);
-        field.add(&mut self.message, value.clone()).map_err(wrong)?;
+        if field.join.is_some() && !value.is_string() {
+            return Err(wrong(Problem::Kind { by: "join", needed: "a text" }));
+        }
+        let value = Arc::new(value);
+        self.closed.push((field, Arc::clone(&value)));
         events.push(Event::Close { field: &field.name, value });
         Ok(())
     }
@@ -326,22 +341,27 @@ impl Field {
             captures.iter().find(|(key, _)| key == name).map(|(_, text)| Value::from(text.as_str()))
         };
         if !self.transform_each {
-            return transform::apply(shape, &|name| if name == "content" { Some(value.clone()) } else { captured(name) });
+            let mut value = Some(value);
+            let once = transform::uses(shape, "content") < 2;
+            return transform::apply(shape, &mut |name| match name {
+                "content" if once => value.take(),
+                "content" => value.clone(),
+                _ => captured(name),
+            });
         }
         let kind = |needed| Problem::Kind { by: "transform_each", needed };
         let items = value.as_array().ok_or_else(|| kind("a list"))?;
         let each = items.iter().map(|item| {
             let item = item.as_object().ok_or_else(|| kind("an object in each place"))?;
-            transform::apply(shape, &|name| item.get(name).cloned().or_else(|| captured(name)))
+            transform::apply(shape, &mut |name| item.get(name).cloned().or_else(|| captured(name)))
         });
         each.collect()
     }
 
     /// Adds a region's value to the message.
-    fn add(&self, message: &mut Message, value: Value) -> Result<(), Problem> {
+    fn add(&self, message: &mut Message, value: Value) {
         let old = message.get_mut(&self.name);
         match (&self.join, old) {
-            (Some(_), _) if !value.is_string() => return Err(Problem::Kind { by: "join", needed: "a text" }),
             (Some(join), Some(Value::String(old))) => {
                 old.push_str(join);
                 old.push_str(value.as_str().unwrap_or_default());
@@ -350,7 +370,6 @@ impl Field {
             (None, _) if self.repeats => drop(message.insert(self.name.clone(), Value::Array(vec![value]))),
             _ => drop(message.insert(self.name.clone(), value)),
         }
-        Ok(())
     }
 }
 
@@ -375,6 +394,11 @@ impl Partial {
     }
 
     fn decode_whole(&mut self, bytes: &[u8], text: &mut String) -> Result<(), Error> {
+        if let Ok(sound) = std::str::from_utf8(bytes) {
+            text.push_str(sound);
+            self.sound += sound.len();
+            return Ok(());
+        }
         let chunk = bytes.utf8_chunks().next();
         let Some(chunk) = chunk else { return Ok(()) };
         text.push_str(chunk.valid());

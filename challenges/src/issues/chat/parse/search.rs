@@ -224,6 +224,7 @@ impl Scan {
             if !decided(pattern, text, self.at + 1, ended) {
                 return Known::Until(self.hold());
             }
+            self.run(pattern, text.as_bytes(), reach.until);
             self.step(pattern, text);
         }
         match (self.settled, self.never) {
@@ -274,6 +275,20 @@ impl Scan {
         self.opened = true;
         self.never = self.anchored && !self.has_best && !self.live;
         !self.settled && !self.never
+    }
+
+    /// Takes bytes as long as all is known of them: no match begins or ends, and no place changes.
+    fn run(&mut self, pattern: &Pattern, bytes: &[u8], until: usize) {
+        let begins = !self.has_best && !self.anchored;
+        while self.live && self.at + 2 < bytes.len() && self.at < until {
+            let next = usize::from(bytes[self.at + 1]);
+            let Some(to) = self.ways.quiet(self.state, bytes[self.at]) else { break };
+            if pattern.peeks && bytes[self.at + 1] == b'\n' || begins && pattern.first[next] {
+                break;
+            }
+            self.state = to;
+            self.at += 1;
+        }
     }
 
     /// All ways take the next byte.

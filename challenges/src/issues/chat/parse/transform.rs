@@ -22,8 +22,18 @@ pub fn check(at: &str, transform: &Value) -> Result<(), TemplateError> {
     }
 }
 
+/// How often a transform asks for a name.
+pub fn uses(transform: &Value, name: &str) -> usize {
+    match transform {
+        Value::Object(map) => map.values().map(|value| uses(value, name)).sum(),
+        Value::Array(items) => items.iter().map(|value| uses(value, name)).sum(),
+        Value::String(text) => usize::from(placeholder(text).is_some_and(|names| names[0] == name)),
+        _ => 0,
+    }
+}
+
 /// Puts what `scope` has in the places of the placeholders.
-pub fn apply(transform: &Value, scope: &dyn Fn(&str) -> Option<Value>) -> Result<Value, Problem> {
+pub fn apply(transform: &Value, scope: &mut dyn FnMut(&str) -> Option<Value>) -> Result<Value, Problem> {
     match transform {
         Value::Object(map) => {
             let entries = map.iter().map(|(name, value)| Ok((name.clone(), apply(value, scope)?)));
@@ -38,7 +48,7 @@ pub fn apply(transform: &Value, scope: &dyn Fn(&str) -> Option<Value>) -> Result
     }
 }
 
-fn look_up(names: &[&str], scope: &dyn Fn(&str) -> Option<Value>) -> Option<Value> {
+fn look_up(names: &[&str], scope: &mut dyn FnMut(&str) -> Option<Value>) -> Option<Value> {
     let (first, keys) = names.split_first()?;
     keys.iter().try_fold(scope(first)?, |value, key| match value {
         Value::Object(mut map) => map.remove(*key),

@@ -126,6 +126,13 @@ impl Ways {
         &self.memory.steps[index as usize]
     }
 
+    /// Where a byte leads, if that is known and changes no place.
+    pub(super) fn quiet(&self, state: u32, byte: u8) -> Option<u32> {
+        let known = self.memory.table[state as usize * COLUMNS + usize::from(byte)];
+        let step = self.memory.steps.get(known as usize).filter(|_| known != 0)?;
+        (step.same_rows && step.matched.is_none()).then_some(step.to)
+    }
+
     /// The index of the step from `state`; `at` is the place behind it.
     pub(super) fn go(&mut self, pattern: &Pattern, text: &str, at: usize, state: u32, how: Move) -> u32 {
         let column = if let Move::Byte(byte) = how { usize::from(byte) } else { COLUMNS - 1 };
