@@ -7,5 +7,6 @@
 extern crate self as challenges; // so that the same `use` lines serve an exercise, which is built outside
 
 pub mod graph;
+pub mod issues;
 pub mod loss;
 pub mod nf4;

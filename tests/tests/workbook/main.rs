@@ -33,6 +33,7 @@ mod loss;
 mod notebook;
 mod optim;
 mod pad;
+mod parse;
 mod pictures;
 mod plan;
 mod planted;
