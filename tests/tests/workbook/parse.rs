@@ -167,7 +167,8 @@ fn arguments_in_a_dialect_come_out() {
 fn a_declared_type_casts_an_argument() {
     let properties = json!({"n": {"type": "integer"}, "b": {"type": "boolean"}, "s": {"type": "string"},
         "o": {"anyOf": [{"type": "object"}, {"type": "null"}]}});
-    let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}});
+    let tool =
+        json!({"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}});
     let template = json!({"start_anchor": "<s>", "fields": {"calls": {
         "open": "{", "close": "}", "content": "kv-lines", "content_args": {"line_sep": ";"},
         "transform": {"function": {"name": "f", "arguments": "{content}"}}}}});
@@ -183,16 +184,24 @@ fn a_marker_that_cannot_grow_is_known_at_once() {
     let mut events = Vec::new();
     let mut parser = Parser::new(&template, "<start>", &mut events).expect("the prefix is sound");
     parser.feed(b"t</think>x<note>abc</no", &mut events).expect("the text is sound");
-    assert_eq!(joined(&events), [
-        "open thoughts", "append thoughts t", "close thoughts \"t\"",
-    ], "whether </think> comes again is open");
+    assert_eq!(
+        joined(&events),
+        ["open thoughts", "append thoughts t", "close thoughts \"t\"",],
+        "whether </think> comes again is open"
+    );
     parser.finish(&mut events).expect("the text is sound");
     assert_eq!(joined(&events).last().map(String::as_str), Some("close notes \"abc</no\""));
 }
 
 #[test]
 fn what_an_automaton_cannot_do_is_refused_by_name() {
-    let refused = [("(?<=a)b", "(?<="), ("(a)\\1", "\\1"), ("a*+", "possessive"), ("(?=a+)b+", "look-ahead"), ("[a", "]")];
+    let refused = [
+        ("(?<=a)b", "(?<="),
+        ("(a)\\1", "\\1"),
+        ("a*+", "possessive"),
+        ("(?=a+)b+", "look-ahead"),
+        ("[a", "]"),
+    ];
     for (pattern, what) in refused {
         let template = json!({"start_anchor": "a", "fields": {"f": {"open_pattern": pattern}}});
         let error = Template::new(&template).expect_err(pattern).to_string();
@@ -229,8 +238,9 @@ fn json_is_bounded_in_depth_and_bytes_in_form() {
 
 /// Pieces that markers are made of.
 const FRAGMENTS: [&str; 24] = [
-    "<start>", "<", "</", "think>", "</think>", "<call ", "<call f>", "{\"x\": ", "1}", "</call>", "!", "<note>", "</note>",
-    "<score>", "12", "</score>", "<end>", "\n", " ", "f(", "a='é', ", ")", "[k: v]", "日本",
+    "<start>", "<", "</", "think>", "</think>", "<call ", "<call f>", "{\"x\": ", "1}", "</call>", "!",
+    "<note>", "</note>", "<score>", "12", "</score>", "<end>", "\n", " ", "f(", "a='é', ", ")", "[k: v]",
+    "日本",
 ];
 
 fn text() -> impl Strategy<Value = String> {

@@ -131,12 +131,17 @@ impl Tags {
     fn new(args: &Entry) -> Result<Self, TemplateError> {
         let at = format!("{}.tag_pattern", args.path());
         let pattern = args.text("tag_pattern")?;
-        let pattern = pattern.ok_or_else(|| TemplateError::new(&at, "nothing", "a pattern with a group named key"))?;
+        let pattern =
+            pattern.ok_or_else(|| TemplateError::new(&at, "nothing", "a pattern with a group named key"))?;
         let compiled = Pattern::regex(&at, pattern)?;
         if compiled.slot("key").is_none() {
             return Err(TemplateError::new(at, format!("{pattern:?}"), "a group named key"));
         }
-        Ok(Self { pattern: compiled, value: value_parser(args)?, merge: args.flag("merge_duplicates", false)? })
+        Ok(Self {
+            pattern: compiled,
+            value: value_parser(args)?,
+            merge: args.flag("merge_duplicates", false)?,
+        })
     }
 
     fn parse(&self, text: &str) -> Result<Value, Problem> {

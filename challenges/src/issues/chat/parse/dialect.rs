@@ -112,7 +112,8 @@ fn put_back(text: &str, strings: &[String]) -> String {
     while let Some((before, inner)) = rest.split_once(OPEN) {
         out.push_str(before);
         let number = inner.split_once(CLOSE);
-        let string = number.and_then(|(number, behind)| Some((strings.get(number.parse::<usize>().ok()?)?, behind)));
+        let string =
+            number.and_then(|(number, behind)| Some((strings.get(number.parse::<usize>().ok()?)?, behind)));
         match string {
             Some((string, behind)) => {
                 json::quoted(string, &mut out);

@@ -15,11 +15,7 @@ pub struct TemplateError {
 }
 
 impl TemplateError {
-    pub(super) fn new(
-        at: impl Into<String>,
-        found: impl fmt::Display,
-        needed: impl Into<String>,
-    ) -> Self {
+    pub(super) fn new(at: impl Into<String>, found: impl fmt::Display, needed: impl Into<String>) -> Self {
         Self { at: at.into(), found: brief(&found.to_string()), needed: needed.into() }
     }
 }

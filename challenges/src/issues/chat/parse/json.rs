@@ -50,7 +50,9 @@ impl Reader<'_> {
 
     fn value(&mut self, depth: usize) -> Result<Value, Problem> {
         match self.peek() {
-            Some(b'{' | b'[') if depth == DEEPEST => Err(Problem::TooMuch { what: "levels of json", limit: DEEPEST }),
+            Some(b'{' | b'[') if depth == DEEPEST => {
+                Err(Problem::TooMuch { what: "levels of json", limit: DEEPEST })
+            }
             Some(b'{') => self.object(depth + 1),
             Some(b'[') => self.array(depth + 1),
             Some(b'"') => self.string().map(Value::String),
@@ -139,7 +141,8 @@ impl Reader<'_> {
             exponent && (reader.take(b'+') || reader.take(b'-') || true)
         });
         let text = &self.text[start..self.at];
-        if self.at == whole { integer(text) } else { float(text) }.ok_or_else(|| too_much(text, whole - start))
+        if self.at == whole { integer(text) } else { float(text) }
+            .ok_or_else(|| too_much(text, whole - start))
     }
 
     /// A fraction or an exponent: what `begins` takes, and digits; nothing if there are no digits.
@@ -155,7 +158,8 @@ impl Reader<'_> {
         self.at += 1;
         loop {
             let rest = &self.text[self.at..];
-            let plain = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
+            let plain =
+                rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
             out.push_str(&rest[..plain]);
             self.at += plain;
             match self.peek() {

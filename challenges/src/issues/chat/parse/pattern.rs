@@ -6,8 +6,8 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 
 use super::error::TemplateError;
-use super::ways::Pool;
 use super::syntax::{END, anywhere, translate};
+use super::ways::Pool;
 
 /// The largest automaton of a pattern, in bytes: some ten thousand states.
 const LARGEST_BYTES: usize = 1 << 20;
@@ -111,9 +111,14 @@ impl Ahead {
         }
         let body = translate(inner).map_err(|what| refused(at, inner, &what))?.body;
         let longest = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build().parse(&body);
-        let longest = longest.map_err(|error| refused(at, inner, &last_line(&error)))?.properties().maximum_len();
+        let longest =
+            longest.map_err(|error| refused(at, inner, &last_line(&error)))?.properties().maximum_len();
         if longest.is_none_or(|bytes| bytes > 1024) {
-            return Err(refused(at, inner, "look-ahead for more than 1024 bytes before something else, (?= or (?!"));
+            return Err(refused(
+                at,
+                inner,
+                "look-ahead for more than 1024 bytes before something else, (?= or (?!",
+            ));
         }
         Ok(Self { negative, anywhere: false, pattern: Pattern::compile(at, &body, None)? })
     }

@@ -145,7 +145,10 @@ impl<'t> Parser<'t> {
             return Err(Error::Missing { field: field.name.clone() });
         }
         let defaults = &self.template.defaults;
-        Ok(message.into_iter().filter(|(name, value)| defaults.contains_key(name) || !is_empty(value)).collect())
+        Ok(message
+            .into_iter()
+            .filter(|(name, value)| defaults.contains_key(name) || !is_empty(value))
+            .collect())
     }
 
     fn sound(&self) -> Result<(), Error> {
@@ -241,7 +244,7 @@ impl<'t> Parser<'t> {
         } else if explicit && began == Some(end) && self.opens_empty(field) {
             return Err(Error::Stuck { field: self.template.fields[field].name.clone() });
         } else if began.is_none() && start == end {
-            self.ended = true;    // the same again and again: what follows belongs to nothing
+            self.ended = true; // the same again and again: what follows belongs to nothing
         }
         Ok(())
     }
@@ -272,7 +275,8 @@ impl<'t> Parser<'t> {
 
     /// Closes the open region at `end`, if it has begun, and returns to the implicit one.
     fn close(&mut self, end: usize, events: &mut Vec<Event<'t>>) -> Result<(), Error> {
-        let next = Region { field: self.template.implicit, explicit: false, start: None, captures: Vec::new() };
+        let next =
+            Region { field: self.template.implicit, explicit: false, start: None, captures: Vec::new() };
         let region = std::mem::replace(&mut self.region, next);
         let (Some(field), Some(start)) = (region.field, region.start) else { return Ok(()) };
         let field = &self.template.fields[field];

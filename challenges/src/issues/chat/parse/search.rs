@@ -94,7 +94,9 @@ impl Search {
             return self.known.unwrap_or(Known::Never);
         }
         let known = match (&pattern.ahead, &mut self.ahead) {
-            (Some(ahead), Some(scan)) => both(pattern, &mut self.main, ahead, scan, self.from, text, ended, reach),
+            (Some(ahead), Some(scan)) => {
+                both(pattern, &mut self.main, ahead, scan, self.from, text, ended, reach)
+            }
             _ => self.main.advance(pattern, text, ended, reach),
         };
         self.known = Some(known);
@@ -192,7 +194,8 @@ impl Scan {
         let begun = if self.live { self.rows.first().copied().unwrap_or(NONE) } else { NONE };
         let best = if self.has_best || self.settled { self.best.start } else { NONE };
         let earliest = begun.min(best);
-        let kept = !self.anchored && from >= self.from && earliest >= from && (self.settled || self.at >= from);
+        let kept =
+            !self.anchored && from >= self.from && earliest >= from && (self.settled || self.at >= from);
         if kept || self.never && !self.anchored {
             return;
         }
@@ -264,7 +267,8 @@ impl Scan {
             return false;
         }
         let next = text.as_bytes().get(self.at);
-        let Some(begins) = next.map(|&byte| pattern.first[usize::from(byte)]).or(pattern.at_end.then_some(true))
+        let Some(begins) =
+            next.map(|&byte| pattern.first[usize::from(byte)]).or(pattern.at_end.then_some(true))
         else {
             return false;
         };

@@ -40,7 +40,15 @@ pub fn translate(pattern: &str) -> Result<Parts, String> {
             from = close + 1;
         }
     }
-    let body = Translator { chars: &chars, at: from, out: String::new(), ends: 0, depth: 0, atom: false, multi: false };
+    let body = Translator {
+        chars: &chars,
+        at: from,
+        out: String::new(),
+        ends: 0,
+        depth: 0,
+        atom: false,
+        multi: false,
+    };
     Ok(Parts { ahead, body: body.run()? })
 }
 
@@ -51,7 +59,18 @@ pub fn starts_anywhere(inner: &str) -> bool {
 
 /// What a look-ahead of the form "anything, then X" looks for.
 pub fn anywhere(inner: &str) -> Option<&str> {
-    let lead = ["[\\s\\S]*?", "[\\s\\S]*", "[\\S\\s]*?", "[\\S\\s]*", "[\\w\\W]*?", "[\\w\\W]*", "[\\d\\D]*?", "[\\d\\D]*", ".*?", ".*"];
+    let lead = [
+        "[\\s\\S]*?",
+        "[\\s\\S]*",
+        "[\\S\\s]*?",
+        "[\\S\\s]*",
+        "[\\w\\W]*?",
+        "[\\w\\W]*",
+        "[\\d\\D]*?",
+        "[\\d\\D]*",
+        ".*?",
+        ".*",
+    ];
     let rest = lead.iter().find_map(|lead| inner.strip_prefix(lead))?;
     let chars: Vec<char> = rest.chars().collect();
     (!has_alternatives(&chars) && !rest.starts_with(['?', '+', '*'])).then_some(rest)
@@ -162,7 +181,7 @@ impl Translator<'_> {
             ')' => self.close()?,
             '|' => self.emit("|", false),
             '$' if self.multi => self.emit("$", false),
-            '$' => self.emit("(?mR:$)", false),    // what the matcher takes for Python's $
+            '$' => self.emit("(?mR:$)", false), // what the matcher takes for Python's $
             '*' | '+' | '?' => return self.repetition(&c.to_string(), 1),
             '{' => match self.counts() {
                 Some((text, length)) if self.atom => return self.repetition(&text, length),
@@ -209,7 +228,8 @@ impl Translator<'_> {
     fn counts(&self) -> Option<(String, usize)> {
         let end = self.chars[self.at..].iter().take(16).position(|&c| c == '}')?;
         let inner: String = self.chars[self.at + 1..self.at + end].iter().collect();
-        let (low, high) = inner.split_once(',').map_or((inner.as_str(), None), |(low, high)| (low, Some(high)));
+        let (low, high) =
+            inner.split_once(',').map_or((inner.as_str(), None), |(low, high)| (low, Some(high)));
         let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
         let some = !low.is_empty() || high.is_some_and(|high| !high.is_empty());
         if !some || !digits(low) || !high.is_none_or(digits) {
@@ -243,9 +263,11 @@ impl Translator<'_> {
 
     fn named(&mut self) -> Result<(), String> {
         let start = self.at + if self.follows("(?P") { 4 } else { 3 };
-        let length = self.chars[start..].iter().position(|&c| c == '>').ok_or("a group's name without its >")?;
+        let length =
+            self.chars[start..].iter().position(|&c| c == '>').ok_or("a group's name without its >")?;
         let name: String = self.chars[start..start + length].iter().collect();
-        if name.starts_with(END) || name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_') {
+        if name.starts_with(END) || name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_')
+        {
             return Err(format!("a group named {name:?}"));
         }
         self.at = start + length + 1;
@@ -256,7 +278,8 @@ impl Translator<'_> {
 
     /// `(?i)`, `(?s)`, `(?m)` at the beginning, `(?i:` and `(?s:` anywhere.
     fn flags(&mut self) -> Result<(), String> {
-        let length = self.chars[self.at..].iter().position(|&c| c == ')' || c == ':').ok_or("a ( without its )")?;
+        let length =
+            self.chars[self.at..].iter().position(|&c| c == ')' || c == ':').ok_or("a ( without its )")?;
         let end = self.at + length;
         let text: String = self.chars[self.at..=end].iter().collect();
         let names = &text[2..text.len() - 1];
@@ -280,8 +303,15 @@ impl Translator<'_> {
             return Err("look-ahead with something behind it, (?= or (?!".to_owned());
         }
         let inner = &self.chars[self.at + 3..close];
-        let mut body =
-            Translator { chars: inner, at: 0, out: String::new(), ends: self.ends + 1, depth: 0, atom: false, multi: self.multi };
+        let mut body = Translator {
+            chars: inner,
+            at: 0,
+            out: String::new(),
+            ends: self.ends + 1,
+            depth: 0,
+            atom: false,
+            multi: self.multi,
+        };
         if negative {
             self.at = close + 1;
             let class = body.negated()?;
@@ -326,7 +356,9 @@ impl Translator<'_> {
     /// An escape that means the same within and outside a class; leaves `at` before its last character.
     fn escaped(&mut self, c: char) -> Result<String, String> {
         let digits = match c {
-            'd' | 'D' | 's' | 'S' | 'w' | 'W' | 'n' | 't' | 'r' | 'f' | 'v' | 'a' => return Ok(format!("\\{c}")),
+            'd' | 'D' | 's' | 'S' | 'w' | 'W' | 'n' | 't' | 'r' | 'f' | 'v' | 'a' => {
+                return Ok(format!("\\{c}"));
+            }
             'x' => 2,
             'u' => 4,
             'U' => 8,
@@ -336,7 +368,8 @@ impl Translator<'_> {
         let text: String = self.chars.iter().skip(self.at + 2).take(digits).collect();
         let code = u32::from_str_radix(&text, 16).ok().filter(|_| text.len() == digits);
         self.at += digits;
-        let char = code.and_then(char::from_u32).ok_or_else(|| format!("\\{c}{text}, which is no character"))?;
+        let char =
+            code.and_then(char::from_u32).ok_or_else(|| format!("\\{c}{text}, which is no character"))?;
         Ok(escape(&char.to_string()))
     }
 

@@ -44,7 +44,8 @@ impl Template {
             return Err(TemplateError::new("version", &entry.map["version"], "1"));
         }
         let start = entry.anchor("start_anchor")?;
-        let start = start.ok_or_else(|| TemplateError::new("start_anchor", "nothing", "a text or start_anchor_pattern"))?;
+        let start = start
+            .ok_or_else(|| TemplateError::new("start_anchor", "nothing", "a text or start_anchor_pattern"))?;
         let defaults = entry.child("defaults")?.map(|defaults| defaults.map.into_owned()).unwrap_or_default();
         let fields = entry.child("fields")?.filter(|fields| !fields.map.is_empty());
         let fields = fields.ok_or_else(|| TemplateError::new("fields", "nothing", "a field"))?;
@@ -143,7 +144,9 @@ impl Field {
         }
         let mut names = self.open.iter().chain(&self.close).flat_map(|pattern| &pattern.names);
         match names.next() {
-            Some((name, _)) => Err(TemplateError::new(entry.path(), format!("the group {name}"), "a transform for it")),
+            Some((name, _)) => {
+                Err(TemplateError::new(entry.path(), format!("the group {name}"), "a transform for it"))
+            }
             None => Ok(()),
         }
     }
@@ -183,7 +186,11 @@ impl<'v> Entry<'v> {
     /// Refuses other names.
     pub(super) fn only(&self, names: &[&str]) -> Result<(), TemplateError> {
         match self.map.keys().find(|key| !names.contains(&key.as_str())) {
-            Some(key) => Err(TemplateError::new(self.at(key), "an unknown entry", format!("one of {}", names.join(", ")))),
+            Some(key) => Err(TemplateError::new(
+                self.at(key),
+                "an unknown entry",
+                format!("one of {}", names.join(", ")),
+            )),
             None => Ok(()),
         }
     }

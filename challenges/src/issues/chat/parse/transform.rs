@@ -41,7 +41,9 @@ pub fn apply(transform: &Value, scope: &mut dyn FnMut(&str) -> Option<Value>) ->
         }
         Value::Array(items) => items.iter().map(|value| apply(value, scope)).collect(),
         Value::String(text) => match placeholder(text) {
-            Some(names) => look_up(&names, scope).ok_or_else(|| Problem::Placeholder { name: names.join(".") }),
+            Some(names) => {
+                look_up(&names, scope).ok_or_else(|| Problem::Placeholder { name: names.join(".") })
+            }
             None => Ok(transform.clone()),
         },
         _ => Ok(transform.clone()),

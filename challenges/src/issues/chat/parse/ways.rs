@@ -187,7 +187,16 @@ impl Memory {
         }
         self.round += 1;
         let round = self.round;
-        let mut new = New { pattern, text, at, seen: &mut self.seen, round, list: Vec::new(), rows: Vec::new(), matched: None };
+        let mut new = New {
+            pattern,
+            text,
+            at,
+            seen: &mut self.seen,
+            round,
+            list: Vec::new(),
+            rows: Vec::new(),
+            matched: None,
+        };
         new.fill(&old, how);
         let New { list, rows, matched, .. } = new;
         let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.here == 0;
@@ -249,7 +258,9 @@ impl New<'_> {
                 continue;
             }
             match self.pattern.nfa.state(id) {
-                State::Union { alternates } => todo.extend(alternates.iter().rev().map(|&id| (id, row.clone()))),
+                State::Union { alternates } => {
+                    todo.extend(alternates.iter().rev().map(|&id| (id, row.clone())))
+                }
                 State::BinaryUnion { alt1, alt2 } => todo.extend([(*alt2, row.clone()), (*alt1, row)]),
                 State::Capture { next, slot, .. } => {
                     row.here |= if slot.as_usize() < 2 { 0 } else { 1 << slot.as_usize() };
