@@ -150,8 +150,8 @@ impl Tags {
         let key = self.pattern.slot("key").unwrap_or_default();
         while search.advance(&self.pattern, text, true, Reach::ALL) == Known::Match {
             let found = search.found();
-            let name = found.group(text, key).ok_or(Problem::Tag { group: "key" })?;
-            let value = match self.pattern.slot("value").map(|slot| found.group(text, slot)) {
+            let name = found.group(key).and_then(|range| text.get(range)).ok_or(Problem::Tag { group: "key" })?;
+            let value = match self.pattern.slot("value").map(|slot| found.group(slot).and_then(|range| text.get(range))) {
                 Some(None) if self.value.is_none() => Value::Null,
                 Some(None) => return Err(Problem::Tag { group: "value" }),
                 inner => sub_parse(self.value.as_deref(), inner.flatten().unwrap_or_default())?,

@@ -242,5 +242,5 @@ pub fn float(text: &str) -> Option<Value> {
 
 /// A string as JSON, as short as it goes.
 pub fn quoted(text: &str, out: &mut String) {
-    out.push_str(&Value::from(text).to_string());
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }

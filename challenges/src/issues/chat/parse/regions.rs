@@ -5,6 +5,7 @@
 //! longest; then openings before the closing. Text is handed out as soon as no marker can begin in it any more.
 //! So the answer is a function of the whole text, and cuts only decide when it is known.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -55,7 +56,7 @@ pub struct Parser<'t> {
     /// What of the text is taken.
     at: usize,
     ended: bool,
-    region: Region,
+    region: Region<'t>,
     markers: Vec<Marker<'t>>,
     /// The content of the regions that are closed.
     closed: Vec<(&'t Field, Arc<Value>)>,
@@ -63,15 +64,18 @@ pub struct Parser<'t> {
     failed: Option<Error>,
 }
 
+/// The groups of an opening that took part, and where in the text.
+type Captures<'t> = Vec<(&'t str, Range<usize>)>;
+
 /// The open region.
 #[derive(Debug)]
-struct Region {
+struct Region<'t> {
     field: Option<usize>,
     /// Whether a marker opened it.
     explicit: bool,
     /// Where its text begins, once it has some or a marker has opened it.
     start: Option<usize>,
-    captures: Vec<(String, String)>,
+    captures: Captures<'t>,
 }
 
 /// A marker that is looked for.
@@ -232,7 +236,7 @@ impl<'t> Parser<'t> {
         let marker = &self.markers[index];
         let (field, opens, pattern) = (marker.field, marker.opens, marker.pattern);
         let (start, end) = (marker.search.found().start, marker.search.found().end);
-        let captures = if opens { captures(pattern, &marker.search, &self.text) } else { Vec::new() };
+        let captures = if opens { captures(pattern, &marker.search) } else { Vec::new() };
         self.append(start, events);
         let began = self.region.start;
         let explicit = self.region.explicit;
@@ -281,8 +285,12 @@ impl<'t> Parser<'t> {
         let (Some(field), Some(start)) = (region.field, region.start) else { return Ok(()) };
         let field = &self.template.fields[field];
         let body = &self.text[start..end];
+        let captured = |name: &str| {
+            let (_, range) = region.captures.iter().find(|(key, _)| *key == name)?;
+            self.text.get(range.clone())
+        };
         let wrong = |problem| Error::content(&field.name, body, problem);
-        let mut value = field.value(body, &region.captures).map_err(wrong)?;
+        let mut value = field.value(body, &|name| captured(name).map(Value::from)).map_err(wrong)?;
         self.tools.cast(&mut value);
         if field.join.is_some() && !value.is_string() {
             return Err(wrong(Problem::Kind { by: "join", needed: "a text" }));
@@ -312,10 +320,9 @@ fn markers(template: &Template) -> Vec<Marker<'_>> {
     both.collect()
 }
 
-fn captures(pattern: &Pattern, search: &Search, text: &str) -> Vec<(String, String)> {
+fn captures<'t>(pattern: &'t Pattern, search: &Search) -> Captures<'t> {
     let names = pattern.names.iter();
-    let group = |slot: usize| search.found().group(text, slot).map(str::to_owned);
-    names.filter_map(|(name, slot)| Some((name.clone(), group(*slot)?))).collect()
+    names.filter_map(|(name, slot)| Some((name.as_str(), search.found().group(*slot)?))).collect()
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -328,7 +335,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-impl Region {
+impl Region<'_> {
     /// A region that a marker opened waits for its own closing; else all openings count, and the closing of this one.
     fn watches(&self, marker: &Marker) -> bool {
         let own = self.field == Some(marker.field);
@@ -338,12 +345,9 @@ impl Region {
 
 impl Field {
     /// A region's content, transformed.
-    fn value(&self, body: &str, captures: &[(String, String)]) -> Result<Value, Problem> {
+    fn value(&self, body: &str, captured: &dyn Fn(&str) -> Option<Value>) -> Result<Value, Problem> {
         let value = self.content.parse(body)?;
         let Some(shape) = &self.transform else { return Ok(value) };
-        let captured = |name: &str| {
-            captures.iter().find(|(key, _)| key == name).map(|(_, text)| Value::from(text.as_str()))
-        };
         if !self.transform_each {
             let mut value = Some(value);
             let once = transform::uses(shape, "content") < 2;

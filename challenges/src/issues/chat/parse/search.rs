@@ -6,6 +6,8 @@
 //! where the ways have gone before. Between two texts the ways
 //! stay where they are. The earliest beginning among them is what has to be held back.
 
+use std::ops::Range;
+
 use super::pattern::{Ahead, Pattern};
 use super::ways::{IDLE, Move, NONE, Ways};
 
@@ -21,9 +23,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// The text of the group whose first slot is `slot`, if the group took part.
-    pub fn group<'t>(&self, text: &'t str, slot: usize) -> Option<&'t str> {
-        text.get(*self.slots.get(slot)?..*self.slots.get(slot + 1)?)
+    /// Where the group whose first slot is `slot` lies, if it took part.
+    pub fn group(&self, slot: usize) -> Option<Range<usize>> {
+        let (start, end) = (*self.slots.get(slot)?, *self.slots.get(slot + 1)?);
+        (start != NONE && end != NONE).then_some(start..end)
     }
 }
 
@@ -284,15 +287,16 @@ impl Scan {
     /// Takes bytes as long as all is known of them: no match begins or ends, and no place changes.
     fn run(&mut self, pattern: &Pattern, bytes: &[u8], until: usize) {
         let begins = !self.has_best && !self.anchored;
-        while self.live && self.at + 2 < bytes.len() && self.at < until {
-            let next = usize::from(bytes[self.at + 1]);
-            let Some(to) = self.ways.quiet(self.state, bytes[self.at]) else { break };
-            if pattern.peeks && bytes[self.at + 1] == b'\n' || begins && pattern.first[next] {
+        let (mut state, mut at) = (self.state, self.at);
+        while self.live && at + 2 < bytes.len() && at < until {
+            let Some(to) = self.ways.quiet(state, bytes[at]) else { break };
+            if begins && pattern.first[usize::from(bytes[at + 1])] && !self.ways.begins_nothing(to) {
                 break;
             }
-            self.state = to;
-            self.at += 1;
+            state = to;
+            at += 1;
         }
+        (self.state, self.at) = (state, at);
     }
 
     /// All ways take the next byte.

@@ -18,7 +18,7 @@ pub(super) const NONE: usize = usize::MAX;
 /// The state without a way.
 pub(super) const IDLE: u32 = 0;
 
-/// How many states are kept, of 1 KiB each, before all are forgotten.
+/// How many states are kept, of 2 KiB each, before all are forgotten.
 const MOST_STATES: usize = 1024;
 
 /// How many steps are kept.
@@ -86,6 +86,8 @@ struct Memory {
     index: HashMap<List, u32>,
     /// For each state and column the index of a step; 0: not known.
     table: Vec<u32>,
+    /// The same for steps that change no place: one more than the state they lead to.
+    quiet: Vec<u32>,
     steps: Vec<Step>,
     seen: Vec<u64>,
     round: u64,
@@ -128,9 +130,12 @@ impl Ways {
 
     /// Where a byte leads, if that is known and changes no place.
     pub(super) fn quiet(&self, state: u32, byte: u8) -> Option<u32> {
-        let known = self.memory.table[state as usize * COLUMNS + usize::from(byte)];
-        let step = self.memory.steps.get(known as usize).filter(|_| known != 0)?;
-        (step.same_rows && step.matched.is_none()).then_some(step.to)
+        self.memory.quiet[state as usize * COLUMNS + usize::from(byte)].checked_sub(1)
+    }
+
+    /// Whether it is known that a match that begins adds no way.
+    pub(super) fn begins_nothing(&self, state: u32) -> bool {
+        self.memory.quiet[state as usize * COLUMNS + COLUMNS - 1] == state + 1
     }
 
     /// The index of the step from `state`; `at` is the place behind it.
@@ -145,7 +150,7 @@ impl Ways {
         let forgotten = self.memory.forgotten;
         let index = self.memory.work_out(pattern, text, at, state, how);
         if plain && forgotten == self.memory.forgotten {
-            self.memory.table[cell] = index;
+            self.memory.keep(cell, index);
         }
         index
     }
@@ -158,10 +163,17 @@ impl Memory {
         memory
     }
 
+    fn keep(&mut self, cell: usize, index: u32) {
+        self.table[cell] = index;
+        let step = &self.steps[index as usize];
+        self.quiet[cell] = if step.same_rows && step.matched.is_none() { step.to + 1 } else { 0 };
+    }
+
     fn forget(&mut self) {
         self.lists.clear();
         self.index.clear();
         self.table.clear();
+        self.quiet.clear();
         self.steps.clear();
         self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, matched: None });
         self.forgotten += 1;
@@ -175,6 +187,7 @@ impl Memory {
         }
         let number = self.lists.len() as u32;
         self.table.resize(self.table.len() + COLUMNS, 0);
+        self.quiet.resize(self.quiet.len() + COLUMNS, 0);
         self.lists.push(list.clone());
         self.index.insert(list, number);
         number
