@@ -23,7 +23,7 @@ pub enum Content {
     /// JSON, or a dialect of it.
     Json(Dialect),
     /// Tags with a key and a value each, at one level.
-    XmlInline(Tags),
+    XmlInline(Box<Tags>),
     /// Lines with a key and a value each.
     KvLines(Lines),
 }
@@ -68,7 +68,7 @@ impl Content {
             "float" => Self::Float,
             "bool" => Self::Bool(Strip::new(args)?),
             "json" => Self::Json(Dialect::new(args)?),
-            "xml-inline" => Self::XmlInline(Tags::new(args)?),
+            "xml-inline" => Self::XmlInline(Box::new(Tags::new(args)?)),
             "kv-lines" => Self::KvLines(Lines::new(args)?),
             _ => {
                 let kinds = "text, int, float, bool, json, xml-inline or kv-lines";
@@ -150,8 +150,13 @@ impl Tags {
         let key = self.pattern.slot("key").unwrap_or_default();
         while search.advance(&self.pattern, text, true, Reach::ALL) == Known::Match {
             let found = search.found();
-            let name = found.group(key).and_then(|range| text.get(range)).ok_or(Problem::Tag { group: "key" })?;
-            let value = match self.pattern.slot("value").map(|slot| found.group(slot).and_then(|range| text.get(range))) {
+            let name =
+                found.group(key).and_then(|range| text.get(range)).ok_or(Problem::Tag { group: "key" })?;
+            let value = match self
+                .pattern
+                .slot("value")
+                .map(|slot| found.group(slot).and_then(|range| text.get(range)))
+            {
                 Some(None) if self.value.is_none() => Value::Null,
                 Some(None) => return Err(Problem::Tag { group: "value" }),
                 inner => sub_parse(self.value.as_deref(), inner.flatten().unwrap_or_default())?,

@@ -114,15 +114,12 @@ fn put_back(text: &str, strings: &[String]) -> String {
         let number = inner.split_once(CLOSE);
         let string =
             number.and_then(|(number, behind)| Some((strings.get(number.parse::<usize>().ok()?)?, behind)));
-        match string {
-            Some((string, behind)) => {
-                json::quoted(string, &mut out);
-                rest = behind;
-            }
-            None => {
-                out.push(OPEN);
-                rest = inner;
-            }
+        if let Some((string, behind)) = string {
+            json::quoted(string, &mut out);
+            rest = behind;
+        } else {
+            out.push(OPEN);
+            rest = inner;
         }
     }
     out + rest

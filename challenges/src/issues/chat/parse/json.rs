@@ -138,11 +138,11 @@ impl Reader<'_> {
         self.part(|reader| reader.take(b'.'));
         self.part(|reader| {
             let exponent = reader.take(b'e') || reader.take(b'E');
-            exponent && (reader.take(b'+') || reader.take(b'-') || true)
+            let _sign = exponent && (reader.take(b'+') || reader.take(b'-'));
+            exponent
         });
         let text = &self.text[start..self.at];
-        if self.at == whole { integer(text) } else { float(text) }
-            .ok_or_else(|| too_much(text, whole - start))
+        if self.at == whole { integer(text) } else { float(text) }.ok_or_else(|| too_much(whole - start))
     }
 
     /// A fraction or an exponent: what `begins` takes, and digits; nothing if there are no digits.
@@ -218,11 +218,10 @@ impl Reader<'_> {
     }
 }
 
-fn too_much(text: &str, digits: usize) -> Problem {
+fn too_much(digits: usize) -> Problem {
     if digits > LONGEST {
         return Problem::TooMuch { what: "digits", limit: LONGEST };
     }
-    let _ = text;
     Problem::Number { needed: "finite number" }
 }
 

@@ -17,6 +17,7 @@ const MOST_SLOTS: usize = 64;
 
 /// A marker: a pattern that opens or closes a region, or a tag within one.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for alone")]
 pub struct Pattern {
     pub(super) nfa: NFA,
     /// The names of groups, with the slot of each one's beginning.

@@ -153,6 +153,7 @@ fn both(
 
 /// A search for a pattern without what has to follow it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for alone")]
 struct Scan {
     from: usize,
     at: usize,
@@ -322,11 +323,7 @@ impl Scan {
             self.has_best = true;
         }
         if !step.same_rows {
-            self.spare.clear();
-            for row in &step.rows {
-                row.append(&self.rows, self.width, self.at, &mut self.spare);
-            }
-            std::mem::swap(&mut self.rows, &mut self.spare);
+            step.fill(&mut self.rows, self.width, self.at, &mut self.spare);
         }
         self.live = !step.rows.is_empty();
         self.state = step.to;

@@ -30,7 +30,9 @@ impl Tools {
     /// Casts the arguments of a call, or of each call in a list.
     pub(super) fn cast(&self, value: &mut Value) {
         if let Value::Array(calls) = value {
-            calls.iter_mut().for_each(|call| self.cast(call));
+            for call in calls {
+                self.cast(call);
+            }
             return;
         }
         let function = value.get_mut("function");

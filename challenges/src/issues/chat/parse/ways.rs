@@ -51,16 +51,47 @@ impl Row {
         self.append(rows, width, at, out);
     }
 
-    pub(super) fn append(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
+    fn fill(&self, rows: &mut [usize], place: usize, width: usize, at: usize) {
+        match self.from {
+            Some(from) if from == place => {}
+            Some(from) => (0..width).for_each(|slot| rows[place * width + slot] = rows[from * width + slot]),
+            None => rows[place * width..(place + 1) * width].fill(NONE),
+        }
+        self.mark(&mut rows[place * width..], at);
+    }
+
+    fn append(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
         let base = out.len();
         match self.from {
             Some(from) => out.extend_from_slice(&rows[from * width..(from + 1) * width]),
             None => out.resize(base + width, NONE),
         }
+        self.mark(&mut out[base..], at);
+    }
+
+    fn mark(&self, row: &mut [usize], at: usize) {
         let mut here = self.here;
         while here != 0 {
-            out[base + here.trailing_zeros() as usize] = at;
+            row[here.trailing_zeros() as usize] = at;
             here &= here - 1;
+        }
+    }
+}
+
+impl Step {
+    /// Fills the rows of the new state; `spare` is any room.
+    pub(super) fn fill(&self, rows: &mut Vec<usize>, width: usize, at: usize, spare: &mut Vec<usize>) {
+        if self.in_place {
+            rows.resize(self.rows.len() * width, NONE);
+            for (place, row) in self.rows.iter().enumerate().rev() {
+                row.fill(rows, place, width, at);
+            }
+        } else {
+            spare.clear();
+            for row in &self.rows {
+                row.append(rows, width, at, spare);
+            }
+            std::mem::swap(rows, spare);
         }
     }
 }
@@ -73,6 +104,8 @@ pub(super) struct Step {
     pub(super) rows: Vec<Row>,
     /// Whether that changes nothing.
     pub(super) same_rows: bool,
+    /// Whether each row comes from one that is not behind it, so that rows can be filled where they are, the last first.
+    pub(super) in_place: bool,
     /// The row of the way that has come to its end.
     pub(super) matched: Option<Row>,
 }
@@ -175,7 +208,7 @@ impl Memory {
         self.table.clear();
         self.quiet.clear();
         self.steps.clear();
-        self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, matched: None });
+        self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, in_place: true, matched: None });
         self.forgotten += 1;
         self.number(Vec::new());
     }
@@ -215,8 +248,9 @@ impl Memory {
         let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.here == 0;
         let before = old.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
         let same_rows = rows.len() == before && rows.iter().enumerate().all(same);
+        let in_place = rows.iter().enumerate().all(|(place, row)| row.from.is_none_or(|from| from <= place));
         let to = self.number(list);
-        self.steps.push(Step { to, rows, same_rows, matched });
+        self.steps.push(Step { to, rows, same_rows, in_place, matched });
         (self.steps.len() - 1) as u32
     }
 }
@@ -272,7 +306,7 @@ impl New<'_> {
             }
             match self.pattern.nfa.state(id) {
                 State::Union { alternates } => {
-                    todo.extend(alternates.iter().rev().map(|&id| (id, row.clone())))
+                    todo.extend(alternates.iter().rev().map(|&id| (id, row.clone())));
                 }
                 State::BinaryUnion { alt1, alt2 } => todo.extend([(*alt2, row.clone()), (*alt1, row)]),
                 State::Capture { next, slot, .. } => {
