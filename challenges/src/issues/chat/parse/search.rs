@@ -315,15 +315,16 @@ impl Scan {
     fn go(&mut self, pattern: &Pattern, text: &str, how: Move) {
         let index = self.ways.go(pattern, text, self.at, self.state, how);
         let step = self.ways.step(index);
+        let from = if let Move::Byte(_) = how { self.at - 1 } else { self.at };
         if let Some(row) = &step.matched {
-            row.write(&self.rows, self.width, self.at, &mut self.best.slots);
+            row.write(&self.rows, self.width, from, self.at, &mut self.best.slots);
             let marked = pattern.ends.iter().map(|&slot| self.best.slots[slot]).find(|&end| end != NONE);
             self.best.start = self.best.slots[0];
             self.best.end = marked.unwrap_or(self.at);
             self.has_best = true;
         }
         if !step.same_rows {
-            step.fill(&mut self.rows, self.width, self.at, &mut self.spare);
+            step.fill(&mut self.rows, self.width, from, &mut self.spare);
         }
         self.live = !step.rows.is_empty();
         self.state = step.to;

@@ -41,55 +41,59 @@ pub(super) enum Move {
 pub(super) struct Row {
     /// The row before, if there is one.
     from: Option<usize>,
-    /// A bit for each slot that is here.
+    /// A bit for each slot that is where the move began.
+    before: u64,
+    /// A bit for each slot that is where the move ends. It is written down only if the way goes on from there: most ways
+    /// that a group's end opens do not.
     here: u64,
 }
 
 impl Row {
-    pub(super) fn write(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
+    /// All places of a way that ends at `at`; the move began at `from`.
+    pub(super) fn write(&self, rows: &[usize], width: usize, from: usize, at: usize, out: &mut Vec<usize>) {
         out.clear();
-        self.append(rows, width, at, out);
+        self.append(rows, width, from, out);
+        mark(out, self.here, at);
     }
 
-    fn fill(&self, rows: &mut [usize], place: usize, width: usize, at: usize) {
+    fn fill(&self, rows: &mut [usize], place: usize, width: usize, from: usize) {
         match self.from {
-            Some(from) if from == place => {}
-            Some(from) => (0..width).for_each(|slot| rows[place * width + slot] = rows[from * width + slot]),
+            Some(old) if old == place => {}
+            Some(old) => (0..width).for_each(|slot| rows[place * width + slot] = rows[old * width + slot]),
             None => rows[place * width..(place + 1) * width].fill(NONE),
         }
-        self.mark(&mut rows[place * width..], at);
+        mark(&mut rows[place * width..], self.before, from);
     }
 
-    fn append(&self, rows: &[usize], width: usize, at: usize, out: &mut Vec<usize>) {
+    fn append(&self, rows: &[usize], width: usize, from: usize, out: &mut Vec<usize>) {
         let base = out.len();
         match self.from {
-            Some(from) => out.extend_from_slice(&rows[from * width..(from + 1) * width]),
+            Some(old) => out.extend_from_slice(&rows[old * width..(old + 1) * width]),
             None => out.resize(base + width, NONE),
         }
-        self.mark(&mut out[base..], at);
+        mark(&mut out[base..], self.before, from);
     }
+}
 
-    fn mark(&self, row: &mut [usize], at: usize) {
-        let mut here = self.here;
-        while here != 0 {
-            row[here.trailing_zeros() as usize] = at;
-            here &= here - 1;
-        }
+fn mark(row: &mut [usize], mut slots: u64, at: usize) {
+    while slots != 0 {
+        row[slots.trailing_zeros() as usize] = at;
+        slots &= slots - 1;
     }
 }
 
 impl Step {
-    /// Fills the rows of the new state; `spare` is any room.
-    pub(super) fn fill(&self, rows: &mut Vec<usize>, width: usize, at: usize, spare: &mut Vec<usize>) {
+    /// Fills the rows of the new state, for a move that began at `from`; `spare` is any room.
+    pub(super) fn fill(&self, rows: &mut Vec<usize>, width: usize, from: usize, spare: &mut Vec<usize>) {
         if self.in_place {
             rows.resize(self.rows.len() * width, NONE);
             for (place, row) in self.rows.iter().enumerate().rev() {
-                row.fill(rows, place, width, at);
+                row.fill(rows, place, width, from);
             }
         } else {
             spare.clear();
             for row in &self.rows {
-                row.append(rows, width, at, spare);
+                row.append(rows, width, from, spare);
             }
             std::mem::swap(rows, spare);
         }
@@ -110,7 +114,8 @@ pub(super) struct Step {
     pub(super) matched: Option<Row>,
 }
 
-type List = Vec<(StateID, usize)>;
+/// For each way the automaton's state, its row, and a bit for each slot that is here and not in the row.
+type List = Vec<(StateID, usize, u64)>;
 
 /// States, and the steps between them that are known.
 #[derive(Debug, Default)]
@@ -245,8 +250,8 @@ impl Memory {
         };
         new.fill(&old, how);
         let New { list, rows, matched, .. } = new;
-        let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.here == 0;
-        let before = old.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
+        let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.before == 0;
+        let before = old.iter().map(|(_, row, _)| row + 1).max().unwrap_or(0);
         let same_rows = rows.len() == before && rows.iter().enumerate().all(same);
         let in_place = rows.iter().enumerate().all(|(place, row)| row.from.is_none_or(|from| from <= place));
         let to = self.number(list);
@@ -269,13 +274,13 @@ struct New<'a> {
 
 impl New<'_> {
     fn fill(&mut self, old: &List, how: Move) {
-        for &(id, from) in old {
-            let row = Row { from: Some(from), here: 0 };
+        for &(id, from, slots) in old {
+            let from = Some(from);
             match how {
-                Move::Begin => self.push(id, row),
+                Move::Begin => self.push(id, &Row { from, before: 0, here: slots }),
                 Move::Byte(byte) => {
                     if let Some(target) = target(self.pattern.nfa.state(id), byte) {
-                        self.follow(target, row);
+                        self.follow(target, Row { from, before: slots, here: 0 });
                     }
                 }
             }
@@ -284,17 +289,19 @@ impl New<'_> {
             }
         }
         if let Move::Begin = how {
-            self.follow(self.pattern.nfa.start_anchored(), Row { from: None, here: 1 });
+            self.follow(self.pattern.nfa.start_anchored(), Row { from: None, before: 1, here: 0 });
         }
     }
 
-    fn push(&mut self, id: StateID, row: Row) {
+    fn push(&mut self, id: StateID, row: &Row) {
         self.seen[id.as_usize()] = self.round;
+        let here = row.here;
+        let row = Row { here: 0, ..row.clone() };
         let place = self.rows.iter().position(|old| *old == row).unwrap_or_else(|| {
             self.rows.push(row);
             self.rows.len() - 1
         });
-        self.list.push((id, place));
+        self.list.push((id, place, here));
     }
 
     /// Opens a way and all that it leads to without a byte, preferred ones first, up to one that has come to its end.
@@ -321,7 +328,7 @@ impl New<'_> {
                     self.matched = Some(row);
                     return;
                 }
-                _ => self.push(id, row),
+                _ => self.push(id, &row),
             }
         }
     }
