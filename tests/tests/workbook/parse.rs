@@ -194,6 +194,23 @@ fn a_marker_that_cannot_grow_is_known_at_once() {
 }
 
 #[test]
+fn a_word_boundary_waits_for_the_next_character() {
+    let template = json!({"start_anchor": "<s>", "fields": {
+        "f": {"open_pattern": "call\\b", "close_pattern": "end\\B|;"}, "g": {}}});
+    let template = Template::new(&template).expect("the template is sound");
+    for (text, f, g) in [
+        ("calls", None, Some("calls")),
+        ("é call: end", Some(": end"), Some("é")),
+        ("callé", None, Some("callé")),
+    ] {
+        let (message, _) = answer(&template, &Tools::default(), "", text.as_bytes(), &[2, 4]);
+        let message = message.expect("the text is sound");
+        let field = |name: &str| message.get(name).and_then(Value::as_str);
+        assert_eq!((field("f"), field("g")), (f, g), "{text}");
+    }
+}
+
+#[test]
 fn what_an_automaton_cannot_do_is_refused_by_name() {
     let refused = [
         ("(?<=a)b", "(?<="),

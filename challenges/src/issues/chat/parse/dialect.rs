@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::content::Strip;
 use super::error::{Problem, TemplateError};
 use super::json;
+use super::pattern::is_word;
 use super::template::Entry;
 
 const OPEN: char = '\u{1}';
@@ -99,10 +100,6 @@ fn quote_names(text: &str) -> String {
         }
     }
     out + rest
-}
-
-fn is_word(c: char) -> bool {
-    c == '_' || regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c.is_alphanumeric())
 }
 
 /// Writes the strings in the places of their numbers.

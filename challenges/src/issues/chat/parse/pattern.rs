@@ -196,6 +196,18 @@ impl Begins {
 pub(super) fn holds(nfa: &NFA, look: Look, text: &str, at: usize) -> bool {
     match look {
         Look::EndCRLF => matches!(&text.as_bytes()[at..], b"" | b"\n"),
+        Look::WordUnicode => at_word_boundary(text, at),
+        Look::WordUnicodeNegate => !at_word_boundary(text, at),
         _ => nfa.look_matcher().matches(look, text.as_bytes(), at),
     }
+}
+
+fn at_word_boundary(text: &str, at: usize) -> bool {
+    let (before, behind) = (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default());
+    before.chars().next_back().is_some_and(is_word) != behind.chars().next().is_some_and(is_word)
+}
+
+/// Whether `\w` matches a character.
+pub(super) fn is_word(c: char) -> bool {
+    regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }
