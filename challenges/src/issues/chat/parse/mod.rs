@@ -9,9 +9,16 @@
 //! bytes -> characters -> markers (search) -> regions -> content -> transform -> message
 //! ```
 //!
-//! **Cost.** Time is linear in the text for patterns whose match, once it can begin, is soon decided; memory is the text.
+//! **Cost.** Time is linear in the text, as long as a match is decided near where it ends: a pattern such as `a*b|a` may
+//! read far for each short match. Memory is the text, the message, and at most 4 MiB a pattern for what its searches have
+//! learned.
 //! **Trust.** The template is the caller's; the text is anybody's: no text makes a parser panic, loop or recurse deeper
 //! than [`json::DEEPEST`].
+//!
+//! **Differences.** Bytes that are not UTF-8 are an error, as are `NaN`, infinities and JSON deeper than the bound. An empty
+//! closing of the implicit region that has no text ends the parse; an empty region that opens again where it closed is an
+//! error, where the original does not return. `$` holds at the end of the text only, not at the end of a piece.
+//! Look-behind, backreferences, possessive repetition, and look-ahead in the middle of a pattern are refused.
 //!
 //! Source: the response parser of transformers 5, whose template language this is.
 
