@@ -10,7 +10,7 @@
 //! ```
 //!
 //! **Cost.** Time is linear in the text, as long as a match is decided near where it ends: a pattern such as `a*b|a` may
-//! read far for each short match. Memory is the text, the message, and at most 4 MiB a pattern for what its searches have
+//! read far for each short match. Memory is the text, the message, and at most some 10 MiB a pattern for what its searches have
 //! learned.
 //! **Trust.** The template is the caller's; the text is anybody's: no text makes a parser panic, loop or recurse deeper
 //! than [`json::DEEPEST`].
