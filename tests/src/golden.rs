@@ -26,6 +26,19 @@ pub fn find(name: &str) -> Option<Vec<u8>> {
     found
 }
 
+/// The bytes of a golden file about chats, which hold other people's templates and are no part of the project: in `chat/`
+/// of the folder that `WARPBOOK_GOLDEN` names, else beside the project; `None`: not measured.
+pub fn find_chat(name: &str) -> Option<Vec<u8>> {
+    let (folder, chosen) = folder();
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/chat");
+    let folder = if chosen { folder.join("chat") } else { beside() };
+    let found = plain(&folder.join(name)).or_else(|| gunzipped(&folder.join(format!("{name}.gz"))));
+    if found.is_none() {
+        println!("not measured: {name} is missing from {}", folder.display());
+    }
+    found
+}
+
 /// A golden `.tgz`, unpacked into a folder that lives as long as the answer.
 pub fn find_archive(name: &str) -> Option<TempDir> {
     let archive = find(name)?;

@@ -34,6 +34,7 @@ mod loss;
 mod notebook;
 mod optim;
 mod pad;
+mod parse;
 mod pictures;
 mod plan;
 mod planted;

@@ -1,4 +1,4 @@
-//! (D) `chat`: conversations as text, byte for byte as transformers renders them.
+//! (D) `chat`: conversations as text, byte for byte as transformers renders them, and text as calls ([`parse`]).
 //!
 //! A model reads text. What turns messages into it is a template that came with the model's weights, written for a
 //! Python program: in Jinja, a language whose expressions are Python's. A renderer that is off by one space, or writes
@@ -23,6 +23,7 @@ pub mod conversation;
 pub mod defuse;
 pub mod error;
 pub mod limits;
+pub mod parse;
 pub mod render;
 pub mod spans;
 pub mod tools;

@@ -1,0 +1,257 @@
+//! A response template: where the regions of a message begin and end, and what is made of them.
+//!
+//! The language is that of transformers' response parser. An entry that it does not know, or of the wrong kind, is refused
+//! when the template is read, not when a text is.
+
+use serde_json::{Map, Value};
+
+use super::content::{Content, after};
+use super::error::TemplateError;
+use super::pattern::Pattern;
+use super::search::{Known, Reach, Search};
+use super::transform;
+
+/// A response template, checked, its patterns compiled.
+#[derive(Debug)]
+pub struct Template {
+    pub(super) defaults: Map<String, Value>,
+    pub(super) fields: Vec<Field>,
+    /// The field of all text that is in no other region: the one without an opening.
+    pub(super) implicit: Option<usize>,
+    start: Pattern,
+}
+
+/// A field of the message, and its region in the text.
+#[derive(Debug)]
+pub struct Field {
+    pub(super) name: String,
+    pub(super) open: Option<Pattern>,
+    pub(super) close: Option<Pattern>,
+    pub(super) content: Content,
+    pub(super) repeats: bool,
+    pub(super) join: Option<String>,
+    pub(super) optional: bool,
+    pub(super) transform: Option<Value>,
+    pub(super) transform_each: bool,
+}
+
+impl Template {
+    /// Checks and compiles a template.
+    pub fn new(template: &Value) -> Result<Self, TemplateError> {
+        let entry = Entry::new(String::new(), template)?;
+        entry.only(&["version", "defaults", "fields", "start_anchor", "start_anchor_pattern"])?;
+        if entry.map.get("version").is_some_and(|version| version.as_f64() != Some(1.0)) {
+            return Err(TemplateError::new("version", &entry.map["version"], "1"));
+        }
+        let start = entry.anchor("start_anchor")?;
+        let start = start
+            .ok_or_else(|| TemplateError::new("start_anchor", "nothing", "a text or start_anchor_pattern"))?;
+        let defaults = entry.child("defaults")?.map(|defaults| defaults.map.into_owned()).unwrap_or_default();
+        let fields = entry.child("fields")?.filter(|fields| !fields.map.is_empty());
+        let fields = fields.ok_or_else(|| TemplateError::new("fields", "nothing", "a field"))?;
+        let names = fields.map.iter();
+        let fields = names.map(|(name, value)| Field::new(name, value)).collect::<Result<Vec<_>, _>>()?;
+        let implicit = implicit(&fields)?;
+        let template = Self { defaults, fields, implicit, start };
+        template.check_defaults()?;
+        Ok(template)
+    }
+
+    /// What follows the last start of a message, or all if there is none.
+    pub fn after_start<'t>(&self, text: &'t str) -> &'t str {
+        let mut search = Search::new(&self.start);
+        let mut last = 0;
+        while search.advance(&self.start, text, true, Reach::ALL) == Known::Match {
+            let found = search.found();
+            last = found.end;
+            let Some(next) = after(text, found.start, found.end) else { break };
+            search.seek(next);
+        }
+        &text[last..]
+    }
+
+    /// What repeats adds to a list, and what is joined adds to a text.
+    fn check_defaults(&self) -> Result<(), TemplateError> {
+        for field in &self.fields {
+            let Some(default) = self.defaults.get(&field.name) else { continue };
+            let at = || format!("defaults.{}", field.name);
+            if field.join.is_some() && !default.is_string() && !default.is_null() {
+                return Err(TemplateError::new(at(), default, "a text, to join others to it"));
+            }
+            if field.join.is_none() && field.repeats && !default.is_array() {
+                return Err(TemplateError::new(at(), default, "a list, to add to it"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The one field without an opening.
+fn implicit(fields: &[Field]) -> Result<Option<usize>, TemplateError> {
+    let mut without = fields.iter().enumerate().filter(|(_, field)| field.open.is_none());
+    let first = without.next();
+    if let Some((_, second)) = without.next() {
+        let at = format!("fields.{}", second.name);
+        return Err(TemplateError::new(at, "a second field without an opening", "at most one"));
+    }
+    Ok(first.map(|(index, _)| index))
+}
+
+const FIELD: [&str; 11] = [
+    "open",
+    "open_pattern",
+    "close",
+    "close_pattern",
+    "content",
+    "content_args",
+    "repeats",
+    "join",
+    "optional",
+    "transform",
+    "transform_each",
+];
+
+impl Field {
+    fn new(name: &str, value: &Value) -> Result<Self, TemplateError> {
+        let entry = Entry::new(format!("fields.{name}"), value)?;
+        entry.only(&FIELD)?;
+        let args = entry.child("content_args")?;
+        let args = args.unwrap_or_else(|| Entry::empty(format!("fields.{name}.content_args")));
+        let field = Self {
+            name: name.to_owned(),
+            open: entry.anchor("open")?,
+            close: entry.anchor("close")?,
+            content: Content::new(entry.text("content")?.unwrap_or("text"), &args)?,
+            repeats: entry.flag("repeats", false)?,
+            join: entry.text("join")?.map(str::to_owned),
+            optional: entry.flag("optional", true)?,
+            transform: entry.map.get("transform").filter(|transform| !transform.is_null()).cloned(),
+            transform_each: entry.flag("transform_each", false)?,
+        };
+        field.check(&entry)?;
+        Ok(field)
+    }
+
+    fn check(&self, entry: &Entry) -> Result<(), TemplateError> {
+        if self.join.is_some() && !self.repeats {
+            return Err(TemplateError::new(entry.at("join"), "a text", "repeats: true beside it"));
+        }
+        if let Some(transform) = &self.transform {
+            return transform::check(&entry.at("transform"), transform);
+        }
+        if self.transform_each {
+            return Err(TemplateError::new(entry.at("transform_each"), "true", "a transform beside it"));
+        }
+        let mut names = self.open.iter().chain(&self.close).flat_map(|pattern| &pattern.names);
+        match names.next() {
+            Some((name, _)) => {
+                Err(TemplateError::new(entry.path(), format!("the group {name}"), "a transform for it"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// A part of a template that has entries, and its path.
+#[derive(Debug)]
+pub struct Entry<'v> {
+    path: String,
+    map: std::borrow::Cow<'v, Map<String, Value>>,
+}
+
+impl<'v> Entry<'v> {
+    fn new(path: String, value: &'v Value) -> Result<Self, TemplateError> {
+        match value {
+            Value::Object(map) => Ok(Self { path, map: std::borrow::Cow::Borrowed(map) }),
+            _ => Err(TemplateError::new(path, value, "an object")),
+        }
+    }
+
+    pub(super) fn empty(path: String) -> Self {
+        Self { path, map: std::borrow::Cow::Owned(Map::new()) }
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn at(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn wrong(&self, name: &str, needed: &str) -> TemplateError {
+        TemplateError::new(self.at(name), &self.map[name], needed)
+    }
+
+    /// Refuses other names.
+    pub(super) fn only(&self, names: &[&str]) -> Result<(), TemplateError> {
+        match self.map.keys().find(|key| !names.contains(&key.as_str())) {
+            Some(key) => Err(TemplateError::new(
+                self.at(key),
+                "an unknown entry",
+                format!("one of {}", names.join(", ")),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn child(&self, name: &str) -> Result<Option<Entry<'_>>, TemplateError> {
+        let value = self.map.get(name).filter(|value| !value.is_null());
+        value.map(|value| Entry::new(self.at(name), value)).transpose()
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, TemplateError> {
+        match self.map.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or_else(|| self.wrong(name, "a text")),
+        }
+    }
+
+    pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool, TemplateError> {
+        match self.map.get(name) {
+            None => Ok(default),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+        }
+    }
+
+    pub(super) fn separator(&self, name: &str, default: &str) -> Result<String, TemplateError> {
+        match self.text(name)?.unwrap_or(default) {
+            "" => Err(self.wrong(name, "a text that is not empty")),
+            text => Ok(text.to_owned()),
+        }
+    }
+
+    /// A list of pairs of texts, none of them empty.
+    pub(super) fn pairs(&self, name: &str) -> Result<Vec<(String, String)>, TemplateError> {
+        let Some(value) = self.map.get(name) else { return Ok(Vec::new()) };
+        let pair = |value: &Value| match value.as_array()?.as_slice() {
+            [Value::String(open), Value::String(close)] if !open.is_empty() && !close.is_empty() => {
+                Some((open.clone(), close.clone()))
+            }
+            _ => None,
+        };
+        let pairs = value.as_array().and_then(|pairs| pairs.iter().map(pair).collect());
+        pairs.ok_or_else(|| self.wrong(name, "a list of pairs of texts"))
+    }
+
+    /// `NAME`, a text or a list of texts, or `NAME_pattern`.
+    fn anchor(&self, name: &str) -> Result<Option<Pattern>, TemplateError> {
+        let pattern = format!("{name}_pattern");
+        match (self.map.get(name), self.text(&pattern)?) {
+            (Some(_), Some(_)) => Err(self.wrong(name, &format!("only one of {name} and {pattern}"))),
+            (Some(value), None) => self.literals(name, value).map(Some),
+            (None, Some(text)) => Pattern::regex(&self.at(&pattern), text).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn literals(&self, name: &str, value: &Value) -> Result<Pattern, TemplateError> {
+        let texts: Option<Vec<&str>> = match value {
+            Value::Array(texts) => texts.iter().map(Value::as_str).collect(),
+            text => text.as_str().map(|text| vec![text]),
+        };
+        let sound = texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()));
+        let texts = sound.ok_or_else(|| self.wrong(name, "a text or a list of texts, none of them empty"))?;
+        Pattern::literals(&self.at(name), &texts)
+    }
+}
