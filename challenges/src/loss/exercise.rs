@@ -94,9 +94,9 @@ impl Written {
     }
 }
 
-// step E.3: an input of that name in f32, and what is added to it
-fn add_up(tape: &Tape, name: &str, gradient: &Tensor) -> Tensor {
-    todo!("E.3: an input of that name in f32, and what is added to it")
+// step E.3: an input of that name in the type of the sums, and what is added to it in f32
+fn add_up(problem: &Problem, name: &str, gradient: &Tensor) -> Tensor {
+    todo!("E.3: an input of that name in the type of the sums, and what is added to it in f32")
 }
 
 /// The inputs of a policy's loss, of a chunk or of all rows.
