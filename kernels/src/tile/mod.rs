@@ -304,8 +304,8 @@ impl Program {
         reduces || self.stores.iter().any(|store| store.once)
     }
 
-    /// Whether each value is one a row: what is reduced, what is loaded from an input that is `steady` along rows, and what
-    /// is made of such and of constants. An input that is not named is not steady.
+    /// Whether each value is one a row: what is reduced, what is loaded by view from an input that is `steady` along
+    /// rows, and what is made of such and of constants. An input that is not named is not steady.
     pub fn per_row(&self, steady: &[bool]) -> Vec<bool> {
         let mut per_row: Vec<bool> = Vec::new();
         for op in &self.ops {
@@ -313,7 +313,9 @@ impl Program {
             let made_of_rows = || Self::uses(op).any(|value| per_row[value]) && Self::uses(op).all(one);
             per_row.push(match *op {
                 Op::RowSum(_) | Op::RowMax(_) => true,
-                Op::Load { input, .. } => steady.get(input).copied().unwrap_or(false),
+                Op::Load { input, index, .. } => {
+                    index == Index::View && steady.get(input).copied().unwrap_or(false)
+                }
                 _ => made_of_rows(),
             });
         }
