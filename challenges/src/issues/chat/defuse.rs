@@ -7,6 +7,8 @@
 
 use serde_json::Value as Json;
 
+use super::Steps;
+
 /// Around a user's special token in a marked text: two characters that Unicode leaves to private use.
 const MARKS: [char; 2] = ['\u{f0000}', '\u{f0001}'];
 /// What breaks a special token, the first that no token holds: word joiner, non-joiner, joiner, space of no width.
@@ -43,26 +45,12 @@ pub fn pieces(rendered: &str, special: &[&str]) -> Vec<(String, bool)> {
     out
 }
 
-/// `value` with every special token in its texts broken after its first character by one of no width, which stands for
-/// a token of one character; keys are left as they are. The text reads the same, and no token of `special` is left in it.
-pub fn defused(value: &Json, special: &[&str]) -> Json {
+/// `value` with every special token in its texts broken by a character of no width ([`super::Chat::defuse`]); keys are left
+/// as they are. The text reads the same, and no token of `special` is left in it.
+pub fn defused(value: &Json, special: &[&str], steps: &Steps) -> Json {
     let free = BREAKS.iter().copied().find(|mark| !special.iter().any(|token| token.contains(*mark)));
     let mark = free.unwrap_or(LAST_BREAK);
-    each_text(value, &|text| broken(text, special, mark))
-}
-
-/// `text` with `mark` after the first character of each token that begins there, also of one inside another.
-fn broken(text: &str, special: &[&str], mark: char) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (at, c) in text.char_indices() {
-        let begins = |token: &str| !token.is_empty() && text[at..].starts_with(token);
-        match special.iter().copied().filter(|token| begins(token)).min_by_key(|token| token.len()) {
-            Some(token) if token.len() == c.len_utf8() => out.push(mark),
-            Some(_) => out.extend([c, mark]),
-            None => out.push(c),
-        }
-    }
-    out
+    each_text(value, &|text| steps.chat().defuse(text, special, mark))
 }
 
 /// `value` with `work` done on its texts, whatever its depth.

@@ -1,10 +1,10 @@
 //! What a render may take: steps, bytes, time and depth.
 //!
-//! The engine counts its own instructions (fuel). What a single instruction builds is counted here: every string, list
+//! The engine counts its own steps. What a single step builds is counted here: every string, list
 //! and number that grows with the input is announced before it is made, so nothing is ever allocated that is not paid for.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::error::{Error, Kind};
@@ -17,7 +17,7 @@ pub struct Limits {
     pub source_bytes: usize,
     /// How deep values may be nested, given or built.
     pub depth: usize,
-    /// Instructions of the engine.
+    /// Steps of the engine: statements, turns of loops, and expressions.
     pub steps: u64,
     /// Bytes that all values built during the render may take together.
     pub work_bytes: usize,
@@ -47,7 +47,7 @@ thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(usize::MAX) };
     static DEPTH: Cell<usize> = const { Cell::new(200) };
     static CHARGES: Cell<u32> = const { Cell::new(0) };
-    static SPACES: RefCell<Vec<Arc<Space>>> = const { RefCell::new(Vec::new()) };
+    static SPACES: RefCell<Vec<Rc<Space>>> = const { RefCell::new(Vec::new()) };
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -72,14 +72,14 @@ impl Drop for Meter {
         DEADLINE.set(None);
         let spaces = SPACES.with(|spaces| std::mem::take(&mut *spaces.borrow_mut()));
         for space in &spaces {
-            drop(space.fields.lock().map(|mut fields| std::mem::take(&mut *fields)));
+            space.fields.take();
         }
     }
 }
 
 /// Remembers a namespace until the render ends: its fields are then dropped one namespace at a time, so neither a long
 /// chain of namespaces nor one that holds itself outlives the render or runs the stack out.
-pub(super) fn remember(space: &Arc<Space>) {
+pub(super) fn remember(space: &Rc<Space>) {
     SPACES.with(|spaces| spaces.borrow_mut().push(space.clone()));
 }
 
@@ -102,7 +102,8 @@ pub(super) fn nest(depth: usize) -> Result<(), Error> {
     Err(Error::new(Kind::Limit, format!("a value is nested {depth} deep, more than {}", DEPTH.get())))
 }
 
-fn in_time() -> Result<(), Error> {
+/// Refuses to go on for longer than allowed.
+pub(super) fn in_time() -> Result<(), Error> {
     if DEADLINE.get().is_some_and(|deadline| Instant::now() > deadline) {
         LEFT.set(0);
         return Err(Error::new(Kind::Limit, "the render takes longer than allowed"));

@@ -10,26 +10,44 @@
 //! train on. Or an [`Error`] of the [`Kind`] that Python would raise.
 //!
 //! ```text
-//! source -> syntax (Jinja's grammar) -> the engine's language -> minijinja: control flow, scopes, macros, fuel
-//!                                                                    | every operator, filter, test and method
-//!                                                                 python: values, texts, numbers, JSON, the sandbox
+//! source -> syntax (Jinja's grammar) -> engine: names found, control flow, scopes, macros, limits
+//!                                                    | every operator, filter, test and method
+//!                                                 python: values, texts, numbers, JSON, the sandbox
 //! ```
 //!
-//! The engine is minijinja. It has Jinja's statements; its expressions are its own, so what Python would do differently
-//! is written as a filter or a test of `python` before the engine sees it.
+//! What the two ways have in common with every trainer and every server is small, and is what a reader writes: the steps
+//! of [`Chat`].
 
 pub mod clock;
+pub mod constrain;
 pub mod conversation;
 pub mod defuse;
 pub mod error;
+pub mod files;
 pub mod limits;
+pub mod lint;
+pub mod markers;
+pub mod own;
 pub mod parse;
 pub mod render;
+pub mod repair;
+pub mod resize;
+pub mod solution;
 pub mod spans;
+pub mod steps;
 pub mod tools;
+pub mod vocabulary;
 
+mod engine;
 mod python;
 mod syntax;
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use lint::Way;
+use tools::{ArgumentType, Signature};
 
 pub use clock::{Clock, Moment};
 pub use conversation::Conversation;
@@ -38,16 +56,121 @@ pub use limits::Limits;
 pub use python::json::Layout;
 pub use reference::issues::chat::{Function, Message, Tool};
 pub use render::{Options, Rendered, Template, Variables};
-pub use spans::token_mask;
+pub use solution::Solution;
+pub use steps::Steps;
 
-/// JSON text as Python's `json.dumps` writes it.
+// ANCHOR: chat-trait
+/// The steps of tool calling, from small to large. Sizes of texts are bytes unless a step says otherwise.
+pub trait Chat: Send + Sync {
+    /// D.1 - adds `text` to `out` as a JSON string, as Python's `json.dumps` writes it: `"`, `\`, newline, carriage return,
+    /// tab, backspace and form feed have escapes of two characters, all others below U+0020 are `\u` and four small
+    /// hexadecimal digits, and so is every UTF-16 unit of what is not ASCII if `ensure_ascii`.
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String);
+
+    /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number,
+    /// with `.0` if there is no other fraction, and an exponent of at least two digits with its sign below 0.0001 and
+    /// from 10^16 on: `0.0001`, `1e-05`, `1.5e+22`, `-0.0`.
+    fn float(&self, value: f64) -> String;
+
+    /// D.2 - which tokens are the assistant's: of the characters `offsets` that each token covers, those that share one
+    /// with a span of the assistant's characters. An empty range is a token without text, and nobody's. `spans` are in
+    /// order and do not overlap; some may be empty. There may be many of both.
+    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool>;
+
+    /// D.3 - `text` without any of the `special` tokens: after the first character of each, also of one that begins inside
+    /// another, stands `mark`; a token of one character is replaced by it. No token holds `mark`; an empty one is none.
+    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String;
+
+    /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`, with `enum`,
+    /// `items`, `prefixItems`, `additionalProperties` or `nullable` behind the type where there is a need; `{}` for anything.
+    fn schema(&self, kind: &ArgumentType) -> Value;
+
+    /// D.4 - a function as a tool: its `parameters` are an object with a property for each argument, in order, each its
+    /// schema with `description` last; then `required`, those that a call may not leave out, if there are some.
+    fn tool(&self, signature: &Signature) -> Tool;
+
+    /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Place::At`] its first byte; or, if it
+    /// is nowhere, [`Place::Until`] the first place where it may still have begun, which is the text's length if it ends in
+    /// no beginning of the marker.
+    fn find(&self, text: &str, marker: &str) -> Place;
+
+    /// D.6 - what comes next in a text that is known up to `end` (`usize::MAX`: it has ended), by what is seen of each
+    /// marker that counts. Of those that are there the one that begins first wins; of those that begin at the same place
+    /// the longest; then those that open before those that close; then by the name of the field. It wins only if no marker
+    /// that may still begin, may begin there or before. If none does: up to where none can.
+    fn decide(&self, markers: &[Seen], end: usize) -> Next;
+
+    /// D.7 - JSON out of a dialect of it. What stands between the two texts of a pair of `strings` is a string, whatever it
+    /// holds; pairs are looked for one after the other, each in what is between the strings that there are already. With
+    /// `unquoted_keys` a word ([`is_word`]) directly between `{` or `,` and `:` is a name. All else stays as it is.
+    fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String;
+
+    /// D.8 - whether a word that a conversation holds is in its text in the way that is asked for. An occurrence counts as
+    /// inside if all of it is within one of the assistant's spans, and as outside if none of it is in any; spans of
+    /// characters are in order, and one without a character is none. The way is one of those that a text alone can tell.
+    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool;
+}
+// ANCHOR_END: chat-trait
+
+/// Where a marker is in a text that may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It begins at this byte.
+    At(usize),
+    /// It begins nowhere before this byte; there it may.
+    Until(usize),
+}
+
+/// A marker, and what is seen of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen<'t> {
+    /// The field whose region it opens or closes.
+    pub field: &'t str,
+    /// Whether it opens one.
+    pub opens: bool,
+    /// Where it is.
+    pub sight: Sight,
+}
+
+/// What is seen of a marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// It is there.
+    At(Range<usize>),
+    /// It begins nowhere before this byte; there it may.
+    Until(usize),
+    /// It is not there, and will not be.
+    Never,
+}
+
+/// What comes next in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The marker of this index.
+    Take(usize),
+    /// No marker begins before this byte.
+    Until(usize),
+}
+
+/// The solution's text: what an exercise is derived from, and the last page of the lesson.
+pub const SOLUTION: &str = include_str!("solution.rs");
+
+/// Hints from small to large, chosen by the step that failed.
+pub const HINTS: &str = include_str!("hints.toml");
+
+/// Whether a character belongs to a word, as `\w` in a pattern of Python.
+pub fn is_word(c: char) -> bool {
+    regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
+}
+
+/// JSON text as Python's `json.dumps` writes it, with an attempt's [`Chat::json_string`] and [`Chat::float`].
 ///
-/// Python keeps a float apart from a whole number and writes it as `repr` does (`1e+22`, `0.1`), puts a space after
-/// `,` and `:` unless told otherwise, and escapes `"`, `\`, control characters and, with `ensure_ascii`, everything
-/// outside ASCII as UTF-16 units. Refuses values that are nested deeper than [`Limits`] allow by default.
-pub fn json_text(value: &serde_json::Value, layout: &Layout) -> Result<String, Error> {
+/// Python keeps a float apart from a whole number and puts a space after `,` and `:` unless told otherwise. Refuses values
+/// that are nested deeper than [`Limits`] allow by default.
+pub fn json_text(value: &Value, layout: &Layout, steps: &Steps) -> Result<String, Error> {
     let limits = Limits::default();
     let variables = Variables::new([("value", value)], &limits)?;
+    let _steps = steps.enter();
     variables.first().map_or_else(|| Ok(String::new()), |value| python::json::dumps(value, layout))
 }
 

@@ -1,109 +1,166 @@
-//! Tools: what a model may call, as JSON schema, and derived from Rust functions.
+//! Tools: what a model may call, derived from Rust functions.
+//!
+//! A function's signature is data ([`Signature`]); its JSON schema is a step ([`super::Chat::tool`]).
 
 use std::collections::BTreeMap;
 
-use reference::issues::chat::{Function, Tool};
-use serde_json::{Map, Value as Json, json};
+use reference::issues::chat::Tool;
+use serde_json::Value as Json;
 
-/// A type of an argument, as JSON schema names it.
-pub trait Schema {
-    /// The schema: `{"type": ...}` and what belongs to it.
-    fn schema() -> Json;
+use super::{Chat, Solution};
+
+/// A function that is a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signature {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// What it takes, in order.
+    pub arguments: Vec<Argument>,
+}
+
+/// An argument of a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// What it may be.
+    pub kind: ArgumentType,
+    /// Whether a call may leave it out.
+    pub optional: bool,
+}
+
+/// What an argument may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentType {
+    /// Anything.
+    Any,
+    /// Nothing.
+    Null,
+    /// Whether.
+    Boolean,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Number,
+    /// A text.
+    Text,
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// This, or nothing.
+    Nullable(Box<ArgumentType>),
+    /// Any number of these.
+    List(Box<ArgumentType>),
+    /// One of each, in this order.
+    Tuple(Vec<ArgumentType>),
+    /// These by name.
+    Map(Box<ArgumentType>),
+}
+
+impl Signature {
+    /// As the solution writes it.
+    pub fn tool(&self) -> Tool {
+        Solution.tool(self)
+    }
+}
+
+/// A type of Rust that an argument can have.
+pub trait Typed {
+    /// What an argument of the type may be.
+    fn kind() -> ArgumentType;
 
     /// Whether a call may leave the argument out.
     const OPTIONAL: bool = false;
 }
 
-macro_rules! named {
-    ($name:literal: $($type:ty),*) => { $(
-        impl Schema for $type {
-            fn schema() -> Json {
-                json!({ "type": $name })
+macro_rules! typed {
+    ($kind:ident: $($type:ty),*) => { $(
+        impl Typed for $type {
+            fn kind() -> ArgumentType {
+                ArgumentType::$kind
             }
         }
     )* };
 }
 
-named!("integer": i8, i16, i32, i64, u8, u16, u32, u64, isize, usize);
-named!("number": f32, f64);
-named!("string": String, &str, char);
-named!("boolean": bool);
-named!("null": ());
+typed!(Integer: i8, i16, i32, i64, u8, u16, u32, u64, isize, usize);
+typed!(Number: f32, f64);
+typed!(Text: String, &str, char);
+typed!(Boolean: bool);
+typed!(Null: ());
+typed!(Any: Json);
 
-impl Schema for Json {
-    fn schema() -> Json {
-        json!({})
+impl<T: Typed> Typed for Vec<T> {
+    fn kind() -> ArgumentType {
+        ArgumentType::List(Box::new(T::kind()))
     }
 }
 
-impl<T: Schema> Schema for Vec<T> {
-    fn schema() -> Json {
-        json!({ "type": "array", "items": T::schema() })
+impl<T: Typed> Typed for &[T] {
+    fn kind() -> ArgumentType {
+        Vec::<T>::kind()
     }
 }
 
-impl<T: Schema> Schema for &[T] {
-    fn schema() -> Json {
-        Vec::<T>::schema()
+impl<T: Typed> Typed for BTreeMap<String, T> {
+    fn kind() -> ArgumentType {
+        ArgumentType::Map(Box::new(T::kind()))
     }
 }
 
-impl<T: Schema> Schema for BTreeMap<String, T> {
-    fn schema() -> Json {
-        json!({ "type": "object", "additionalProperties": T::schema() })
-    }
-}
-
-impl<T: Schema> Schema for Option<T> {
-    fn schema() -> Json {
-        let mut schema = T::schema();
-        schema["nullable"] = json!(true);
-        schema
+impl<T: Typed> Typed for Option<T> {
+    fn kind() -> ArgumentType {
+        ArgumentType::Nullable(Box::new(T::kind()))
     }
 
     const OPTIONAL: bool = true;
 }
 
-impl<A: Schema, B: Schema> Schema for (A, B) {
-    fn schema() -> Json {
-        json!({ "type": "array", "prefixItems": [A::schema(), B::schema()] })
+impl<A: Typed, B: Typed> Typed for (A, B) {
+    fn kind() -> ArgumentType {
+        ArgumentType::Tuple(vec![A::kind(), B::kind()])
     }
 }
 
-/// A tool of its name, what it is for, and its arguments: name, schema, whether it may be left out, description.
-pub fn tool_of(name: &str, description: &str, arguments: Vec<(&str, Json, bool, &str)>) -> Tool {
-    let mut properties = Map::new();
-    let mut required = Vec::new();
-    for (name, mut schema, optional, description) in arguments {
-        schema["description"] = json!(description);
-        properties.insert(name.into(), schema);
-        if !optional {
-            required.push(json!(name));
-        }
-    }
-    let mut parameters = json!({ "type": "object", "properties": properties });
-    if !required.is_empty() {
-        parameters["required"] = Json::Array(required);
-    }
-    Tool::of(Function { name: name.into(), description: description.into(), parameters })
+/// An argument of a type.
+pub fn argument<T: Typed>(name: &str, description: &str) -> Argument {
+    Argument { name: name.into(), description: description.into(), kind: T::kind(), optional: T::OPTIONAL }
 }
 
 /// A function that is a tool too: written once, as a function with a description of itself and of each argument.
 ///
 /// ```
+/// use challenges::issues::chat::tools::{ArgumentType, Typed};
+///
+/// enum Unit {
+///     Celsius,
+///     Fahrenheit,
+/// }
+///
+/// impl Typed for Unit {
+///     fn kind() -> ArgumentType {
+///         ArgumentType::Choice(vec!["celsius".into(), "fahrenheit".into()])
+///     }
+/// }
+///
 /// challenges::tool! {
 ///     /// The current weather in a city.
 ///     fn weather(
 ///         /// The city and its country.
 ///         city: String,
-///         /// Whether in degrees Fahrenheit.
-///         fahrenheit: Option<bool>,
+///         /// In which unit.
+///         unit: Option<Unit>,
 ///     ) -> String {
-///         format!("sunny in {city}, {}", if fahrenheit == Some(true) { "77 F" } else { "25 C" })
+///         format!("sunny in {city}, {}", if matches!(unit, Some(Unit::Fahrenheit)) { "77 F" } else { "25 C" })
 ///     }
 /// }
 /// assert_eq!(weather::tool().function.parameters["required"], serde_json::json!(["city"]));
+/// assert_eq!(weather::tool().function.parameters["properties"]["unit"]["enum"][0], "celsius");
 /// assert_eq!(weather::call("Paris, France".into(), None), "sunny in Paris, France, 25 C");
+/// assert_eq!(weather::call("Rome, Italy".into(), Some(Unit::Celsius)), "sunny in Rome, Italy, 25 C");
 /// ```
 #[macro_export]
 macro_rules! tool {
@@ -113,23 +170,29 @@ macro_rules! tool {
             $( $(#[doc = $about:literal])+ $argument:ident: $type:ty ),* $(,)?
         ) $(-> $answer:ty)? $body:block
     ) => {
-        #[allow(missing_docs, clippy::needless_pass_by_value)]
-        $visible mod $name {
-            #[allow(unused_imports)]
-            use super::*;
+        $(#[doc = $text])+
+        #[allow(non_camel_case_types)]
+        $visible enum $name {}
+
+        #[allow(dead_code, clippy::needless_pass_by_value)]
+        impl $name {
+            /// The function as data.
+            pub fn signature() -> $crate::issues::chat::tools::Signature {
+                $crate::issues::chat::tools::Signature {
+                    name: stringify!($name).into(),
+                    description: concat!($($text, "\n"),+).trim().into(),
+                    arguments: vec![$(
+                        $crate::issues::chat::tools::argument::<$type>(
+                            stringify!($argument),
+                            concat!($($about, "\n"),+).trim(),
+                        )
+                    ),*],
+                }
+            }
 
             /// What a model is told.
             pub fn tool() -> $crate::issues::chat::Tool {
-                $crate::issues::chat::tools::tool_of(
-                    stringify!($name),
-                    concat!($($text, "\n"),+).trim(),
-                    vec![$((
-                        stringify!($argument),
-                        <$type as $crate::issues::chat::tools::Schema>::schema(),
-                        <$type as $crate::issues::chat::tools::Schema>::OPTIONAL,
-                        concat!($($about, "\n"),+).trim(),
-                    )),*],
-                )
+                Self::signature().tool()
             }
 
             /// Does it.

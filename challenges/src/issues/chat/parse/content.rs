@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::dialect::Dialect;
 use super::error::{Problem, TemplateError};
 use super::json;
+use super::literal;
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
 use super::template::Entry;
@@ -26,6 +27,8 @@ pub enum Content {
     XmlInline(Box<Tags>),
     /// Lines with a key and a value each.
     KvLines(Lines),
+    /// A list of calls as Python writes them.
+    PythonCalls,
 }
 
 /// Whether white space around a text goes.
@@ -70,8 +73,9 @@ impl Content {
             "json" => Self::Json(Dialect::new(args)?),
             "xml-inline" => Self::XmlInline(Box::new(Tags::new(args)?)),
             "kv-lines" => Self::KvLines(Lines::new(args)?),
+            "python-calls" => Self::PythonCalls,
             _ => {
-                let kinds = "text, int, float, bool, json, xml-inline or kv-lines";
+                let kinds = "text, int, float, bool, json, xml-inline, kv-lines or python-calls";
                 return Err(TemplateError::new(args.path(), format!("{name:?}"), kinds));
             }
         })
@@ -87,6 +91,7 @@ impl Content {
             Self::Json(dialect) => dialect.parse(text),
             Self::XmlInline(tags) => tags.parse(text),
             Self::KvLines(lines) => lines.parse(text),
+            Self::PythonCalls => literal::calls(text),
         }
     }
 }

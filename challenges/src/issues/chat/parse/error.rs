@@ -91,6 +91,13 @@ pub enum Problem {
         /// Bytes before the place, after the dialect's strings and keys were rewritten.
         at: usize,
     },
+    /// It is no list of calls in Python.
+    Python {
+        /// What was expected.
+        needed: &'static str,
+        /// Bytes before the place.
+        at: usize,
+    },
     /// JSON that a message cannot hold: nested too deep, or a number too long.
     TooMuch {
         /// What there is too much of.
@@ -103,8 +110,6 @@ pub enum Problem {
         /// The kind of number.
         needed: &'static str,
     },
-    /// The two characters that stand for strings while a dialect is rewritten.
-    Reserved,
     /// A tag has no key, or no value for a parser.
     Tag {
         /// The group without a text.
@@ -128,9 +133,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Json { needed, at } => write!(f, "no json: {needed} needed after {at} bytes"),
+            Self::Python { needed, at } => write!(f, "no python call: {needed} needed after {at} bytes"),
             Self::TooMuch { what, limit } => write!(f, "more than {limit} {what}"),
             Self::Number { needed } => write!(f, "no {needed}"),
-            Self::Reserved => f.write_str("a character reserved for strings, u+0001 or u+0002,"),
             Self::Tag { group } => write!(f, "a tag without a {group}"),
             Self::Placeholder { name } => write!(f, "nothing to stand for {{{name}}}"),
             Self::Kind { by, needed } => write!(f, "{by} needs {needed}, and there is none"),

@@ -20,12 +20,15 @@
 //! error, where the original does not return. `$` holds at the end of the text only, not at the end of a piece.
 //! Look-behind, backreferences, possessive repetition, and look-ahead in the middle of a pattern are refused.
 //!
+//! The content kind `python-calls` is an addition.
+//!
 //! Source: the response parser of transformers 5, whose template language this is.
 
 pub mod content;
 pub mod dialect;
 pub mod error;
 pub mod json;
+pub mod literal;
 pub mod pattern;
 pub mod regions;
 pub mod search;

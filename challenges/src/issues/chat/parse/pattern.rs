@@ -5,6 +5,7 @@ use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 
+use super::super::is_word;
 use super::error::TemplateError;
 use super::syntax::{END, anywhere, translate};
 use super::ways::Pool;
@@ -40,6 +41,8 @@ pub struct Pattern {
     pub(super) ahead: Option<Box<Ahead>>,
     /// Whether nothing but that is asked for.
     pub(super) empty: bool,
+    /// The text that the pattern is, if it is only that.
+    pub(super) literal: Option<String>,
 }
 
 /// Look-ahead at the beginning of a pattern.
@@ -59,7 +62,9 @@ impl Pattern {
         let mut texts = texts.to_vec();
         texts.sort_by_key(|text| std::cmp::Reverse(text.chars().count()));
         let body: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
-        Self::compile(at, &body.join("|"), None)
+        let pattern = Self::compile(at, &body.join("|"), None)?;
+        let literal = if let [text] = texts[..] { Some(text.to_owned()) } else { None };
+        Ok(Self { literal, ..pattern })
     }
 
     /// A pattern in Python's syntax, in which `.` is any character.
@@ -96,6 +101,7 @@ impl Pattern {
             peeks: !nfa.look_set_any().is_empty(),
             ahead: ahead.map(Box::new),
             empty: body.is_empty(),
+            literal: None,
             nfa,
         })
     }
@@ -205,9 +211,4 @@ pub(super) fn holds(nfa: &NFA, look: Look, text: &str, at: usize) -> bool {
 fn at_word_boundary(text: &str, at: usize) -> bool {
     let (before, behind) = (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default());
     before.chars().next_back().is_some_and(is_word) != behind.chars().next().is_some_and(is_word)
-}
-
-/// Whether `\w` matches a character.
-pub(super) fn is_word(c: char) -> bool {
-    regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }

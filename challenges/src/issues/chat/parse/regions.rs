@@ -1,20 +1,20 @@
 //! The regions of a text that grows.
 //!
 //! At every moment one region is open: one that a marker opened, until its closing marker, or else the implicit one, until
-//! any opening. Of all markers that count, the one that begins first wins; of those that begin at the same place the
-//! longest; then openings before the closing. Text is handed out as soon as no marker can begin in it any more.
-//! So the answer is a function of the whole text, and cuts only decide when it is known.
+//! any opening. Which of the markers wins that count is a step ([`super::super::Chat::decide`]). Text is handed out as soon
+//! as no marker can begin in it any more. So the answer is a function of the whole text, and cuts only decide when it is
+//! known.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::super::{Next, Seen, Sight, steps};
 use super::error::{Error, Problem};
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
 use super::template::{Field, Template};
-use super::transform;
 use super::types::Tools;
 
 /// How many bytes all markers are first looked for in, before any looks farther.
@@ -58,6 +58,8 @@ pub struct Parser<'t> {
     ended: bool,
     region: Region<'t>,
     markers: Vec<Marker<'t>>,
+    /// Room for what is seen of them.
+    seen: Vec<Seen<'t>>,
     /// The content of the regions that are closed.
     closed: Vec<(&'t Field, Arc<Value>)>,
     tools: Tools,
@@ -87,14 +89,6 @@ struct Marker<'t> {
     search: Search,
 }
 
-/// What to do next.
-enum Next {
-    /// This marker is there.
-    Take(usize),
-    /// There is none before this place.
-    Until(usize),
-}
-
 impl<'t> Parser<'t> {
     /// A parser for calls of any tools; see [`Parser::with_tools`].
     pub fn new(template: &'t Template, prefix: &str, events: &mut Vec<Event<'t>>) -> Result<Self, Error> {
@@ -118,6 +112,7 @@ impl<'t> Parser<'t> {
             ended: false,
             region,
             markers: markers(template),
+            seen: Vec::new(),
             closed: Vec::new(),
             tools,
             failed: None,
@@ -155,6 +150,11 @@ impl<'t> Parser<'t> {
             .collect())
     }
 
+    /// What has come and is not taken yet: it may still become a marker.
+    pub fn held(&self) -> &str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
     fn sound(&self) -> Result<(), Error> {
         self.failed.clone().map_or(Ok(()), Err)
     }
@@ -166,6 +166,7 @@ impl<'t> Parser<'t> {
 
     /// Takes all markers that are known, then the text that no marker can begin in.
     fn run(&mut self, last: bool, events: &mut Vec<Event<'t>>) -> Result<(), Error> {
+        let _steps = self.template.steps.enter();
         while !self.ended {
             match self.next(last) {
                 Next::Take(marker) => self.take(marker, events)?,
@@ -187,49 +188,67 @@ impl<'t> Parser<'t> {
         let mut window = WINDOW_BYTES;
         loop {
             let until = self.at.saturating_add(window);
-            let hold = self.advance(last, Reach { until, beside: None });
-            let best = self.best();
-            if let Some(marker) = best {
-                let start = self.markers[marker].search.found().start;
-                if start < hold {
-                    return Next::Take(marker);
+            self.advance(last, Reach { until, beside: None });
+            match (self.decide(last), self.first()) {
+                (Next::Until(_), Some(start)) => {
+                    self.advance(last, Reach { until, beside: Some(start) });
+                    return self.decide(last);
                 }
-                let beside = Some(start);
-                let hold = self.advance(last, Reach { until, beside });
-                let best = self.best().unwrap_or(marker);
-                let start = self.markers[best].search.found().start;
-                return if start < hold { Next::Take(best) } else { Next::Until(hold) };
+                (Next::Until(_), None) if until < self.text.len() => window *= 4,
+                (next, _) => return next,
             }
-            if until >= self.text.len() {
-                return Next::Until(hold);
-            }
-            window *= 4;
         }
     }
 
-    /// Looks for all markers that count; the answer is where the first undecided one may begin.
-    fn advance(&mut self, last: bool, reach: Reach) -> usize {
-        let mut hold = if last { usize::MAX } else { self.text.len() };
+    /// Looks for all markers that count.
+    fn advance(&mut self, last: bool, reach: Reach) {
         let region = &self.region;
         for marker in self.markers.iter_mut().filter(|marker| region.watches(marker)) {
             marker.search.seek(self.at);
-            if let Known::Until(place) = marker.search.advance(marker.pattern, &self.text, last, reach) {
-                hold = hold.min(place);
-            }
+            marker.search.advance(marker.pattern, &self.text, last, reach);
         }
-        hold
     }
 
-    /// The first marker that was found.
-    fn best(&self) -> Option<usize> {
-        let watched = (0..self.markers.len()).filter(|&index| self.region.watches(&self.markers[index]));
-        let found = watched.filter(|&index| self.markers[index].search.matched());
-        found.min_by_key(|&index| {
-            let marker = &self.markers[index];
-            let found = marker.search.found();
-            let name = &self.template.fields[marker.field].name;
-            (found.start, usize::MAX - (found.end - found.start), !marker.opens, name)
-        })
+    /// What the attempt says to what is seen of the markers that count; an answer outside of the text counts as none.
+    fn decide(&mut self, last: bool) -> Next {
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.clear();
+        seen.extend(self.watched().map(|(_, marker)| self.sees(marker)));
+        let end = if last { usize::MAX } else { self.text.len() };
+        let next = steps::current().decide(&seen, end);
+        let taken = |at: usize| seen.get(at).is_some_and(|seen| matches!(seen.sight, Sight::At(_)));
+        let next = match next {
+            Next::Take(at) if taken(at) => self.watched().nth(at).map(|(index, _)| Next::Take(index)),
+            Next::Take(_) => None,
+            Next::Until(place) => Some(Next::Until(place)),
+        };
+        self.seen = seen;
+        match next.unwrap_or(Next::Until(usize::MAX)) {
+            Next::Take(index) => Next::Take(index),
+            Next::Until(place) if last || self.text.get(self.at..place).is_some() => Next::Until(place),
+            Next::Until(_) => Next::Until(if last { usize::MAX } else { self.at }),
+        }
+    }
+
+    /// The markers that count, and their places.
+    fn watched(&self) -> impl Iterator<Item = (usize, &Marker<'t>)> {
+        self.markers.iter().enumerate().filter(|(_, marker)| self.region.watches(marker))
+    }
+
+    fn sees(&self, marker: &Marker<'t>) -> Seen<'t> {
+        let sight = match marker.search.known() {
+            Some(Known::Match) => Sight::At(marker.search.found().start..marker.search.found().end),
+            Some(Known::Never) => Sight::Never,
+            Some(Known::Until(place)) => Sight::Until(place),
+            None => Sight::Until(self.at),
+        };
+        Seen { field: &self.template.fields[marker.field].name, opens: marker.opens, sight }
+    }
+
+    /// Where the first marker begins that was found.
+    fn first(&self) -> Option<usize> {
+        let watched = self.markers.iter().filter(|marker| self.region.watches(marker));
+        watched.filter(|marker| marker.search.matched()).map(|marker| marker.search.found().start).min()
     }
 
     fn take(&mut self, index: usize, events: &mut Vec<Event<'t>>) -> Result<(), Error> {
@@ -350,8 +369,8 @@ impl Field {
         let Some(shape) = &self.transform else { return Ok(value) };
         if !self.transform_each {
             let mut value = Some(value);
-            let once = transform::uses(shape, "content") < 2;
-            return transform::apply(shape, &mut |name| match name {
+            let once = shape.uses("content") < 2;
+            return shape.apply(&mut |name| match name {
                 "content" if once => value.take(),
                 "content" => value.clone(),
                 _ => captured(name),
@@ -361,7 +380,7 @@ impl Field {
         let items = value.as_array().ok_or_else(|| kind("a list"))?;
         let each = items.iter().map(|item| {
             let item = item.as_object().ok_or_else(|| kind("an object in each place"))?;
-            transform::apply(shape, &mut |name| item.get(name).cloned().or_else(|| captured(name)))
+            shape.apply(&mut |name| item.get(name).cloned().or_else(|| captured(name)))
         });
         each.collect()
     }

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use super::super::{Place, steps};
 use super::pattern::{Ahead, Pattern};
 use super::ways::{IDLE, Move, NONE, Ways};
 
@@ -81,6 +82,11 @@ impl Search {
         self.known == Some(Known::Match)
     }
 
+    /// What the last look found, if there was one since the last [`Self::seek`].
+    pub fn known(&self) -> Option<Known> {
+        self.known
+    }
+
     /// Asks for the first match that begins at `from` or later; `from` never goes back.
     pub fn seek(&mut self, from: usize) {
         self.from = from;
@@ -96,8 +102,9 @@ impl Search {
         if final_answer {
             return self.known.unwrap_or(Known::Never);
         }
-        let known = match (&pattern.ahead, &mut self.ahead) {
-            (Some(ahead), Some(scan)) => {
+        let known = match (&pattern.literal, &pattern.ahead, &mut self.ahead) {
+            (Some(literal), ..) => self.main.literal(literal, text, ended),
+            (_, Some(ahead), Some(scan)) => {
                 both(pattern, &mut self.main, ahead, scan, self.from, text, ended, reach)
             }
             _ => self.main.advance(pattern, text, ended, reach),
@@ -239,6 +246,29 @@ impl Scan {
             (_, true) => Known::Never,
             _ if self.at >= text.len() => self.at_end(ended),
             _ => Known::Until(self.hold()),
+        }
+    }
+
+    /// Looks for a text that is a marker as it stands. A step's answer outside of the text counts as none.
+    fn literal(&mut self, literal: &str, text: &str, ended: bool) -> Known {
+        let place = steps::current().find(text.get(self.at..).unwrap_or_default(), literal);
+        match place {
+            Place::At(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
+                let start = self.at + place;
+                self.best = Found { start, end: start + literal.len(), slots: Vec::new() };
+                self.at = start;
+                (self.has_best, self.settled) = (true, true);
+            }
+            Place::Until(place) if text.get(self.at + place..).is_some() => {
+                self.at += place;
+                self.never = ended;
+            }
+            _ => self.never = ended,
+        }
+        match (self.settled, self.never) {
+            (true, _) => Known::Match,
+            (_, true) => Known::Never,
+            _ => Known::Until(self.at),
         }
     }
 

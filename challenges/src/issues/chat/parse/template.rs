@@ -5,11 +5,12 @@
 
 use serde_json::{Map, Value};
 
+use super::super::steps::Steps;
 use super::content::{Content, after};
 use super::error::TemplateError;
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
-use super::transform;
+use super::transform::Shape;
 
 /// A response template, checked, its patterns compiled.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Template {
     pub(super) fields: Vec<Field>,
     /// The field of all text that is in no other region: the one without an opening.
     pub(super) implicit: Option<usize>,
+    pub(super) steps: Steps,
     start: Pattern,
 }
 
@@ -31,13 +33,18 @@ pub struct Field {
     pub(super) repeats: bool,
     pub(super) join: Option<String>,
     pub(super) optional: bool,
-    pub(super) transform: Option<Value>,
+    pub(super) transform: Option<Shape>,
     pub(super) transform_each: bool,
 }
 
 impl Template {
     /// Checks and compiles a template.
     pub fn new(template: &Value) -> Result<Self, TemplateError> {
+        Self::with(template, Steps::default())
+    }
+
+    /// The same, for parsers that take the steps of `steps`.
+    pub fn with(template: &Value, steps: Steps) -> Result<Self, TemplateError> {
         let entry = Entry::new(String::new(), template)?;
         entry.only(&["version", "defaults", "fields", "start_anchor", "start_anchor_pattern"])?;
         if entry.map.get("version").is_some_and(|version| version.as_f64() != Some(1.0)) {
@@ -52,13 +59,14 @@ impl Template {
         let names = fields.map.iter();
         let fields = names.map(|(name, value)| Field::new(name, value)).collect::<Result<Vec<_>, _>>()?;
         let implicit = implicit(&fields)?;
-        let template = Self { defaults, fields, implicit, start };
+        let template = Self { defaults, fields, implicit, steps, start };
         template.check_defaults()?;
         Ok(template)
     }
 
     /// What follows the last start of a message, or all if there is none.
     pub fn after_start<'t>(&self, text: &'t str) -> &'t str {
+        let _steps = self.steps.enter();
         let mut search = Search::new(&self.start);
         let mut last = 0;
         while search.advance(&self.start, text, true, Reach::ALL) == Known::Match {
@@ -117,6 +125,7 @@ impl Field {
         entry.only(&FIELD)?;
         let args = entry.child("content_args")?;
         let args = args.unwrap_or_else(|| Entry::empty(format!("fields.{name}.content_args")));
+        let transform = entry.map.get("transform").filter(|transform| !transform.is_null());
         let field = Self {
             name: name.to_owned(),
             open: entry.anchor("open")?,
@@ -125,7 +134,7 @@ impl Field {
             repeats: entry.flag("repeats", false)?,
             join: entry.text("join")?.map(str::to_owned),
             optional: entry.flag("optional", true)?,
-            transform: entry.map.get("transform").filter(|transform| !transform.is_null()).cloned(),
+            transform: transform.map(|value| Shape::new(&entry.at("transform"), value)).transpose()?,
             transform_each: entry.flag("transform_each", false)?,
         };
         field.check(&entry)?;
@@ -136,8 +145,8 @@ impl Field {
         if self.join.is_some() && !self.repeats {
             return Err(TemplateError::new(entry.at("join"), "a text", "repeats: true beside it"));
         }
-        if let Some(transform) = &self.transform {
-            return transform::check(&entry.at("transform"), transform);
+        if self.transform.is_some() {
+            return Ok(());
         }
         if self.transform_each {
             return Err(TemplateError::new(entry.at("transform_each"), "true", "a transform beside it"));

@@ -4,56 +4,83 @@ use serde_json::{Map, Value};
 
 use super::error::{Problem, TemplateError};
 
-/// The names of a placeholder `{name.key.key}`, if that is all of the text.
-pub fn placeholder(text: &str) -> Option<Vec<&str>> {
-    let names: Vec<&str> = text.strip_prefix('{')?.strip_suffix('}')?.split('.').collect();
-    names.iter().all(|name| is_word(name)).then_some(names)
+/// A shape, its placeholders read.
+#[derive(Debug)]
+pub enum Shape {
+    /// An object of these.
+    Object(Vec<(String, Shape)>),
+    /// A list of these.
+    List(Vec<Shape>),
+    /// `{name.key.key}`, as its names.
+    Placeholder(Vec<String>),
+    /// What stays as it is.
+    Plain(Value),
 }
 
-/// Refuses a string that mixes a placeholder with other text.
-pub fn check(at: &str, transform: &Value) -> Result<(), TemplateError> {
-    match transform {
-        Value::Object(map) => map.iter().try_for_each(|(name, value)| check(&format!("{at}.{name}"), value)),
-        Value::Array(items) => items.iter().try_for_each(|value| check(at, value)),
-        Value::String(text) if placeholder(text).is_none() && holds_placeholder(text) => {
-            Err(TemplateError::new(at, transform, "a placeholder alone, or none"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// How often a transform asks for a name.
-pub fn uses(transform: &Value, name: &str) -> usize {
-    match transform {
-        Value::Object(map) => map.values().map(|value| uses(value, name)).sum(),
-        Value::Array(items) => items.iter().map(|value| uses(value, name)).sum(),
-        Value::String(text) => usize::from(placeholder(text).is_some_and(|names| names[0] == name)),
-        _ => 0,
-    }
-}
-
-/// Puts what `scope` has in the places of the placeholders.
-pub fn apply(transform: &Value, scope: &mut dyn FnMut(&str) -> Option<Value>) -> Result<Value, Problem> {
-    match transform {
-        Value::Object(map) => {
-            let entries = map.iter().map(|(name, value)| Ok((name.clone(), apply(value, scope)?)));
-            Ok(Value::Object(entries.collect::<Result<Map<_, _>, _>>()?))
-        }
-        Value::Array(items) => items.iter().map(|value| apply(value, scope)).collect(),
-        Value::String(text) => match placeholder(text) {
-            Some(names) => {
-                look_up(&names, scope).ok_or_else(|| Problem::Placeholder { name: names.join(".") })
+impl Shape {
+    /// Reads a transform; refuses a string that mixes a placeholder with other text.
+    pub fn new(at: &str, transform: &Value) -> Result<Self, TemplateError> {
+        Ok(match transform {
+            Value::Object(map) => {
+                let entry = |(name, value): (&String, &Value)| {
+                    Ok((name.clone(), Self::new(&format!("{at}.{name}"), value)?))
+                };
+                Self::Object(map.iter().map(entry).collect::<Result<_, _>>()?)
             }
-            None => Ok(transform.clone()),
-        },
-        _ => Ok(transform.clone()),
+            Value::Array(items) => {
+                Self::List(items.iter().map(|value| Self::new(at, value)).collect::<Result<_, _>>()?)
+            }
+            Value::String(text) => match placeholder(text) {
+                Some(names) => Self::Placeholder(names),
+                None if holds_placeholder(text) => {
+                    return Err(TemplateError::new(at, transform, "a placeholder alone, or none"));
+                }
+                None => Self::Plain(transform.clone()),
+            },
+            _ => Self::Plain(transform.clone()),
+        })
+    }
+
+    /// How often it asks for a name.
+    pub fn uses(&self, name: &str) -> usize {
+        match self {
+            Self::Object(entries) => entries.iter().map(|(_, shape)| shape.uses(name)).sum(),
+            Self::List(items) => items.iter().map(|shape| shape.uses(name)).sum(),
+            Self::Placeholder(names) => usize::from(names.first().is_some_and(|first| first == name)),
+            Self::Plain(_) => 0,
+        }
+    }
+
+    /// Puts what `scope` has in the places of the placeholders.
+    pub fn apply(&self, scope: &mut dyn FnMut(&str) -> Option<Value>) -> Result<Value, Problem> {
+        match self {
+            Self::Object(entries) => {
+                let mut map = Map::with_capacity(entries.len());
+                for (name, shape) in entries {
+                    map.insert(name.clone(), shape.apply(scope)?);
+                }
+                Ok(Value::Object(map))
+            }
+            Self::List(items) => items.iter().map(|shape| shape.apply(scope)).collect(),
+            Self::Placeholder(names) => {
+                look_up(names, scope).ok_or_else(|| Problem::Placeholder { name: names.join(".") })
+            }
+            Self::Plain(value) => Ok(value.clone()),
+        }
     }
 }
 
-fn look_up(names: &[&str], scope: &mut dyn FnMut(&str) -> Option<Value>) -> Option<Value> {
+/// The names of a placeholder `{name.key.key}`, if that is all of the text.
+fn placeholder(text: &str) -> Option<Vec<String>> {
+    let names: Vec<&str> = text.strip_prefix('{')?.strip_suffix('}')?.split('.').collect();
+    let sound = names.iter().all(|name| is_word(name));
+    sound.then(|| names.into_iter().map(str::to_owned).collect())
+}
+
+fn look_up(names: &[String], scope: &mut dyn FnMut(&str) -> Option<Value>) -> Option<Value> {
     let (first, keys) = names.split_first()?;
     keys.iter().try_fold(scope(first)?, |value, key| match value {
-        Value::Object(mut map) => map.remove(*key),
+        Value::Object(mut map) => map.remove(key),
         _ => None,
     })
 }

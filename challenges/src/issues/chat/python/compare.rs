@@ -2,12 +2,9 @@
 
 use std::cmp::Ordering;
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
-use super::functions::{Global, Macro};
-use super::value::{Dict, Seq, SeqKind, Space, Stream, View, defined, iterable, type_name, view};
+use super::value::{SeqKind, Value, View, address, defined, iterable, type_name, view};
 
 /// `left == right`.
 pub(crate) fn equal(left: &Value, right: &Value) -> bool {
@@ -44,23 +41,7 @@ pub(crate) fn equal(left: &Value, right: &Value) -> bool {
 }
 
 fn same_object(left: &Value, right: &Value) -> bool {
-    match (address(left), address(right)) {
-        (Some(left), Some(right)) => left == right,
-        _ => false,
-    }
-}
-
-/// Where the object of a value lies; equal for two values only if they are one object.
-fn address(value: &Value) -> Option<usize> {
-    fn of<T: 'static>(value: &Value) -> Option<usize> {
-        value.downcast_object_ref::<T>().map(|object| std::ptr::from_ref(object) as usize)
-    }
-    of::<Seq>(value)
-        .or_else(|| of::<Dict>(value))
-        .or_else(|| of::<Stream>(value))
-        .or_else(|| of::<Space>(value))
-        .or_else(|| of::<Macro>(value))
-        .or_else(|| of::<Global>(value))
+    address(left).is_some() && address(left) == address(right)
 }
 
 /// Whether both are one and the same thing, as `is` asks.
@@ -171,7 +152,7 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
             charge(text.len())?;
             match view(item) {
                 View::Str(part) => Ok(text.contains(part)),
-                View::Forbidden(forbidden) => Err(forbidden.error()),
+                View::Forbidden(forbidden) => Err(super::value::forbidden(forbidden)),
                 _ => {
                     let name = type_name(item);
                     let message = format!("'in <string>' requires string as left operand, not {name}");

@@ -1,12 +1,10 @@
 //! `'%s' % x`, `'{}'.format(x)` and the format mini-language.
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::number::float_text;
 use super::text::{repr_of, str_of};
-use super::value::{Args, View, defined, type_name, view};
+use super::value::{Args, Value, View, defined, type_name, view};
 
 /// How one value is laid out.
 #[derive(Clone, Debug, Default)]
@@ -340,7 +338,7 @@ fn formatted(value: &Value, spec: &str) -> Result<String, Error> {
         View::Bool(bool) => format_int(bool.into(), spec),
         View::Float(float) => format_float(float, &parse(spec, "float")?, "float"),
         View::Undefined => wrong(Kind::Type, "unsupported format string passed to Undefined.__format__"),
-        View::Forbidden(forbidden) => Err(forbidden.error()),
+        View::Forbidden(forbidden) => Err(super::value::forbidden(forbidden)),
         _ => {
             wrong(Kind::Type, format!("unsupported format string passed to {}.__format__", type_name(value)))
         }

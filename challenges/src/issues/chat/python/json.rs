@@ -1,13 +1,13 @@
 //! JSON as Python's `json.dumps` writes it.
 
 use std::fmt::Write;
-
-use minijinja::Value;
+use std::sync::Arc;
 
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
+use super::super::{Chat, steps};
 use super::number::float_text;
-use super::value::{SeqKind, View, type_name, view};
+use super::value::{SeqKind, Value, View, type_name, view};
 
 /// How JSON is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,17 +28,23 @@ impl Default for Layout {
     }
 }
 
-/// The JSON text of `value`; values that JSON has no text for are a `TypeError`.
+/// Appends the JSON text of `value` to `out`; values that JSON has no text for are a `TypeError`.
+pub(crate) fn write(value: &Value, layout: &Layout, out: &mut String) -> Result<(), Error> {
+    Writer { out, layout, level: 0, steps: steps::current() }.value(value)
+}
+
+/// The JSON text of `value`.
 pub(crate) fn dumps(value: &Value, layout: &Layout) -> Result<String, Error> {
-    let mut writer = Writer { out: String::new(), layout, level: 0 };
-    writer.value(value)?;
-    Ok(writer.out)
+    let mut out = String::new();
+    write(value, layout, &mut out)?;
+    Ok(out)
 }
 
 struct Writer<'a> {
-    out: String,
+    out: &'a mut String,
     layout: &'a Layout,
     level: usize,
+    steps: Arc<dyn Chat>,
 }
 
 impl Writer<'_> {
@@ -57,18 +63,17 @@ impl Writer<'_> {
                 self.nested(('[', ']'), &seq.items, Self::value)?;
             }
             View::Dict(dict) => {
-                let mut entries = Vec::with_capacity(dict.entries.len());
-                for (key, value) in &dict.entries {
-                    entries.push((key_text(key)?, key, value));
+                if let Some((key, _)) = dict.entries.iter().find(|(key, _)| !is_key(key)) {
+                    return Err(no_key(key));
                 }
-                if self.layout.sort_keys {
-                    sorted(&mut entries)?;
+                if !self.layout.sort_keys {
+                    return self
+                        .nested(('{', '}'), &dict.entries, |writer, (key, value)| writer.pair(key, value));
                 }
-                self.nested(('{', '}'), &entries, |writer, (text, _, value)| {
-                    writer.text(text)?;
-                    writer.out.push_str(&writer.layout.separators.1);
-                    writer.value(value)
-                })?;
+                let mut entries: Vec<&(Value, Value)> = dict.entries.iter().collect();
+                charge(size_of_val(entries.as_slice()))?;
+                sorted(&mut entries)?;
+                self.nested(('{', '}'), &entries, |writer, (key, value)| writer.pair(key, value))?;
             }
             _ => {
                 let message = format!("Object of type {} is not JSON serializable", type_name(value));
@@ -76,6 +81,15 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    fn pair(&mut self, key: &Value, value: &Value) -> Result<(), Error> {
+        match key.as_str() {
+            Some(key) => self.text(key)?,
+            None => self.text(&key_text(key)?)?,
+        }
+        self.out.push_str(&self.layout.separators.1);
+        self.value(value)
     }
 
     fn nested<T>(
@@ -112,41 +126,8 @@ impl Writer<'_> {
 
     fn text(&mut self, text: &str) -> Result<(), Error> {
         charge(text.len())?;
-        self.out.push('"');
-        let mut from = 0;
-        for (at, c) in text.char_indices() {
-            let plain = c >= ' '
-                && c != '"'
-                && c != '\\'
-                && (c.is_ascii() && c != '\x7f' || !self.layout.ensure_ascii);
-            if plain || (c == '\x7f') {
-                continue;
-            }
-            self.out.push_str(&text[from..at]);
-            from = at + c.len_utf8();
-            self.escape(c);
-        }
-        self.out.push_str(&text[from..]);
-        self.out.push('"');
+        self.steps.json_string(text, self.layout.ensure_ascii, self.out);
         Ok(())
-    }
-
-    fn escape(&mut self, c: char) {
-        match c {
-            '"' => self.out.push_str("\\\""),
-            '\\' => self.out.push_str("\\\\"),
-            '\n' => self.out.push_str("\\n"),
-            '\r' => self.out.push_str("\\r"),
-            '\t' => self.out.push_str("\\t"),
-            '\x08' => self.out.push_str("\\b"),
-            '\x0c' => self.out.push_str("\\f"),
-            c => {
-                let mut units = [0; 2];
-                for unit in c.encode_utf16(&mut units) {
-                    let _ = write!(self.out, "\\u{unit:04x}");
-                }
-            }
-        }
     }
 }
 
@@ -169,17 +150,24 @@ fn key_text(key: &Value) -> Result<String, Error> {
         View::Bool(true) => "true".into(),
         View::Bool(false) => "false".into(),
         View::None => "null".into(),
-        _ => {
-            let message = format!("keys must be str, int, float, bool or None, not {}", type_name(key));
-            return Err(Error::new(Kind::Type, message));
-        }
+        _ => return Err(no_key(key)),
     })
 }
 
+/// Whether JSON has a key for `key`.
+fn is_key(key: &Value) -> bool {
+    matches!(view(key), View::Str(_) | View::Int(_) | View::Float(_) | View::Bool(_) | View::None)
+}
+
+fn no_key(key: &Value) -> Error {
+    let message = format!("keys must be str, int, float, bool or None, not {}", type_name(key));
+    Error::new(Kind::Type, message)
+}
+
 /// Sorts by the keys themselves, not by their texts.
-fn sorted(entries: &mut [(String, &Value, &Value)]) -> Result<(), Error> {
+fn sorted(entries: &mut [&(Value, Value)]) -> Result<(), Error> {
     let mut failed = None;
-    entries.sort_by(|(_, left, _), (_, right, _)| {
+    entries.sort_by(|(left, _), (right, _)| {
         super::compare::order(left, right).unwrap_or_else(|error| {
             failed.get_or_insert(error);
             std::cmp::Ordering::Equal

@@ -1,15 +1,13 @@
 //! Attributes, items and methods, as the sandbox shows them.
 
-use minijinja::{State, Value};
+use std::rc::Rc;
 
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
-use super::functions::{Cycler, Macro};
 use super::number::float_text;
 use super::strings;
 use super::value::{
-    Answer, Args, Dict, Forbidden, Method, Seq, SeqKind, View, defined, dict, index, list, raise, type_name,
-    view,
+    Answer, Args, Dict, Seq, SeqKind, Value, View, defined, dict, index, list, raise, tuple, type_name, view,
 };
 
 const LIST: [&str; 11] =
@@ -83,62 +81,77 @@ fn methods_of(value: &Value) -> &'static [&'static str] {
         },
         View::Dict(_) => &DICT,
         View::Int(_) | View::Bool(_) | View::Float(_) => &NUMBER,
-        View::Other if value.downcast_object_ref::<Cycler>().is_some() => &["next", "reset"],
+        View::Other if matches!(value, Value::Cycler(_)) => &["next", "reset"],
         _ => &[],
     }
 }
 
-fn hidden(value: &Value, name: &str) -> Forbidden {
+fn hidden(value: &Value, name: &str) -> Value {
     let of = type_name(value);
-    Forbidden(format!("access to attribute '{name}' of '{of}' object is unsafe."))
+    Value::Forbidden(format!("access to attribute '{name}' of '{of}' object is unsafe.").into())
 }
 
 /// An attribute that is no item: a method, or what the sandbox hides.
-fn own(value: &Value, name: &str) -> Option<Value> {
+fn own(value: &Value, name: &str) -> Result<Option<Value>, Error> {
     if PRIVATE.contains(&name) {
-        return Some(Value::from_object(hidden(value, name)));
+        return Ok(Some(hidden(value, name)));
     }
     if methods_of(value).contains(&name) {
         let changes = CHANGING.contains(&name) && matches!(view(value), View::Seq(_) | View::Dict(_));
-        return Some(if changes {
-            Value::from_object(hidden(value, name))
+        return Ok(Some(if changes {
+            hidden(value, name)
         } else {
-            Value::from_object(Method { of: value.clone(), name: name.into() })
-        });
+            Value::Method(Rc::new((value.clone(), name.into())))
+        }));
     }
-    match (view(value), name) {
-        (View::Int(_) | View::Bool(_), "real" | "numerator") | (View::Float(_), "real") => {
-            Some(value.clone())
-        }
-        (View::Int(_) | View::Bool(_), "imag") => Some(Value::from(0)),
-        (View::Float(_), "imag") => Some(Value::from(0.0)),
-        (View::Int(_) | View::Bool(_), "denominator") => Some(Value::from(1)),
-        (View::Space(space), _) => space.get(name),
-        (View::Other, _) => match value.downcast_object_ref::<Cycler>() {
-            Some(cycler) if name == "current" => Some(cycler.current()),
-            _ => value.get_attr(name).ok().filter(|value| !value.is_undefined()),
-        },
+    Ok(match (value, name) {
+        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "real" | "numerator")
+        | (Value::Float(_), "real") => Some(value.clone()),
+        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "imag") => Some(Value::Int(0)),
+        (Value::Float(_), "imag") => Some(Value::Float(0.0)),
+        (Value::Int(_) | Value::Big(_) | Value::Bool(_), "denominator") => Some(Value::Int(1)),
+        (Value::Space(space), _) => space.get(name),
+        (Value::Cycler(cycler), "current") => Some(cycler.current()),
+        (Value::Macro(of), _) => of.attribute(name),
+        (Value::Loop(of), _) => of.attribute(name)?,
+        _ => None,
+    })
+}
+
+/// `value.name`: an attribute, else an item, else undefined.
+pub(crate) fn attribute(value: &Value, name: &str) -> Answer {
+    if let Some(found) = own(value, name)? {
+        return Ok(found);
+    }
+    item_of_name(value, name)
+}
+
+/// `value.name` where no value has such an attribute beside its items.
+pub(crate) fn item_of_name(value: &Value, name: &str) -> Answer {
+    defined(value)?;
+    Ok(match value {
+        Value::Dict(dict) => dict.get_str(name).cloned().unwrap_or_default(),
+        Value::Seq(seq) => part_of_group(seq, name).cloned().unwrap_or_default(),
+        Value::Space(space) => space.get(name).unwrap_or_default(),
+        Value::Loop(of) => of.attribute(name)?.unwrap_or_default(),
+        Value::Macro(of) => of.attribute(name).unwrap_or_default(),
+        _ => Value::Undefined,
+    })
+}
+
+/// The groups of `groupby` are pairs with names.
+fn part_of_group<'a>(seq: &'a Seq, name: &str) -> Option<&'a Value> {
+    match (seq.items.as_slice(), name) {
+        ([key, _], "grouper") if seq.is_tuple() => Some(key),
+        ([_, items], "list") if seq.is_tuple() => Some(items),
         _ => None,
     }
 }
 
-/// `value.name`: an attribute, else an item, else undefined.
-pub(crate) fn attribute(value: &Value, name: &str) -> Result<Value, Error> {
-    if let Some(found) = own(value, name) {
-        return Ok(found);
-    }
-    defined(value)?;
-    Ok(match view(value) {
-        View::Dict(dict) => dict.get_str(name).cloned().unwrap_or_default(),
-        View::Seq(_) => value.get_attr(name).unwrap_or_default(),
-        _ => Value::UNDEFINED,
-    })
-}
-
 /// `value[key]`: an item, else an attribute, else undefined.
-pub(crate) fn item(value: &Value, key: &Value) -> Result<Value, Error> {
+pub(crate) fn item(value: &Value, key: &Value) -> Answer {
     defined(value)?;
-    charge(8 + key.as_bytes().map_or(0, <[u8]>::len) + value.as_bytes().map_or(0, <[u8]>::len))?;
+    charge(8 + key.text_bytes() + value.text_bytes())?;
     let found = match view(value) {
         View::Dict(dict) => dict.get(key).cloned(),
         View::Seq(seq) => place(seq.items.len(), key).and_then(|at| seq.items.get(at).cloned()),
@@ -147,14 +160,14 @@ pub(crate) fn item(value: &Value, key: &Value) -> Result<Value, Error> {
             place(length, key).and_then(|at| text.chars().nth(at)).map(|c| Value::from(c.to_string()))
         }
         View::Bytes(bytes) => {
-            place(bytes.len(), key).and_then(|at| bytes.get(at)).map(|byte| Value::from(*byte))
+            place(bytes.len(), key).and_then(|at| bytes.get(at)).map(|byte| Value::Int((*byte).into()))
         }
         _ => None,
     };
     match (found, view(key)) {
         (Some(found), _) => Ok(found),
-        (None, View::Str(name)) => Ok(own(value, name).unwrap_or_default()),
-        _ => Ok(Value::UNDEFINED),
+        (None, View::Str(name)) => Ok(own(value, name)?.unwrap_or_default()),
+        _ => Ok(Value::Undefined),
     }
 }
 
@@ -167,46 +180,25 @@ fn place(length: usize, key: &Value) -> Option<usize> {
     usize::try_from(if at < 0 { at + length as i128 } else { at }).ok()
 }
 
-/// `value.name(args)`.
-pub(crate) fn call(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Answer {
-    if let Some(done) = strings_or_dict(value, name, args) {
-        return done;
-    }
-    let found = attribute(value, name)?;
-    if let Some(method) = found.downcast_object_ref::<Method>() {
-        return numbers_and_lists(&method.of, name, &Args::new(args));
-    }
-    if found.is_undefined() {
-        let of = type_name(value);
-        return Err(raise(Kind::Undefined, format!("'{of} object' has no attribute '{name}'")));
-    }
-    call_value(state, &found, args)
-}
-
-/// `value(args)`.
-pub(crate) fn call_value(state: &mut State, value: &Value, args: &[Value]) -> Answer {
-    defined(value)?;
-    let callable = value.as_object().is_some()
-        && !matches!(view(value), View::Seq(_) | View::Dict(_) | View::Stream(_) | View::Space(_));
-    if !callable {
-        return Err(raise(Kind::Type, format!("'{}' object is not callable", type_name(value))));
-    }
-    value.call(state, args)
-}
-
-/// The usual methods, without looking them up first.
-fn strings_or_dict(value: &Value, name: &str, args: &[Value]) -> Option<Answer> {
-    match view(value) {
-        View::Str(_) => strings::call(value, name, args),
-        View::Dict(of) => dict_method(value, of, name, args),
+/// `value.name(args)` for the methods of texts, dicts and loops; nothing if there is no such method.
+pub(crate) fn call(value: &Value, name: &str, args: &Args) -> Option<Answer> {
+    match value {
+        Value::Str(_) | Value::Lit(_) | Value::Markup(_) => strings::call(value, name, args),
+        Value::Dict(of) => dict_method(value, of, name, args),
+        Value::Loop(of) => of.call(name, args),
         _ => None,
     }
 }
 
-fn dict_method(value: &Value, of: &Dict, name: &str, args: &[Value]) -> Option<Answer> {
-    let args = Args::new(args);
+/// Calls a method that was looked up.
+pub(crate) fn call_method(method: &(Value, String), args: &Args) -> Answer {
+    let (value, name) = method;
+    call(value, name, args).unwrap_or_else(|| numbers_and_lists(value, name, args))
+}
+
+fn dict_method(value: &Value, of: &Dict, name: &str, args: &Args) -> Option<Answer> {
     Some(match name {
-        "get" => get(of, &args),
+        "get" => get(of, args),
         "items" => pairs(of),
         "keys" => view_of(SeqKind::Keys, of.entries.iter().map(|(key, _)| key.clone()).collect()),
         "values" => view_of(SeqKind::Values, of.entries.iter().map(|(_, value)| value.clone()).collect()),
@@ -218,8 +210,8 @@ fn dict_method(value: &Value, of: &Dict, name: &str, args: &[Value]) -> Option<A
 
 fn get(of: &Dict, args: &Args) -> Answer {
     let key = args.need(0, "key")?;
-    charge(8 + key.as_bytes().map_or(0, <[u8]>::len))?;
-    let default = || args.get(1, "default").cloned().unwrap_or_else(|| Value::from(()));
+    charge(8 + key.text_bytes())?;
+    let default = || args.get(1, "default").cloned().unwrap_or(Value::None);
     match view(key) {
         View::Str(key) => Ok(of.get_str(key).cloned().unwrap_or_else(default)),
         View::Dict(_) => Err(raise(Kind::Type, "unhashable type: 'dict'")),
@@ -230,12 +222,12 @@ fn get(of: &Dict, args: &Args) -> Answer {
 
 /// `dict.items()`.
 pub(crate) fn pairs(of: &Dict) -> Answer {
-    let pair = |(key, value): &(Value, Value)| super::value::tuple(vec![key.clone(), value.clone()]);
+    let pair = |(key, value): &(Value, Value)| tuple(vec![key.clone(), value.clone()]);
     view_of(SeqKind::Items, of.entries.iter().map(pair).collect::<Result<_, _>>()?)
 }
 
 fn view_of(kind: SeqKind, items: Vec<Value>) -> Answer {
-    Ok(Value::from_object(Seq::new(kind, items)?))
+    Ok(Value::Seq(Rc::new(Seq::new(kind, items)?)))
 }
 
 fn numbers_and_lists(value: &Value, name: &str, args: &Args) -> Answer {
@@ -253,9 +245,9 @@ fn numbers_and_lists(value: &Value, name: &str, args: &Args) -> Answer {
         (View::Int(_), "is_integer") => Ok(Value::from(true)),
         (View::Int(_) | View::Float(_), "conjugate") => Ok(value.clone()),
         (View::Float(float), _) => Err(raise(Kind::Unsupported, format!("{name} of {}", float_text(float)))),
-        (View::Other, _) => match value.downcast_object_ref::<Cycler>() {
-            Some(cycler) => Ok(cycler.step(name == "next")),
-            None => Ok(Value::UNDEFINED),
+        (View::Other, _) => match value {
+            Value::Cycler(cycler) => Ok(cycler.step(name == "next")),
+            _ => Ok(Value::Undefined),
         },
         _ => Err(raise(Kind::Unsupported, format!("the method {name}"))),
     }
@@ -278,13 +270,7 @@ fn place_of(seq: &Seq, args: &Args) -> Answer {
 pub(crate) fn callable(value: &Value) -> bool {
     match view(value) {
         View::Undefined | View::Forbidden(_) => true,
-        View::Other => {
-            value.downcast_object_ref::<Macro>().is_some()
-                || value.downcast_object_ref::<Method>().is_some()
-                || value.downcast_object_ref::<super::functions::Global>().is_some()
-                || value.downcast_object_ref::<super::functions::Joiner>().is_some()
-                || value.downcast_object_ref::<Cycler>().is_none()
-        }
+        View::Other => !matches!(value, Value::Cycler(_)),
         _ => false,
     }
 }

@@ -1,6 +1,8 @@
-//! What a template computes with: Python's values, operators, methods and texts, on the engine's values.
+//! What a template computes with: Python's values, operators, methods and texts, one file a kind.
 
+pub(crate) mod args;
 pub(crate) mod compare;
+pub(crate) mod containers;
 pub(crate) mod filters;
 pub(crate) mod format;
 pub(crate) mod functions;
@@ -8,6 +10,7 @@ pub(crate) mod json;
 pub(crate) mod methods;
 pub(crate) mod number;
 pub(crate) mod operators;
+pub(crate) mod repeat;
 pub(crate) mod strings;
 pub(crate) mod tests;
 pub(crate) mod text;

@@ -1,6 +1,8 @@
 //! Numbers as Python writes them.
 
-/// `repr` of a float: the shortest digits that read back, in exponents below 1e-4 and from 1e16 on.
+use super::super::steps;
+
+/// `repr` of a float.
 pub(crate) fn float_text(value: f64) -> String {
     if value.is_nan() {
         return "nan".into();
@@ -8,15 +10,7 @@ pub(crate) fn float_text(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "inf".into() } else { "-inf".into() };
     }
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let plain = format!("{value}");
-        return if plain.contains('.') { plain } else { plain + ".0" };
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
+    steps::current().float(value)
 }
 
 /// `round(value, digits)`: half to even on the exact value.

@@ -1,29 +1,30 @@
 //! Python's operators.
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::format;
 use super::text::{escaped, str_of, write_str};
 use super::value::{
-    Answer, SeqKind, View, defined, index, int, list, text, text_like, tuple, type_name, view,
+    Answer, SeqKind, Value, View, defined, index, int, list, text, text_like, tuple, type_name, view,
 };
 
-fn unsupported(op: &str, left: &Value, right: &Value) -> minijinja::Error {
+/// An operator of two values.
+pub(crate) type Operator = fn(&Value, &Value) -> Answer;
+
+fn unsupported(op: &str, left: &Value, right: &Value) -> Error {
     if let Err(error) = defined(left).and_then(|()| defined(right)) {
-        return error.into();
+        return error;
     }
     let (left, right) = (type_name(left), type_name(right));
-    Error::new(Kind::Type, format!("unsupported operand type(s) for {op}: '{left}' and '{right}'")).into()
+    Error::new(Kind::Type, format!("unsupported operand type(s) for {op}: '{left}' and '{right}'"))
 }
 
-fn overflow() -> minijinja::Error {
-    Error::new(Kind::Overflow, "a whole number of more than 127 bits").into()
+fn overflow() -> Error {
+    Error::new(Kind::Overflow, "a whole number of more than 127 bits")
 }
 
-fn by_zero(what: &str) -> minijinja::Error {
-    Error::new(Kind::ZeroDivision, format!("{what} by zero")).into()
+fn by_zero(what: &str) -> Error {
+    Error::new(Kind::ZeroDivision, format!("{what} by zero"))
 }
 
 /// Two numbers, as whole ones or as floats.
@@ -56,7 +57,7 @@ pub(crate) fn add(args: &[Value]) -> Answer {
     if let Some(joined) = add_texts(args)? {
         return text(joined);
     }
-    let [first, rest @ ..] = args else { return Ok(Value::UNDEFINED) };
+    let [first, rest @ ..] = args else { return Ok(Value::Undefined) };
     rest.iter().try_fold(first.clone(), |sum, next| add_two(&sum, next))
 }
 
@@ -75,20 +76,20 @@ fn add_texts(args: &[Value]) -> Result<Option<String>, Error> {
     Ok(Some(out))
 }
 
-fn add_two(left: &Value, right: &Value) -> Answer {
+pub(crate) fn add_two(left: &Value, right: &Value) -> Answer {
     match (view(left), view(right)) {
         (View::Str(a), View::Str(b)) => {
             if left.is_safe() || right.is_safe() {
                 let (a, b) = (markup(left, a)?, markup(right, b)?);
                 charge(a.len() + b.len())?;
-                return Ok(Value::from_safe_string(a + &b));
+                return Ok(Value::markup(a + &b));
             }
             text([a, b].concat())
         }
         (View::Str(_), _) => {
             defined(right)?;
             let name = type_name(right);
-            Err(Error::new(Kind::Type, format!("can only concatenate str (not \"{name}\") to str")).into())
+            Err(Error::new(Kind::Type, format!("can only concatenate str (not \"{name}\") to str")))
         }
         (View::Seq(a), View::Seq(b))
             if a.kind == b.kind && matches!(a.kind, SeqKind::List | SeqKind::Tuple) =>
@@ -99,12 +100,11 @@ fn add_two(left: &Value, right: &Value) -> Answer {
         (View::Seq(a), _) if matches!(a.kind, SeqKind::List | SeqKind::Tuple) => {
             defined(right)?;
             let (kind, name) = (type_name(left), type_name(right));
-            Err(Error::new(Kind::Type, format!("can only concatenate {kind} (not \"{name}\") to {kind}"))
-                .into())
+            Err(Error::new(Kind::Type, format!("can only concatenate {kind} (not \"{name}\") to {kind}")))
         }
         (View::Bytes(a), View::Bytes(b)) => {
             charge(a.len() + b.len())?;
-            Ok(Value::from_bytes([a, b].concat()))
+            Ok(Value::Bytes([a, b].concat().into()))
         }
         _ => match numbers(left, right) {
             Some(Pair::Ints(a, b)) => a.checked_add(b).map(int).ok_or_else(overflow),
@@ -150,9 +150,7 @@ pub(crate) fn mul(left: &Value, right: &Value) -> Answer {
     if !matches!(view(count), View::Int(_) | View::Bool(_)) {
         defined(count)?;
         let name = type_name(count);
-        return Err(
-            Error::new(Kind::Type, format!("can't multiply sequence by non-int of type '{name}'")).into()
-        );
+        return Err(Error::new(Kind::Type, format!("can't multiply sequence by non-int of type '{name}'")));
     }
     repeated(of, usize::try_from(index(count)?.max(0)).unwrap_or(usize::MAX))
 }
@@ -169,7 +167,7 @@ fn repeated(of: &Value, count: usize) -> Answer {
             let items = (0..count).flat_map(|_| seq.items.iter().cloned()).collect();
             if seq.is_tuple() { tuple(items) } else { list(items) }
         }
-        _ => Ok(Value::UNDEFINED),
+        _ => Ok(Value::Undefined),
     }
 }
 
@@ -243,12 +241,12 @@ pub(crate) fn pow(left: &Value, right: &Value) -> Answer {
         Some(Pair::Ints(a, b)) => Ok(Value::from((a as f64).powf(b as f64))),
         Some(Pair::Floats(a, b)) if a == 0.0 && b < 0.0 => Err(by_zero("division")),
         Some(Pair::Floats(a, b)) if a < 0.0 && b.fract() != 0.0 => {
-            Err(Error::new(Kind::Unsupported, "a complex number").into())
+            Err(Error::new(Kind::Unsupported, "a complex number"))
         }
         Some(Pair::Floats(a, b)) => {
             let power = a.powf(b);
             if power.is_infinite() && a.is_finite() && b.is_finite() {
-                return Err(Error::new(Kind::Overflow, "Numerical result out of range").into());
+                return Err(Error::new(Kind::Overflow, "Numerical result out of range"));
             }
             Ok(Value::from(power))
         }
@@ -275,7 +273,7 @@ pub(crate) fn signed(value: &Value, minus: bool) -> Answer {
         _ => {
             defined(value)?;
             let (sign, name) = (if minus { '-' } else { '+' }, type_name(value));
-            Err(Error::new(Kind::Type, format!("bad operand type for unary {sign}: '{name}'")).into())
+            Err(Error::new(Kind::Type, format!("bad operand type for unary {sign}: '{name}'")))
         }
     }
 }
@@ -288,7 +286,7 @@ pub(crate) fn concat(args: &[Value], escapes: bool) -> Answer {
             let part = str_of(arg)?;
             out.push_str(&if arg.is_safe() { part } else { escaped(&part)? });
         }
-        return Ok(Value::from_safe_string(out));
+        return Ok(Value::markup(out));
     }
     let mut out = String::new();
     for arg in args {
@@ -305,23 +303,23 @@ pub(crate) fn slice(value: &Value, start: &Value, stop: &Value, step: &Value) ->
             charge(part.len() * 4)?;
             chars = part.chars().collect::<Vec<_>>();
             let picked = picked(chars.len(), start, stop, step)?;
-            return text_like(value, picked.map(|at| chars[at]).collect());
+            return text_like(value, picked.map(|at| chars[at]).collect::<String>());
         }
         View::Bytes(bytes) => {
             let picked = picked(bytes.len(), start, stop, step)?;
-            return Ok(Value::from_bytes(picked.map(|at| bytes[at]).collect()));
+            return Ok(Value::Bytes(picked.map(|at| bytes[at]).collect()));
         }
         View::Seq(seq) if matches!(seq.kind, SeqKind::List | SeqKind::Tuple | SeqKind::Range(..)) => {
             seq.items.len()
         }
-        View::Dict(_) => return Err(Error::new(Kind::Type, "unhashable type: 'slice'").into()),
+        View::Dict(_) => return Err(Error::new(Kind::Type, "unhashable type: 'slice'")),
         _ => {
             defined(value)?;
             let name = type_name(value);
-            return Err(Error::new(Kind::Type, format!("'{name}' object is not subscriptable")).into());
+            return Err(Error::new(Kind::Type, format!("'{name}' object is not subscriptable")));
         }
     };
-    let View::Seq(seq) = view(value) else { return Ok(Value::UNDEFINED) };
+    let View::Seq(seq) = view(value) else { return Ok(Value::Undefined) };
     let items = picked(length, start, stop, step)?.map(|at| seq.items[at].clone()).collect();
     if seq.is_tuple() { tuple(items) } else { list(items) }
 }

@@ -1,12 +1,12 @@
 //! The methods of `str`.
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::format::braces;
 use super::text::is_space;
-use super::value::{Answer, Args, View, defined, index, items, list, text_like, tuple, type_name, view};
+use super::value::{
+    Answer, Args, Value, View, defined, index, items, list, part_of, text_like, tuple, type_name, view,
+};
 
 /// The names of the methods of `str`.
 pub(crate) const NAMES: [&str; 47] = [
@@ -59,8 +59,8 @@ pub(crate) const NAMES: [&str; 47] = [
     "zfill",
 ];
 
-fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T, minijinja::Error> {
-    Err(Error::new(kind, message).into())
+fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T, Error> {
+    Err(Error::new(kind, message))
 }
 
 /// A text argument.
@@ -77,10 +77,10 @@ fn size(value: &Value) -> Result<usize, Error> {
 }
 
 /// Calls the method `name` of `of`; nothing if there is none.
-pub(crate) fn call(of: &Value, name: &str, args: &[Value]) -> Option<Answer> {
+pub(crate) fn call(of: &Value, name: &str, args: &Args) -> Option<Answer> {
     let text = of.as_str()?;
     NAMES.binary_search(&name).ok()?;
-    Some(method(of, text, name, &Args::new(args)))
+    Some(method(of, text, name, args))
 }
 
 fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
@@ -98,19 +98,14 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         "capitalize" => same(capitalized(text)),
         "title" => same(titled(text)),
         "swapcase" => same(swapped(text)),
-        "strip" => same(stripped(text, args, true, true)?.to_string()),
-        "lstrip" => same(stripped(text, args, true, false)?.to_string()),
-        "rstrip" => same(stripped(text, args, false, true)?.to_string()),
+        "strip" => part_of(of, stripped(text, args, true, true)?),
+        "lstrip" => part_of(of, stripped(text, args, true, false)?),
+        "rstrip" => part_of(of, stripped(text, args, false, true)?),
         "split" => split(of, text, args, false),
         "rsplit" => split(of, text, args, true),
         "splitlines" => {
             let keep = args.get(0, "keepends").is_some_and(Value::is_true);
-            list(
-                lines(text, keep)
-                    .into_iter()
-                    .map(|line| text_like(of, line.to_string()))
-                    .collect::<Result<_, _>>()?,
-            )
+            list(lines(text, keep).into_iter().map(|line| text_like(of, line)).collect::<Result<_, _>>()?)
         }
         "startswith" | "endswith" => affix(text, name == "startswith", args),
         "replace" => {
@@ -128,12 +123,12 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         }
         "join" => join(of, text, args.need(0, "iterable")?),
         "partition" | "rpartition" => partition(of, text, name == "partition", str_arg(args, 0, "sep")?),
-        "removeprefix" => same(text.strip_prefix(str_arg(args, 0, "prefix")?).unwrap_or(text).to_string()),
-        "removesuffix" => same(text.strip_suffix(str_arg(args, 0, "suffix")?).unwrap_or(text).to_string()),
+        "removeprefix" => part_of(of, text.strip_prefix(str_arg(args, 0, "prefix")?).unwrap_or(text)),
+        "removesuffix" => part_of(of, text.strip_suffix(str_arg(args, 0, "suffix")?).unwrap_or(text)),
         "center" | "ljust" | "rjust" => same(justified(text, name, args)?),
         "zfill" => same(zero_filled(text, size(args.need(0, "width")?)?)?),
         "expandtabs" => same(expanded(text, args.get(0, "tabsize").map_or(Ok(8), index)?)?),
-        "encode" => Ok(Value::from_bytes(text.as_bytes().to_vec())),
+        "encode" => Ok(Value::Bytes(text.as_bytes().into())),
         "format" => same(braces(text, args, 0)?),
         "format_map" => {
             let View::Dict(dict) = view(args.need(0, "mapping")?) else {
@@ -291,7 +286,7 @@ fn split(of: &Value, text: &str, args: &Args, from_right: bool) -> Answer {
         }
     };
     charge(parts.len() * size_of::<Value>())?;
-    list(parts.into_iter().map(|part| text_like(of, part.to_string())).collect::<Result<_, _>>()?)
+    list(parts.into_iter().map(|part| text_like(of, part)).collect::<Result<_, _>>()?)
 }
 
 /// Words between white space; the part that `most` leaves whole keeps the space at its far end.
@@ -405,7 +400,7 @@ fn find(text: &str, name: &str, args: &Args) -> Answer {
     let at = if name.starts_with('r') { window.rfind(part) } else { window.find(part) };
     match at.filter(|_| start != usize::MAX) {
         Some(at) => Ok(Value::from(start + window[..at].chars().count())),
-        None if name.ends_with("find") => Ok(Value::from(-1)),
+        None if name.ends_with("find") => Ok(Value::Int(-1)),
         None => fail(Kind::Value, "substring not found"),
     }
 }
@@ -443,7 +438,7 @@ fn partition(of: &Value, text: &str, first: bool, sep: &str) -> Answer {
         None if first => [text, "", ""],
         None => ["", "", text],
     };
-    tuple(parts.into_iter().map(|part| text_like(of, part.to_string())).collect::<Result<_, _>>()?)
+    tuple(parts.into_iter().map(|part| text_like(of, part)).collect::<Result<_, _>>()?)
 }
 
 fn justified(text: &str, name: &str, args: &Args) -> Result<String, Error> {

@@ -1,12 +1,10 @@
 //! Jinja's tests.
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::compare::{contains, equal, ordered, same};
 use super::operators;
 use super::text::str_of;
-use super::value::{Args, Forbidden, View, view};
+use super::value::{Args, Value, View, view};
 
 /// A test of a value and its arguments.
 pub(crate) type Test = fn(&Value, &Args) -> Result<bool, Error>;
@@ -20,7 +18,7 @@ fn order(op: &'static str, value: &Value, args: &Args) -> Result<bool, Error> {
 }
 
 fn remainder(value: &Value, by: &Value, want: i64) -> Result<bool, Error> {
-    let rest = operators::modulo(value, by).map_err(|error| super::super::render::ours(&error))?;
+    let rest = operators::modulo(value, by)?;
     Ok(equal(&rest, &Value::from(want)))
 }
 
@@ -30,7 +28,7 @@ fn of_str(value: &Value, test: fn(char) -> bool, not: fn(char) -> bool) -> Resul
 }
 
 pub(crate) fn is_undefined(value: &Value) -> bool {
-    value.is_undefined() || value.downcast_object_ref::<Forbidden>().is_some()
+    matches!(view(value), View::Undefined | View::Forbidden(_))
 }
 
 pub(crate) fn is_sequence(value: &Value) -> bool {
@@ -77,8 +75,8 @@ pub(crate) fn find(name: &str) -> Option<Test> {
         "escaped" => |value, _| Ok(value.is_safe()),
         "lower" => |value, _| of_str(value, char::is_lowercase, char::is_uppercase),
         "upper" => |value, _| of_str(value, char::is_uppercase, char::is_lowercase),
-        "odd" => |value, _| remainder(value, &Value::from(2), 1),
-        "even" => |value, _| remainder(value, &Value::from(2), 0),
+        "odd" => |value, _| remainder(value, &Value::Int(2), 1),
+        "even" => |value, _| remainder(value, &Value::Int(2), 0),
         "divisibleby" => |value, args| remainder(value, args.need(0, "num")?, 0),
         "sameas" => |value, args| Ok(same(value, other(args)?)),
         "in" => |value, args| contains(args.need(0, "seq")?, value),
@@ -93,41 +91,3 @@ pub(crate) fn find(name: &str) -> Option<Test> {
         _ => return None,
     })
 }
-
-/// The names that a template may write after `is`.
-pub(crate) const NAMES: [&str; 34] = [
-    "defined",
-    "undefined",
-    "none",
-    "boolean",
-    "true",
-    "false",
-    "integer",
-    "float",
-    "number",
-    "string",
-    "mapping",
-    "sequence",
-    "iterable",
-    "callable",
-    "escaped",
-    "lower",
-    "upper",
-    "odd",
-    "even",
-    "divisibleby",
-    "sameas",
-    "in",
-    "eq",
-    "equalto",
-    "ne",
-    "lt",
-    "lessthan",
-    "le",
-    "gt",
-    "greaterthan",
-    "ge",
-    "filter",
-    "test",
-    "defined",
-];

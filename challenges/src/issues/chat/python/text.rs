@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use minijinja::Value;
-
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::number::float_text;
-use super::value::{Seq, SeqKind, View, view};
+use super::value::{Seq, SeqKind, Value, View, view};
 
 /// Python's white space: Unicode's and the four separators.
 pub(crate) fn is_space(c: char) -> bool {
@@ -77,7 +75,7 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
         }
         View::Stream(_) => out.push_str("<generator object>"),
         View::Space(space) => {
-            let fields = space.fields.lock().map(|fields| fields.clone()).unwrap_or_default();
+            let fields = space.fields.borrow().clone();
             if fields.iter().any(|(_, value)| holds_space(value)) {
                 return Err(Error::new(Kind::Unsupported, "a namespace in a namespace is not written"));
             }
@@ -91,12 +89,31 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
             out.push_str("}>");
         }
         View::Other => {
-            let text = value.to_string();
+            let text = named(value);
             charge(text.len())?;
             out.push_str(&text);
         }
     }
     Ok(())
+}
+
+/// What is written of a value that has no text of its own.
+fn named(value: &Value) -> String {
+    match value {
+        Value::Macro(of) => format!("<Macro {}>", quoted(&of.head.name)),
+        Value::Builtin(of) => format!("<function {of:?}>"),
+        Value::Method(of) => format!("<built-in method {}>", of.1),
+        Value::Loop(of) => format!("{of:?}"),
+        Value::Cycler(_) => "<Cycler>".into(),
+        _ => "<Joiner>".into(),
+    }
+}
+
+/// `text` in quotes.
+fn quoted(text: &str) -> String {
+    let mut out = String::new();
+    quote(text, &mut out);
+    out
 }
 
 fn holds_space(value: &Value) -> bool {

@@ -1,388 +1,67 @@
-//! Lists, tuples, dicts and the other values that Python has and the engine has not.
+//! Values as Python has them.
 //!
-//! Every container knows how deep it is, so nothing that is built can be too deep to be written, compared or dropped.
+//! A value is small and cheap to copy: what is large lies behind a count of its holders. The count is a plain one, so
+//! values stay on the thread that made them; only the texts of a template itself are shared between threads.
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, Mutex};
-
-use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, ValueKind};
-use minijinja::{State, Value};
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use super::super::error::{Error, Kind};
-use super::super::limits::{charge, nest};
+use super::super::limits::charge;
+pub(crate) use super::args::Args;
+pub(crate) use super::containers::{
+    Dict, Seq, SeqKind, Space, Stream, deepest, dict, items, iterable, list, stream, tuple,
+};
+use super::functions::{Builtin, Cycler, Joiner, Macro};
+use super::repeat::Loop;
 
-/// What the engine's functions answer.
-pub(crate) type Answer = Result<Value, minijinja::Error>;
+/// What an operation answers.
+pub(crate) type Answer = Result<Value, Error>;
 
-/// An error on its way through the engine.
-pub(crate) fn raise(kind: Kind, message: impl Into<String>) -> minijinja::Error {
-    Error::new(kind, message).into()
+/// An error that is an answer.
+pub(crate) fn raise(kind: Kind, message: impl Into<String>) -> Error {
+    Error::new(kind, message)
 }
 
-impl From<Error> for minijinja::Error {
-    fn from(error: Error) -> minijinja::Error {
-        minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, "").with_source(error)
-    }
+/// A value.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Value {
+    #[default]
+    Undefined,
+    None,
+    Bool(bool),
+    Int(i64),
+    /// A whole number that needs more than 64 bits.
+    Big(Rc<i128>),
+    Float(f64),
+    Str(Rc<str>),
+    /// A text that stands in the template.
+    Lit(Arc<str>),
+    /// A text that is not to be escaped any more.
+    Markup(Rc<str>),
+    Bytes(Rc<[u8]>),
+    Seq(Rc<Seq>),
+    Dict(Rc<Dict>),
+    Stream(Rc<Stream>),
+    Space(Rc<Space>),
+    /// What the sandbox hides, and why: it looks undefined, and any use of it is refused.
+    Forbidden(Rc<str>),
+    /// A method that was looked up and not yet called.
+    Method(Rc<(Value, String)>),
+    Builtin(Builtin),
+    Macro(Rc<Macro>),
+    Cycler(Rc<Cycler>),
+    Joiner(Rc<Joiner>),
+    Loop(Rc<Loop>),
+    /// What a name holds that was not yet assigned to. No expression has this value.
+    Unset,
 }
 
-/// What kind of sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SeqKind {
-    List,
-    Tuple,
-    /// `range(start, stop, step)`.
-    Range(i64, i64, i64),
-    Keys,
-    Values,
-    Items,
-}
-
-/// A list, a tuple, a range or a view of a dict.
-pub(crate) struct Seq {
-    pub(crate) kind: SeqKind,
-    pub(crate) items: Vec<Value>,
-    pub(crate) depth: usize,
-}
-
-/// How deep `value` is: 0 for what holds nothing.
-pub(crate) fn depth_of(value: &Value) -> Result<usize, Error> {
-    let Some(object) = value.as_object() else { return Ok(0) };
-    if let Some(seq) = object.downcast_ref::<Seq>() {
-        return Ok(seq.depth);
-    }
-    if let Some(dict) = object.downcast_ref::<Dict>() {
-        return Ok(dict.depth);
-    }
-    if let Some(stream) = object.downcast_ref::<Stream>() {
-        return Ok(stream.depth);
-    }
-    if let Some(method) = object.downcast_ref::<Method>() {
-        return Ok(depth_of(&method.of)? + 1);
-    }
-    if let Some(cycler) = object.downcast_ref::<super::functions::Cycler>() {
-        return Ok(cycler.depth);
-    }
-    if is_function(object) {
-        return Ok(0);
-    }
-    Err(Error::new(Kind::Unsupported, "a loop cannot be kept in a value"))
-}
-
-fn is_function(object: &DynObject) -> bool {
-    object.downcast_ref::<Space>().is_some()
-        || object.downcast_ref::<Forbidden>().is_some()
-        || object.downcast_ref::<super::functions::Macro>().is_some()
-        || object.downcast_ref::<super::functions::Joiner>().is_some()
-        || object.downcast_ref::<super::functions::Global>().is_some()
-}
-
-pub(crate) fn deepest<'a>(items: impl IntoIterator<Item = &'a Value>) -> Result<usize, Error> {
-    let mut depth = 0;
-    for item in items {
-        depth = depth.max(depth_of(item)?);
-    }
-    nest(depth + 1)?;
-    Ok(depth + 1)
-}
-
-impl Seq {
-    pub(crate) fn new(kind: SeqKind, items: Vec<Value>) -> Result<Seq, Error> {
-        charge(items.len() * size_of::<Value>() + 64)?;
-        let depth = deepest(&items)?;
-        Ok(Seq { kind, items, depth })
-    }
-
-    pub(crate) fn is_tuple(&self) -> bool {
-        self.kind == SeqKind::Tuple
-    }
-}
-
-/// A list.
-pub(crate) fn list(items: Vec<Value>) -> Answer {
-    Ok(Value::from_object(Seq::new(SeqKind::List, items)?))
-}
-
-/// A tuple.
-pub(crate) fn tuple(items: Vec<Value>) -> Answer {
-    Ok(Value::from_object(Seq::new(SeqKind::Tuple, items)?))
-}
-
-impl fmt::Debug for Seq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<{:?} of {}>", self.kind, self.items.len())
-    }
-}
-
-impl Object for Seq {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Seq
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        let index = key.as_i64()?;
-        let at = if index < 0 {
-            self.items.len().checked_sub(index.unsigned_abs() as usize)?
-        } else {
-            index as usize
-        };
-        self.items.get(at).cloned()
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        // The groups of `groupby` are pairs with names.
-        match (self.items.as_slice(), key) {
-            ([key, _], "grouper") if self.is_tuple() => Some(key.clone()),
-            ([_, items], "list") if self.is_tuple() => Some(items.clone()),
-            _ => None,
-        }
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.items.clone())
-    }
-
-    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        Some(self.items.len())
-    }
-
-    fn is_true(self: &Arc<Self>) -> bool {
-        !self.items.is_empty()
-    }
-}
-
-/// A dict up to so many entries is searched from the start.
-const SCANNED: usize = 12;
-
-/// A dict: entries in the order in which they came.
-pub(crate) struct Dict {
-    pub(crate) entries: Vec<(Value, Value)>,
-    index: Option<HashMap<Value, usize>>,
-    pub(crate) depth: usize,
-}
-
-impl Dict {
-    /// A dict of entries whose later ones win; refuses keys that cannot be hashed.
-    pub(crate) fn new(pairs: Vec<(Value, Value)>) -> Result<Dict, Error> {
-        charge(pairs.len() * 2 * size_of::<Value>() + 64)?;
-        if let Some((key, _)) = pairs.iter().find(|(key, _)| !hashable(key)) {
-            return Err(Error::new(Kind::Type, format!("unhashable type: '{}'", type_name(key))));
-        }
-        let mut dict = Dict { entries: Vec::with_capacity(pairs.len()), index: None, depth: 0 };
-        for (key, value) in pairs {
-            match dict.position(&key) {
-                Some(at) => dict.entries[at].1 = value,
-                None => dict.push(key, value),
-            }
-        }
-        dict.depth = deepest(dict.entries.iter().flat_map(|(key, value)| [key, value]))?;
-        Ok(dict)
-    }
-
-    fn push(&mut self, key: Value, value: Value) {
-        if let Some(index) = &mut self.index {
-            index.insert(key.clone(), self.entries.len());
-        }
-        self.entries.push((key, value));
-        if self.index.is_none() && self.entries.len() > SCANNED {
-            self.index =
-                Some(self.entries.iter().enumerate().map(|(at, (key, _))| (key.clone(), at)).collect());
-        }
-    }
-
-    fn position(&self, key: &Value) -> Option<usize> {
-        match &self.index {
-            Some(index) => index.get(key).copied(),
-            None => self.entries.iter().position(|(found, _)| found == key),
-        }
-    }
-
-    pub(crate) fn get(&self, key: &Value) -> Option<&Value> {
-        self.position(key).map(|at| &self.entries[at].1)
-    }
-
-    pub(crate) fn get_str(&self, key: &str) -> Option<&Value> {
-        if self.index.is_some() {
-            return self.get(&Value::from(key));
-        }
-        self.entries.iter().find(|(found, _)| found.as_str() == Some(key)).map(|(_, value)| value)
-    }
-}
-
-/// A dict value.
-pub(crate) fn dict(pairs: Vec<(Value, Value)>) -> Answer {
-    Ok(Value::from_object(Dict::new(pairs)?))
-}
-
-fn hashable(key: &Value) -> bool {
-    match view(key) {
-        View::Dict(_) | View::Stream(_) => false,
-        View::Seq(seq) => match seq.kind {
-            SeqKind::Tuple => seq.items.iter().all(hashable),
-            SeqKind::Range(..) => true,
-            _ => false,
-        },
-        _ => true,
-    }
-}
-
-impl fmt::Debug for Dict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<dict of {}>", self.entries.len())
-    }
-}
-
-impl Object for Dict {
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        match key.as_str() {
-            Some(key) => self.get_str(key).cloned(),
-            None => self.get(key).cloned(),
-        }
-    }
-
-    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.get_str(key).cloned()
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.entries.iter().map(|(key, _)| key.clone()).collect())
-    }
-
-    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
-        Some(self.entries.len())
-    }
-
-    fn is_true(self: &Arc<Self>) -> bool {
-        !self.entries.is_empty()
-    }
-}
-
-/// A generator: its items can be taken once. They are computed when it is made.
-pub(crate) struct Stream {
-    items: Mutex<Vec<Value>>,
-    depth: usize,
-}
-
-impl Stream {
-    pub(crate) fn take(&self) -> Vec<Value> {
-        self.items.lock().map(|mut items| std::mem::take(&mut *items)).unwrap_or_default()
-    }
-}
-
-/// A generator of `items`.
-pub(crate) fn stream(items: Vec<Value>) -> Answer {
-    charge(items.len() * size_of::<Value>() + 64)?;
-    let depth = deepest(&items)?;
-    Ok(Value::from_object(Stream { items: Mutex::new(items), depth }))
-}
-
-impl fmt::Debug for Stream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<generator object>")
-    }
-}
-
-impl Object for Stream {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-}
-
-/// A namespace: the one value that a template may change.
-pub(crate) struct Space {
-    pub(crate) fields: Mutex<Vec<(Value, Value)>>,
-}
-
-impl Space {
-    pub(crate) fn get(&self, name: &str) -> Option<Value> {
-        let fields = self.fields.lock().ok()?;
-        fields.iter().find(|(found, _)| found.as_str() == Some(name)).map(|(_, value)| value.clone())
-    }
-
-    /// Sets a field; `value` can hold namespaces, whose own fields are dropped one by one at the end of the render.
-    pub(crate) fn set(&self, name: &Value, value: Value) -> Result<(), Error> {
-        depth_of(&value)?;
-        charge(size_of::<Value>())?;
-        let Ok(mut fields) = self.fields.lock() else { return Ok(()) };
-        if let Some((_, old)) = fields.iter_mut().find(|(found, _)| found == name) {
-            *old = value;
-        } else {
-            charge(128)?;
-            fields.push((name.clone(), value));
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Space {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<Namespace>")
-    }
-}
-
-impl Object for Space {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        self.get(key.as_str()?)
-    }
-}
-
-/// What the sandbox hides: it looks undefined, and any use of it is refused.
-#[derive(Debug)]
-pub(crate) struct Forbidden(pub(crate) String);
-
-impl Forbidden {
-    pub(crate) fn error(&self) -> Error {
-        Error::new(Kind::Security, self.0.clone())
-    }
-}
-
-impl Object for Forbidden {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Seq
-    }
-
-    fn get_value(self: &Arc<Self>, _key: &Value) -> Option<Value> {
-        Some(Value::from(minijinja::Error::from(self.error())))
-    }
-
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Empty
-    }
-
-    fn is_true(self: &Arc<Self>) -> bool {
-        false
-    }
-
-    fn call(self: &Arc<Self>, _state: &mut State, _args: &[Value]) -> Answer {
-        Err(self.error().into())
-    }
-}
-
-/// A method that was looked up and not yet called.
-#[derive(Debug)]
-pub(crate) struct Method {
-    pub(crate) of: Value,
-    pub(crate) name: String,
-}
-
-impl Object for Method {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn call(self: &Arc<Self>, state: &mut State, args: &[Value]) -> Answer {
-        super::methods::call(state, &self.of, &self.name, args)
-    }
-}
-
-/// A value as Python sees it.
+/// A value as most operations look at it: the ways to keep a text or a number are one.
 pub(crate) enum View<'a> {
     Undefined,
-    Forbidden(&'a Forbidden),
+    Forbidden(&'a str),
     None,
     Bool(bool),
     Int(i128),
@@ -397,43 +76,202 @@ pub(crate) enum View<'a> {
 }
 
 /// Looks at `value`.
+#[inline]
 pub(crate) fn view(value: &Value) -> View<'_> {
-    match value.kind() {
-        ValueKind::Undefined => View::Undefined,
-        ValueKind::None => View::None,
-        ValueKind::Bool => View::Bool(value.is_true()),
-        ValueKind::Number => number(value),
-        ValueKind::String => View::Str(value.as_str().unwrap_or_default()),
-        ValueKind::Bytes => View::Bytes(value.as_bytes().unwrap_or_default()),
-        _ => object(value),
+    match value {
+        Value::Undefined | Value::Unset => View::Undefined,
+        Value::None => View::None,
+        Value::Bool(bool) => View::Bool(*bool),
+        Value::Int(int) => View::Int((*int).into()),
+        Value::Big(int) => View::Int(**int),
+        Value::Float(float) => View::Float(*float),
+        Value::Str(text) | Value::Markup(text) => View::Str(text),
+        Value::Lit(text) => View::Str(text),
+        Value::Bytes(bytes) => View::Bytes(bytes),
+        Value::Seq(seq) => View::Seq(seq),
+        Value::Dict(dict) => View::Dict(dict),
+        Value::Stream(stream) => View::Stream(stream),
+        Value::Space(space) => View::Space(space),
+        Value::Forbidden(why) => View::Forbidden(why),
+        _ => View::Other,
     }
 }
 
-fn number(value: &Value) -> View<'_> {
-    if value.is_integer() {
-        return match value.as_i64() {
-            Some(int) => View::Int(int.into()),
-            None => i128::try_from(value.clone()).map_or(View::Float(f64::INFINITY), View::Int),
-        };
+impl Value {
+    #[inline]
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::Str(text) | Value::Markup(text) => Some(text),
+            Value::Lit(text) => Some(text),
+            _ => None,
+        }
     }
-    View::Float(f64::try_from(value.clone()).unwrap_or(f64::NAN))
+
+    /// The text, if it is a plain one.
+    #[inline]
+    pub(crate) fn as_plain(&self) -> Option<&str> {
+        match self {
+            Value::Str(text) => Some(text),
+            Value::Lit(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// How many bytes a text has; 0 for everything else.
+    pub(crate) fn text_bytes(&self) -> usize {
+        match self {
+            Value::Bytes(bytes) => bytes.len(),
+            _ => self.as_str().map_or(0, str::len),
+        }
+    }
+
+    /// Whether it is markup.
+    pub(crate) fn is_safe(&self) -> bool {
+        matches!(self, Value::Markup(_))
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self, Value::None)
+    }
+
+    pub(crate) fn is_undefined(&self) -> bool {
+        matches!(self, Value::Undefined | Value::Unset)
+    }
+
+    /// `bool(value)`.
+    #[inline]
+    pub(crate) fn is_true(&self) -> bool {
+        match self {
+            Value::Undefined | Value::Unset | Value::None | Value::Forbidden(_) => false,
+            Value::Bool(bool) => *bool,
+            Value::Int(int) => *int != 0,
+            Value::Float(float) => *float != 0.0,
+            Value::Str(text) | Value::Markup(text) => !text.is_empty(),
+            Value::Lit(text) => !text.is_empty(),
+            Value::Bytes(bytes) => !bytes.is_empty(),
+            Value::Seq(seq) => !seq.items.is_empty(),
+            Value::Dict(dict) => !dict.entries.is_empty(),
+            _ => true,
+        }
+    }
+
+    pub(crate) fn markup(text: impl Into<Rc<str>>) -> Value {
+        Value::Markup(text.into())
+    }
 }
 
-fn object(value: &Value) -> View<'_> {
-    let Some(object) = value.as_object() else { return View::Other };
-    if let Some(seq) = object.downcast_ref::<Seq>() {
-        View::Seq(seq)
-    } else if let Some(dict) = object.downcast_ref::<Dict>() {
-        View::Dict(dict)
-    } else if let Some(stream) = object.downcast_ref::<Stream>() {
-        View::Stream(stream)
-    } else if let Some(space) = object.downcast_ref::<Space>() {
-        View::Space(space)
-    } else if let Some(forbidden) = object.downcast_ref::<Forbidden>() {
-        View::Forbidden(forbidden)
-    } else {
-        View::Other
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Str(text.into())
     }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Str(text.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(bool: bool) -> Value {
+        Value::Bool(bool)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(int: i64) -> Value {
+        Value::Int(int)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(int: u32) -> Value {
+        Value::Int(int.into())
+    }
+}
+
+impl From<usize> for Value {
+    fn from(count: usize) -> Value {
+        int(count as i128)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(float: f64) -> Value {
+        Value::Float(float)
+    }
+}
+
+/// A whole number.
+#[inline]
+pub(crate) fn int(value: i128) -> Value {
+    i64::try_from(value).map_or_else(|_| Value::Big(Rc::new(value)), Value::Int)
+}
+
+/// Equality of keys: as `==`, with what is no text, number or tuple equal to itself only.
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        match (view(self), view(other)) {
+            (View::Str(left), View::Str(right)) => left == right,
+            (View::None, View::None) | (View::Undefined, View::Undefined) => true,
+            (View::Bytes(left), View::Bytes(right)) => left == right,
+            (View::Seq(left), View::Seq(right)) => left.kind == right.kind && left.items == right.items,
+            _ => match (number(self), number(other)) {
+                (Some(left), Some(right)) => left == right,
+                _ => address(self).is_some() && address(self) == address(other),
+            },
+        }
+    }
+}
+
+impl Eq for Value {}
+
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match view(self) {
+            View::Str(text) => text.hash(state),
+            View::Bytes(bytes) => bytes.hash(state),
+            View::Seq(seq) => seq.items.hash(state),
+            _ => number(self).hash(state),
+        }
+    }
+}
+
+/// A number as a key: whole ones by their value, others by their bits.
+fn number(value: &Value) -> Option<(i128, u64)> {
+    match view(value) {
+        View::Bool(bool) => Some((bool.into(), 0)),
+        View::Int(int) => Some((int, 0)),
+        View::Float(float) if float.fract() == 0.0 && float.abs() < 1e38 => Some((float as i128, 0)),
+        View::Float(float) => Some((0, float.to_bits())),
+        _ => None,
+    }
+}
+
+/// Where a value lies that is equal to itself only.
+pub(crate) fn address(value: &Value) -> Option<usize> {
+    Some(match value {
+        Value::Seq(seq) => Rc::as_ptr(seq) as usize,
+        Value::Dict(dict) => Rc::as_ptr(dict) as usize,
+        Value::Stream(stream) => Rc::as_ptr(stream) as usize,
+        Value::Space(space) => Rc::as_ptr(space) as usize,
+        Value::Macro(of) => Rc::as_ptr(of) as usize,
+        Value::Builtin(builtin) => *builtin as usize,
+        _ => return None,
+    })
+}
+
+/// How deep `value` is: 0 for what holds nothing.
+pub(crate) fn depth_of(value: &Value) -> Result<usize, Error> {
+    Ok(match value {
+        Value::Seq(seq) => seq.depth,
+        Value::Dict(dict) => dict.depth,
+        Value::Stream(stream) => stream.depth,
+        Value::Method(method) => depth_of(&method.0)? + 1,
+        Value::Cycler(cycler) => cycler.depth,
+        Value::Loop(_) => return Err(Error::new(Kind::Unsupported, "a loop cannot be kept in a value")),
+        _ => 0,
+    })
 }
 
 /// Python's name of a value's type.
@@ -462,102 +300,19 @@ pub(crate) fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// The error of what the sandbox hides.
+pub(crate) fn forbidden(why: &str) -> Error {
+    Error::new(Kind::Security, why)
+}
+
 /// The error of using an undefined value, if `value` is one.
+#[inline]
 pub(crate) fn defined(value: &Value) -> Result<(), Error> {
-    match view(value) {
-        View::Undefined => Err(Error::new(Kind::Undefined, "an undefined value is used")),
-        View::Forbidden(forbidden) => Err(forbidden.error()),
+    match value {
+        Value::Undefined | Value::Unset => Err(Error::new(Kind::Undefined, "an undefined value is used")),
+        Value::Forbidden(why) => Err(forbidden(why)),
         _ => Ok(()),
     }
-}
-
-/// The items of what can be looped over; a generator is used up.
-pub(crate) fn items(value: &Value) -> Result<Vec<Value>, Error> {
-    iterable(value)?
-        .ok_or_else(|| Error::new(Kind::Type, format!("'{}' object is not iterable", type_name(value))))
-}
-
-/// As [`items`]; nothing if the value cannot be looped over.
-pub(crate) fn iterable(value: &Value) -> Result<Option<Vec<Value>>, Error> {
-    Ok(Some(match view(value) {
-        View::Undefined | View::Forbidden(_) => Vec::new(),
-        View::Str(text) => {
-            charge(text.len() * size_of::<Value>())?;
-            let mut buffer = [0; 4];
-            text.chars().map(|c| Value::from(&*c.encode_utf8(&mut buffer))).collect()
-        }
-        View::Bytes(bytes) => {
-            charge(bytes.len() * size_of::<Value>())?;
-            bytes.iter().map(|byte| Value::from(*byte)).collect()
-        }
-        View::Seq(seq) => {
-            charge(seq.items.len() * size_of::<Value>())?;
-            seq.items.clone()
-        }
-        View::Dict(dict) => {
-            charge(dict.entries.len() * size_of::<Value>())?;
-            dict.entries.iter().map(|(key, _)| key.clone()).collect()
-        }
-        View::Stream(stream) => stream.take(),
-        View::Other if value.kind() == ValueKind::Seq => {
-            // A list that the engine has just built from the words of the template.
-            value.try_iter().map(Iterator::collect).unwrap_or_default()
-        }
-        _ => return Ok(None),
-    }))
-}
-
-/// The arguments of a call: those by place, and those by name.
-pub(crate) struct Args<'a> {
-    pub(crate) positional: &'a [Value],
-    pub(crate) named: Vec<(String, Value)>,
-}
-
-impl<'a> Args<'a> {
-    /// Takes the arguments as the engine hands them over.
-    pub(crate) fn new(args: &'a [Value]) -> Args<'a> {
-        match args.split_last() {
-            Some((last, rest)) if last.is_kwargs() => Args { positional: rest, named: kwargs(last) },
-            _ => Args { positional: args, named: Vec::new() },
-        }
-    }
-
-    /// The argument at `place`, or of `name`.
-    pub(crate) fn get(&self, place: usize, name: &str) -> Option<&Value> {
-        self.positional.get(place).or_else(|| self.named(name))
-    }
-
-    pub(crate) fn named(&self, name: &str) -> Option<&Value> {
-        self.named.iter().find(|(found, _)| found == name).map(|(_, value)| value)
-    }
-
-    /// As [`Args::get`]; its absence is a `TypeError`.
-    pub(crate) fn need(&self, place: usize, name: &str) -> Result<&Value, Error> {
-        self.get(place, name).ok_or_else(|| {
-            Error::new(Kind::Type, format!("missing 1 required positional argument: '{name}'"))
-        })
-    }
-
-    /// Refuses more than `most` arguments by place, and names other than `names`.
-    pub(crate) fn only(&self, most: usize, names: &[&str]) -> Result<(), Error> {
-        if self.positional.len() > most {
-            let message =
-                format!("takes {most} positional arguments but {} were given", self.positional.len());
-            return Err(Error::new(Kind::Type, message));
-        }
-        match self.named.iter().find(|(name, _)| !names.contains(&name.as_str())) {
-            Some((name, _)) => {
-                Err(Error::new(Kind::Type, format!("got an unexpected keyword argument '{name}'")))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-fn kwargs(value: &Value) -> Vec<(String, Value)> {
-    let Ok(kwargs) = Kwargs::try_from(value.clone()) else { return Vec::new() };
-    let names: Vec<String> = kwargs.args().map(str::to_string).collect();
-    names.into_iter().filter_map(|name| kwargs.peek(&name).ok().map(|value| (name, value))).collect()
 }
 
 /// An integer argument, by Python's `operator.index`.
@@ -572,15 +327,16 @@ pub(crate) fn index(value: &Value) -> Result<i128, Error> {
     }
 }
 
-/// A whole number as the engine keeps it.
-pub(crate) fn int(value: i128) -> Value {
-    i64::try_from(value).map_or_else(|_| Value::from(value), Value::from)
+/// `text` as markup if `like` is, else as plain text.
+pub(crate) fn text_like(like: &Value, text: impl Into<Rc<str>>) -> Answer {
+    let text: Rc<str> = text.into();
+    charge(text.len())?;
+    Ok(if like.is_safe() { Value::Markup(text) } else { Value::Str(text) })
 }
 
-/// `text` as markup if `like` is, else as plain text.
-pub(crate) fn text_like(like: &Value, text: String) -> Answer {
-    charge(text.len())?;
-    Ok(if like.is_safe() { Value::from_safe_string(text) } else { Value::from(text) })
+/// A part of the text `of`: `of` itself where nothing is left out.
+pub(crate) fn part_of(of: &Value, part: &str) -> Answer {
+    if part.len() == of.text_bytes() { Ok(of.clone()) } else { text_like(of, part) }
 }
 
 /// A plain text.

@@ -1,0 +1,19 @@
+//! The engine: a template's tree with its names found, and what walks over it.
+//!
+//! A tree is compiled once ([`compile`]): a name becomes a place in a frame, a filter a function, `m['role']` and
+//! `m.role` one thing, pieces of text that follow each other one piece. [`run`] then walks over the [`program`]. What
+//! it computes with is Python's (`super::python`); nothing is translated into another language's values and back.
+//!
+//! Why not an engine that there is? One for Jinja was used before: a third of a render was spent in that engine itself,
+//! which is more than a render may take here, and each of its operators had to be replaced by Python's through calls
+//! of filters.
+
+mod call;
+pub(crate) mod compile;
+mod eval;
+mod names;
+mod output;
+mod print;
+pub(crate) mod program;
+mod repeat;
+pub(crate) mod run;

@@ -1,0 +1,100 @@
+//! Where variables are while a template runs.
+
+use std::cell::OnceCell;
+
+use super::super::python::functions::Builtin;
+use super::super::python::value::Value;
+use super::super::render::Variables;
+use super::program::{Code, Program, Spot};
+
+/// The variables of a template or a macro that runs.
+#[derive(Default)]
+pub(super) struct Frame {
+    pub(super) slots: Vec<Value>,
+    /// The place on the stack of the frame that the macro was defined in.
+    pub(super) up: usize,
+    pub(super) number: u64,
+}
+
+/// All variables.
+pub(super) struct Names<'t> {
+    pub(super) program: &'t Program,
+    pub(super) variables: &'t Variables,
+    /// What was given under the program's names, as far as they were asked for.
+    pub(super) globals: Vec<OnceCell<Value>>,
+    pub(super) frame: Frame,
+    /// The frames that wait for the one that runs.
+    pub(super) stack: Vec<Frame>,
+}
+
+impl Names<'_> {
+    /// Where a variable is.
+    #[inline]
+    pub(super) fn at(&self, spot: Spot) -> &Value {
+        let found = match spot {
+            Spot::Local(slot) => self.frame.slots.get(slot),
+            Spot::Global(at) => self.globals.get(at).map(|known| known.get_or_init(|| self.given(at))),
+            Spot::Root(slot) => self.stack.first().and_then(|frame| frame.slots.get(slot)),
+            Spot::Up(levels, slot) => {
+                let up = |at: usize| self.stack.get(at).map(|frame| frame.up);
+                let frame = (1..levels).try_fold(self.frame.up, |at, _| up(at));
+                frame.and_then(|at| self.stack.get(at)).and_then(|frame| frame.slots.get(slot))
+            }
+        };
+        found.unwrap_or(&Value::Unset)
+    }
+
+    /// The variable or function of a name, from without.
+    pub(super) fn given(&self, at: usize) -> Value {
+        let Some(name) = self.program.globals.get(at) else { return Value::Undefined };
+        let variable = self.variables.get(name);
+        variable.or_else(|| Builtin::named(name).map(Value::Builtin)).unwrap_or_default()
+    }
+
+    pub(super) fn first(&self, spots: &[Spot]) -> &Value {
+        let mut all = spots.iter().map(|spot| self.at(*spot));
+        all.find(|value| !matches!(value, Value::Unset)).unwrap_or(&Value::Undefined)
+    }
+
+    /// A look at a value that is kept somewhere, if it takes nothing to find it.
+    #[inline]
+    pub(super) fn peek(&self, code: &Code) -> Option<&Value> {
+        match code {
+            Code::Name(spot) => Some(self.set(*spot)),
+            Code::Names(_) | Code::Field(..) | Code::Item(..) => self.found(code),
+            _ => None,
+        }
+    }
+
+    /// What a variable holds, if only undefined.
+    #[inline]
+    pub(super) fn set(&self, spot: Spot) -> &Value {
+        match self.at(spot) {
+            Value::Unset => &Value::Undefined,
+            value => value,
+        }
+    }
+
+    pub(super) fn found(&self, code: &Code) -> Option<&Value> {
+        match code {
+            Code::Names(spots) => Some(self.first(spots)),
+            Code::Field(of, name) => match self.peek(of)? {
+                Value::Dict(dict) => Some(dict.get_str(name).unwrap_or(&Value::Undefined)),
+                _ => None,
+            },
+            Code::Item(of, key) => match (self.peek(of)?, &**key) {
+                (Value::Seq(seq), Code::Int(at)) => {
+                    let at = if *at < 0 { at + seq.items.len() as i128 } else { *at };
+                    Some(
+                        usize::try_from(at)
+                            .ok()
+                            .and_then(|at| seq.items.get(at))
+                            .unwrap_or(&Value::Undefined),
+                    )
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The JSON files of a checkpoint: read with a bound, written whole.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use reference::whole;
+use serde_json::Value as Json;
+
+/// What is wrong with a checkpoint's file.
+#[derive(Debug)]
+pub struct FileError {
+    /// Which file or folder.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a file.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It cannot be read or written.
+    Io(io::Error),
+    /// It is larger than it may be, in bytes.
+    TooLarge {
+        /// The bound.
+        most: u64,
+    },
+    /// It is not JSON.
+    Json(serde_json::Error),
+    /// An entry is not what it should be.
+    Entry {
+        /// Where in the file: `added_tokens[3].id`.
+        entry: String,
+        /// What is there.
+        got: String,
+        /// What is needed.
+        need: &'static str,
+    },
+    /// Two files name different ids for a token.
+    Disagree {
+        /// The token.
+        token: String,
+        /// Here.
+        here: u32,
+        /// In the other file.
+        there: u32,
+    },
+    /// The folder holds none of the files that are needed.
+    Missing {
+        /// Their names.
+        need: &'static str,
+    },
+    /// The bytes of a safetensors file do not fit its header.
+    Layout {
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl Problem {
+    /// That an entry is not what is needed.
+    pub fn entry(entry: impl Into<String>, got: &Json, need: &'static str) -> Problem {
+        let mut got = got.to_string();
+        if let Some((end, _)) = got.char_indices().nth(60) {
+            got.truncate(end);
+            got.push_str("...");
+        }
+        Problem::Entry { entry: entry.into(), got, need }
+    }
+
+    /// The same, of a file.
+    pub fn of(self, path: &Path) -> FileError {
+        FileError { path: path.into(), problem: self }
+    }
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Problem {
+        Problem::Io(error)
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.problem {
+            Problem::Io(error) => write!(f, "{error}"),
+            Problem::TooLarge { most } => write!(f, "the file is larger than {most} bytes"),
+            Problem::Json(error) => write!(f, "no JSON: {error}"),
+            Problem::Entry { entry, got, need } => write!(f, "{entry} is {got}, {need} is needed"),
+            Problem::Disagree { token, here, there } => {
+                write!(f, "the token {token:?} has the id {here}, and {there} in another file of the folder")
+            }
+            Problem::Missing { need } => write!(f, "the folder holds no {need}"),
+            Problem::Layout { what } => write!(f, "{what}"),
+        }
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Io(error) => Some(error),
+            Problem::Json(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes that a text file of a checkpoint may have.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// The text of a file; nothing if there is none.
+pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
+    let read = || -> Result<String, Problem> {
+        let mut text = String::new();
+        let count = File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+        if count as u64 > MOST_BYTES { Err(Problem::TooLarge { most: MOST_BYTES }) } else { Ok(text) }
+    };
+    match read() {
+        Err(Problem::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(|problem| problem.of(path)),
+    }
+}
+
+/// The object in a JSON file; nothing if there is no file.
+pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
+    let json: Json = serde_json::from_str(&text).map_err(|error| Problem::Json(error).of(path))?;
+    if json.is_object() { Ok(Some(json)) } else { Err(Problem::entry("it", &json, "an object").of(path)) }
+}
+
+/// Writes a JSON file, indented, as a whole.
+pub fn write_json(path: &Path, json: &Json) -> Result<(), FileError> {
+    let mut text = serde_json::to_vec_pretty(json).map_err(|error| Problem::Json(error).of(path))?;
+    text.push(b'\n');
+    whole::write(path, &text).map_err(|error| Problem::Io(error).of(path))
+}

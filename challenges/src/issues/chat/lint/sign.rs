@@ -1,0 +1,90 @@
+//! What is looked for in a rendered text.
+
+use std::fmt;
+
+use serde_json::json;
+
+use super::super::conversation::Conversation;
+use super::super::render::{Rendered, Template};
+use super::rule::Rule;
+
+/// A word that a probe's text must hold, or must not, and what is wrong otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// What is wrong if it does not hold.
+    pub rule: Rule,
+    /// What the word is: `a call's name`.
+    pub what: &'static str,
+    /// The word.
+    pub word: &'static str,
+    /// How it is looked for.
+    pub way: Way,
+}
+
+/// How a word is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Way {
+    /// It is in the text.
+    Written,
+    /// It is not in the text.
+    Unwritten,
+    /// There is a mark, whatever the word.
+    Any,
+    /// It is nowhere outside of marks, or there are no marks.
+    Marked,
+    /// It is nowhere inside a mark.
+    Unmarked,
+    /// Of the marks that hold it the last one goes on after it by more than white space, or nothing but white space
+    /// follows that mark; or no mark holds it.
+    Closed,
+    /// The text begins with the text of all messages but the last and the beginning of a turn.
+    SameStart,
+    /// The text is the same if there is no clock.
+    SameDay,
+}
+
+impl Way {
+    /// What is so if it does not hold, to be read between a word and a text.
+    fn failed(self) -> &'static str {
+        match self {
+            Way::Written | Way::Any => "is nowhere in",
+            Way::Unwritten => "is written in",
+            Way::Marked | Way::Closed => "is outside the marks in",
+            Way::Unmarked => "is inside the marks in",
+            Way::SameStart => "comes after another beginning than the prompt in",
+            Way::SameDay => "is asked for in",
+        }
+    }
+}
+
+impl fmt::Display for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = if self.word.is_empty() { String::new() } else { format!(" {:?}", self.word) };
+        write!(f, "{}{quoted} {}", self.what, self.way.failed())
+    }
+}
+
+impl Sign {
+    /// Whether the text of a conversation is as it should be.
+    pub fn holds(&self, template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+        match self.way {
+            Way::SameStart => begins(template, conversation, rendered),
+            Way::SameDay => is_timeless(template, conversation, rendered),
+            way => template.options().steps.chat().shows(rendered, self.word, way),
+        }
+    }
+}
+
+fn begins(template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+    let mut start = Conversation { add_generation_prompt: true, ..conversation.clone() };
+    start.messages.pop();
+    template.chat(&start).is_ok_and(|start| rendered.text.starts_with(&start.text))
+}
+
+/// The clock is taken away by a variable of its name that cannot be called.
+fn is_timeless(template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+    let mut without = conversation.clone();
+    without.variables.push(("strftime_now".into(), json!("no clock")));
+    template.chat(&without).is_ok_and(|without| without.text == rendered.text)
+}

@@ -1,0 +1,178 @@
+//! Jinja's filters, and `tojson` as transformers has it.
+
+mod number;
+mod sequence;
+mod text;
+
+use std::cmp::Ordering;
+
+use super::super::error::{Error, Kind};
+use super::compare::equal;
+use super::methods::{attribute, item, pairs};
+use super::strings;
+use super::text::{escaped, str_of};
+use super::value::{
+    Answer, Args, Value, View, defined, index, items, iterable, list, raise, stream, text, type_name, view,
+};
+use number::{abs, float, round, sum, whole};
+use sequence::{batch, dictsort, extreme, groupby, map, reverse, reversed, select, slice, sort, unique};
+use text::{
+    filesizeformat, format, indent, join, on_text, pprint, replace, striptags, titled, tojson, truncate,
+    urlencode, xmlattr,
+};
+pub(crate) use text::{layout, trim};
+
+/// A filter of a value and its arguments.
+pub(crate) type Filter = fn(&Value, &Args) -> Answer;
+
+/// The filter `name`.
+pub(crate) fn find(name: &str) -> Option<Filter> {
+    Some(match name {
+        "abs" => |value, _| abs(value),
+        "attr" => |value, args| attr(value, args.need(0, "name")?),
+        "batch" => batch,
+        "capitalize" => |value, _| on_text(value, |text| Ok(strings::capitalized(text))),
+        "center" => |value, args| {
+            let width = args.get(0, "width").cloned().unwrap_or(Value::Int(80));
+            on_text(value, |text| strings::centered(text, &width))
+        },
+        "count" | "length" => |value, _| Ok(Value::from(length(value)?)),
+        "d" | "default" => |value, args| Ok(default(value, args)),
+        "dictsort" => dictsort,
+        "e" | "escape" => |value, _| {
+            if value.is_safe() { Ok(value.clone()) } else { Ok(Value::markup(escaped(&str_of(value)?)?)) }
+        },
+        "forceescape" => |value, _| Ok(Value::markup(escaped(&str_of(value)?)?)),
+        "filesizeformat" => filesizeformat,
+        "first" => |value, _| Ok(items(value)?.into_iter().next().unwrap_or_default()),
+        "last" => |value, _| Ok(reversed(value)?.into_iter().next().unwrap_or_default()),
+        "float" => float,
+        "format" => format,
+        "groupby" => groupby,
+        "indent" => indent,
+        "int" => whole,
+        "items" => |value, _| item_pairs(value),
+        "join" => join,
+        "list" => |value, _| list(items(value)?),
+        "lower" => |value, _| on_text(value, |text| Ok(text.to_lowercase())),
+        "upper" => |value, _| on_text(value, |text| Ok(text.to_uppercase())),
+        "map" => map,
+        "max" => |value, args| extreme(value, args, Ordering::Greater),
+        "min" => |value, args| extreme(value, args, Ordering::Less),
+        "pprint" => |value, _| text(pprint(value)?),
+        "random" => |value, _| random(value),
+        "reject" => |value, args| select(value, args, false, false),
+        "rejectattr" => |value, args| select(value, args, false, true),
+        "select" => |value, args| select(value, args, true, false),
+        "selectattr" => |value, args| select(value, args, true, true),
+        "replace" => replace,
+        "reverse" => |value, _| reverse(value),
+        "round" => round,
+        "safe" => |value, _| match value {
+            Value::Str(text) => Ok(Value::Markup(text.clone())),
+            _ => Ok(Value::markup(str_of(value)?)),
+        },
+        "slice" => slice,
+        "sort" => sort,
+        "string" => {
+            |value, _| if value.as_str().is_some() { Ok(value.clone()) } else { text(str_of(value)?) }
+        }
+        "striptags" => |value, _| text(striptags(&str_of(value)?)),
+        "sum" => sum,
+        "title" => |value, _| on_text(value, |text| Ok(titled(text))),
+        "tojson" => tojson,
+        "trim" => trim,
+        "truncate" => truncate,
+        "unique" => unique,
+        "urlencode" => |value, _| urlencode(value),
+        "urlize" => |_, _| Err(raise(Kind::Unsupported, "the filter urlize")),
+        "wordcount" => |value, _| {
+            let text = str_of(value)?;
+            let words =
+                text.split(|c: char| c != '_' && !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            Ok(Value::from(words.count()))
+        },
+        "wordwrap" => |_, _| Err(raise(Kind::Unsupported, "the filter wordwrap")),
+        "xmlattr" => |value, args| xmlattr(value, args.get(0, "autospace").is_none_or(Value::is_true)),
+        _ => return None,
+    })
+}
+
+/// `dict|items`.
+pub(crate) fn item_pairs(value: &Value) -> Answer {
+    match view(value) {
+        View::Undefined | View::Forbidden(_) => stream(Vec::new()),
+        View::Dict(of) => stream(items(&pairs(of)?)?),
+        _ => Err(raise(Kind::Type, "Can only get item pairs from a mapping.")),
+    }
+}
+
+fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T, Error> {
+    Err(Error::new(kind, message))
+}
+
+fn flag(args: &Args, place: usize, name: &str) -> bool {
+    args.get(place, name).is_some_and(Value::is_true)
+}
+
+/// `len(value)`.
+pub(crate) fn length(value: &Value) -> Result<usize, Error> {
+    Ok(match view(value) {
+        View::Undefined | View::Forbidden(_) => 0,
+        View::Str(text) => text.chars().count(),
+        View::Bytes(bytes) => bytes.len(),
+        View::Seq(seq) => seq.items.len(),
+        View::Dict(dict) => dict.entries.len(),
+        _ => return fail(Kind::Type, format!("object of type '{}' has no len()", type_name(value))),
+    })
+}
+
+/// An attribute that is no item.
+fn attr(value: &Value, name: &Value) -> Answer {
+    defined(value)?;
+    let name = str_of(name)?;
+    let found = attribute(value, &name)?;
+    let is_item =
+        matches!(view(value), View::Dict(of) if of.get_str(&name).is_some_and(|item| equal(item, &found)));
+    Ok(if is_item { Value::Undefined } else { found })
+}
+
+fn count_arg(args: &Args, name: &str) -> Result<usize, Error> {
+    let count = index(args.need(0, name)?)?;
+    Ok(usize::try_from(count.max(0)).unwrap_or(usize::MAX))
+}
+
+fn default(value: &Value, args: &Args) -> Value {
+    let missing = matches!(view(value), View::Undefined | View::Forbidden(_));
+    if missing || (flag(args, 1, "boolean") && !value.is_true()) {
+        return args.get(0, "default_value").cloned().unwrap_or_else(|| Value::from(""));
+    }
+    value.clone()
+}
+
+/// One item, always the same: nothing here is random.
+fn random(value: &Value) -> Answer {
+    let count = length(value)?;
+    if count == 0 {
+        return Ok(Value::Undefined);
+    }
+    if let View::Dict(of) = view(value) {
+        return of.get(&Value::Int(0)).cloned().ok_or_else(|| raise(Kind::Key, "0"));
+    }
+    item(value, &Value::Int(0))
+}
+
+fn unpack_error(wanted: usize, got: usize) -> Error {
+    if got > wanted {
+        return Error::new(Kind::Value, format!("too many values to unpack (expected {wanted})"));
+    }
+    Error::new(Kind::Value, format!("not enough values to unpack (expected {wanted}, got {got})"))
+}
+
+/// The `count` items of a value that is assigned to as many names.
+pub(crate) fn unpacked(value: &Value, count: usize) -> Result<Vec<Value>, Error> {
+    let Some(parts) = iterable(value)? else {
+        return fail(Kind::Type, format!("cannot unpack non-iterable {} object", type_name(value)));
+    };
+    if parts.len() == count { Ok(parts) } else { Err(unpack_error(count, parts.len())) }
+}

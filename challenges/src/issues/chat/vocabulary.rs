@@ -1,0 +1,108 @@
+//! A small vocabulary, to look at tokens with: special tokens, a few words, and all bytes.
+//!
+//! Real ones have a hundred thousand entries and rules of their own for what is merged first. What they share is here: a
+//! special token is one wherever its characters stand, of the rest the longest entry wins, and nothing is without a token.
+
+use std::ops::Range;
+
+/// Words that are one token each, beside the bytes: what the conversations of this project often say.
+const WORDS: [&str; 40] = [
+    "system",
+    "user",
+    "assistant",
+    " answer",
+    "You",
+    " brief",
+    "ly",
+    "tool",
+    "call",
+    "name",
+    "arguments",
+    "weather",
+    "Weather",
+    " in",
+    " Oslo",
+    "Oslo",
+    "city",
+    "days",
+    "rain",
+    " and",
+    "\": \"",
+    "\", \"",
+    "\": ",
+    ", \"",
+    "{\"",
+    "\"}",
+    "}}",
+    " C",
+    "er",
+    "on",
+    "in",
+    "is",
+    "th",
+    " a",
+    "re",
+    "or",
+    "at",
+    "en",
+    "es",
+    "function",
+];
+
+/// Special tokens behind the words, and these behind the 256 bytes.
+#[derive(Clone, Debug)]
+pub struct Vocabulary {
+    special: Vec<String>,
+}
+
+/// A token in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its number.
+    pub id: usize,
+    /// The characters that it covers; bytes of one character cover the same.
+    pub characters: Range<usize>,
+    /// Whether it is a special one.
+    pub special: bool,
+}
+
+impl Vocabulary {
+    /// The words, the bytes, and these special tokens; an empty one is none.
+    pub fn new(special: &[&str]) -> Vocabulary {
+        let some = special.iter().filter(|token| !token.is_empty());
+        Vocabulary { special: some.map(|token| (*token).to_owned()).collect() }
+    }
+
+    /// The tokens of a text. With `plain` no special token is one, whatever characters there are.
+    pub fn encode(&self, text: &str, plain: bool) -> Vec<Token> {
+        let mut out = Vec::new();
+        let (mut rest, mut at) = (text, 0);
+        while let Some(first) = rest.chars().next() {
+            let special = if plain { None } else { longest(rest, self.special.iter().map(String::as_str)) };
+            let known = special.or_else(|| longest(rest, WORDS.into_iter()));
+            let bytes = known.map_or(first.len_utf8(), |(_, length)| length);
+            let (taken, behind) = rest.split_at(bytes);
+            let characters = at..at + taken.chars().count();
+            at = characters.end;
+            match known {
+                Some((index, _)) => {
+                    let id = index + 256 + if special.is_some() { WORDS.len() } else { 0 };
+                    out.push(Token { id, characters, special: special.is_some() });
+                }
+                None => out.extend(taken.bytes().map(|byte| Token {
+                    id: byte.into(),
+                    characters: characters.clone(),
+                    special: false,
+                })),
+            }
+            rest = behind;
+        }
+        out
+    }
+}
+
+/// The longest of the entries that `text` begins with: its index, and its bytes.
+fn longest<'e>(text: &str, entries: impl Iterator<Item = &'e str>) -> Option<(usize, usize)> {
+    let begins = entries.enumerate().filter(|(_, entry)| text.starts_with(entry));
+    begins.map(|(index, entry)| (index, entry.len())).max_by_key(|(_, length)| *length)
+}
