@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use challenges::graph::Compile;
+use challenges::issues::chat::{self, Chat};
 use challenges::loss::Chunked;
 use challenges::nf4::cuda::Attempt as Kernels;
 use challenges::nf4::{Nf4, Solution};
@@ -24,17 +26,19 @@ pub(crate) struct Handed {
     pub kernels: bool,
     /// Rust for challenge C.
     pub graph: bool,
+    /// Rust for the part of challenge D that calls tools.
+    pub chat: bool,
     /// Rust for challenge E.
     pub loss: bool,
 }
 
 impl Handed {
     /// As the workbook does.
-    pub const EVERYTHING: Self = Self { nf4: true, kernels: true, graph: true, loss: true };
+    pub const EVERYTHING: Self = Self { nf4: true, kernels: true, graph: true, chat: true, loss: true };
 
     /// Whether it hands in anything.
     pub fn any(self) -> bool {
-        self.nf4 || self.kernels || self.graph || self.loss
+        self.nf4 || self.kernels || self.graph || self.chat || self.loss
     }
 
     /// Whether it hands in an attempt at a challenge for what runs it.
@@ -42,6 +46,7 @@ impl Handed {
         match (course.name, course.back) {
             ("nf4", Back::Cpu) => self.nf4,
             ("nf4", Back::Cuda) => self.kernels,
+            ("issues", _) => self.chat,
             ("loss", _) => self.loss,
             _ => self.graph,
         }
@@ -54,6 +59,7 @@ pub struct Attempts {
     nf4: Option<Box<dyn Nf4>>,
     nf4_kernels: Option<Kernels>,
     graph: Option<Box<dyn Compile>>,
+    chat: Option<Arc<dyn Chat>>,
     loss: Option<Box<dyn Chunked>>,
 }
 
@@ -84,6 +90,13 @@ impl Attempts {
         self
     }
 
+    /// Hands in an attempt at the part of challenge D that calls tools.
+    #[must_use]
+    pub fn chat(mut self, attempt: impl Chat + 'static) -> Self {
+        self.chat = Some(Arc::new(attempt));
+        self
+    }
+
     /// Hands in an attempt at challenge E.
     #[must_use]
     pub fn loss(mut self, attempt: impl Chunked + 'static) -> Self {
@@ -111,6 +124,7 @@ impl Attempts {
             nf4: self.nf4.is_some(),
             kernels: self.nf4_kernels.is_some(),
             graph: self.graph.is_some(),
+            chat: self.chat.is_some(),
             loss: self.loss.is_some(),
         }
     }
@@ -144,6 +158,14 @@ impl Attempts {
         match source {
             Source::Own => self.graph.as_deref(),
             Source::Solution => None,
+        }
+    }
+
+    /// The attempt at the part of challenge D that calls tools, or the solution.
+    pub(crate) fn chat_attempt(&self, source: Source) -> Arc<dyn Chat> {
+        match (source, &self.chat) {
+            (Source::Own, Some(attempt)) => attempt.clone(),
+            _ => Arc::new(chat::Solution),
         }
     }
 

@@ -91,6 +91,11 @@ enum Verb {
         /// A scorecard in JSON
         file: Option<PathBuf>,
     },
+    /// Chat templates: renders one, says what it loses, mends it
+    Template {
+        #[command(subcommand)]
+        what: verb::Template,
+    },
     /// Computes a report's score again from its samples and the hashes of the code
     VerifyReport {
         /// A scorecard in JSON
@@ -158,6 +163,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case }) => verb::replay(&options, own, &case),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
+        Some(Verb::Template { what }) => verb::template(&options, &what),
         Some(Verb::VerifyReport { file }) => verb::verify_report(&file),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(own, &[], Scope::Score)?)

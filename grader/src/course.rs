@@ -32,6 +32,8 @@ impl Back {
 pub(crate) struct Course {
     /// `nf4`.
     pub name: &'static str,
+    /// Which part of the challenge, where it has several: each is an attempt of its own.
+    pub part: Option<&'static str>,
     /// What runs it.
     pub back: Back,
     /// Its items, in order.
@@ -51,9 +53,10 @@ pub(crate) struct Course {
 }
 
 /// Every challenge that is built, in the published order.
-pub(crate) static COURSES: [Course; 4] = [
+pub(crate) static COURSES: [Course; 5] = [
     Course {
         name: "nf4",
+        part: None,
         back: Back::Cpu,
         items: crate::nf4::items,
         work: |child, attempts, source, item| crate::nf4::work(child, attempts.nf4_attempt(source), item),
@@ -65,6 +68,7 @@ pub(crate) static COURSES: [Course; 4] = [
     },
     Course {
         name: "nf4",
+        part: None,
         back: Back::Cuda,
         items: crate::nf4::cuda::items,
         work: |child, attempts, source, item| match attempts
@@ -81,6 +85,7 @@ pub(crate) static COURSES: [Course; 4] = [
     },
     Course {
         name: "graph",
+        part: None,
         back: Back::Cpu,
         items: crate::graph::items,
         work: |child, attempts, source, item| {
@@ -93,7 +98,22 @@ pub(crate) static COURSES: [Course; 4] = [
         hints: challenges::graph::HINTS,
     },
     Course {
+        name: "issues",
+        part: Some("chat"),
+        back: Back::Cpu,
+        items: crate::issues::items,
+        work: |child, attempts, source, item| {
+            crate::issues::work(child, &attempts.chat_attempt(source), item);
+        },
+        facts: crate::issues::facts,
+        step_through: |_, _| Err("a parser is not single-stepped".into()),
+        memory_limit: crate::issues::MEMORY_LIMIT,
+        solution: challenges::issues::chat::SOLUTION,
+        hints: challenges::issues::chat::HINTS,
+    },
+    Course {
         name: "loss",
+        part: None,
         back: Back::Cpu,
         items: crate::loss::items,
         work: |child, attempts, source, item| {
@@ -124,7 +144,17 @@ pub(crate) fn of_step(step: &str) -> Option<&'static Course> {
 impl Course {
     /// The reader's file, relative to the workbook's root.
     pub fn exercise(&self) -> PathBuf {
-        ["challenges", "src", self.name, self.file()].iter().collect()
+        ["challenges", "src"].into_iter().chain(self.folders()).chain([self.file()]).collect()
+    }
+
+    /// The folders of its texts, below `challenges/src`.
+    pub fn folders(&self) -> impl Iterator<Item = &'static str> {
+        [self.name].into_iter().chain(self.part)
+    }
+
+    /// The program that is built from the exercise.
+    pub fn program(&self) -> String {
+        format!("{}-exercise", self.part.unwrap_or(self.name))
     }
 
     /// The reader's file's name.

@@ -33,6 +33,7 @@ mod evidence;
 pub mod figure;
 mod gather;
 mod graph;
+mod issues;
 mod loss;
 mod nf4;
 mod options;

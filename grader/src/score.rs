@@ -319,14 +319,15 @@ fn is_attempt(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Passed | Outcome::Wrong | Outcome::DoesNotCompile)
 }
 
-/// What a report's basis is on a device.
-pub(crate) fn basis(device: &str) -> Basis {
-    if device.starts_with("cuda") { Basis::AsPublished } else { Basis::StandIn }
+/// What a challenge's rows rest on. D asks for programs that run on a CPU anyway, so there nothing stands in for a card.
+pub(crate) fn basis(challenge: &Challenge) -> Basis {
+    let asks_for_a_cpu = challenge.name == "issues" && challenge.built;
+    if challenge.device.starts_with("cuda") || asks_for_a_cpu { Basis::AsPublished } else { Basis::StandIn }
 }
 
 /// Fills in the rows and points from the facts.
 pub(crate) fn judged(rubric: &Rubric, facts: &Facts, challenge: Challenge) -> Challenge {
-    let score = rubric.score(facts, basis(&challenge.device));
+    let score = rubric.score(facts, basis(&challenge));
     let looked = challenge.attempted || !challenge.checks.is_empty(); // else nobody asked for it
     let points = if challenge.attempted || !looked { score.points } else { rubric.not_attempted };
     Challenge { points, unmeasured: score.unmeasured + score.points - points, rows: score.rows, ..challenge }
@@ -354,8 +355,9 @@ fn absent(rubric: &Rubric) -> Challenge {
     let built = COURSES.iter().any(|course| course.name == rubric.name);
     let reason = if built { "not asked for" } else { "not part of this version" };
     let facts = rubric.facts().into_iter().map(|name| (name, unmeasured(reason))).collect();
-    let score = rubric.score(&facts, Basis::StandIn);
-    Challenge { unmeasured: score.unmeasured, rows: score.rows, ..blank(rubric, built) }
+    let blank = blank(rubric, built);
+    let score = rubric.score(&facts, basis(&blank));
+    Challenge { unmeasured: score.unmeasured, rows: score.rows, ..blank }
 }
 
 fn total(plan: &Plan, challenges: Vec<Challenge>, guards: Vec<Guard>) -> Scorecard {

@@ -11,6 +11,7 @@
 //! The sentence of a step's first marker is the step's task, shown by `list` and by the book.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
@@ -45,12 +46,10 @@ const STEP: &str = "// step ";
 const WHY: &str = "// why:";
 
 /// A solution's text, and the exercise that is derived from it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Origin {
-    /// The challenge's name.
-    pub challenge: &'static str,
-    /// The exercise's file: `exercise.cu`.
-    pub file: &'static str,
+    /// The exercise's file, below the workbook's folder: `challenges/src/nf4/exercise.cu`.
+    pub exercise: PathBuf,
     /// What both are written in.
     pub language: Language,
     /// The solution's text.
@@ -60,8 +59,7 @@ pub struct Origin {
 /// Every solution that an exercise is derived from.
 pub fn solutions() -> impl Iterator<Item = Origin> {
     crate::course::COURSES.iter().map(|course| Origin {
-        challenge: course.name,
-        file: course.file(),
+        exercise: course.exercise(),
         language: course.language(),
         solution: course.solution,
     })

@@ -91,7 +91,7 @@ impl Findings {
             };
             self.compare(&format!("{name} row {}", again.wording), &told(row), &told(again));
         }
-        let rests_on = |row: &crate::scorecard::Row| row.basis == basis(&challenge.device);
+        let rests_on = |row: &crate::scorecard::Row| row.basis == basis(challenge);
         self.compare(&format!("{name} basis"), &challenge.rows.iter().all(rests_on), &true);
     }
 

@@ -67,7 +67,7 @@ impl Workbook {
                 return both;
             }
         }
-        self.build_program(course, &format!("{}-exercise", course.name))
+        self.build_program(course, &course.program())
     }
 
     /// Whether a challenge's exercise is there without a hole that begins so.

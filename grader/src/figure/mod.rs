@@ -10,8 +10,8 @@
 //! limit is done? [`strip`]: what do the raw samples look like before anything was averaged?
 //! Of a compiled step: [`memory`]: where does each buffer lie, and for how long? [`timeline`]: what does the step spend
 //! its time on? [`curves`]: is the compiled run, or the chunked one, the same run? Of a chunked loss: [`chunks`]: which
-//! bytes are alive, and when? [`sizes`]: what does a chunk's size cost? [`graph`] and [`lives`] draw what no scorecard
-//! holds, a graph and its launches, and are for the book.
+//! bytes are alive, and when? [`sizes`]: what does a chunk's size cost? [`graph`], [`lives`] and [`prompt`] draw what no
+//! scorecard holds, a graph, its launches and a model's text, and are for the book.
 //! Times differ tenfold between cases and meaning lies in ratios, hence logarithmic axes; where thresholds
 //! lie close together the speed-up axis is stretched around them and says so.
 
@@ -26,12 +26,13 @@ pub mod layers;
 pub mod lives;
 pub mod memory;
 pub mod number;
+pub mod prompt;
 pub mod sizes;
 pub mod timeline;
 pub mod timing;
 
 pub use layers::Rect;
-pub use plot::{Anchor, Axis, Ink, Panel, Plot, WIDTH, Work, escape};
+pub use plot::{Anchor, Axis, CODE, Ink, Panel, Plot, WIDTH, Work, escape};
 pub use scale::{Law, Piece, Scale};
 
 use crate::scorecard::{Challenge, Measurement};

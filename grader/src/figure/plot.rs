@@ -31,6 +31,10 @@ pub enum Ink {
     Threshold,
     /// What a launch does.
     Work(Work),
+    /// Characters as they stand in a text, each as wide as the others: [`CODE`] units.
+    Code,
+    /// A number beneath one of them.
+    Id,
 }
 
 /// The kinds of work in a compiled step.
@@ -123,6 +127,9 @@ pub struct Plot {
     body: String,
 }
 
+/// How wide a character of [`Ink::Code`] is.
+pub const CODE: f64 = 6.0;
+
 /// Width of every figure: 12-unit text stays readable when a phone shrinks it to 360 pixels.
 pub const WIDTH: f64 = 460.0;
 
@@ -148,6 +155,11 @@ const WORK_STYLE: &str = "\
 .wb-fig .wb-scatter{color:#666;color:light-dark(#666,#aaa)}\
 .wb-fig .wb-optimiser{color:#a0527f;color:light-dark(#a0527f,#d991bd)}";
 
+/// Added where a figure shows characters of a text.
+const CODE_STYLE: &str = "\
+.wb-fig .wb-code{font:10px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\
+.wb-fig .wb-id{font-size:8px;opacity:.8}";
+
 impl Ink {
     fn class(self) -> &'static str {
         match self {
@@ -159,6 +171,8 @@ impl Ink {
             Self::Attempt => "wb-attempt",
             Self::Bound => "wb-bound",
             Self::Threshold => "wb-threshold",
+            Self::Code => "wb-code",
+            Self::Id => "wb-id",
             Self::Work(Work::Product) => "wb-product",
             Self::Work(Work::Program) => "wb-program",
             Self::Work(Work::Attention) => "wb-attention",
@@ -324,7 +338,8 @@ impl Plot {
         let _ = writeln!(svg, "<title>{}</title>\n<desc>{}</desc>", self.title, self.alt);
         let work = Work::ALL.iter().any(|work| self.body.contains(Ink::Work(*work).class()));
         let more = if work { WORK_STYLE } else { "" };
-        let _ = write!(svg, "<style>{STYLE}{more}</style>\n{}</svg>\n", self.body);
+        let code = if self.body.contains(Ink::Code.class()) { CODE_STYLE } else { "" };
+        let _ = write!(svg, "<style>{STYLE}{more}{code}</style>\n{}</svg>\n", self.body);
         svg
     }
 

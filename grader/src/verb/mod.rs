@@ -5,6 +5,7 @@ mod hint;
 mod list;
 mod reset;
 mod score;
+mod template;
 mod watch;
 
 pub(crate) use doctor::doctor;
@@ -12,4 +13,5 @@ pub(crate) use hint::hint;
 pub(crate) use list::{first_screen, list, what_next};
 pub(crate) use reset::reset;
 pub(crate) use score::{replay, report, rubric, score, verify_report};
+pub(crate) use template::{Template, template};
 pub(crate) use watch::watch;

@@ -1,0 +1,92 @@
+//! D.7: JSON out of a dialect of it.
+
+use challenges::issues::chat::Steps;
+use serde_json::{Map, Value, json};
+
+use super::{calls, same, same_text};
+use crate::random::Random;
+
+pub(super) const CASES: [&str; 8] = [
+    "names",
+    "strings",
+    "strings-hold-anything",
+    "several-pairs",
+    "without-an-end",
+    "json-stays-as-it-is",
+    "drawn",
+    "own-calls",
+];
+
+/// The strings of a dialect in use: a text of its own on both sides.
+const QUOTE: &str = "<|\"|>";
+
+pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
+    let pair = |open: &str, close: &str| (open.to_owned(), close.to_owned());
+    let quotes = [pair(QUOTE, QUOTE)];
+    let one = |text: &str, strings: &[(String, String)], names: bool, want: &str| {
+        let what = format!("{text:?} with the strings {strings:?}, unquoted keys {names}");
+        same_text(&what, &steps.chat().json_of(text, strings, names), want)
+    };
+    match case {
+        "names" => {
+            one("{a:1,b_2:{ä:[c,d]},\"e\":2, f:3}", &[], true, "{\"a\":1,\"b_2\":{\"ä\":[c,d]},\"e\":2, f:3}")
+        }
+        "strings" => one("{a:<|\"|>x<|\"|>}", &quotes, true, "{\"a\":\"x\"}")
+            .and_then(|()| one("[<|\"|><|\"|>]", &quotes, false, "[\"\"]")),
+        "strings-hold-anything" => one(
+            "{a:<|\"|>{b:1,c:\"\\\n\u{1}0\u{2}}<|\"|>,d:2}",
+            &quotes,
+            true,
+            "{\"a\":\"{b:1,c:\\\"\\\\\\n\\u00010\\u0002}\",\"d\":2}",
+        ),
+        "several-pairs" => {
+            let pairs = [pair("«", "»"), pair("'", "'")];
+            one("{a:'x',b:«it's»,c:'y'}", &pairs, true, "{\"a\":\"x\",\"b\":\"it's\",\"c\":\"y\"}")
+        }
+        "without-an-end" => one("{a:<|\"|>x}", &quotes, true, "{\"a\":<|\"|>x}"),
+        "json-stays-as-it-is" => {
+            one("{\"a\": [1, true, \"b:c\"]}", &[], false, "{\"a\": [1, true, \"b:c\"]}")
+                .and_then(|()| one("{a:1}", &quotes, false, "{a:1}"))
+        }
+        "drawn" => (0..300).try_for_each(|_| drawn(steps, &quotes, random)),
+        _ => calls::all(steps, random),
+    }
+}
+
+/// A value written in the dialect comes back.
+fn drawn(steps: &Steps, quotes: &[(String, String)], random: &mut Random) -> Result<(), String> {
+    let value = Value::Object(object(random, 2));
+    let text = written(&value);
+    let got = steps.chat().json_of(&text, quotes, true);
+    let back: Value = serde_json::from_str(&got)
+        .map_err(|error| format!("{text} became {got}, which is no JSON: {error}"))?;
+    same(&text, &back, &value)
+}
+
+fn object(random: &mut Random, depth: usize) -> Map<String, Value> {
+    (0..random.below(4)).map(|index| (format!("name_{index}"), drawn_value(random, depth))).collect()
+}
+
+fn drawn_value(random: &mut Random, depth: usize) -> Value {
+    let texts = ["", "a:1", "{b:2}", "x,y:z", "\"", "\\", "é\n", "1"];
+    match random.below(if depth == 0 { 3 } else { 5 }) {
+        0 => json!(random.below(1000)),
+        1 => json!(texts[random.below(texts.len())]),
+        2 => json!([true, false][random.below(2)]),
+        3 => (0..random.below(3)).map(|_| drawn_value(random, depth - 1)).collect(),
+        _ => Value::Object(object(random, depth - 1)),
+    }
+}
+
+fn written(value: &Value) -> String {
+    let list = |parts: Vec<String>| parts.join(",");
+    match value {
+        Value::String(text) => format!("{QUOTE}{text}{QUOTE}"),
+        Value::Array(items) => format!("[{}]", list(items.iter().map(written).collect())),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| format!("{name}:{}", written(value));
+            format!("{{{}}}", list(fields.iter().map(field).collect()))
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,54 @@
+//! What the checks, guards and counts say about the row *Tool calling*.
+//!
+//! A pure function of what a report holds, so that `verify-report` can compute it again.
+
+use crate::evidence::{Seen, met, unmeasured, unmet};
+use crate::rubric::{Fact, Facts};
+use crate::scorecard::{Check, Outcome};
+
+/// The steps that rendering and parsing rest on; D.8 looks at templates that are there already.
+const STEPS: [&str; 7] = ["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7"];
+
+/// The facts of this part.
+pub(in super::super) fn facts(seen: &Seen<'_>) -> Facts {
+    Facts::from([("Tool calling", tool_calling(seen))])
+}
+
+fn tool_calling(seen: &Seen<'_>) -> Fact {
+    let checks = || seen.checks.iter().filter(|check| STEPS.contains(&check.step()));
+    let first = |outcome: Outcome| checks().find(|check| check.outcome == outcome);
+    if first(Outcome::DoesNotCompile).is_some() {
+        return unmeasured("the exercise does not compile");
+    }
+    if let Some(guard) = seen.guards.iter().find(|guard| guard.tripped) {
+        return unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail));
+    }
+    let open = |check: &&Check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured);
+    if let Some(check) = first(Outcome::NotAttempted) {
+        return unmeasured(&format!("{} is not written yet", check.step()));
+    }
+    if let Some(check) = checks().find(open) {
+        return unmet(&format!("{} is {}", check.name, check.outcome.word()));
+    }
+    if let Some(step) = STEPS.iter().find(|step| !checks().any(|check| check.step() == **step)) {
+        return unmeasured(&format!("no check of {step} was run"));
+    }
+    counts(seen)
+}
+
+/// Texts that are equal to the byte, and calls that come back.
+fn counts(seen: &Seen<'_>) -> Fact {
+    let pair = |name: &str| {
+        let (same, all) = (seen.value(&format!("{name}.same")), seen.value(&format!("{name}.all")));
+        same.zip(all).ok_or_else(|| seen.why_not(&format!("{name}.same")))
+    };
+    let ((texts, of_texts), (calls, of_calls)) = match (pair("issues.prompts"), pair("issues.calls")) {
+        (Err(fact), _) | (_, Err(fact)) => return fact,
+        (Ok(prompts), Ok(calls)) => (prompts, calls),
+    };
+    let evidence = format!(
+        "{texts:.0} of {of_texts:.0} prompts equal to the byte, {calls:.0} of {of_calls:.0} messages parsed back, whole and at every cut"
+    );
+    let all = texts >= of_texts && calls >= of_calls && of_texts > 0.0 && of_calls > 0.0;
+    if all { met(&evidence) } else { unmet(&evidence) }
+}

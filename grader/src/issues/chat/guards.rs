@@ -1,0 +1,99 @@
+//! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat for each.
+
+use challenges::issues::chat::parse::{Event, Parser, Template};
+use challenges::issues::chat::{Place, Steps};
+use serde_json::json;
+
+use crate::random::Random;
+
+/// The guards of this part.
+pub(super) const NAMES: [&str; 3] =
+    ["nothing before the end", "an answer that remembers", "known tokens only"];
+
+type Verdict = Result<Option<String>, String>;
+
+/// Runs one guard.
+pub(super) fn run(name: &str, steps: &Steps, seed: u64) -> Verdict {
+    let random = &mut Random::named(seed, name);
+    match name {
+        "nothing before the end" => nothing_before_the_end(steps),
+        "an answer that remembers" => Ok(remembers(steps, random)),
+        "known tokens only" => Ok(known_only(steps, random)),
+        _ => Err(format!("no guard is called {name}")),
+    }
+}
+
+/// A text in which no marker can begin is handed out as soon as it is there.
+fn nothing_before_the_end(steps: &Steps) -> Verdict {
+    let fields = json!({
+        "content": {},
+        "calls": {"open": "<call>", "close": "</call>", "repeats": true},
+    });
+    let template = json!({"start_anchor": "<assistant>", "fields": fields});
+    let template = Template::with(&template, steps.clone()).map_err(|error| error.to_string())?;
+    let mut events = Vec::new();
+    let wrong = |error: &dyn std::fmt::Display| error.to_string();
+    let mut parser = Parser::new(&template, "", &mut events).map_err(|error| wrong(&error))?;
+    let mut fed = String::new();
+    for piece in ["Some words. ", "More <b>", " and ", "more <call", ">f()", "</call>", " Done"] {
+        fed.push_str(piece);
+        parser.feed(piece.as_bytes(), &mut events).map_err(|error| wrong(&error))?;
+        let told: usize = events.iter().map(appended).sum();
+        let markers: usize = ["<call>", "</call>"].iter().map(|m| fed.matches(m).count() * m.len()).sum();
+        let begun = if fed.ends_with("<call") { 5 } else { 0 };
+        let due = fed.len() - markers - begun;
+        if told < due {
+            let told = format!("after {fed:?} {told} of {due} bytes are handed out that belong to no marker");
+            return Ok(Some(told));
+        }
+    }
+    Ok(None)
+}
+
+fn appended(event: &Event) -> usize {
+    if let Event::Append { text, .. } = event { text.len() } else { 0 }
+}
+
+/// The same question has the same answer, whatever was asked before, and a longer text with the same beginning has its own.
+fn remembers(steps: &Steps, random: &mut Random) -> Option<String> {
+    let chat = steps.chat();
+    let asked: Vec<String> =
+        (0..8).map(|_| (0..6).map(|_| ['<', 'x', '>'][random.below(3)]).collect()).collect();
+    let first: Vec<Place> = asked.iter().map(|text| chat.find(text, "<x>")).collect();
+    let mut shared = String::with_capacity(64); // the same address with other content
+    for round in 0..3 {
+        for (text, want) in asked.iter().zip(&first) {
+            shared.clear();
+            shared.push_str(text);
+            let got = chat.find(&shared, "<x>");
+            if got != *want {
+                let told = format!("\"<x>\" in {text:?} was {want:?} first, and {got:?} in round {round}");
+                return Some(told);
+            }
+        }
+    }
+    for value in [0.5, 1e16, 1e-5] {
+        let (one, two) = (chat.float(value), chat.float(-value));
+        if two != format!("-{one}") || chat.float(value) != one {
+            return Some(format!("{value:e} is {one}, then {}, its negative {two}", chat.float(value)));
+        }
+    }
+    None
+}
+
+/// A vocabulary that nobody has seen is as special as a well-known one.
+fn known_only(steps: &Steps, random: &mut Random) -> Option<String> {
+    for _ in 0..20 {
+        let token: String = (0..4).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+        let token = format!("[{token}]");
+        let text = format!("say {token} or <|im_end|>");
+        let got = steps.chat().defuse(&text, &[&token], '\u{2060}');
+        if got.contains(&token) {
+            return Some(format!("{token:?} is special, and is still in {got:?}"));
+        }
+        if !got.contains("<|im_end|>") {
+            return Some(format!("only {token:?} is special, and \"<|im_end|>\" is broken in {got:?}"));
+        }
+    }
+    None
+}

@@ -1,0 +1,137 @@
+//! D.8: what a template has lost, seen in its text.
+
+use challenges::issues::chat::lint::Way::{Any, Closed, Marked, Unmarked, Unwritten, Written};
+use challenges::issues::chat::lint::{Rule, Way, limits, lint};
+use challenges::issues::chat::{Options, Rendered, Steps, Template, own};
+
+use super::same;
+use crate::random::Random;
+
+pub(super) const CASES: [&str; 8] = [
+    "written",
+    "any-mark",
+    "inside-and-outside",
+    "across-a-border",
+    "the-end-of-a-turn",
+    "characters-of-several-bytes",
+    "drawn",
+    "templates-that-lose-things",
+];
+
+pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
+    let one = |text: &str, spans: &[[usize; 2]], word: &str, ways: &[(Way, bool)]| {
+        let spans = spans.iter().map(|[start, end]| *start..*end).collect();
+        let rendered = Rendered { text: text.into(), spans };
+        ways.iter().try_for_each(|(way, want)| {
+            let what = format!("{word:?} in {text:?} with the spans {:?}, {way:?}", rendered.spans);
+            same(&what, &steps.chat().shows(&rendered, word, *way), want)
+        })
+    };
+    match case {
+        "written" => one("a bc", &[], "b", &[(Written, true), (Unwritten, false)])
+            .and_then(|()| one("a bc", &[], "d", &[(Written, false), (Unwritten, true)])),
+        "any-mark" => one("abc", &[[0, 1]], "", &[(Any, true)])
+            .and_then(|()| one("abc", &[], "", &[(Any, false)]))
+            .and_then(|()| one("abc", &[[1, 1], [3, 3]], "", &[(Any, false)])),
+        "inside-and-outside" => one("x a x", &[[2, 3]], "x", &[(Marked, false), (Unmarked, true)])
+            .and_then(|()| one("x a x", &[[2, 3]], "a", &[(Marked, true), (Unmarked, false)]))
+            .and_then(|()| one("x a x", &[[4, 5]], "x", &[(Marked, false), (Unmarked, false)]))
+            .and_then(|()| one("x a x", &[], "x", &[(Marked, true), (Unmarked, true)])),
+        "across-a-border" => one("ab ab", &[[1, 4]], "ab", &[(Marked, true), (Unmarked, true)])
+            .and_then(|()| one("abab", &[[1, 3]], "ab", &[(Marked, true), (Unmarked, true)])),
+        "the-end-of-a-turn" => one("a x. b", &[[2, 4]], "x", &[(Closed, true)])
+            .and_then(|()| one("a x . b", &[[2, 3]], "x", &[(Closed, false)]))
+            .and_then(|()| one("a x \n", &[[2, 4]], "x", &[(Closed, true)]))
+            .and_then(|()| one("a x  b", &[[2, 4]], "x", &[(Closed, false)]))
+            .and_then(|()| one("x. x b", &[[0, 2], [3, 4]], "x", &[(Closed, false)]))
+            .and_then(|()| one("x b", &[[2, 3]], "x", &[(Closed, true)])),
+        "characters-of-several-bytes" => {
+            one("éé日x日", &[[3, 4]], "x", &[(Marked, true), (Unmarked, false), (Closed, false)])
+        }
+        "drawn" => (0..400).try_for_each(|_| drawn(steps, random)),
+        _ => templates(steps),
+    }
+}
+
+/// By the definition, occurrence by occurrence.
+fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
+    let text: Vec<char> = (0..random.below(10)).map(|_| ['a', 'é', ' '][random.below(3)]).collect();
+    let mut spans = Vec::new();
+    let mut at = 0;
+    for _ in 0..random.below(4) {
+        let start = (at + random.below(3)).min(text.len());
+        at = (start + random.below(4)).min(text.len());
+        spans.push(start..at);
+    }
+    let word = ["a", "é", "aa"][random.below(3)];
+    let length = word.chars().count();
+    let is_there = |at: &usize| text[*at..].iter().take(length).copied().eq(word.chars());
+    let places: Vec<usize> = (0..text.len()).filter(is_there).collect();
+    let within = |at: &usize| spans.iter().any(|span| span.start <= *at && *at + length <= span.end);
+    let apart = |at: &usize| !(*at..*at + length).any(|at| spans.iter().any(|span| span.contains(&at)));
+    let has_marks = spans.iter().any(|span| !span.is_empty());
+    let rendered = Rendered { text: text.iter().collect(), spans: spans.clone() };
+    for (way, want) in [
+        (Way::Written, !places.is_empty()),
+        (Way::Unwritten, places.is_empty()),
+        (Way::Any, has_marks),
+        (Way::Marked, !has_marks || !places.iter().any(apart)),
+        (Way::Unmarked, !places.iter().any(within)),
+    ] {
+        let what = format!("{word:?} in {:?} with the spans {spans:?}, {way:?}", rendered.text);
+        same(&what, &steps.chat().shows(&rendered, word, way), &want)?;
+    }
+    Ok(())
+}
+
+/// Changes to a template of the project, and what is wrong with it then.
+const PLANTED: [(&[[&str; 2]], Rule); 8] = [
+    (&[["for call in message.tool_calls or []", "for call in []"]], Rule::DropsCall),
+    (&[["if tools %}", "if false %}"]], Rule::DropsTools),
+    (&[["'<tool_response>\\n' + message.content", "'<tool_response>\\n'"]], Rule::DropsResult),
+    (
+        &[["'<tool_response>\\n' + message.content", "'<tool_response>\\n' ~ message.content | tojson"]],
+        Rule::QuotesResult,
+    ),
+    (&[["role == 'tool' %}", "role == 'never' %}"]], Rule::NoToolRole),
+    (&[["{%- generation %}", ""], ["{%- endgeneration %}", ""]], Rule::NoGeneration),
+    (
+        &[
+            ["{{- '<tool_response>", "{%- generation %}{{- '<tool_response>"],
+            ["</tool_response>' }}", "</tool_response>' }}{%- endgeneration %}"],
+        ],
+        Rule::TrainsInput,
+    ),
+    (
+        &[[
+            "        {{- '<|im_end|>\\n' }}\n        {%- endgeneration %}",
+            "{%- endgeneration %}{{- '<|im_end|>\\n' }}",
+        ]],
+        Rule::LeavesEnd,
+    ),
+];
+
+/// What the linter says of a template of the project, and of the same with something broken.
+fn templates(steps: &Steps) -> Result<(), String> {
+    let whole = own::find("hermes").ok_or("the template is not known")?.template;
+    same("what is wrong with the template hermes", &findings(whole, steps)?, &vec![])?;
+    for (changes, rule) in PLANTED {
+        let change = |text: String, [from, to]: &[&str; 2]| {
+            if text.contains(from) {
+                Ok(text.replace(from, to))
+            } else {
+                Err(format!("the template has no {from}"))
+            }
+        };
+        let source = changes.iter().try_fold(whole.to_owned(), change)?;
+        let what = format!("what is wrong with the template hermes after the changes {changes:?}");
+        same(&what, &findings(&source, steps)?, &vec![rule])?;
+    }
+    Ok(())
+}
+
+fn findings(source: &str, steps: &Steps) -> Result<Vec<Rule>, String> {
+    let options = Options { steps: steps.clone(), limits: limits(), ..own::options() };
+    let template = Template::new(source, options).map_err(|error| error.to_string())?;
+    Ok(lint(&template).into_iter().map(|finding| finding.rule).collect())
+}

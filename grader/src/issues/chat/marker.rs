@@ -1,0 +1,133 @@
+//! D.5 and D.6: markers in a text that may go on, and which of them wins.
+
+use std::ops::Range;
+
+use challenges::issues::chat::{Next, Place, Seen, Sight, Steps};
+
+use super::{calls, same};
+use crate::random::Random;
+
+pub(super) const PLACES: [&str; 7] =
+    ["there", "nowhere", "begun", "begun-twice", "characters-of-several-bytes", "drawn", "own-calls"];
+
+pub(super) const WINNERS: [&str; 9] = [
+    "the-first",
+    "the-longest",
+    "opens-before-closes",
+    "by-name",
+    "waits",
+    "nothing-there",
+    "the-end",
+    "drawn",
+    "own-calls",
+];
+
+pub(super) fn place(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
+    let one = |text: &str, marker: &str, want: Place| {
+        same(&format!("{marker:?} in {text:?}"), &steps.chat().find(text, marker), &want)
+    };
+    match case {
+        "there" => one("ab<x>cd<x>", "<x>", Place::At(2)).and_then(|()| one("<x>", "<x>", Place::At(0))),
+        "nowhere" => one("abc", "<x>", Place::Until(3)).and_then(|()| one("", "<x>", Place::Until(0))),
+        "begun" => one("ab<x", "<x>", Place::Until(2)).and_then(|()| one("ab<x ", "<x>", Place::Until(5))),
+        "begun-twice" => {
+            one("aabaa", "aabaab", Place::Until(0)).and_then(|()| one("<<<", "<<|", Place::Until(1)))
+        }
+        "characters-of-several-bytes" => {
+            one("é｜", "｜x", Place::Until(2)).and_then(|()| one("｜｜x", "｜x", Place::At(3)))
+        }
+        "drawn" => (0..1000).try_for_each(|_| drawn_place(steps, random)),
+        _ => calls::all(steps, random),
+    }
+}
+
+/// By the definition.
+fn drawn_place(steps: &Steps, random: &mut Random) -> Result<(), String> {
+    let mut text = |least: usize, most: usize| -> String {
+        (0..least + random.below(most)).map(|_| ['a', 'b', 'é'][random.below(3)]).collect()
+    };
+    let (text, marker) = (text(0, 9), text(1, 4));
+    let places = || (0..=text.len()).filter(|at| text.is_char_boundary(*at));
+    let there = places().find(|at| text[*at..].starts_with(&marker));
+    let begun = places().find(|at| marker.starts_with(&text[*at..]));
+    let want = match there {
+        Some(at) => Place::At(at),
+        None => Place::Until(begun.unwrap_or(text.len())),
+    };
+    same(&format!("{marker:?} in {text:?}"), &steps.chat().find(&text, &marker), &want)
+}
+
+fn opens(field: &str, range: Range<usize>) -> Seen<'_> {
+    Seen { field, opens: true, sight: Sight::At(range) }
+}
+
+fn closes(field: &str, range: Range<usize>) -> Seen<'_> {
+    Seen { opens: false, ..opens(field, range) }
+}
+
+fn begun(field: &str, from: usize) -> Seen<'_> {
+    Seen { field, opens: true, sight: Sight::Until(from) }
+}
+
+fn never(field: &str) -> Seen<'_> {
+    Seen { field, opens: true, sight: Sight::Never }
+}
+
+pub(super) fn winner(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
+    let one = |markers: &[Seen], end: usize, want: Next| {
+        let what = format!("a text known up to {end} and {markers:?}");
+        same(&what, &steps.chat().decide(markers, end), &want)
+    };
+    match case {
+        "the-first" => one(&[opens("b", 7..9), opens("a", 3..4), never("c")], 20, Next::Take(1)),
+        "the-longest" => one(&[opens("a", 3..5), opens("b", 3..9), opens("c", 4..30)], 40, Next::Take(1)),
+        "opens-before-closes" => one(&[closes("a", 3..5), opens("b", 3..5)], 20, Next::Take(1)),
+        "by-name" => one(&[opens("b", 3..5), opens("a", 3..5)], 20, Next::Take(1)),
+        "waits" => one(&[opens("a", 3..5), begun("b", 3)], 20, Next::Until(3))
+            .and_then(|()| one(&[opens("a", 3..5), begun("b", 2)], 20, Next::Until(2)))
+            .and_then(|()| one(&[opens("a", 3..5), begun("b", 4)], 20, Next::Take(0))),
+        "nothing-there" => one(&[begun("a", 9), begun("b", 7), never("c")], 12, Next::Until(7))
+            .and_then(|()| one(&[never("a")], 12, Next::Until(12)))
+            .and_then(|()| one(&[], 5, Next::Until(5))),
+        "the-end" => one(&[never("a"), opens("b", 12..12)], usize::MAX, Next::Take(1))
+            .and_then(|()| one(&[never("a")], usize::MAX, Next::Until(usize::MAX))),
+        "drawn" => (0..1000).try_for_each(|_| drawn_winner(steps, random)),
+        _ => calls::all(steps, random),
+    }
+}
+
+/// By the definition: of all pairs, none that is there goes before the winner, and none that may come can.
+fn drawn_winner(steps: &Steps, random: &mut Random) -> Result<(), String> {
+    let end = 12;
+    let names = ["a", "b", "c", "d", "e"];
+    let markers: Vec<Seen> = (0..random.below(5))
+        .map(|index| {
+            let from = random.below(end);
+            let sight = match random.below(4) {
+                0 => Sight::Never,
+                1 => Sight::Until(from),
+                _ => Sight::At(from..from + random.below(4)),
+            };
+            Seen { field: names[index], opens: random.below(2) == 0, sight }
+        })
+        .collect();
+    let before = |one: &Seen, other: &Seen| match (&one.sight, &other.sight) {
+        (Sight::At(one_at), Sight::At(other_at)) => {
+            let ends = other_at.end.cmp(&one_at.end);
+            let order = one_at.start.cmp(&other_at.start).then(ends);
+            order.then(other.opens.cmp(&one.opens)).then(one.field.cmp(other.field)).is_lt()
+        }
+        _ => false,
+    };
+    let is_there = |marker: &&Seen| matches!(marker.sight, Sight::At(_));
+    let first = markers.iter().filter(is_there).find(|one| !markers.iter().any(|other| before(other, one)));
+    let may = markers.iter().filter_map(|marker| match marker.sight {
+        Sight::Until(from) => Some(from),
+        _ => None,
+    });
+    let hold = may.min().unwrap_or(end).min(end);
+    let taken = first.filter(|first| matches!(&first.sight, Sight::At(range) if range.start < hold));
+    let index = taken.and_then(|taken| markers.iter().position(|marker| marker == taken));
+    let want = index.map_or(Next::Until(hold), Next::Take);
+    same(&format!("a text known up to {end} and {markers:?}"), &steps.chat().decide(&markers, end), &want)
+}

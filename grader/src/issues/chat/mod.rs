@@ -1,0 +1,108 @@
+//! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps together.
+
+mod alone;
+mod calls;
+mod dialect;
+mod evidence;
+mod guards;
+mod losses;
+mod marker;
+mod mask;
+mod prompts;
+mod schema;
+mod special;
+mod speed;
+mod text;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use challenges::issues::chat::{Chat, Steps};
+
+pub(super) use evidence::facts;
+
+use crate::gather::{Child, Effort, Item};
+use crate::random::Random;
+use alone::Alone;
+
+/// Bytes that a child of this part may hold.
+pub(crate) const MEMORY_LIMIT: usize = 2 << 30;
+
+/// What a step's checks are called.
+const STEPS: [(&str, &[&str]); 8] = [
+    ("D.1", &text::CASES),
+    ("D.2", &mask::CASES),
+    ("D.3", &special::CASES),
+    ("D.4", &schema::CASES),
+    ("D.5", &marker::PLACES),
+    ("D.6", &marker::WINNERS),
+    ("D.7", &dialect::CASES),
+    ("D.8", &losses::CASES),
+];
+
+/// Every check's name, in the order of the steps.
+fn names() -> impl Iterator<Item = String> {
+    STEPS.iter().flat_map(|(step, cases)| cases.iter().map(move |case| format!("{step}/{case}")))
+}
+
+/// Everything that there is to do, in order.
+pub(super) fn items(_: &Effort) -> Vec<Item> {
+    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
+    let checks = names().map(|name| item(name, 20));
+    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
+    let fresh = |name: &str| Item { fresh: true, ..item(name.into(), 60) };
+    let rest = ["watch/prompts", "watch/calls", "bench/prompts", "bench/calls"];
+    checks.chain(guards).chain(rest.map(fresh)).collect()
+}
+
+/// Does one item.
+pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
+    let seed = child.request.effort.seed;
+    let steps = || Steps::from(Arc::clone(attempt));
+    match name.split_once('/') {
+        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, &steps(), seed)),
+        Some(("watch", "prompts")) => prompts::watch(child, &steps()),
+        Some(("watch", _)) => calls::watch(child, &steps()),
+        Some(("bench", "prompts")) => speed::prompts(child, &steps()),
+        Some(("bench", _)) => speed::calls(child, &steps()),
+        _ => child.check(name, || check(name, attempt, seed)),
+    }
+}
+
+/// Runs one check by its name; the other steps are the solution's.
+fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<(), String> {
+    let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
+    let steps = Steps::new(Alone { step: step.into(), attempt: Arc::clone(attempt) });
+    let random = &mut Random::named(seed, name);
+    match step {
+        "D.1" => text::run(&steps, case, random),
+        "D.2" => mask::run(&steps, case, random),
+        "D.3" => special::run(&steps, case, random),
+        "D.4" => schema::run(&steps, case),
+        "D.5" => marker::place(&steps, case, random),
+        "D.6" => marker::winner(&steps, case, random),
+        "D.7" => dialect::run(&steps, case, random),
+        "D.8" => losses::run(&steps, case, random),
+        _ => Err(format!("no step is called {step}")),
+    }
+}
+
+/// That two answers to `what` are one.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, want: &T) -> Result<(), String> {
+    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}")) }
+}
+
+/// That two texts are one; else where they part.
+fn same_text(what: &str, got: &str, want: &str) -> Result<(), String> {
+    if got == want {
+        return Ok(());
+    }
+    let alike = got.chars().zip(want.chars()).take_while(|(got, want)| got == want).count();
+    let around = |text: &str| {
+        let from = alike.saturating_sub(24);
+        let part: String = text.chars().skip(from).take(alike - from + 24).collect();
+        format!("{}{part:?}", if from > 0 { ".." } else { "" })
+    };
+    let (got, want) = (around(got), around(want));
+    Err(format!("{what}: from character {alike} on\n  got  {got}\n  want {want}"))
+}

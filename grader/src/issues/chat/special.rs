@@ -1,0 +1,56 @@
+//! D.3: special tokens in what users wrote.
+
+use challenges::issues::chat::Steps;
+
+use super::same_text;
+use crate::random::Random;
+
+pub(super) const CASES: [&str; 6] = ["none", "one", "inside-another", "one-character", "repeated", "drawn"];
+
+/// What breaks a token, in these checks.
+const MARK: char = '\u{2060}';
+
+pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
+    let one = |text: &str, special: &[&str], want: &str| {
+        let what = format!("{text:?} with the tokens {special:?} and | for the mark");
+        let got = steps.chat().defuse(text, special, MARK).replace(MARK, "|");
+        same_text(&what, &got, want)
+    };
+    match case {
+        "none" => one("a <im_end> b", &["<im_start>", ""], "a <im_end> b").and_then(|()| one("", &["a"], "")),
+        "one" => one("x <end>é<end>", &["<end>"], "x <|end>é<|end>"),
+        "inside-another" => one("<<end>>", &["<<end>>", "<end>"], "<|<|end>>"),
+        "one-character" => one("a§b<§>", &["§", "<§>"], "a|b<||>"),
+        "repeated" => one("aaaa", &["aa"], "a|a|a|a"),
+        _ => (0..500).try_for_each(|_| drawn(steps, random)),
+    }
+}
+
+/// Nothing of a drawn vocabulary is left, and there is no mark that is not needed.
+fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
+    let alphabet = ['<', '>', 'a', 'é'];
+    let mut text = |least: usize, most: usize| -> String {
+        (0..least + random.below(most)).map(|_| alphabet[random.below(4)]).collect()
+    };
+    let special: Vec<String> = (0..3).map(|_| text(1, 3)).collect();
+    let special: Vec<&str> = special.iter().map(String::as_str).collect();
+    let text = text(0, 12);
+    let got = steps.chat().defuse(&text, &special, MARK);
+    let shown = || format!("{text:?} with the tokens {special:?} became {:?}", got.replace(MARK, "|"));
+    if let Some(left) = special.iter().find(|token| got.contains(**token)) {
+        return Err(format!("{}, which still holds {left:?}", shown()));
+    }
+    let begins = |(at, c): (usize, char)| {
+        let here = special.iter().filter(|token| text[at..].starts_with(**token));
+        here.map(|token| token.len() == c.len_utf8()).max()
+    };
+    let want: String = text
+        .char_indices()
+        .flat_map(|(at, c)| match begins((at, c)) {
+            None => vec![c],
+            Some(false) => vec![c, MARK],
+            Some(true) => vec![MARK],
+        })
+        .collect();
+    same_text(&shown(), &got.replace(MARK, "|"), &want.replace(MARK, "|"))
+}
