@@ -228,11 +228,11 @@ impl Page {
     }
 }
 
-/// Keeps the open elements whose text is shown or kept as it stands.
+/// Keeps the open elements whose text is shown or kept as it stands; `text` is a line in a drawing.
 fn follow(verbatim: &mut Vec<String>, tag: &str) {
     match tag.strip_prefix('/') {
         Some(name) if verbatim.last().is_some_and(|open| open == name) => drop(verbatim.pop()),
-        None if matches!(tag, "code" | "pre" | "script" | "style" | "annotation") => {
+        None if matches!(tag, "code" | "pre" | "script" | "style" | "annotation" | "text") => {
             verbatim.push(tag.into());
         }
         _ => {}
@@ -332,6 +332,7 @@ mod tests {
         for text in ["{{#rubric nf4}}", "$$x$$", r"\frac{1}{2}"] {
             assert_eq!(faults(&format!("<p>{text}</p>")), [format!("left unrendered: `{text}`")]);
             assert!(faults(&format!("<pre><code>{text}</code></pre>")).is_empty());
+            assert!(faults(&format!("<svg><text>{text}</text></svg>")).is_empty());
         }
     }
 

@@ -1,4 +1,4 @@
-//! `cargo dev figures` draws what is computed: the figures of challenges C and E; `cargo dev check` holds the files to it.
+//! `cargo dev figures` draws what is computed: figures of challenges C, D and E; `cargo dev check` holds the files to it.
 //!
 //! Each is the same on every machine: graphs and plans are, losses come from a file of `book/src/results`, and what was
 //! measured of challenge E from a scorecard there. A figure that the scorecard lacks the numbers of is not drawn, and
@@ -20,10 +20,10 @@ use reference::llama::{Config, Form, Rope, Scaling, Spec};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault, results};
+use crate::{Error, Fault, chat, results};
 
 /// A figure's name, its caption, and its SVG.
-type Drawn = (&'static str, &'static str, String);
+pub(crate) type Drawn = (&'static str, &'static str, String);
 
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";
@@ -75,7 +75,15 @@ pub fn check(root: &Path) -> Result<(), Error> {
 pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let failed = |what: String| Error::Faults(vec![Fault { at: "book/dev/drawn.rs".into(), what }]);
     let losses = crate::read(&root.join("src").join(LOSSES))?;
-    let all = [fusion(), lives_of_a_layer(), arena(), runs(&losses)];
+    let all = [
+        fusion(),
+        lives_of_a_layer(),
+        arena(),
+        runs(&losses),
+        chat::prompt(),
+        chat::difference(),
+        chat::stream(),
+    ];
     let measured = of_loss(root).map_err(failed)?.into_iter().map(Ok);
     all.into_iter().chain(measured).map(|drawn| drawn.map(captioned).map_err(failed)).collect()
 }

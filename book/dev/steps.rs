@@ -3,7 +3,8 @@
 //! Both come from the challenge's own folder. The stub is derived from the solution by the one rule of
 //! [`grader::stub`] and not taken from the exercise, which is the reader's text: a book built beside a
 //! half-done exercise still shows the steps as they were. A challenge may have a solution in Rust, one in CUDA
-//! C++, or both; a step belongs to the one that marks it.
+//! C++, or both; a step belongs to the one that marks it. A part of challenge D is named like a challenge, and lies in
+//! `issues`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,10 @@ fn folded(summary: &str, html: &str, more: &str) -> String {
 }
 
 fn file(src: &Path, challenge: &str, name: &str) -> PathBuf {
-    src.join("../../challenges/src").join(challenge).join(name)
+    let all = src.join("../../challenges/src");
+    let part = all.join("issues").join(challenge);
+    let folder = if part.is_dir() { part } else { all.join(challenge) };
+    folder.join(name)
 }
 
 /// The lines between an anchor's marks, without the indentation that they share.
@@ -115,8 +119,14 @@ LAUNCH(three, 32, 1, 0, 0, 0);
 
     /// A workbook whose only challenge is `x`, and its book's sources.
     fn workbook(solutions: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
+        placed("x", solutions)
+    }
+
+    /// A workbook whose only solutions lie in this folder.
+    fn placed(at: &str, solutions: &[(&str, &str)]) -> (tempfile::TempDir, std::path::PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let (src, challenge) = (folder.path().join("book/src"), folder.path().join("challenges/src/x"));
+        let (src, challenge) =
+            (folder.path().join("book/src"), folder.path().join("challenges/src").join(at));
         std::fs::create_dir_all(&src).unwrap();
         std::fs::create_dir_all(&challenge).unwrap();
         for (name, text) in solutions {
@@ -148,6 +158,15 @@ LAUNCH(three, 32, 1, 0, 0, 0);
         assert!(third.contains("TODO(\"X.3: the kernel\");\n}\nLAUNCH(three, 32"), "{third}");
         assert!(super::stub(&src, "x", "X.1").unwrap().starts_with("```rust"));
         assert_eq!(super::stub(&src, "x", "X.4").unwrap_err(), "no solution of x marks `X.4`");
+    }
+
+    #[test]
+    fn a_part_of_the_open_issues_is_found_by_its_own_name() {
+        let (_folder, src) = placed("issues/x", &[("solution.rs", SOLUTION)]);
+        assert!(super::stub(&src, "x", "X.1").unwrap().starts_with("```rust,ignore\n// step X.1: do it"));
+        let hints = src.join("../../challenges/src/issues/x/hints.toml");
+        std::fs::write(hints, "[\"X.1\"]\nsmall = \"s\"\nmedium = \"m\"\nlarge = \"l\"\n").unwrap();
+        assert!(super::hints(&src, "x", "X.1").unwrap().contains("A hint for X.1"));
     }
 
     #[test]

@@ -4,28 +4,25 @@
 //! holes and still not what the solution gives today is stale.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use grader::stub::{Language, Origin, derive, solutions};
 
 use crate::{Error, Fault};
 
-fn exercise(root: &Path, origin: &Origin) -> PathBuf {
-    root.join("challenges/src").join(origin.challenge).join(origin.file)
-}
-
-fn fault(name: &str, file: &str, what: String) -> Error {
-    Error::Faults(vec![Fault { at: format!("challenges/src/{name}/{file}"), what }])
+fn fault(exercise: &Path, what: String) -> Error {
+    Error::Faults(vec![Fault { at: exercise.display().to_string(), what }])
 }
 
 fn derived(origin: &Origin) -> Result<String, Error> {
-    derive(origin.solution, origin.language).map_err(|what| fault(origin.challenge, "solution", what))
+    let told = |what| fault(&origin.exercise, format!("cannot be derived from its solution: {what}"));
+    derive(origin.solution, origin.language).map_err(told)
 }
 
 /// Writes all exercises afresh, over whatever is there.
 pub fn write(root: &Path) -> Result<(), Error> {
     for origin in solutions() {
-        let path = exercise(root, &origin);
+        let path = root.join(&origin.exercise);
         let stub = derived(&origin)?;
         fs::write(&path, stub).map_err(|source| Error::File { path: path.clone(), source })?;
         println!("{}", path.display());
@@ -36,18 +33,18 @@ pub fn write(root: &Path) -> Result<(), Error> {
 /// Refuses a stale exercise.
 pub fn check(root: &Path) -> Result<(), Error> {
     for origin in solutions() {
-        let path = exercise(root, &origin);
-        let (name, file, stub) = (origin.challenge, origin.file, derived(&origin)?);
+        let path = root.join(&origin.exercise);
+        let (name, stub) = (origin.exercise.display(), derived(&origin)?);
         let found = crate::read(&path)?.replace("\r\n", "\n");
         let hole = if origin.language == Language::Cuda { "TODO(" } else { "todo!(" };
         let holes = |text: &str| text.matches(hole).count();
         if found == stub {
-            println!("{name}: {file} is its solution with {} holes", holes(&stub));
+            println!("{name} is its solution with {} holes", holes(&stub));
         } else if holes(&found) < holes(&stub) {
-            println!("{name}: {file} is a reader's text ({} of {} holes left)", holes(&found), holes(&stub));
+            println!("{name} is a reader's text ({} of {} holes left)", holes(&found), holes(&stub));
         } else {
             let what = "is not what its solution gives: `cargo dev stubs` writes it";
-            return Err(fault(name, file, what.into()));
+            return Err(fault(&origin.exercise, what.into()));
         }
     }
     Ok(())

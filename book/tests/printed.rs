@@ -8,6 +8,7 @@
 //! is a program without a harness: with [`AS_GRADER`] set it is the grader.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -18,6 +19,9 @@ use challenges::graph::emit::Code;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
 use challenges::graph::{self, Compile};
+use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::tools::{ArgumentType, Signature};
+use challenges::issues::chat::{self, Chat, Next, Place, Rendered, Seen, Sight, Tool};
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use grader::Attempts;
 use kernels::Cpu;
@@ -30,15 +34,16 @@ use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 2] = ["nf4.md", "graph.md"];
+const PAGES: [&str; 3] = ["nf4.md", "graph.md", "chat.md"];
 
 /// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for the
-/// largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5.
+/// largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step of tool
+/// calling the one that its section asks for.
 struct Mistaken;
 
 fn main() -> ExitCode {
     if std::env::var_os(AS_GRADER).is_some() {
-        return Attempts::new().nf4(Mistaken).graph(Mistaken).run(std::env::args_os());
+        return Attempts::new().nf4(Mistaken).graph(Mistaken).chat(Mistaken).run(std::env::args_os());
     }
     let src = book::root().join("src");
     let stale: usize = PAGES.iter().map(|page| stale(&src.join(page))).sum();
@@ -166,5 +171,94 @@ impl Compile for Mistaken {
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
         graph::Solution.flex(program, types, known, slope)
+    }
+}
+
+impl Chat for Mistaken {
+    /// Escapes what a web page must not hold.
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
+        let mut json = String::new();
+        chat::Solution.json_string(text, ensure_ascii, &mut json);
+        out.push_str(&json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"));
+    }
+
+    fn float(&self, value: f64) -> String {
+        chat::Solution.float(value)
+    }
+
+    /// Takes the tokens that lie within a span.
+    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+        let within = |token: &Range<usize>| {
+            spans.iter().any(|span| !token.is_empty() && span.start <= token.start && token.end <= span.end)
+        };
+        offsets.iter().map(within).collect()
+    }
+
+    /// Goes on behind a token that it has broken.
+    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
+        let (mut out, mut rest) = (String::new(), text);
+        while let Some(first) = rest.chars().next() {
+            let begins = |token: &&&str| !token.is_empty() && rest.starts_with(**token);
+            let token = special.iter().filter(begins).max_by_key(|token| token.len());
+            let end = token.map_or(first.len_utf8(), |token| token.len());
+            out.push(first);
+            if token.is_some() {
+                out.push(mark);
+                out.push_str(&rest[first.len_utf8()..end]);
+            }
+            rest = &rest[end..];
+        }
+        out
+    }
+
+    fn schema(&self, kind: &ArgumentType) -> serde_json::Value {
+        chat::Solution.schema(kind)
+    }
+
+    /// Writes `required` also where nothing is.
+    fn tool(&self, signature: &Signature) -> Tool {
+        let mut tool = chat::Solution.tool(signature);
+        if tool.function.parameters.get("required").is_none() {
+            tool.function.parameters["required"] = serde_json::json!([]);
+        }
+        tool
+    }
+
+    /// Holds back the shortest end that is a beginning of the marker.
+    fn find(&self, text: &str, marker: &str) -> Place {
+        if let Some(place) = text.find(marker) {
+            return Place::At(place);
+        }
+        let begun = |length: &usize| marker.get(..*length).is_some_and(|begun| text.ends_with(begun));
+        Place::Until(text.len() - (1..marker.len()).find(begun).unwrap_or(0))
+    }
+
+    /// Takes what is there, whatever may still begin before.
+    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+        let there = |marker: &Seen| matches!(marker.sight, Sight::At(_));
+        let known: Vec<Seen> = markers.iter().filter(|marker| there(marker)).cloned().collect();
+        match chat::Solution.decide(&known, usize::MAX) {
+            Next::Take(first) => {
+                let mut indices = (0..markers.len()).filter(|index| there(&markers[*index]));
+                indices.nth(first).map_or(Next::Until(end), Next::Take)
+            }
+            Next::Until(_) => chat::Solution.decide(markers, end),
+        }
+    }
+
+    /// Quotes names before the strings are out of the way.
+    fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String {
+        let named = chat::Solution.json_of(text, &[], unquoted_keys);
+        chat::Solution.json_of(&named, strings, false)
+    }
+
+    /// Joins what is outside of the marks before it looks.
+    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+        let marked = |at: &usize| rendered.spans.iter().any(|span| span.contains(at));
+        let outside = rendered.text.chars().enumerate().filter(|(at, _)| !marked(at)).map(|(_, c)| c);
+        match way {
+            Way::Marked => !outside.collect::<String>().contains(word),
+            way => chat::Solution.shows(rendered, word, way),
+        }
     }
 }
