@@ -81,10 +81,14 @@ impl Text {
             value.filter(|value| value.is_finite()).ok_or_else(|| format!("`{tag}` has no {name}"))
         };
         let (x, base) = (number("x")?, number("y")?);
-        let words = inside.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        let words =
+            inside.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#39;", "'");
+        let words = words.replace("&amp;", "&");
         let each = match attribute(tag, "class") {
             Some("wb-strong") => 7.6,
             Some("wb-quiet") => 5.9,
+            Some("wb-code") => 6.0,
+            Some("wb-id") => 4.8,
             _ => 6.6,
         };
         let width = each * words.chars().count() as f64;

@@ -5,6 +5,7 @@
 //! that a report claims to recognise is here as the code of someone who made it; and each way for a program
 //! to end early is here, too. `src/bin/own.rs` hands one of them in, chosen by name.
 
+mod chat;
 mod cheats;
 pub mod cuda;
 mod faults;
@@ -18,6 +19,7 @@ use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use grader::Attempts;
 use kernels::Cpu;
 
+pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
 pub use graph::{COMPILERS, SLIPS, with_buckets};
@@ -47,6 +49,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&SLIPS)
         .chain(&CHUNKERS)
         .chain(&CHUNK_SLIPS)
+        .chain(&CHATTERS)
+        .chain(&CHAT_SLIPS)
         .find(|entry| entry.name == name)
 }
 

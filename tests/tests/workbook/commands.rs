@@ -30,7 +30,7 @@ fn exit_codes_tell_what_happened() {
         (2, &["grade"]),
         (2, &["score", "--fast"]),
         (2, &["score", "nf5"]),
-        (2, &["score", "issues"]),
+        (2, &["score", "fsdp"]),
         (2, &["test", "nf4", "--case", "no such check"]),
         (2, &["replay", "nf4:A.1/no-such-check"]),
         (2, &["replay", "A.1/prime"]),
@@ -138,7 +138,7 @@ fn json_is_all_that_json_prints() {
 
 #[test]
 fn every_verb_explains_itself() {
-    let verbs: [&[&str]; 14] = [
+    let verbs: [&[&str]; 18] = [
         &[],
         &["score"],
         &["test"],
@@ -152,6 +152,10 @@ fn every_verb_explains_itself() {
         &["replay"],
         &["report"],
         &["verify-report"],
+        &["template"],
+        &["template", "render"],
+        &["template", "lint"],
+        &["template", "repair"],
         &["help"],
     ];
     for verb in verbs {

@@ -36,6 +36,9 @@ const COMPILER: &str = "challenges/src/graph/exercise.rs";
 /// The exercise of challenge E.
 const CHUNKER: &str = "challenges/src/loss/exercise.rs";
 
+/// The exercise of tool calling, a part of challenge D.
+const CHATTER: &str = "challenges/src/issues/chat/exercise.rs";
+
 /// A copy of the workbook, used by one test at a time.
 struct Copy {
     root: PathBuf,
@@ -73,7 +76,7 @@ impl Copy {
     fn fresh(&self) -> &Self {
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self.write("");
-        for challenge in ["nf4", "graph", "loss"] {
+        for challenge in ["nf4", "graph", "issues", "loss"] {
             assert_eq!(self.grader(&["reset", challenge]).code, 0);
         }
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
@@ -245,6 +248,26 @@ fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_righ
     assert!(own().is_some_and(|apart| apart <= 1e-6), "the reader's own compiler is the chunks'");
     typed(COMPILER, &challenges::graph::SOLUTION.replacen("fn prune(", "fn prune(;", 1));
     assert_eq!(own(), None, "and stops nothing where it is half typed");
+}
+
+#[test]
+fn tool_calling_typed_in_wins_its_point_and_untouched_nothing() {
+    let copy = copy();
+    copy.fresh();
+    let graded = || copy.grader(&["score", "D", "--quick", "--json"]).card().challenges[3].clone();
+    let untouched = graded();
+    assert!(!untouched.attempted && untouched.built && untouched.points == 0, "{:#?}", untouched.rows);
+    let open = |check: &Check| check.outcome != Outcome::NotAttempted;
+    assert!(!untouched.checks.iter().any(open), "{:#?}", untouched.checks);
+    let text = challenges::issues::chat::SOLUTION.replace("Solution", "Exercise");
+    fs::write(copy.root.join(CHATTER), &text).expect("the exercise can be written");
+    let typed = graded();
+    assert_eq!((typed.points, typed.rows[0].fact), (1, Truth::Met), "{:#?}", typed.checks);
+    let broken = text.replacen("let mut from = 0;", "let mut from = ;", 1);
+    fs::write(copy.root.join(CHATTER), broken).expect("the exercise can be written");
+    let told = copy.grader(&["test", "D.1"]);
+    assert!(told.code == 1 && told.stdout.contains("does not compile"), "{}", told.stdout);
+    assert!(told.stdout.contains("challenges/src/issues/chat/exercise.rs"), "{}", told.stdout);
 }
 
 #[test]

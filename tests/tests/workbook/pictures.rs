@@ -10,6 +10,7 @@ use challenges::graph::compile::{Compiled, Level, compile};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
 use grader::figure::layers::{Item, lay};
 use grader::figure::memory::{Memory, rectangles};
+use grader::figure::prompt::{self, Arrival, Out, Piece, Role};
 use grader::figure::{Law, Rect, Scale};
 use grader::report::fixture;
 use proptest::prelude::*;
@@ -33,9 +34,10 @@ fn figures() -> Vec<(String, String)> {
 #[test]
 fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let figures = figures();
-    let computed = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
+    let graph = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
+    let chat = ["chat-prompt", "chat-difference", "chat-stream"];
     let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
-    for name in computed.into_iter().chain(measured) {
+    for name in graph.into_iter().chain(chat).chain(measured) {
         assert!(figures.iter().any(|(known, _)| known == name), "{name} is not drawn");
     }
     for (name, text) in figures {
@@ -79,6 +81,29 @@ fn the_arena_that_is_drawn_is_that_of_the_table() {
     for bytes in [last("-O2"), last("-O1, no flex")].map(grader::figure::number::bytes) {
         assert!(svg.contains(&bytes), "{bytes} is not in {}", svg.lines().nth(2).unwrap_or_default());
     }
+}
+
+#[test]
+fn two_texts_part_at_the_first_character_that_differs() {
+    for (a, b, at) in [("abc", "abd", 2), ("ab", "abc", 2), ("xé", "xè", 1), ("", "", 0), ("a", "a", 1)] {
+        assert_eq!(prompt::departs(a, b), at, "{a:?} and {b:?}");
+    }
+    let drawn = prompt::difference("Two", [("one", "{\"a\": \"<\"}"), ("other", "{\"a\": \"\\u003c\"}")]);
+    for told in ["byte 7 is 0x3c, &lt;", "byte 7 is 0x5c, \\", "7 bytes are equal"] {
+        assert!(drawn.contains(told), "{told}: {drawn}");
+    }
+}
+
+#[test]
+fn what_is_trained_is_underlined_and_special_tokens_have_frames() {
+    let piece = |text: &str, role, trained| Piece { text: text.into(), id: 300, role, trained };
+    let count = |pieces: &[Piece], what: &str| prompt::prompt("A prompt", pieces).matches(what).count();
+    let plain = [piece("a", None, false), piece("b", None, false)];
+    let own = [piece("a", None, false), piece("b", None, true)];
+    let special = [piece("a", None, false), piece("b", Some(Role::Call), false)];
+    assert_eq!(count(&own, "wb-baseline\" d="), count(&plain, "wb-baseline\" d=") + 1);
+    assert_eq!(count(&special, "rx=\"3\""), count(&plain, "rx=\"3\"") + 1);
+    assert_eq!(count(&special, "wb-id\""), 2);
 }
 
 /// A compiled random graph, if it compiles.
@@ -165,6 +190,27 @@ proptest! {
         let solid: Vec<Rect> = all.into_iter().map(|(_, at)| at).filter(|at| at.height > 1e-9).collect();
         prop_assert!(meeting(&solid).is_none(), "{:?}\n{memory:?}", meeting(&solid));
         prop_assert!(memory.floor() <= memory.arena, "{} are alive in {}", memory.floor(), memory.arena);
+    }
+
+    #[test]
+    fn any_text_finds_room_token_by_token(tokens in prop::collection::vec(("[ -~\n]{1,90}", 0..1_000_000_usize, 0..4_usize, any::<bool>()), 1..40)) {
+        let roles = [None, Some(Role::Turn), Some(Role::Call), Some(Role::Result)];
+        let piece = |(text, id, role, trained): &(String, usize, usize, bool)| {
+            Piece { text: text.clone(), id: *id, role: roles[*role], trained: *trained }
+        };
+        let drawn = prompt::prompt("Any prompt", &tokens.iter().map(piece).collect::<Vec<Piece>>());
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+    }
+
+    #[test]
+    fn any_two_texts_and_any_stream_find_room(a in "[ -~\n]{0,200}", b in "[ -~\n]{0,200}", same in "[ -~é]{0,60}") {
+        let texts = [same.clone() + &a, same.clone() + &b];
+        let drawn = prompt::difference("Two texts", [("one", &texts[0]), ("another", &texts[1])]);
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+        let out = vec![Out::Event("content opens".into()), Out::Content(b.clone()), Out::Call(same), Out::Event(a.clone())];
+        let arrivals = [Arrival { piece: a, out, held: b }];
+        let drawn = prompt::stream("A stream", &arrivals);
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
     }
 
     #[test]

@@ -58,7 +58,6 @@ fn a_challenge_does_not_see_the_grader() {
         "rayon",
         "serde_json",
         "toml",
-        "minijinja",
         "llguidance",
         "tokenizers",
         "image",

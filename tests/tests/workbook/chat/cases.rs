@@ -1,6 +1,8 @@
 //! Cases of our own: what one construct writes, and which error another one is.
 
-use challenges::issues::chat::{Conversation, Kind, Layout, Template, defuse, json_text, token_mask};
+use challenges::issues::chat::{
+    Chat, Conversation, Kind, Layout, Solution, Steps, Template, defuse, json_text,
+};
 use serde_json::{Value, json};
 
 use super::{options, render, render_with};
@@ -37,7 +39,10 @@ fn json_is_written_as_python_writes_it() {
         "{\"a\":2,\"b\":1}",
     );
     let layout = Layout { sort_keys: true, ..Layout::default() };
-    assert_eq!(json_text(&json!({"z": 1, "a": -0.0}), &layout).as_deref(), Ok("{\"a\": -0.0, \"z\": 1}"));
+    assert_eq!(
+        json_text(&json!({"z": 1, "a": -0.0}), &layout, &Steps::default()).as_deref(),
+        Ok("{\"a\": -0.0, \"z\": 1}")
+    );
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn the_assistants_text_is_found_by_characters() {
     assert_eq!(spoken, ["日本."]);
     let tokens = [0..8, 8..18, 18..20, 20..20, 20..22, 22..30];
     assert_eq!(
-        token_mask(&tokens, std::slice::from_ref(&(19..22))),
+        Solution.token_mask(&tokens, std::slice::from_ref(&(19..22))),
         [false, false, true, false, true, false]
     );
 }
@@ -163,7 +168,7 @@ fn a_message_that_is_continued_ends_the_text() {
 fn a_special_token_in_a_users_text_is_none() {
     let special = ["<|im_end|>", "<|im_end|>x", "aa"];
     let text = json!({"<|im_end|>": ["1<|im_end|>2<|im_end|>x aaa"]});
-    let defused = defuse::defused(&text, &special);
+    let defused = defuse::defused(&text, &special, &Steps::default());
     let inner = defused["<|im_end|>"][0].as_str().expect("it is a text");
     assert!(special.iter().all(|token| !inner.contains(token)), "{inner:?}");
     let marked = defuse::marked(&json!("1<|im_end|>x2\u{f0000}aa\u{f0001}"), &special);

@@ -109,6 +109,45 @@ fn a_chain_of_namespaces_ends_with_the_render() {
 }
 
 #[test]
+fn macros_that_call_each_other_end_before_the_stack_does() {
+    let nest = |inner: &str| format!("{}{inner}{}", "{% if 1 %}".repeat(50), "{% endif %}".repeat(50));
+    let deep = format!("{{% macro m() %}}{}{{% endmacro %}}{{{{ m() }}}}", nest("{{ [[[[m()]]]] }}"));
+    let again = format!("{{% for x in [1] recursive %}}{}{{% endfor %}}", nest("{{ [[loop([1])]] }}"));
+    for source in [
+        deep.as_str(),
+        &again,
+        "{% macro m() %}{{ caller }}{% call m() %}{% endcall %}{% endmacro %}{{ m() }}",
+    ] {
+        let source = source.to_string();
+        let small_stack = std::thread::Builder::new().stack_size(2 << 20);
+        let work = small_stack.spawn(move || ends(&source, Kind::Limit)).expect("a thread starts");
+        work.join().expect("the stack is large enough");
+    }
+}
+
+#[test]
+fn a_macro_is_not_called_where_its_definition_has_ended() {
+    let source = "{% set ns = namespace() %}{% macro outer(a) %}{% macro inner() %}{{ a }}{% endmacro %}\
+                  {% set ns.kept = inner %}{{ inner() }}{% endmacro %}{{ outer(1) }}{{ outer(2) }}{{ ns.kept() }}";
+    ends(source, Kind::Unsupported);
+    let inside = source.replace("{{ ns.kept() }}", "");
+    assert_eq!(render(&inside, &json!({})).as_deref(), Ok("12"));
+}
+
+#[test]
+fn many_names_and_pieces_compile_soon() {
+    let start = Instant::now();
+    for source in [
+        (0..30_000).map(|at| format!("{{% set n{at} = 1 %}}")).collect::<Vec<_>>().concat(),
+        (0..60_000).map(|at| format!("{{{{ n{at} }}}}")).collect::<Vec<_>>().concat(),
+        "{{ 'a' }}".repeat(100_000),
+    ] {
+        let _ = render(&source, &json!({}));
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
 fn a_loop_is_not_kept() {
     ends("{% set ns = namespace() %}{% for x in v %}{% set ns.x = loop %}{% endfor %}", Kind::Unsupported);
     ends("{% for x in v %}{{ [loop] }}{% endfor %}", Kind::Unsupported);

@@ -1,7 +1,7 @@
 //! Laws: JSON text, and that nothing panics whatever is rendered.
 
 use challenges::issues::chat::{
-    Conversation, Layout, Limits, Options, Template, defuse, json_text, token_mask,
+    Chat, Conversation, Layout, Limits, Options, Solution, Steps, Template, defuse, json_text,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -140,16 +140,16 @@ proptest! {
     #[test]
     fn json_text_is_what_any_reader_reads_back(value in plain_json()) {
         let compact = Layout { separators: (",".into(), ":".into()), ..Layout::default() };
-        prop_assert_eq!(json_text(&value, &compact).expect("it is not deep"), value.to_string());
+        prop_assert_eq!(json_text(&value, &compact, &Steps::default()).expect("it is not deep"), value.to_string());
         for layout in [Layout::default(), Layout { indent: Some("  ".into()), ensure_ascii: true, ..Layout::default() }] {
-            let text = json_text(&value, &layout).expect("it is not deep");
+            let text = json_text(&value, &layout, &Steps::default()).expect("it is not deep");
             prop_assert_eq!(&serde_json::from_str::<Value>(&text).expect("JSON"), &value);
         }
     }
 
     #[test]
     fn floats_are_read_back_as_they_were(value in any::<f64>().prop_filter("finite", |value| value.is_finite())) {
-        let text = json_text(&json!(value), &Layout::default()).expect("it is not deep");
+        let text = json_text(&json!(value), &Layout::default(), &Steps::default()).expect("it is not deep");
         prop_assert_eq!(text.parse::<f64>().expect("a float").to_bits(), value.to_bits());
     }
 
@@ -177,7 +177,7 @@ proptest! {
     #[test]
     fn no_special_token_is_left_in_a_defused_text(text in "[ab<>]{0,20}", special in proptest::collection::vec("[ab<>]{1,3}", 0..4)) {
         let special: Vec<&str> = special.iter().map(String::as_str).collect();
-        let defused = defuse::defused(&json!(text), &special);
+        let defused = defuse::defused(&json!(text), &special, &Steps::default());
         let defused = defused.as_str().expect("it is a text");
         prop_assert!(special.iter().all(|token| !defused.contains(token)), "{:?} of {:?}", defused, text);
         let marked = defuse::marked(&json!(text), &special);
@@ -193,6 +193,13 @@ proptest! {
         cuts.sort_unstable();
         let tokens: Vec<_> = cuts.windows(2).map(|pair| pair[0]..pair[1]).collect();
         let want: Vec<bool> = tokens.iter().map(|token| token.clone().any(|at| spans.iter().any(|span| span.contains(&at)))).collect();
-        prop_assert_eq!(token_mask(&tokens, &spans), want);
+        prop_assert_eq!(Solution.token_mask(&tokens, &spans), want);
     }
+}
+
+#[test]
+fn a_compiled_template_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Template>();
+    shared::<challenges::issues::chat::parse::Template>();
 }

@@ -1,0 +1,237 @@
+//! Attempts at tool calling that cheat, each in one way, some that slip, each in one step, and an honest twin.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::sync::{LazyLock, Mutex};
+
+use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::tools::{ArgumentType, Signature};
+use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Sight, Solution, Tool};
+use serde_json::{Value, json};
+
+use super::Entry;
+
+/// Every cheat, then the honest one.
+pub const CHATTERS: [Entry; 4] = [
+    Entry { name: "waits for the end", hand_in: |all| all.chat(Mine { decide: wait, ..HONEST }) },
+    Entry { name: "remembers where a text lay", hand_in: |all| all.chat(Mine { find: remember, ..HONEST }) },
+    Entry { name: "knows two tokens", hand_in: |all| all.chat(Mine { defuse: known, ..HONEST }) },
+    Entry { name: "an honest chatter", hand_in: |all| all.chat(HONEST) },
+];
+
+/// Every slip.
+pub const CHAT_SLIPS: [Entry; 13] = [
+    Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
+    Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
+    Entry {
+        name: "writes floats as Rust does",
+        hand_in: |all| all.chat(Mine { float: |x| x.to_string(), ..HONEST }),
+    },
+    Entry { name: "wants whole tokens", hand_in: |all| all.chat(Mine { token_mask: whole, ..HONEST }) },
+    Entry { name: "looks at every span", hand_in: |all| all.chat(Mine { token_mask: each, ..HONEST }) },
+    Entry { name: "replaces tokens", hand_in: |all| all.chat(Mine { defuse: replace, ..HONEST }) },
+    Entry { name: "asks for everything", hand_in: |all| all.chat(Mine { tool: everything, ..HONEST }) },
+    Entry { name: "asks for nothing by name", hand_in: |all| all.chat(Mine { tool: empty, ..HONEST }) },
+    Entry { name: "holds nothing back", hand_in: |all| all.chat(Mine { find: hold_nothing, ..HONEST }) },
+    Entry { name: "holds too little back", hand_in: |all| all.chat(Mine { find: hold_little, ..HONEST }) },
+    Entry { name: "takes what is there", hand_in: |all| all.chat(Mine { decide: at_once, ..HONEST }) },
+    Entry {
+        name: "quotes names in strings",
+        hand_in: |all| all.chat(Mine { json_of: names_last, ..HONEST }),
+    },
+    Entry { name: "takes spans for bytes", hand_in: |all| all.chat(Mine { shows: in_bytes, ..HONEST }) },
+];
+
+type Pairs<'a> = &'a [(String, String)];
+type Spans<'a> = &'a [Range<usize>];
+
+/// The solution, but for some steps.
+struct Mine {
+    json_string: fn(&str, bool, &mut String),
+    float: fn(f64) -> String,
+    token_mask: fn(Spans, Spans) -> Vec<bool>,
+    defuse: fn(&str, &[&str], char) -> String,
+    tool: fn(&Signature) -> Tool,
+    find: fn(&str, &str) -> Place,
+    decide: fn(&[Seen], usize) -> Next,
+    json_of: fn(&str, Pairs, bool) -> String,
+    shows: fn(&Rendered, &str, Way) -> bool,
+}
+
+const HONEST: Mine = Mine {
+    json_string: |text, ascii, out| Solution.json_string(text, ascii, out),
+    float: |value| Solution.float(value),
+    token_mask: |offsets, spans| Solution.token_mask(offsets, spans),
+    defuse: |text, special, mark| Solution.defuse(text, special, mark),
+    tool: |signature| Solution.tool(signature),
+    find: |text, marker| Solution.find(text, marker),
+    decide: |markers, end| Solution.decide(markers, end),
+    json_of: |text, strings, names| Solution.json_of(text, strings, names),
+    shows: |rendered, word, way| Solution.shows(rendered, word, way),
+};
+
+impl Chat for Mine {
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
+        (self.json_string)(text, ensure_ascii, out);
+    }
+
+    fn float(&self, value: f64) -> String {
+        (self.float)(value)
+    }
+
+    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+        (self.token_mask)(offsets, spans)
+    }
+
+    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
+        (self.defuse)(text, special, mark)
+    }
+
+    fn schema(&self, kind: &ArgumentType) -> Value {
+        Solution.schema(kind)
+    }
+
+    fn tool(&self, signature: &Signature) -> Tool {
+        (self.tool)(signature)
+    }
+
+    fn find(&self, text: &str, marker: &str) -> Place {
+        (self.find)(text, marker)
+    }
+
+    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+        (self.decide)(markers, end)
+    }
+
+    fn json_of(&self, text: &str, strings: Pairs, unquoted_keys: bool) -> String {
+        (self.json_of)(text, strings, unquoted_keys)
+    }
+
+    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+        (self.shows)(rendered, word, way)
+    }
+}
+
+/// Right whatever the cuts, and no stream: everything comes at the end.
+fn wait(markers: &[Seen], end: usize) -> Next {
+    let least = markers.iter().filter_map(|marker| match &marker.sight {
+        Sight::At(range) => Some(range.start),
+        Sight::Until(place) => Some(*place),
+        Sight::Never => None,
+    });
+    if end == usize::MAX {
+        Solution.decide(markers, end)
+    } else {
+        Next::Until(least.min().unwrap_or(0).min(1))
+    }
+}
+
+/// The first answer for what lay at this address.
+fn remember(text: &str, marker: &str) -> Place {
+    static SEEN: LazyLock<Mutex<HashMap<(usize, usize), Place>>> = LazyLock::new(Mutex::default);
+    let mut seen = SEEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    *seen.entry((text.as_ptr() as usize, text.len())).or_insert_with(|| Solution.find(text, marker))
+}
+
+fn known(text: &str, _: &[&str], mark: char) -> String {
+    Solution.defuse(text, &["<|im_end|>", "<|eot_id|>"], mark)
+}
+
+/// As the filter of the engine that pages are written with.
+fn for_markup(text: &str, ascii: bool, out: &mut String) {
+    let mut plain = String::new();
+    Solution.json_string(text, ascii, &mut plain);
+    let escape = |out: &mut String, c: char| match c {
+        '<' | '>' | '&' | '\'' => drop(write!(out, "\\u{:04x}", u32::from(c))),
+        c => out.push(c),
+    };
+    plain.chars().for_each(|c| escape(out, c));
+}
+
+/// One escape a character, however large it is.
+fn by_point(text: &str, ascii: bool, out: &mut String) {
+    let mut plain = String::new();
+    Solution.json_string(text, false, &mut plain);
+    for c in plain.chars() {
+        if ascii && !c.is_ascii() {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+}
+
+fn whole(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+    let inside =
+        |token: &Range<usize>, span: &Range<usize>| span.start <= token.start && token.end <= span.end;
+    let own = |token: &Range<usize>| !token.is_empty() && spans.iter().any(|span| inside(token, span));
+    offsets.iter().map(own).collect()
+}
+
+fn each(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+    let share =
+        |token: &Range<usize>, span: &Range<usize>| token.start.max(span.start) < token.end.min(span.end);
+    offsets.iter().map(|token| spans.iter().any(|span| share(token, span))).collect()
+}
+
+/// Goes on behind a token that it has broken, whatever began inside.
+fn replace(text: &str, special: &[&str], mark: char) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(first) = rest.chars().next() {
+        let begins = |token: &&&str| !token.is_empty() && rest.starts_with(**token);
+        let length = special.iter().filter(begins).map(|token| token.len()).max();
+        let (taken, behind) = rest.split_at(length.unwrap_or(first.len_utf8()));
+        out.push(first);
+        out.extend(length.map(|_| mark));
+        out.push_str(&taken[first.len_utf8()..]);
+        rest = behind;
+    }
+    out
+}
+
+fn everything(signature: &Signature) -> Tool {
+    let mut all = signature.clone();
+    all.arguments.iter_mut().for_each(|argument| argument.optional = false);
+    Solution.tool(&all)
+}
+
+fn empty(signature: &Signature) -> Tool {
+    let mut tool = Solution.tool(signature);
+    if tool.function.parameters.get("required").is_none() {
+        tool.function.parameters["required"] = json!([]);
+    }
+    tool
+}
+
+fn hold_nothing(text: &str, marker: &str) -> Place {
+    text.find(marker).map_or(Place::Until(text.len()), Place::At)
+}
+
+/// The shortest end that may be a beginning.
+fn hold_little(text: &str, marker: &str) -> Place {
+    let begun = (1..marker.len()).find(|&n| marker.is_char_boundary(n) && text.ends_with(&marker[..n]));
+    text.find(marker).map_or(Place::Until(text.len() - begun.unwrap_or(0)), Place::At)
+}
+
+/// What is there is taken, whatever may come.
+fn at_once(markers: &[Seen], end: usize) -> Next {
+    let mut decided = markers.to_vec();
+    let open = decided.iter_mut().filter(|marker| matches!(marker.sight, Sight::Until(_)));
+    open.for_each(|marker| marker.sight = Sight::Never);
+    match Solution.decide(&decided, end) {
+        Next::Until(_) => Solution.decide(markers, end),
+        taken @ Next::Take(_) => taken,
+    }
+}
+
+fn names_last(text: &str, strings: Pairs, unquoted_keys: bool) -> String {
+    Solution.json_of(&Solution.json_of(text, strings, false), &[], unquoted_keys)
+}
+
+/// Right as long as every character is one byte.
+fn in_bytes(rendered: &Rendered, word: &str, way: Way) -> bool {
+    let character = |byte: usize| rendered.text.char_indices().filter(|(at, _)| *at < byte).count();
+    let spans = rendered.spans.iter().map(|span| character(span.start)..character(span.end)).collect();
+    Solution.shows(&Rendered { text: rendered.text.clone(), spans }, word, way)
+}

@@ -1,0 +1,107 @@
+//! Renders and parses for a peer that times it in turns with its own: `tests/peers/chat.py` starts it.
+//!
+//!     chat render FILE
+//!     chat parse FILE
+//!
+//! The file of `render` has a JSON line for each template: `source`, and for each conversation the variables. For each line
+//! `N REPEATS` on standard input all conversations of template N are rendered so often, and a JSON line tells the seconds
+//! and, for the last round, each text; null where the template refuses. A conversation's variables are made the engine's
+//! before, as Python's are its own.
+//!
+//! The file of `parse` has a JSON line for each family: `template` and `text`. For each line `N BYTES REPEATS` the text is fed
+//! in pieces of so many bytes, and a JSON line tells the seconds and the message; null where it is refused.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use challenges::issues::chat::{Limits, Options, Template, Variables, parse};
+use serde_json::{Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [what, file] = &arguments[..] else {
+        return Err("chat: needed are render or parse, and a file".into());
+    };
+    let text = std::fs::read_to_string(file)?;
+    let jobs: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    match what.as_str() {
+        "render" => render(&jobs),
+        "parse" => parse(&jobs),
+        _ => Err(format!("chat: {what:?} is neither render nor parse").into()),
+    }
+}
+
+/// The numbers of each line on standard input.
+fn orders() -> impl Iterator<Item = Result<Vec<usize>, Failure>> {
+    std::io::stdin().lines().map(|line| {
+        let numbers = line?.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        Ok(numbers)
+    })
+}
+
+/// A template with its conversations.
+type Job = (Template, Vec<Variables>);
+
+fn job(job: &Value) -> Result<Job, Failure> {
+    let source = job["source"].as_str().ok_or("chat: a job without a source")?;
+    let template = Template::new(source, Options::default())?;
+    let rows = job["conversations"].as_array().into_iter().flatten().filter_map(Value::as_object);
+    let limits = Limits::default();
+    let variables =
+        rows.map(|row| Variables::new(row.iter().map(|(name, value)| (name.as_str(), value)), &limits));
+    Ok((template, variables.collect::<Result<_, _>>()?))
+}
+
+fn render(jobs: &[Value]) -> Result<(), Failure> {
+    let jobs: Vec<Job> = jobs.iter().map(job).collect::<Result<_, _>>()?;
+    for order in orders() {
+        let [at, repeats] = order?[..] else { return Err("chat: needed are a template and a count".into()) };
+        let (template, conversations) = jobs.get(at).ok_or("chat: no such template")?;
+        let start = Instant::now();
+        for _ in 0..repeats {
+            for variables in conversations {
+                let _ = black_box(template.render(variables));
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let text = |variables| template.render(variables).ok().map(|rendered| rendered.text);
+        let texts: Vec<Option<String>> = conversations.iter().map(text).collect();
+        println!("{}", json!({ "seconds": seconds, "texts": texts }));
+    }
+    Ok(())
+}
+
+fn parse(jobs: &[Value]) -> Result<(), Failure> {
+    let template = |job: &Value| parse::Template::new(&job["template"]);
+    let templates = jobs.iter().map(template).collect::<Result<Vec<_>, _>>()?;
+    for order in orders() {
+        let [at, bytes, repeats] = order?[..] else {
+            return Err("chat: needed are a family, the bytes of a piece and a count".into());
+        };
+        let (Some(template), Some(job)) = (templates.get(at), jobs.get(at)) else {
+            return Err("chat: no such family".into());
+        };
+        let text = job["text"].as_str().unwrap_or_default().as_bytes();
+        let start = Instant::now();
+        let mut message = None;
+        for _ in 0..repeats {
+            message = black_box(streamed(template, text, bytes.max(1))).ok();
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{}", json!({ "seconds": seconds, "message": message }));
+    }
+    Ok(())
+}
+
+/// The message of a text that comes in pieces.
+fn streamed(template: &parse::Template, text: &[u8], bytes: usize) -> Result<parse::Message, parse::Error> {
+    let mut events = Vec::new();
+    let mut parser = parse::Parser::new(template, "", &mut events)?;
+    for piece in text.chunks(bytes) {
+        parser.feed(piece, &mut events)?;
+        events.clear();
+    }
+    parser.finish(&mut events)
+}
