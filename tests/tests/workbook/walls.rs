@@ -32,6 +32,9 @@ fn dependencies(room: &str) -> BTreeSet<String> {
 
 const ROOMS: [&str; 6] = ["reference", "kernels", "challenges", "grader", "tests", "book"];
 
+/// Libraries that nothing calls: see the workspace's `Cargo.toml`.
+const FOR_THEIR_FEATURES: [&str; 5] = ["getrandom", "num-traits", "once_cell", "regex", "syn"];
+
 /// Holds a room to the rooms and the libraries that it may use.
 fn may_use(room: &str, rooms: &[&str], libraries: &[&str]) {
     for name in dependencies(room) {
@@ -86,7 +89,37 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "tempfile",
         "toml",
     ];
-    may_use("grader", &["challenges", "reference", "kernels"], &libraries);
+    let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
+    may_use("grader", &["challenges", "reference", "kernels"], &all);
+    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/src/")) {
+        let called =
+            FOR_THEIR_FEATURES.iter().find(|name| text.contains(&format!("{}::", name.replace('-', "_"))));
+        assert_eq!(called, None, "{path} calls a library that is there for its features");
+    }
+}
+
+/// The packages that a build of one room or of all needs, each with its features.
+fn packages(of: &[&str]) -> BTreeSet<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--offline", "--edges", "normal,build,dev", "--prefix", "none", "--format", "{p} {f}"])
+        .args(of)
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    let text = String::from_utf8(output.stdout).expect("cargo tree speaks UTF-8");
+    text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// A package with other features is another one: what the first command has compiled, the second would compile again.
+#[test]
+fn each_library_is_compiled_once_whichever_command_comes_first() {
+    let all = packages(&["--workspace"]);
+    for room in ["grader", "attempts", "book", "tests"] {
+        let needed = packages(&["--package", room]);
+        let again: Vec<&String> = needed.difference(&all).collect();
+        assert!(!needed.is_empty() && again.is_empty(), "-p {room} needs other features: {again:?}");
+    }
 }
 
 #[test]
