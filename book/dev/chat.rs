@@ -104,7 +104,7 @@ pub fn stream() -> Result<Drawn, String> {
     events.clear();
     parser.finish(&mut events).map_err(told)?;
     arrivals.push(Arrival {
-        piece: "(the\u{a0}end)".into(),
+        piece: "(end)".into(),
         out: events.iter().map(out).collect(),
         held: String::new(),
     });

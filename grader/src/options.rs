@@ -35,6 +35,7 @@ enum AttemptName {
 
 /// Flags of every verb.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of every verb")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag of the published command line
 pub(crate) struct Options {
     /// What to grade: the reader's exercise or the workbook's solution
@@ -220,6 +221,16 @@ impl Options {
             Some(AttemptName::Solution) => Attempt::Solution,
             _ if own => Attempt::Own,
             _ => Attempt::Exercise,
+        }
+    }
+
+    /// A verb that runs the steps of the solution, whatever the reader has written, says so.
+    pub fn needs_no_exercise(&self, verb: &str) -> Result<(), Failure> {
+        match self.attempt {
+            Some(AttemptName::Exercise) => Err(Failure::Usage(format!(
+                "{verb} runs the steps of the solution; --attempt exercise is for what grades: score, test, bench, watch, replay"
+            ))),
+            _ => Ok(()),
         }
     }
 

@@ -85,6 +85,19 @@ fn remember(message: &str) {
     last.get_or_insert(message);
 }
 
+/// Until it is dropped, a panic is told with what was asked for when it came.
+pub(crate) struct Asked<F: Fn() -> String>(pub F);
+
+impl<F: Fn() -> String> Drop for Asked<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut last = PANIC.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let said = last.take().unwrap_or_else(|| "panicked".into());
+            *last = Some(format!("{said}\nwhen asked for {}", (self.0)()));
+        }
+    }
+}
+
 impl Child {
     fn send(&mut self, message: &Message) {
         let line = serde_json::to_string(message).unwrap_or_default();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scorecard::{Check, Guard, Measurement};
 
-pub(crate) use child::{Child, Unwound, caught, replay_command, run as run_child};
+pub(crate) use child::{Asked, Child, Unwound, caught, replay_command, run as run_child};
 pub use parent::Gathered;
 pub(crate) use parent::{Launch, gather};
 

@@ -219,7 +219,9 @@ impl Run {
             Ok(None) => "closed the pipe of the grader's results and ran past its time limit".into(),
             Err(error) => format!("was lost: {error}"),
         };
-        Fault { item, cause: with_output(cause, &said), hang: false }
+        let is_told = |line: &&str| !line.starts_with(kernels::bytes::LIMIT_MESSAGE);
+        let said: Vec<&str> = said.lines().filter(is_told).collect();
+        Fault { item, cause: with_output(cause, said.join("\n").trim()), hang: false }
     }
 
     fn stopped(mut self, item: usize, cause: String, hang: bool) -> Fault {

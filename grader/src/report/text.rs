@@ -239,7 +239,8 @@ fn fault(paper: &mut Paper, finding: &Finding) {
         )]);
     }
     if !finding.checks[0].replay.is_empty() {
-        paper.wrapped(&[(Style::Quiet, "      replay  ")], Style::Plain, &finding.checks[0].replay);
+        let replay = super::clean(&finding.checks[0].replay); // on one line, to be copied
+        paper.line(&[(Style::Quiet, "      replay  "), (Style::Plain, &replay)]);
     }
 }
 

@@ -127,10 +127,20 @@ fn all_done(states: &[(&Course, State)]) -> String {
     let open = |state: &State| matches!(state, State::Graded(standing) if standing.points.is_none());
     match states.iter().find(|(_, state)| open(state)) {
         Some((course, _)) if states.len() == 1 => {
-            format!("Every step is done: `cargo grader score {}` measures the points.", course.name)
+            format!(
+                "Every step of {} is done: `cargo grader score {}` measures the points.",
+                course.letter(),
+                course.name
+            )
         }
         Some(_) => "Every step is done: `cargo grader score` measures the points.".into(),
-        None => "Every step is done, and the points are measured: `diff` the exercise with the solution beside it.".into(),
+        None => {
+            let of =
+                if let [(course, _)] = states { format!(" of {}", course.letter()) } else { String::new() };
+            format!(
+                "Every step{of} is done, and the points are measured: `diff` the exercise with the solution beside it."
+            )
+        }
     }
 }
 

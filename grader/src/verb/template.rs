@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use challenges::issues::chat::defuse::defused;
 use challenges::issues::chat::files::{read_json, read_text, write_json};
 use challenges::issues::chat::lint::{Came, Finding, Probe, limits, lint_by, probes};
 use challenges::issues::chat::markers::{Markers, Place, Plan};
 use challenges::issues::chat::repair::{Repaired, Style, Wish, repair_by};
 use challenges::issues::chat::resize::{is_free, resize};
-use challenges::issues::chat::{self, Clock, Conversation, Moment};
+use challenges::issues::chat::{self, Clock, Conversation, Moment, Steps};
 use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
@@ -33,6 +34,7 @@ pub(crate) enum Template {
 }
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools)] // each is a flag of the command line
 pub(crate) struct Render {
     /// A template, a `tokenizer_config.json`, or a checkpoint's folder
     from: PathBuf,
@@ -60,6 +62,9 @@ pub(crate) struct Render {
     /// Where the assistant's text is, in characters, instead of the text
     #[arg(long)]
     spans: bool,
+    /// Breaks special tokens in what users, tools and documents say; needs a tokenizer's files
+    #[arg(long)]
+    defuse: bool,
 }
 
 #[derive(Debug, Args)]
@@ -79,6 +84,7 @@ pub(crate) struct Repair {
 
 /// Runs `template`.
 pub(crate) fn template(options: &Options, what: &Template) -> Result<u8, Failure> {
+    options.needs_no_exercise("template")?;
     match what {
         Template::Render(render) => render.run(options),
         Template::Lint { from } => lint(options, from),
@@ -180,10 +186,27 @@ impl Source {
         probes
     }
 
-    fn findings(&self) -> Result<Vec<Finding>, Failure> {
-        let options = chat::Options { limits: limits(), ..chat::Options::default() };
-        let compiled = chat::Template::new(&self.text, options).map_err(usage)?;
+    fn compiled(&self, path: &Path, options: chat::Options) -> Result<chat::Template, Failure> {
+        let named = |error| usage(format!("{}: {error}", path.display()));
+        chat::Template::new(&self.text, options).map_err(named)
+    }
+
+    fn findings(&self, path: &Path) -> Result<Vec<Finding>, Failure> {
+        let compiled = self.compiled(path, chat::Options { limits: limits(), ..chat::Options::default() })?;
         Ok(lint_by(&compiled, &self.probes()))
+    }
+
+    /// The tokens that no user may write.
+    fn special(&self, path: &Path) -> Result<Vec<&str>, Failure> {
+        let named = self.markers.named.iter().map(|(_, token)| token.as_str());
+        let all: Vec<&str> = self.markers.added().map(|(token, _)| token).chain(named).collect();
+        if all.is_empty() {
+            return Err(usage(format!(
+                "{}: no special token is known; --defuse needs a tokenizer_config.json or a checkpoint's folder",
+                path.display()
+            )));
+        }
+        Ok(all)
     }
 }
 
@@ -201,8 +224,7 @@ impl Render {
     fn run(&self, options: &Options) -> Result<u8, Failure> {
         let source = Source::read(&self.from)?;
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
-        let compiled = chat::Options { clock, ..chat::Options::default() };
-        let compiled = chat::Template::new(&source.text, compiled).map_err(usage)?;
+        let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
         let rendered = match compiled.chat(&self.conversation(&source)?) {
             Ok(rendered) => rendered,
             Err(error) => {
@@ -222,9 +244,18 @@ impl Render {
 
     fn conversation(&self, source: &Source) -> Result<Conversation, Failure> {
         let given = json_of(&self.messages)?;
-        let of = |name: &str, file: Option<&PathBuf>| match file {
-            Some(file) => json_of(file).map(Some),
-            None => Ok(given.get(name).filter(|value| !value.is_null()).cloned()),
+        let of = |name: &str, file: Option<&PathBuf>| {
+            let value = match file {
+                Some(file) => Some(json_of(file)?),
+                None => given.get(name).filter(|value| !value.is_null()).cloned(),
+            };
+            match value {
+                Some(other) if !other.is_array() => {
+                    let file = file.unwrap_or(&self.messages).display();
+                    Err(usage(format!("{file}: {name} are {}; a list is needed", kind(&other))))
+                }
+                value => Ok(value),
+            }
         };
         let (tools, documents) =
             (of("tools", self.tools.as_ref())?, of("documents", self.documents.as_ref())?);
@@ -237,14 +268,30 @@ impl Render {
         };
         let mut variables = source.variables();
         variables.extend(self.set.iter().cloned());
+        let special = if self.defuse { source.special(&self.from)? } else { Vec::new() };
+        let safe = |value: &Json| defused(value, &special, &Steps::default());
+        let is_trusted = |message: &Json| message["role"] == "system" || message["role"] == "assistant";
+        let messages = messages.iter().map(|one| if is_trusted(one) { one.clone() } else { safe(one) });
         Ok(Conversation {
-            messages: messages.clone(),
+            messages: messages.collect(),
             tools,
-            documents,
+            documents: documents.as_ref().map(safe),
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             variables,
         })
+    }
+}
+
+/// What a value is, in a sentence.
+fn kind(value: &Json) -> &'static str {
+    match value {
+        Json::Null => "null",
+        Json::Bool(_) => "a truth value",
+        Json::Number(_) => "a number",
+        Json::String(_) => "a text",
+        Json::Array(_) => "a list",
+        Json::Object(_) => "an object",
     }
 }
 
@@ -255,7 +302,7 @@ fn json_of(path: &Path) -> Result<Json, Failure> {
 }
 
 fn lint(options: &Options, from: &Path) -> Result<u8, Failure> {
-    let findings = Source::read(from)?.findings()?;
+    let findings = Source::read(from)?.findings(from)?;
     let text = if options.json {
         format!("{}\n", Json::Array(findings.iter().map(told).collect()))
     } else if findings.is_empty() {
@@ -301,7 +348,7 @@ impl Repair {
         let plan = (!wanted.is_empty()).then(|| source.markers.plan(&wanted));
         let style = Style::fitting(|text| wanted.contains(&text) || source.markers.id(text).is_some());
         let wish = Wish { style, probes: source.probes(), ..Wish::default() };
-        let repaired = repair_by(&source.text, &source.findings()?, &wish);
+        let repaired = repair_by(&source.text, &source.findings(&self.from)?, &wish);
         let written = self.write(options.output.as_deref(), &source, &repaired, plan.as_ref())?;
         if options.json {
             print(&format!("{}\n", summary(&repaired, plan.as_ref())));
@@ -332,7 +379,8 @@ impl Repair {
                 Kind::Config => with_template(&self.from, to, &repaired.source)?,
                 _ => reference::whole::write(to, repaired.source.as_bytes()).map_err(fault)?,
             }
-            return Ok(format!("written: {}\n", to.display()));
+            let how = if repaired.diff.is_empty() { ", as it was" } else { "" };
+            return Ok(format!("written: {}{how}\n", to.display()));
         }
         if !is_free(to) {
             return Err(usage(format!(

@@ -21,7 +21,7 @@ pub const CHATTERS: [Entry; 4] = [
 ];
 
 /// Every slip.
-pub const CHAT_SLIPS: [Entry; 13] = [
+pub const CHAT_SLIPS: [Entry; 14] = [
     Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
     Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
     Entry {
@@ -29,6 +29,7 @@ pub const CHAT_SLIPS: [Entry; 13] = [
         hand_in: |all| all.chat(Mine { float: |x| x.to_string(), ..HONEST }),
     },
     Entry { name: "wants whole tokens", hand_in: |all| all.chat(Mine { token_mask: whole, ..HONEST }) },
+    Entry { name: "looks at the first span", hand_in: |all| all.chat(Mine { token_mask: first, ..HONEST }) },
     Entry { name: "looks at every span", hand_in: |all| all.chat(Mine { token_mask: each, ..HONEST }) },
     Entry { name: "replaces tokens", hand_in: |all| all.chat(Mine { defuse: replace, ..HONEST }) },
     Entry { name: "asks for everything", hand_in: |all| all.chat(Mine { tool: everything, ..HONEST }) },
@@ -160,6 +161,12 @@ fn by_point(text: &str, ascii: bool, out: &mut String) {
             out.push(c);
         }
     }
+}
+
+/// Panics where there is no span.
+fn first(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+    let first = &spans[0];
+    offsets.iter().map(|token| token.start < first.end && first.start < token.end).collect()
 }
 
 fn whole(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {

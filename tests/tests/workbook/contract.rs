@@ -406,9 +406,9 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     let told = last_line(&copy, of_all, &["test", "E.2"]);
     assert!(told.starts_with("Next: E.2 "), "it failed just now: {told}");
     let told = last_line(&copy, right, &["test", "loss"]);
-    assert_eq!(told, "Every step is done: `cargo grader score loss` measures the points.");
+    assert_eq!(told, "Every step of E is done: `cargo grader score loss` measures the points.");
     let told = last_line(&copy, right, &["score", "loss", "--quick", "--case", "E.6"]);
-    assert!(told.starts_with("Every step is done"), "the rest is forgotten: {told}");
+    assert!(told.starts_with("Every step of E is done"), "the rest is forgotten: {told}");
     let told = last_line(&copy, ["end).t()", "end)"], &["test", "E.1"]);
     assert!(told.starts_with("Next: E.1 "), "{told}");
     let told = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;

@@ -56,6 +56,12 @@ fn broken() -> Vec<(Rule, String, bool)> {
         one(Rule::PromptDiffers, "'<|assistant|>'", "'<|assistant|><think>'", false),
         one(Rule::TellsTime, "{%- if tools %}", "{{ strftime_now('%Y') }}{%- if tools %}", false),
         one(Rule::DropsTools, "{%- if tools %}", "{%- if false %}", true),
+        one(
+            Rule::CutsTools,
+            "tools | tojson",
+            "tools | map(attribute='function') | map(attribute='name') | join",
+            false,
+        ),
         one(Rule::DropsCall, "message.tool_calls or []", "[]", true),
         one(Rule::DropsContent, CONTENT, &format!("({CONTENT}) if not message.tool_calls else ''"), false),
         one(
@@ -152,6 +158,26 @@ fn what_is_mended_is_found_no_more_and_what_is_left_says_why() {
         assert!(repaired.left.iter().all(|left| !left.why.is_empty()));
         assert_eq!(repaired.source != source, mends);
     }
+}
+
+#[test]
+fn a_model_is_told_of_no_way_of_calling_that_is_not_written() {
+    let without_tools = HONEST.replace("{%- if tools %}", "{%- if false %}");
+    let with_none = without_tools.replace("message.tool_calls or []", "[]");
+    for (source, told) in [(without_tools, false), (with_none, true)] {
+        let repaired = repair(&source, &found(&source));
+        assert!(repaired.left.is_empty(), "{:?}", repaired.left);
+        assert!(repaired.source.contains("each line declares one"), "{}", repaired.source);
+        assert_eq!(repaired.source.contains("<tool_call>"), told, "{}", repaired.source);
+        assert!(!repaired.source.contains("<tool_response>"), "{}", repaired.source);
+    }
+}
+
+#[test]
+fn what_is_missing_of_a_tool_is_shown_beside_its_name() {
+    let (_, source, _) = broken().into_iter().find(|(rule, ..)| *rule == Rule::CutsTools).expect("a rule");
+    let said = found(&source)[0].to_string();
+    assert!(said.contains("<|tools|>count_barges<|end|>"), "{said}");
 }
 
 #[test]

@@ -72,21 +72,30 @@ pub trait Chat: Send + Sync {
     /// from 10^16 on: `0.0001`, `1e-05`, `1.5e+22`, `-0.0`.
     fn float(&self, value: f64) -> String;
 
-    /// D.2 - which tokens are the assistant's: of the characters `offsets` that each token covers, those that share one
-    /// with a span of the assistant's characters. An empty range is a token without text, and nobody's. `spans` are in
-    /// order and do not overlap; some may be empty. There may be many of both.
+    /// D.2 - which tokens are the assistant's: of the characters `offsets` that each token covers, those that
+    /// share one with a span of the assistant's characters. Offsets are in order, and some may share
+    /// characters; but an empty range is a token without text, which is nobody's and may lie anywhere: many
+    /// tokenizers say `0..0` for it. `spans` are in order and do not overlap; some may be empty. There may be
+    /// many of both.
     fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool>;
 
-    /// D.3 - `text` without any of the `special` tokens: after the first character of each, also of one that begins inside
-    /// another, stands `mark`; a token of one character is replaced by it. No token holds `mark`; an empty one is none.
+    /// D.3 - `text` without any of the `special` tokens: after the first character of each, also of one that
+    /// begins inside another, stands `mark`; a token of one character is replaced by it. Where several begin
+    /// at one character there is one mark: in the character's place if that alone is a token, else behind it.
+    /// No token holds `mark`; an empty one is none.
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String;
 
-    /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`, with `enum`,
-    /// `items`, `prefixItems`, `additionalProperties` or `nullable` behind the type where there is a need; `{}` for anything.
+    /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`,
+    /// with `enum`, `items`, `prefixItems` or `additionalProperties` behind the type where there is a need;
+    /// `{}` for anything. [`ArgumentType::Nullable`] has the schema of what it holds, whatever that is, and
+    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null` the type
+    /// `null` with it.
     fn schema(&self, kind: &ArgumentType) -> Value;
 
-    /// D.4 - a function as a tool: its `parameters` are an object with a property for each argument, in order, each its
-    /// schema with `description` last; then `required`, those that a call may not leave out, if there are some.
+    /// D.4 - a function as a tool: its `parameters` are `{"type": "object", "properties": {..}}`, where
+    /// `properties` has each argument by its name, in order, with its schema and, as the last key of that,
+    /// `description`; then, behind `properties`, `required`: the names of those that a call may not leave
+    /// out, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 
     /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Place::At`] its first byte; or, if it
@@ -94,20 +103,28 @@ pub trait Chat: Send + Sync {
     /// no beginning of the marker.
     fn find(&self, text: &str, marker: &str) -> Place;
 
-    /// D.6 - what comes next in a text that is known up to `end` (`usize::MAX`: it has ended), by what is seen of each
-    /// marker that counts. Of those that are there the one that begins first wins; of those that begin at the same place
-    /// the longest; then those that open before those that close; then by the name of the field. It wins only if no marker
-    /// that may still begin, may begin there or before. If none does: up to where none can.
+    /// D.6 - what comes next in a text, by what is seen of each marker that counts. Of those that are there
+    /// the one that begins first wins; of those that begin at the same place the longest; then those that
+    /// open before those that close; then by the name of the field. It wins only if no marker that may still
+    /// begin, may begin there or before. From `end` on any may begin: it is the text's length so far, or
+    /// `usize::MAX` once the text has ended; some may be [`Sight::Until`] even then, where not all of it has
+    /// been looked at. If none wins, the answer is [`Next::Until`] with the least of `end` and the places of
+    /// all [`Sight::Until`], be it `usize::MAX`.
     fn decide(&self, markers: &[Seen], end: usize) -> Next;
 
-    /// D.7 - JSON out of a dialect of it. What stands between the two texts of a pair of `strings` is a string, whatever it
-    /// holds; pairs are looked for one after the other, each in what is between the strings that there are already. With
-    /// `unquoted_keys` a word ([`is_word`]) directly between `{` or `,` and `:` is a name. All else stays as it is.
+    /// D.7 - JSON out of a dialect of it. What stands between the two texts of a pair of `strings` is a
+    /// string, whatever it holds, and is written as `serde_json` writes one: nothing is escaped for not being
+    /// ASCII. Pairs are looked for one after the other, each in what is between the strings that there are
+    /// already; a string without an end is none, and neither text of a pair is empty. With `unquoted_keys` a
+    /// word ([`is_word`]) directly between `{` or `,` and `:`, without white space, is a name and gets
+    /// quotes, also within the quotes of JSON, which make no string here unless they are one of the pairs.
+    /// All else stays as it is.
     fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String;
 
-    /// D.8 - whether a word that a conversation holds is in its text in the way that is asked for. An occurrence counts as
-    /// inside if all of it is within one of the assistant's spans, and as outside if none of it is in any; spans of
-    /// characters are in order, and one without a character is none. The way is one of those that a text alone can tell.
+    /// D.8 - whether a word that a conversation holds is in its text in the way that is asked for. An
+    /// occurrence counts as inside if all of it is within one of the assistant's spans, and as outside if
+    /// none of it is in any; spans of characters are in order, and one without a character is none. The way
+    /// is one of those that a text alone can tell: [`Way::SameStart`] and [`Way::SameDay`] are not asked for.
     fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool;
 }
 // ANCHOR_END: chat-trait
@@ -137,7 +154,7 @@ pub struct Seen<'t> {
 pub enum Sight {
     /// It is there.
     At(Range<usize>),
-    /// It begins nowhere before this byte; there it may.
+    /// It begins nowhere before this byte, a place in the text or its length; there it may.
     Until(usize),
     /// It is not there, and will not be.
     Never,
@@ -148,7 +165,7 @@ pub enum Sight {
 pub enum Next {
     /// The marker of this index.
     Take(usize),
-    /// No marker begins before this byte.
+    /// No marker begins before this byte; `usize::MAX`: none will.
     Until(usize),
 }
 

@@ -33,14 +33,14 @@ pub struct Argument {
     pub optional: bool,
 }
 
-/// What an argument may be.
+/// What an argument may be; [`Chat::schema`] writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentType {
     /// Anything.
     Any,
-    /// Nothing.
+    /// Nothing: a null.
     Null,
-    /// Whether.
+    /// True or false.
     Boolean,
     /// A whole number.
     Integer,
@@ -50,9 +50,9 @@ pub enum ArgumentType {
     Text,
     /// One of these texts.
     Choice(Vec<String>),
-    /// This, or nothing.
+    /// This, or nothing: the same schema, and `nullable`.
     Nullable(Box<ArgumentType>),
-    /// Any number of these.
+    /// Any number of these, in order.
     List(Box<ArgumentType>),
     /// One of each, in this order.
     Tuple(Vec<ArgumentType>),

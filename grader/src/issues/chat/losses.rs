@@ -85,9 +85,10 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
 }
 
 /// Changes to a template of the project, and what is wrong with it then.
-const PLANTED: [(&[[&str; 2]], Rule); 8] = [
+const PLANTED: [(&[[&str; 2]], Rule); 9] = [
     (&[["for call in message.tool_calls or []", "for call in []"]], Rule::DropsCall),
     (&[["if tools %}", "if false %}"]], Rule::DropsTools),
+    (&[["tools | map('tojson')", "tools | map(attribute='function.name')"]], Rule::CutsTools),
     (&[["'<tool_response>\\n' + message.content", "'<tool_response>\\n'"]], Rule::DropsResult),
     (
         &[["'<tool_response>\\n' + message.content", "'<tool_response>\\n' ~ message.content | tojson"]],

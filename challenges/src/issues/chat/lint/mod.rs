@@ -150,7 +150,7 @@ impl fmt::Display for Finding {
         write!(f, "{}: {}; {}: ", self.rule.name(), self.rule.sentence(), self.probe)?;
         match (&self.came, &self.sign) {
             (Came::Refusal(error), _) => write!(f, "{error}"),
-            (Came::Text(text), Some(sign)) => write!(f, "{sign} {}", shown(text, sign.word)),
+            (Came::Text(text), Some(sign)) => write!(f, "{sign} {}", shown(text, sign.near())),
             (Came::Text(text), None) => write!(f, "{}", shown(text, "")),
         }
     }

@@ -34,7 +34,8 @@ const AGAIN: &str = "plover";
 const SAID: &str = "larch";
 const BESIDE: &str = "juniper";
 const SPACED: &str = "if kestrel:\n\n\tgo  on";
-const DECLARED: &str = "count_barges";
+/// The name of the tool that is declared.
+pub(super) const DECLARED: &str = "count_barges";
 const PURPOSE: &str = "walnut";
 const PARAMETER: &str = "canal";
 const CALLED: &str = "locate_ferry";
@@ -215,7 +216,7 @@ fn plain() -> [Probe; 5] {
 
 fn of_tools() -> Vec<Probe> {
     let [value, second] = VALUES;
-    let declared = [("a tool's name", DECLARED), ("its purpose", PURPOSE), ("its parameter", PARAMETER)];
+    let parts = [("a tool's purpose", PURPOSE), ("a tool's parameter", PARAMETER)];
     let arguments = [("an argument's name", KEY), ("an argument", value)];
     let call = [("a call's name", CALLED), arguments[0], arguments[1]];
     let one = |text| move |form: Form| vec![Form { text_arguments: text, ..form }.calls(1, "")];
@@ -241,8 +242,16 @@ fn of_tools() -> Vec<Probe> {
             forms: [TEXT, PARTS].map(prompted).into(),
             spare: vec![],
             refused: Some(Rule::DropsTools),
-            signs: written(Rule::DropsTools, &declared),
+            signs: written(Rule::DropsTools, &[("a tool's name", DECLARED)]),
             unless: vec![],
+        },
+        Probe {
+            name: "a tool's parts",
+            forms: [TEXT, PARTS].map(prompted).into(),
+            spare: vec![],
+            refused: None,
+            signs: written(Rule::CutsTools, &parts),
+            unless: vec![Rule::DropsTools],
         },
         after_call(
             "a call",

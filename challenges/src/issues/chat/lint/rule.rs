@@ -16,6 +16,8 @@ pub enum Rule {
     TellsTime,
     /// Tools are given, and the model is not told of them.
     DropsTools,
+    /// The model is told a tool's name, and not all that it is declared by.
+    CutsTools,
     /// A call of the assistant is refused or lost.
     DropsCall,
     /// What the assistant says beside a call is lost.
@@ -46,13 +48,14 @@ pub enum Rule {
 
 impl Rule {
     /// All of them, in the order in which they are reported.
-    pub const ALL: [Rule; 19] = [
+    pub const ALL: [Rule; 20] = [
         Rule::Unusable,
         Rule::NoSystem,
         Rule::LosesSpace,
         Rule::PromptDiffers,
         Rule::TellsTime,
         Rule::DropsTools,
+        Rule::CutsTools,
         Rule::DropsCall,
         Rule::DropsContent,
         Rule::NeedsObject,
@@ -91,6 +94,9 @@ impl Rule {
             ),
             Rule::TellsTime => ("tells-time", "the same conversation is another text on another day"),
             Rule::DropsTools => ("drops-tools", "the model is not told of the tools that it may call"),
+            Rule::CutsTools => {
+                ("cuts-tools", "the model is told a tool's name, and not all that declares it")
+            }
             Rule::DropsCall => ("drops-call", "a model that is trained on the text never learns to call"),
             Rule::DropsContent => ("drops-content", "what the assistant says beside a call is lost"),
             Rule::NeedsObject => {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::conversation::Conversation;
 use super::super::render::{Rendered, Template};
+use super::probe::DECLARED;
 use super::rule::Rule;
 
 /// A word that a probe's text must hold, or must not, and what is wrong otherwise.
@@ -21,7 +22,9 @@ pub struct Sign {
     pub way: Way,
 }
 
-/// How a word is looked for.
+// ANCHOR: chat-way
+/// How a word is looked for. A mark is a span of the assistant's that holds a character. A word is inside a
+/// mark if all of it is in that one, and outside of marks if none of it is in any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Way {
@@ -35,14 +38,15 @@ pub enum Way {
     Marked,
     /// It is nowhere inside a mark.
     Unmarked,
-    /// Of the marks that hold it the last one goes on after it by more than white space, or nothing but white space
-    /// follows that mark; or no mark holds it.
+    /// The last of the marks that hold it goes on after its last place in it, by more than white space; or
+    /// nothing but white space follows that mark; or no mark holds it.
     Closed,
     /// The text begins with the text of all messages but the last and the beginning of a turn.
     SameStart,
     /// The text is the same if there is no clock.
     SameDay,
 }
+// ANCHOR_END: chat-way
 
 impl Way {
     /// What is so if it does not hold, to be read between a word and a text.
@@ -66,6 +70,11 @@ impl fmt::Display for Sign {
 }
 
 impl Sign {
+    /// The word beside which a text is to be looked at.
+    pub(super) fn near(&self) -> &'static str {
+        if self.rule == Rule::CutsTools { DECLARED } else { self.word }
+    }
+
     /// Whether the text of a conversation is as it should be.
     pub fn holds(&self, template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
         match self.way {

@@ -1,9 +1,11 @@
 //! Patterns as automata, and what can be known of them before any text is seen.
 
+use memchr::memmem::Finder;
 use regex_automata::nfa::thompson::{Compiler, Config, NFA, State, WhichCaptures};
 use regex_automata::util::look::Look;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
+use regex_syntax::hir::literal::Extractor;
 
 use super::super::is_word;
 use super::error::TemplateError;
@@ -27,8 +29,8 @@ pub struct Pattern {
     pub(super) ends: Vec<usize>,
     /// The bytes that a match can begin with.
     pub(super) first: [bool; 256],
-    /// The only such byte, if there is one.
-    pub(super) only: Option<u8>,
+    /// The text that each match begins with, if there is one.
+    pub(super) prefix: Option<Prefix>,
     /// Whether a match can begin at the end of a text.
     pub(super) at_end: bool,
     /// Whether the next character decides what holds at a place.
@@ -93,7 +95,7 @@ impl Pattern {
         Ok(Self {
             names,
             ends: ends.into_iter().map(|(_, slot)| slot).collect(),
-            only: only(&begins.first),
+            prefix: Prefix::new(body).filter(|_| !begins.at_end),
             first: begins.first,
             at_end: begins.at_end,
             only_ends: nfa.look_set_any().iter().all(|look| matches!(look, Look::End | Look::EndCRLF)),
@@ -131,6 +133,33 @@ impl Ahead {
     }
 }
 
+/// What each match of a pattern begins with.
+#[derive(Debug)]
+pub(super) struct Prefix(Finder<'static>);
+
+impl Prefix {
+    /// The longest beginning that all matches of `body` share; assertions take no part in it.
+    fn new(body: &str) -> Option<Self> {
+        let hir = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).build().parse(body).ok()?;
+        let literals = Extractor::new().extract(&hir);
+        let common = literals.longest_common_prefix().filter(|common| !common.is_empty())?;
+        Some(Self(Finder::new(common).into_owned()))
+    }
+
+    /// Where it stands first, or where one begins that more bytes may complete, or the end.
+    pub(super) fn begin(&self, bytes: &[u8]) -> usize {
+        self.0.find(bytes).unwrap_or_else(|| bytes.len() - self.begun(bytes))
+    }
+
+    /// The length of the longest end of the bytes that is a beginning.
+    fn begun(&self, bytes: &[u8]) -> usize {
+        let prefix = self.0.needle();
+        let tail = &bytes[bytes.len().saturating_sub(prefix.len() - 1)..];
+        let mut places = memchr::memchr_iter(prefix[0], tail);
+        places.find(|&place| prefix.starts_with(&tail[place..])).map_or(0, |place| tail.len() - place)
+    }
+}
+
 fn refused(at: &str, pattern: &str, what: &str) -> TemplateError {
     TemplateError::new(at, format_args!("{what} in the pattern {pattern:?}"), "what an automaton can do")
 }
@@ -145,12 +174,6 @@ fn slots(nfa: &NFA) -> Vec<(String, usize)> {
     let info = nfa.group_info();
     let names = info.pattern_names(regex_automata::PatternID::ZERO).enumerate();
     names.filter_map(|(group, name)| name.map(|name| (name.to_owned(), group * 2))).collect()
-}
-
-fn only(first: &[bool; 256]) -> Option<u8> {
-    let mut bytes = (0..=255_u8).filter(|&byte| first[usize::from(byte)]);
-    let byte = bytes.next()?;
-    bytes.next().is_none().then_some(byte)
 }
 
 /// Where a match can begin.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::super::{Next, Seen, Sight, steps};
+use super::super::{Next, Seen, Sight};
 use super::error::{Error, Problem};
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
 use super::template::{Field, Template};
+use super::transform::{Root, Scope};
 use super::types::Tools;
 
 /// How many bytes all markers are first looked for in, before any looks farther.
@@ -215,7 +216,7 @@ impl<'t> Parser<'t> {
         seen.clear();
         seen.extend(self.watched().map(|(_, marker)| self.sees(marker)));
         let end = if last { usize::MAX } else { self.text.len() };
-        let next = steps::current().decide(&seen, end);
+        let next = self.template.steps.chat().decide(&seen, end);
         let taken = |at: usize| seen.get(at).is_some_and(|seen| matches!(seen.sight, Sight::At(_)));
         let next = match next {
             Next::Take(at) if taken(at) => self.watched().nth(at).map(|(index, _)| Next::Take(index)),
@@ -309,7 +310,7 @@ impl<'t> Parser<'t> {
             self.text.get(range.clone())
         };
         let wrong = |problem| Error::content(&field.name, body, problem);
-        let mut value = field.value(body, &|name| captured(name).map(Value::from)).map_err(wrong)?;
+        let mut value = field.value(body, &captured).map_err(wrong)?;
         self.tools.cast(&mut value);
         if field.join.is_some() && !value.is_string() {
             return Err(wrong(Problem::Kind { by: "join", needed: "a text" }));
@@ -330,13 +331,14 @@ pub fn parse(template: &Template, prefix: &str, text: &str) -> Result<Message, E
 }
 
 fn markers(template: &Template) -> Vec<Marker<'_>> {
-    let marker = |field, opens, pattern| Marker { field, opens, pattern, search: Search::new(pattern) };
-    let fields = template.fields.iter().enumerate();
-    let both = fields.flat_map(|(index, field)| {
-        let open = field.open.as_ref().map(|pattern| marker(index, true, pattern));
-        open.into_iter().chain(field.close.as_ref().map(|pattern| marker(index, false, pattern)))
-    });
-    both.collect()
+    let mut markers = Vec::with_capacity(2 * template.fields.len());
+    for (index, field) in template.fields.iter().enumerate() {
+        for (opens, pattern) in [(true, &field.open), (false, &field.close)] {
+            let Some(pattern) = pattern else { continue };
+            markers.push(Marker { field: index, opens, pattern, search: Search::new(pattern) });
+        }
+    }
+    markers
 }
 
 fn captures<'t>(pattern: &'t Pattern, search: &Search) -> Captures<'t> {
@@ -364,23 +366,17 @@ impl Region<'_> {
 
 impl Field {
     /// A region's content, transformed.
-    fn value(&self, body: &str, captured: &dyn Fn(&str) -> Option<Value>) -> Result<Value, Problem> {
-        let value = self.content.parse(body)?;
+    fn value<'c>(&self, body: &str, captured: &dyn Fn(&str) -> Option<&'c str>) -> Result<Value, Problem> {
+        let mut value = self.content.parse(body)?;
         let Some(shape) = &self.transform else { return Ok(value) };
         if !self.transform_each {
-            let mut value = Some(value);
-            let once = shape.uses("content") < 2;
-            return shape.apply(&mut |name| match name {
-                "content" if once => value.take(),
-                "content" => value.clone(),
-                _ => captured(name),
-            });
+            return shape.apply(&mut Scope { root: Root::Content(&mut value), captured });
         }
         let kind = |needed| Problem::Kind { by: "transform_each", needed };
-        let items = value.as_array().ok_or_else(|| kind("a list"))?;
-        let each = items.iter().map(|item| {
-            let item = item.as_object().ok_or_else(|| kind("an object in each place"))?;
-            shape.apply(&mut |name| item.get(name).cloned().or_else(|| captured(name)))
+        let items = value.as_array_mut().ok_or_else(|| kind("a list"))?;
+        let each = items.iter_mut().map(|item| {
+            let item = item.as_object_mut().ok_or_else(|| kind("an object in each place"))?;
+            shape.apply(&mut Scope { root: Root::Item(item), captured })
         });
         each.collect()
     }

@@ -60,7 +60,7 @@ impl Reach {
 #[derive(Debug)]
 pub struct Search {
     main: Scan,
-    ahead: Option<Scan>,
+    ahead: Option<Box<Scan>>,
     from: usize,
     known: Option<Known>,
 }
@@ -68,7 +68,7 @@ pub struct Search {
 impl Search {
     /// A search from the beginning of a text.
     pub fn new(pattern: &Pattern) -> Self {
-        let ahead = pattern.ahead.as_ref().map(|ahead| Scan::new(&ahead.pattern));
+        let ahead = pattern.ahead.as_ref().map(|ahead| Box::new(Scan::new(&ahead.pattern)));
         Self { main: Scan::new(pattern), ahead, from: 0, known: None }
     }
 
@@ -249,9 +249,12 @@ impl Scan {
         }
     }
 
-    /// Looks for a text that is a marker as it stands. A step's answer outside of the text counts as none.
+    /// Looks for a text that is a marker as it stands, from the first place on where it can begin. A step's answer
+    /// outside of the text counts as none.
     fn literal(&mut self, literal: &str, text: &str, ended: bool) -> Known {
-        let place = steps::current().find(text.get(self.at..).unwrap_or_default(), literal);
+        self.at += begin_of(literal, text.get(self.at..).unwrap_or_default());
+        let rest = text.get(self.at..).unwrap_or_default();
+        let place = if rest.is_empty() { Place::Until(0) } else { steps::current().find(rest, literal) };
         match place {
             Place::At(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
                 let start = self.at + place;
@@ -275,11 +278,11 @@ impl Scan {
     /// Goes to the next place where a match can begin, or to the end of the text.
     fn skip(&mut self, pattern: &Pattern, text: &str) {
         let bytes = &text.as_bytes()[self.at..];
-        let found = match pattern.only {
-            Some(only) => memchr::memchr(only, bytes),
-            None => bytes.iter().position(|&byte| pattern.first[usize::from(byte)]),
+        let begins = |&byte: &u8| pattern.first[usize::from(byte)];
+        self.at += match &pattern.prefix {
+            Some(prefix) => prefix.begin(bytes),
+            None => bytes.iter().position(begins).unwrap_or(bytes.len()),
         };
-        self.at += found.unwrap_or(bytes.len());
     }
 
     fn at_end(&mut self, ended: bool) -> Known {
@@ -360,6 +363,12 @@ impl Scan {
         self.state = step.to;
         self.settled = self.has_best && !self.live;
     }
+}
+
+/// Where the first byte of `literal` stands first: nothing before it can be a part of one.
+fn begin_of(literal: &str, text: &str) -> usize {
+    let first = literal.as_bytes().first();
+    first.and_then(|&first| memchr::memchr(first, text.as_bytes())).unwrap_or(text.len())
 }
 
 /// Whether all that an assertion at `at` asks for is known.

@@ -11,27 +11,59 @@ pub enum Shape {
     Object(Vec<(String, Shape)>),
     /// A list of these.
     List(Vec<Shape>),
-    /// `{name.key.key}`, as its names.
-    Placeholder(Vec<String>),
+    /// `{name.key.key}`.
+    Placeholder(Place),
     /// What stays as it is.
     Plain(Value),
+}
+
+/// What a placeholder stands for.
+#[derive(Debug)]
+pub struct Place {
+    names: Vec<String>,
+    /// Whether no other placeholder asks for any of it, so that it need not be copied.
+    alone: bool,
+}
+
+/// What there is to put in the places of the placeholders.
+pub struct Scope<'v, 'c> {
+    /// What was parsed.
+    pub root: Root<'v>,
+    /// The groups of the opening marker.
+    pub captured: &'v dyn Fn(&str) -> Option<&'c str>,
+}
+
+/// What was parsed, by its name or by its names.
+pub enum Root<'v> {
+    /// A region's content, called `content`.
+    Content(&'v mut Value),
+    /// An item of a list, each key of it a name.
+    Item(&'v mut Map<String, Value>),
 }
 
 impl Shape {
     /// Reads a transform; refuses a string that mixes a placeholder with other text.
     pub fn new(at: &str, transform: &Value) -> Result<Self, TemplateError> {
+        let mut shape = Self::read(at, transform)?;
+        let mut all = Vec::new();
+        shape.each_place(&mut |place| all.push(place.names.clone()));
+        shape.each_place(&mut |place| place.alone = place.is_alone(&all));
+        Ok(shape)
+    }
+
+    fn read(at: &str, transform: &Value) -> Result<Self, TemplateError> {
         Ok(match transform {
             Value::Object(map) => {
                 let entry = |(name, value): (&String, &Value)| {
-                    Ok((name.clone(), Self::new(&format!("{at}.{name}"), value)?))
+                    Ok((name.clone(), Self::read(&format!("{at}.{name}"), value)?))
                 };
                 Self::Object(map.iter().map(entry).collect::<Result<_, _>>()?)
             }
             Value::Array(items) => {
-                Self::List(items.iter().map(|value| Self::new(at, value)).collect::<Result<_, _>>()?)
+                Self::List(items.iter().map(|value| Self::read(at, value)).collect::<Result<_, _>>()?)
             }
             Value::String(text) => match placeholder(text) {
-                Some(names) => Self::Placeholder(names),
+                Some(names) => Self::Placeholder(Place { names, alone: false }),
                 None if holds_placeholder(text) => {
                     return Err(TemplateError::new(at, transform, "a placeholder alone, or none"));
                 }
@@ -41,18 +73,17 @@ impl Shape {
         })
     }
 
-    /// How often it asks for a name.
-    pub fn uses(&self, name: &str) -> usize {
+    fn each_place(&mut self, visit: &mut dyn FnMut(&mut Place)) {
         match self {
-            Self::Object(entries) => entries.iter().map(|(_, shape)| shape.uses(name)).sum(),
-            Self::List(items) => items.iter().map(|shape| shape.uses(name)).sum(),
-            Self::Placeholder(names) => usize::from(names.first().is_some_and(|first| first == name)),
-            Self::Plain(_) => 0,
+            Self::Object(entries) => entries.iter_mut().for_each(|(_, shape)| shape.each_place(visit)),
+            Self::List(items) => items.iter_mut().for_each(|shape| shape.each_place(visit)),
+            Self::Placeholder(place) => visit(place),
+            Self::Plain(_) => {}
         }
     }
 
     /// Puts what `scope` has in the places of the placeholders.
-    pub fn apply(&self, scope: &mut dyn FnMut(&str) -> Option<Value>) -> Result<Value, Problem> {
+    pub fn apply(&self, scope: &mut Scope) -> Result<Value, Problem> {
         match self {
             Self::Object(entries) => {
                 let mut map = Map::with_capacity(entries.len());
@@ -62,10 +93,36 @@ impl Shape {
                 Ok(Value::Object(map))
             }
             Self::List(items) => items.iter().map(|shape| shape.apply(scope)).collect(),
-            Self::Placeholder(names) => {
-                look_up(names, scope).ok_or_else(|| Problem::Placeholder { name: names.join(".") })
+            Self::Placeholder(place) => {
+                let value = place.of(scope);
+                value.ok_or_else(|| Problem::Placeholder { name: place.names.join(".") })
             }
             Self::Plain(value) => Ok(value.clone()),
+        }
+    }
+}
+
+impl Place {
+    fn is_alone(&self, all: &[Vec<String>]) -> bool {
+        let meets = |names: &&Vec<String>| names.iter().zip(&self.names).all(|(one, other)| one == other);
+        all.iter().filter(meets).count() == 1
+    }
+
+    fn of(&self, scope: &mut Scope) -> Option<Value> {
+        let (first, keys) = self.names.split_first()?;
+        let Some(root) = scope.root.get(first) else {
+            return (scope.captured)(first).filter(|_| keys.is_empty()).map(Value::from);
+        };
+        let value = keys.iter().try_fold(root, |value, key| value.as_object_mut()?.get_mut(key))?;
+        Some(if self.alone { value.take() } else { value.clone() })
+    }
+}
+
+impl Root<'_> {
+    fn get(&mut self, name: &str) -> Option<&mut Value> {
+        match self {
+            Root::Content(value) => (name == "content").then_some(value),
+            Root::Item(item) => item.get_mut(name),
         }
     }
 }
@@ -75,14 +132,6 @@ fn placeholder(text: &str) -> Option<Vec<String>> {
     let names: Vec<&str> = text.strip_prefix('{')?.strip_suffix('}')?.split('.').collect();
     let sound = names.iter().all(|name| is_word(name));
     sound.then(|| names.into_iter().map(str::to_owned).collect())
-}
-
-fn look_up(names: &[String], scope: &mut dyn FnMut(&str) -> Option<Value>) -> Option<Value> {
-    let (first, keys) = names.split_first()?;
-    keys.iter().try_fold(scope(first)?, |value, key| match value {
-        Value::Object(mut map) => map.remove(key),
-        _ => None,
-    })
 }
 
 fn is_word(text: &str) -> bool {

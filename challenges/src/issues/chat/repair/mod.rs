@@ -102,6 +102,7 @@ fn why_left(rule: Rule) -> &'static str {
         Rule::PromptDiffers => "how a turn begins is for whoever trained the model to say",
         Rule::TellsTime => "the day is part of what the model was trained on: give a clock that stands still",
         Rule::NeedsObject => "a template cannot read JSON: give the arguments as an object",
+        Rule::CutsTools => "how tools are declared is the template's own: what is missing belongs there",
         Rule::LosesSpace => "what takes the space away is the template's own text",
         _ => "no rewriting that was tried takes it away and leaves all else as it was",
     }
@@ -118,7 +119,7 @@ fn touches(finding: &Finding, conversation: &Conversation) -> bool {
     let several = finding.probe.starts_with("two");
     match finding.rule {
         Rule::NoSystem => messages.first().is_some_and(|first| first["role"] == "system"),
-        Rule::DropsTools => conversation.tools.is_some(),
+        Rule::DropsTools | Rule::CutsTools => conversation.tools.is_some(),
         Rule::DropsCall => calls().any(|(_, calls)| calls.len() > usize::from(several)),
         Rule::DropsContent => {
             calls().any(|(message, _)| !matches!(message["content"].as_str(), None | Some("")))
@@ -220,12 +221,21 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Whether the template writes this anywhere where nobody has said it.
+    fn writes(&self, text: &str) -> bool {
+        let written =
+            |conversation| self.template.chat(conversation).is_ok_and(|out| out.text.contains(text));
+        self.kept.iter().any(written)
+    }
+
     /// The first form of a prelude that takes all of `aims` away, else the first that takes some.
     fn say_parts(&mut self, parts: Parts, aims: &[Rule]) -> bool {
         let forms = [(false, true), (false, false), (true, true), (true, false)];
+        let calls = self.writes(self.wish.style.call[0]);
+        let answers = self.writes(self.wish.style.answer[0]);
         [aims.len(), 1].into_iter().any(|count| {
             forms.into_iter().any(|(list, system)| {
-                let takes = Takes { parts: list, system };
+                let takes = Takes { parts: list, system, calls, answers };
                 let rewritten = prelude::before(&self.source, parts, takes, &self.wish.style);
                 self.takes(rewritten, aims, count)
             })

@@ -39,11 +39,16 @@ impl Parts {
 
 /// What the template takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is asked for alone
 pub(super) struct Takes {
     /// Content as a list of parts, not as a text.
     pub(super) parts: bool,
     /// A system message.
     pub(super) system: bool,
+    /// Calls, and writes them as the style does.
+    pub(super) calls: bool,
+    /// Answers, and writes them as the style does.
+    pub(super) answers: bool,
 }
 
 /// `source` behind the statements for `parts`.
@@ -129,7 +134,8 @@ impl Writer<'_> {
             );
         }
         if parts.tools {
-            let [before, after] = self.style.tools.map(quoted);
+            let before = quoted(self.style.tools[0]);
+            let after = quoted(&self.behind_tools(parts));
             let _ = write!(
                 out,
                 "{{%- if tools %}}\n    \
@@ -155,6 +161,15 @@ impl Writer<'_> {
                  {{%- endif %}}\n\
              {{%- endif %}}\n"
         );
+    }
+
+    /// What the model is told behind the tools: of calls and answers only what will be so. A template that writes calls
+    /// in a way of its own leaves the style's untold.
+    fn behind_tools(&self, parts: Parts) -> String {
+        let [calls, answers] = self.style.told;
+        let calls = if parts.calls || self.takes.calls { calls } else { "" };
+        let answers = if parts.answers || self.takes.answers { answers } else { "" };
+        [self.style.tools[1], calls, answers].concat()
     }
 
     /// Calls and answers, each message in turn.

@@ -11,6 +11,8 @@ pub struct Style {
     pub markers: &'static [&'static str],
     /// What stands before the tools and after them.
     pub tools: [&'static str; 2],
+    /// How calls are written and where answers come, told behind the tools where it is so.
+    pub told: [&'static str; 2],
     /// What stands before a call and after it.
     pub call: [&'static str; 2],
     /// The key of the arguments.
@@ -23,10 +25,11 @@ pub struct Style {
 pub const HERMES: Style = Style {
     name: "hermes",
     markers: &["<tool_call>", "</tool_call>"],
-    tools: [
-        "These functions can be called; each line declares one as JSON:\n<tools>",
-        "\n</tools>\nA call is a JSON object between tags, one object a call:\n<tool_call>\n\
-         {\"name\": NAME, \"arguments\": OBJECT}\n</tool_call>\nAnswers come between <tool_response> tags.",
+    tools: ["These functions can be called; each line declares one as JSON:\n<tools>", "\n</tools>"],
+    told: [
+        "\nA call is a JSON object between tags, one object a call:\n<tool_call>\n\
+         {\"name\": NAME, \"arguments\": OBJECT}\n</tool_call>",
+        "\nAnswers come between <tool_response> tags.",
     ],
     call: ["<tool_call>\n", "\n</tool_call>"],
     arguments: "arguments",
@@ -37,9 +40,10 @@ pub const HERMES: Style = Style {
 pub const LLAMA: Style = Style {
     name: "llama",
     markers: &["<|python_tag|>", "<|eom_id|>"],
-    tools: [
-        "These functions can be called; each line declares one as JSON:\n",
+    tools: ["These functions can be called; each line declares one as JSON:\n", ""],
+    told: [
         "\nA call is one line, a JSON object after its mark:\n<|python_tag|>{\"name\": NAME, \"parameters\": OBJECT}",
+        "\nAnswers come between <tool_response> tags.",
     ],
     call: ["<|python_tag|>", ""],
     arguments: "parameters",
