@@ -2,7 +2,7 @@
 
 use challenges::issues::chat::own::{self, Own};
 use challenges::issues::chat::parse::{self, Event, Parser};
-use challenges::issues::chat::vocabulary::Vocabulary;
+use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{Chat, Conversation, Layout, Rendered, Solution, Steps, Template, json_text};
 use grader::figure::prompt::{self as figure, Arrival, Out, Piece, Role};
 use serde_json::{Value, json};
@@ -49,10 +49,10 @@ pub fn prompt() -> Result<Drawn, String> {
 /// The tokens of a rendered text; bytes of one character are shown as one.
 fn pieces(rendered: &Rendered) -> Vec<Piece> {
     let special: Vec<&str> = SPECIAL.iter().map(|(token, _)| *token).collect();
-    let tokens = Vocabulary::new(&special).encode(&rendered.text, false);
+    let tokens = Toy::new(&special).encode(&rendered.text, false);
     let offsets: Vec<_> = tokens.iter().map(|token| token.characters.clone()).collect();
     let mask = Solution.token_mask(&offsets, &rendered.spans);
-    let piece = |(token, trained): (&challenges::issues::chat::vocabulary::Token, bool)| {
+    let piece = |(token, trained): (&challenges::issues::chat::toy::Token, bool)| {
         let range = &token.characters;
         let text: String = rendered.text.chars().skip(range.start).take(range.len()).collect();
         let role = SPECIAL.iter().find(|(known, _)| *known == text).map(|(_, role)| *role);

@@ -3,22 +3,28 @@
 
     python3 tests/peers/chat_own.py            # rewrites expected.jsonl; needs transformers and jinja2
     python3 tests/peers/chat_own.py --check    # says which rows would change
+    python3 tests/peers/chat_own.py --parse    # reads them back by transformers and by the workbook: where do they differ?
 
 One line a template and conversation: the text and the assistant's spans in characters, or the kind of the error.
 The clock stands at 2026-01-05 09:07:03. Written with transformers 5.23.0 and jinja2 3.1.6.
+--parse needs `cargo build --release -p tests --bin chat`. What only the workbook's parser knows, calls in Python, is left out.
 """
 
 import datetime
 import json
+import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 import jinja2
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
-from transformers.utils import chat_template_utils
+from transformers.utils import chat_parsing, chat_template_utils
 
 OWN = pathlib.Path(__file__).resolve().parents[2] / "challenges/src/issues/chat/own"
+PROGRAM = pathlib.Path(os.environ.get("CHAT", OWN.parents[4] / "target" / "release" / "chat"))
 NOON = datetime.datetime(2026, 1, 5, 9, 7, 3)
 
 
@@ -73,7 +79,45 @@ def rows():
             yield json.dumps(row, ensure_ascii=False)
 
 
+def theirs(job):
+    """The message by transformers; null where it refuses."""
+    try:
+        parser = chat_parsing.ResponseParser(job["template"], prefix=job["prefix"])
+        parser.feed(job["text"])
+        return parser.finalize()[0]
+    except Exception as error:  # whatever Python raises is a refusal
+        print(f"transformers refuses {job['name']}: {error}", file=sys.stderr)
+
+
+def ours(jobs):
+    """The messages by the workbook's parser, of pieces of seven bytes; null where it refuses."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
+        file.write("".join(json.dumps(job) + "\n" for job in jobs))
+        file.flush()
+        orders = "".join(f"{at} 7 1\n" for at in range(len(jobs)))
+        ran = subprocess.run([PROGRAM, "parse", file.name], input=orders, check=True, text=True, stdout=subprocess.PIPE)
+    return [json.loads(line)["message"] for line in ran.stdout.strip("\n").split("\n")]
+
+
+def parse():
+    formats = json.loads((OWN / "responses.json").read_text(encoding="utf-8"))
+    expected = [json.loads(line) for line in (OWN / "expected.jsonl").open(encoding="utf-8")]
+    jobs = []
+    for row in expected:
+        template = formats[row["template"]]["response"]
+        if "python-calls" in json.dumps(template):
+            continue
+        for start, end in row.get("spans") or []:
+            name = f"{row['template']} {row['conversation']}"
+            texts = {"prefix": row["text"][:start], "text": row["text"][start:end]}
+            jobs.append({"name": name, "template": template} | texts)
+    differ = [job["name"] for job, message in zip(jobs, ours(jobs)) if message != theirs(job)]
+    print(f"{len(jobs) - len(differ)} of {len(jobs)} messages are the same", *differ, sep="\n  ")
+
+
 def main():
+    if "--parse" in sys.argv:
+        return parse()
     chat_template_utils.datetime = Frozen
     path, new = OWN / "expected.jsonl", list(rows())
     if "--check" in sys.argv:

@@ -8,7 +8,7 @@
 //! and, for the last round, each text; null where the template refuses. A conversation's variables are made the engine's
 //! before, as Python's are its own.
 //!
-//! The file of `parse` has a JSON line for each family: `template` and `text`. For each line `N BYTES REPEATS` the text is fed
+//! The file of `parse` has a JSON line for each family: `template`, `text` and, if something stands before it, `prefix`. For each line `N BYTES REPEATS` the text is fed
 //! in pieces of so many bytes, and a JSON line tells the seconds and the message; null where it is refused.
 
 use std::hint::black_box;
@@ -83,11 +83,11 @@ fn parse(jobs: &[Value]) -> Result<(), Failure> {
         let (Some(template), Some(job)) = (templates.get(at), jobs.get(at)) else {
             return Err("chat: no such family".into());
         };
-        let text = job["text"].as_str().unwrap_or_default().as_bytes();
+        let [prefix, text] = ["prefix", "text"].map(|name| job[name].as_str().unwrap_or_default());
         let start = Instant::now();
         let mut message = None;
         for _ in 0..repeats {
-            message = black_box(streamed(template, text, bytes.max(1))).ok();
+            message = black_box(streamed(template, prefix, text.as_bytes(), bytes.max(1))).ok();
         }
         let seconds = start.elapsed().as_secs_f64();
         println!("{}", json!({ "seconds": seconds, "message": message }));
@@ -96,9 +96,14 @@ fn parse(jobs: &[Value]) -> Result<(), Failure> {
 }
 
 /// The message of a text that comes in pieces.
-fn streamed(template: &parse::Template, text: &[u8], bytes: usize) -> Result<parse::Message, parse::Error> {
+fn streamed(
+    template: &parse::Template,
+    prefix: &str,
+    text: &[u8],
+    bytes: usize,
+) -> Result<parse::Message, parse::Error> {
     let mut events = Vec::new();
-    let mut parser = parse::Parser::new(template, "", &mut events)?;
+    let mut parser = parse::Parser::new(template, prefix, &mut events)?;
     for piece in text.chunks(bytes) {
         parser.feed(piece, &mut events)?;
         events.clear();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use book::chat::PIECES;
 use challenges::issues::chat::own::{self, Own};
 use challenges::issues::chat::parse::{Event, Parser, Tools};
-use challenges::issues::chat::vocabulary::Vocabulary;
+use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{
     Chat, Conversation, Kind, Layout, Limits, Options, Place, Rendered, Solution, Steps, Template, Variables,
     defuse, json_text, lint, parse, repair,
@@ -92,7 +92,7 @@ fn tokens_that_share_a_character_with_a_span_are_trained() {
         "<|im_start|>assistant\n{% generation %}Rain.<|im_end|>\n{% endgeneration %}<|im_start|>user\nOK";
     let template = Template::new(source, Options::default()).expect("it compiles");
     let rendered = template.render(&Variables::default()).expect("it renders");
-    let tokens = Vocabulary::new(&["<|im_start|>", "<|im_end|>"]).encode(&rendered.text, false);
+    let tokens = Toy::new(&["<|im_start|>", "<|im_end|>"]).encode(&rendered.text, false);
     let offsets: Vec<_> = tokens.iter().map(|token| token.characters.clone()).collect();
     let mask = Solution.token_mask(&offsets, &rendered.spans);
     let mut text =
@@ -108,7 +108,7 @@ fn tokens_that_share_a_character_with_a_span_are_trained() {
 
 #[test]
 fn tokens_of_the_small_vocabulary_cover_a_text_in_order() {
-    let vocabulary = Vocabulary::new(&["<|im_end|>", "", "<|im_end|>x"]);
+    let vocabulary = Toy::new(&["<|im_end|>", "", "<|im_end|>x"]);
     for (text, special) in [("", 0), ("a<|im_end|>b", 1), ("<|im_end|>x", 1), ("é🦥\"city\": \"Oslo\"", 0)]
     {
         let tokens = vocabulary.encode(text, false);
@@ -268,7 +268,7 @@ fn what_is_safe_in_a_page_is_another_text_for_a_model() {
         ("escaped for a page, as markup", line("\"{{ text | escape }}\"", &call)),
         ("as it is", line("{{ text | tojson }}", &call)),
     ];
-    let tokens = |text: &str| Vocabulary::new(&[]).encode(text, false).len();
+    let tokens = |text: &str| Toy::new(&[]).encode(text, false).len();
     let rows = rows.map(|(name, text)| (format!("{name}: {} tokens", tokens(&text)), text));
     let rows: Vec<(&str, String)> = rows.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
     shows("escaped", &ways(&rows));
@@ -316,7 +316,7 @@ fn a_user_who_writes_special_tokens_is_a_system_unless_they_are_broken() {
         let messages = vec![json!({"role": "user", "content": content})];
         template.chat(&Conversation { messages, ..Conversation::default() }).expect("it renders").text
     };
-    let vocabulary = Vocabulary::new(&CHATML);
+    let vocabulary = Toy::new(&CHATML);
     let special =
         |text: &str, plain: bool| vocabulary.encode(text, plain).iter().filter(|token| token.special).count();
     let text = json!(FORGED);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use challenges::issues::chat::constrain::{Constraint, Error, Token, Vocabulary, call_schema};
 use challenges::issues::chat::own::conversations;
+use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{Layout, Steps, json_text};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -423,6 +424,21 @@ proptest! {
     }
 }
 
+/// Whether a text in the tokens of the toy tokenizer is valid, each token before the next.
+fn is_valid_in_tokens(schema: &Value, text: &str) -> bool {
+    let toy = Toy::new(&SPECIAL);
+    let number = |id: usize| u32::try_from(id).expect("there are few");
+    let end = number(toy.encode(SPECIAL[0], false)[0].id);
+    let vocabulary = Vocabulary::new(toy.vocabulary(), end).expect("the vocabulary is sound");
+    let mut constraint = Constraint::new(schema, &vocabulary).expect("the schema is sound");
+    let tokens = toy.encode(text, true);
+    let fits = tokens.iter().all(|token| {
+        let mask = constraint.mask().expect("there is a mask");
+        mask[token.id] && constraint.take(number(token.id)).is_ok()
+    });
+    fits && constraint.is_complete()
+}
+
 #[test]
 fn every_own_call_is_valid_by_its_tools() {
     let mut calls = 0;
@@ -443,6 +459,7 @@ fn every_own_call_is_valid_by_its_tools() {
             let mut constraint = constraint(&schema);
             assert_eq!(refused_at(&mut constraint, text.as_bytes()), None, "{}: {text}", case.name);
             assert!(constraint.is_complete(), "{}: {text}", case.name);
+            assert!(is_valid_in_tokens(&schema, &text), "{}: {text}", case.name);
             calls += 1;
         }
     }

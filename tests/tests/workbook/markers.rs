@@ -112,6 +112,18 @@ fn a_marker_is_added_behind_all_others_where_nothing_is_reserved() {
 }
 
 #[test]
+fn a_reserved_place_in_a_list_of_pieces_is_taken_there() {
+    let tokenizer = json!({"added_tokens": [], "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["<unused0>", 0], ["a", -1]]}});
+    let (from, to) = (folder(&[("tokenizer.json", tokenizer)]), tempfile::tempdir().expect("a folder"));
+    let plan = Markers::read(from.path()).expect("it is sound").plan(&["<call>"]);
+    assert_eq!(plan.places, [("<call>".into(), Place::Reserved { id: 1, was: "<unused0>".into() })]);
+    plan.apply(from.path(), to.path()).expect("it can be written");
+    let written = read(&to.path().join("tokenizer.json"));
+    assert_eq!(written["model"]["vocab"], json!([["<unk>", 0], ["<call>", 0], ["a", -1]]));
+    assert_eq!(Markers::read(to.path()).expect("it is sound").id("<call>"), Some(1));
+}
+
+#[test]
 fn a_reserved_token_that_is_used_is_not_taken() {
     let tokens = [token(3, "<unused0>"), token(4, "<unused1>"), token(5, "[unused2]"), token(6, "<unused3>")];
     let folder = folder(&[

@@ -1,6 +1,8 @@
 //! Messages out of a model's text: against the original parser, and laws that hold for every text.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use challenges::issues::chat::parse::{Error, Event, Message, Parser, Template, Tools, parse};
 use proptest::collection::vec;
@@ -253,11 +255,54 @@ fn json_is_bounded_in_depth_and_bytes_in_form() {
     assert_eq!(broken, Err(Error::Utf8 { at: 2 }));
 }
 
+/// A template of assertions, whose searches remember what other texts taught them.
+static WARM: LazyLock<Template> = LazyLock::new(|| {
+    let fields = json!({
+        "content": {},
+        "r": {"open_pattern": "<x>$", "close": "!", "repeats": true},
+        "w": {"open_pattern": "\\bc+\\b", "close_pattern": "b\\Z|\\n", "repeats": true},
+    });
+    Template::new(&json!({"start_anchor": "<start>", "fields": fields})).expect("it is sound")
+});
+
+#[test]
+fn what_a_search_remembers_changes_no_answer() {
+    for text in ["<x>a<x>\nb", "<x>a<x>\n", "cc c\nb", "<x><x>", "a cc\nb\n"] {
+        let whole = answer(&WARM, &Tools::default(), "", text.as_bytes(), &[]);
+        for size in 1..text.len() {
+            let cuts: Vec<usize> = (0..text.len()).step_by(size).collect();
+            let cut = answer(&WARM, &Tools::default(), "", text.as_bytes(), &cuts);
+            assert_eq!(cut, whole, "{text:?} in pieces of {size}");
+        }
+    }
+}
+
+#[test]
+fn nothing_opens_where_the_text_has_ended() {
+    let template = json!({"start_anchor": "a", "fields": {
+        "content": {}, "r": {"open_pattern": "\\Z", "close": "q", "transform": {"v": "{content}"}},
+    }});
+    let template = Template::new(&template).expect("it is sound");
+    let message = parse(&template, "", "ab").expect("it parses");
+    assert_eq!(Value::Object(message), json!({"content": "ab"}));
+}
+
+#[test]
+fn a_pattern_of_many_ways_takes_the_time_of_its_length() {
+    let field = json!({"open_pattern": "a(?:[ab]{1000}){10}c", "close": "d"});
+    let template = Template::new(&json!({"start_anchor": "s", "fields": {"f": field}})).expect("it is sound");
+    let text: String =
+        (0..3000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
+    let start = Instant::now();
+    let _ = parse(&template, "", &text);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
 /// Pieces that markers are made of.
-const FRAGMENTS: [&str; 24] = [
+const FRAGMENTS: [&str; 27] = [
     "<start>", "<", "</", "think>", "</think>", "<call ", "<call f>", "{\"x\": ", "1}", "</call>", "!",
     "<note>", "</note>", "<score>", "12", "</score>", "<end>", "\n", " ", "f(", "a='é', ", ")", "[k: v]",
-    "日本",
+    "日本", "<x>", "cc", "b",
 ];
 
 fn text() -> impl Strategy<Value = String> {
@@ -269,11 +314,11 @@ proptest! {
     fn the_answer_does_not_depend_on_the_cuts(text in text(), prefix in text(), places in vec(any::<Index>(), 0..12)) {
         let mut cuts: Vec<usize> = places.iter().map(|place| place.index(text.len() + 1)).collect();
         cuts.sort_unstable();
-        for template in [tags(), functions()] {
-            let whole = answer(&template, &Tools::default(), &prefix, text.as_bytes(), &[]);
+        for template in [&tags(), &functions(), &*WARM] {
+            let whole = answer(template, &Tools::default(), &prefix, text.as_bytes(), &[]);
             let each: Vec<usize> = (1..text.len()).collect();
-            prop_assert_eq!(&answer(&template, &Tools::default(), &prefix, text.as_bytes(), &cuts), &whole);
-            prop_assert_eq!(&answer(&template, &Tools::default(), &prefix, text.as_bytes(), &each), &whole);
+            prop_assert_eq!(&answer(template, &Tools::default(), &prefix, text.as_bytes(), &cuts), &whole);
+            prop_assert_eq!(&answer(template, &Tools::default(), &prefix, text.as_bytes(), &each), &whole);
         }
     }
 

@@ -18,11 +18,13 @@ const LAST_BREAK: char = '\u{f0002}';
 
 /// `value` with every special token in its texts marked; keys are left as they are.
 ///
-/// Longer tokens come first, so one that holds another is marked as a whole. Marks that a user wrote are dropped.
+/// Longer tokens come first, so one that holds another is marked as a whole. Marks that a user wrote are dropped. A text
+/// that ends with a beginning of a token gets half a mark there: the rest may be in the next text.
 pub fn marked(value: &Json, special: &[&str]) -> Json {
     each_text(value, &|text| {
         let text = text.replace(MARKS, "");
-        replaced(&text, special, |token| format!("{}{token}{}", MARKS[0], MARKS[1]))
+        let whole = replaced(&text, special, |token| format!("{}{token}{}", MARKS[0], MARKS[1]));
+        broken_end(&whole, special, MARKS[1])
     })
 }
 
@@ -46,11 +48,26 @@ pub fn pieces(rendered: &str, special: &[&str]) -> Vec<(String, bool)> {
 }
 
 /// `value` with every special token in its texts broken by a character of no width ([`super::Chat::defuse`]); keys are left
-/// as they are. The text reads the same, and no token of `special` is left in it.
+/// as they are. The text reads the same, and no token of `special` is left in it or begins in it: two texts may be written
+/// one behind the other.
 pub fn defused(value: &Json, special: &[&str], steps: &Steps) -> Json {
     let free = BREAKS.iter().copied().find(|mark| !special.iter().any(|token| token.contains(*mark)));
     let mark = free.unwrap_or(LAST_BREAK);
-    each_text(value, &|text| steps.chat().defuse(text, special, mark))
+    each_text(value, &|text| broken_end(&steps.chat().defuse(text, special, mark), special, mark))
+}
+
+/// `text` with `mark` behind the first character of every end of it that is a beginning of a token.
+fn broken_end(text: &str, special: &[&str], mark: char) -> String {
+    let longest = special.iter().map(|token| token.len()).max().unwrap_or(0);
+    let from = text.floor_char_boundary(text.len().saturating_sub(longest));
+    let mut out = text[..from].to_owned();
+    for (at, c) in text[from..].char_indices() {
+        let rest = &text[from + at..];
+        let begins = |token: &&str| token.len() > rest.len() && token.starts_with(rest);
+        out.push(c);
+        out.extend(special.iter().any(begins).then_some(mark));
+    }
+    out
 }
 
 /// `value` with `work` done on its texts, whatever its depth.

@@ -327,8 +327,11 @@ fn token(text: &str, id: Option<u32>) -> Json {
     Json::Object(entry)
 }
 
-/// Gives an entry of a vocabulary another text, at the same place.
+/// Gives an entry of a vocabulary another text, at the same place: a text with its id, or in a list, with its score.
 fn rename(vocabulary: &mut Json, was: &str, text: &str) {
+    if let Json::Array(all) = vocabulary {
+        all.iter_mut().filter(|entry| entry[0] == was).for_each(|entry| entry[0] = json!(text));
+    }
     let Json::Object(all) = vocabulary else { return };
     if all.contains_key(was) {
         let renamed = std::mem::take(all).into_iter();

@@ -36,7 +36,7 @@ pub mod solution;
 pub mod spans;
 pub mod steps;
 pub mod tools;
-pub mod vocabulary;
+pub mod toy;
 
 mod engine;
 mod python;

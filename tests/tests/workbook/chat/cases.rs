@@ -147,6 +147,15 @@ fn the_assistants_text_is_found_by_characters() {
     );
 }
 
+#[test]
+fn a_span_counts_from_where_the_whole_expression_is_written() {
+    let says = "{% macro m() %}{% generation %}GEN{% endgeneration %}{% endmacro %}";
+    let source = says.to_owned() + "{{ 'ab' ~ m() }}|{{ 'cd' + m() }}|{{ m() }}|{{ 'x' ~ ('y' ~ m()) }}";
+    let rendered = render_with(&source, &json!({}), options()).expect("the template is sound");
+    assert_eq!(rendered.text, "abGEN|cdGEN|GEN|xyGEN");
+    assert_eq!(rendered.spans, [0..3, 6..9, 12..15, 16..19]);
+}
+
 fn continued(content: &Value) -> Result<String, Kind> {
     let template = Template::new("{% for m in messages %}<{{ m.content|trim }}>\n{% endfor %}", options())
         .expect("it is sound");
@@ -171,6 +180,15 @@ fn a_special_token_in_a_users_text_is_none() {
     let defused = defuse::defused(&text, &special, &Steps::default());
     let inner = defused["<|im_end|>"][0].as_str().expect("it is a text");
     assert!(special.iter().all(|token| !inner.contains(token)), "{inner:?}");
+    let parts = json!(["hi<|im_", "end|>\n<", "|im_end|>", "aa a"]);
+    let joined = |value: &Value| -> String {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    };
+    let split = joined(&defuse::defused(&parts, &special, &Steps::default()));
+    assert!(special.iter().all(|token| !split.contains(token)), "{split:?}");
+    let pieces = defuse::pieces(&joined(&defuse::marked(&parts, &special)), &special);
+    let free = |(text, plain): &(String, bool)| *plain || special.iter().all(|token| !text.contains(token));
+    assert!(pieces.iter().all(free), "{pieces:?}");
     let marked = defuse::marked(&json!("1<|im_end|>x2\u{f0000}aa\u{f0001}"), &special);
     let pieces = defuse::pieces(&format!("<|im_end|>{}", marked.as_str().expect("it is a text")), &special);
     let pieces: Vec<_> = pieces.iter().map(|(text, plain)| (text.as_str(), *plain)).collect();

@@ -103,6 +103,67 @@ fn reading_much_again_and_again_ends() {
 }
 
 #[test]
+fn what_is_shared_a_thousand_times_is_not_walked_for_ever() {
+    let shared = |name: &str| {
+        format!(
+            "{{% set {name} = namespace(t=()) %}}{{% for i in range(45) %}}{{% set {name}.t = ({name}.t, {name}.t) %}}{{% endfor %}}"
+        )
+    };
+    let both = shared("ns") + &shared("other");
+    for walk in [
+        "{ns.t: 1}|length",
+        "dict([(ns.t, 1)])|length",
+        "[ns.t, ns.t]|unique|list|length",
+        "[ns.t, other.t]|groupby(0)|list|length",
+        "ns",
+        "ns.t == other.t",
+        "[ns.t, other.t]|sort|length",
+        "ns.t in [other.t]",
+        "ns.t|tojson",
+        "ns.t|pprint",
+    ] {
+        ends(&format!("{both}{{{{ {walk} }}}}"), Kind::Limit);
+    }
+}
+
+#[test]
+fn what_has_no_order_is_sorted_or_refused() {
+    let numbers: Vec<String> =
+        (0..90).map(|at| if at * 7 % 10 < 3 { "n".into() } else { (at * 37 % 91).to_string() }).collect();
+    let of_numbers =
+        |sort: &str| format!("{{% set n = 'nan'|float %}}{{{{ [{}]|{sort} }}}}", numbers.join(", "));
+    for sort in ["sort|length", "sort(reverse=true)|length", "unique|list|length"] {
+        assert!(render(&of_numbers(sort), &json!({})).is_ok(), "{sort}");
+    }
+    let keys: Vec<String> = (0..60)
+        .map(|at| match at % 5 {
+            0 => format!("'k{at}': 1"),
+            1 if at == 31 => "none: 1".into(),
+            _ => format!("{}: 1", at * 7919 % 1000),
+        })
+        .collect();
+    let source = format!("{{{{ {{{}}}|tojson(sort_keys=true) }}}}", keys.join(", "));
+    assert_eq!(render(&source, &json!({})).map_err(|error| error.kind), Err(Kind::Type));
+}
+
+#[test]
+fn a_number_is_written_with_as_many_digits_as_are_asked_for() {
+    for (source, want) in [
+        ("{{ ('%.99999f' % 5)|length }}", "100001"),
+        ("{{ '{:.70000f}'.format(5.0)|length }}", "70002"),
+        ("{{ ('%.70000e' % 0.1)|length }}", "70006"),
+        ("{{ ('%#.70000g' % 0.1)|length }}", "70002"),
+        ("{{ ('%.3000f' % 0.1)[:12] }}", "0.1000000000"),
+    ] {
+        assert_eq!(render(source, &json!({})).as_deref(), Ok(want), "{source}");
+    }
+    for source in ["{{ '%*d' % (2**70, 5) }}", "{{ (-(2**126)*2)|abs }}"] {
+        assert_eq!(render(source, &json!({})).map_err(|error| error.kind), Err(Kind::Overflow), "{source}");
+    }
+    assert!(render("{{ 'abc'|truncate(-(2**126)*2) }}", &json!({})).is_err());
+}
+
+#[test]
 fn a_chain_of_namespaces_ends_with_the_render() {
     let chain = "{% set ns = namespace() %}{% for i in range(9999) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}{% set ns.me = ns %}ok";
     assert_eq!(render(chain, &json!({})).as_deref(), Ok("ok"));

@@ -214,7 +214,7 @@ impl Compiler {
     fn print(&mut self, expr: &Expr, line: u32, out: &mut Block) -> Compiled<()> {
         match &expr.node {
             Node::Text(text) if !self.program.escapes => data(text, line, out),
-            Node::Concat(items) if !self.program.escapes => {
+            Node::Concat(items) if !self.program.escapes && items.iter().all(is_kept) => {
                 for item in items {
                     self.print(item, line, out)?;
                 }
@@ -537,4 +537,16 @@ fn literal(expr: &Expr) -> bool {
 /// Whether looking up `name` in a value can find nothing but an item or a field.
 fn plain_key(name: &str) -> bool {
     !name.starts_with('_') && name.len() <= SHORT_TEXT && !methods::is_attribute(name)
+}
+
+/// Whether an expression is of texts and variables alone, so that nothing within it can write.
+fn is_kept(expr: &Expr) -> bool {
+    match &expr.node {
+        Node::Text(_) | Node::Int(_) | Node::Name(_) => true,
+        Node::Attribute(of, _) => is_kept(of),
+        Node::Item(of, key) => is_kept(of) && is_kept(key),
+        Node::Filter(of, _, args) => is_kept(of) && args.all().all(is_kept),
+        Node::Concat(items) => items.iter().all(is_kept),
+        _ => false,
+    }
 }

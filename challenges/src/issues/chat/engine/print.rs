@@ -26,18 +26,16 @@ impl<'t> Run<'t> {
             Code::Sum(items)
                 if !self.program.markup && items.iter().any(|item| matches!(item, Code::Text(_))) =>
             {
-                return items.iter().try_for_each(|item| self.print_text(item));
+                return self.together(|run| items.iter().try_for_each(|item| run.print_text(item)));
             }
             Code::Concat(items) if !self.escapes => {
-                return items.iter().try_for_each(|item| self.print(item));
+                return self.together(|run| items.iter().try_for_each(|item| run.print(item)));
             }
             Code::Call(of, given) if !self.escapes => {
                 let of = self.eval(of)?;
                 if let Value::Macro(of) = &of {
-                    let part = self.out.begin();
-                    self.with_args(given, None, |run, args| run.call_macro(of, args))?;
-                    self.out.keep(&part);
-                    return Ok(());
+                    return self
+                        .together(|run| run.with_args(given, None, |run, args| run.call_macro(of, args)));
                 }
                 let value = self.with_args(given, None, |run, args| run.call(&of, args))?;
                 return self.write(&value);
@@ -57,6 +55,14 @@ impl<'t> Run<'t> {
         }
         let value = self.eval(code)?;
         self.write(&value)
+    }
+
+    /// Prints what is one text in Python: the assistant's text within it counts from where the whole begins.
+    fn together(&mut self, print: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        let part = self.out.begin();
+        print(self)?;
+        self.out.keep(&part);
+        Ok(())
     }
 
     /// Prints a piece of a sum, which must be a text.

@@ -238,6 +238,8 @@ impl<'t> Parser<'t> {
 
     fn sees(&self, marker: &Marker<'t>) -> Seen<'t> {
         let sight = match marker.search.known() {
+            // as in the original, nothing begins where the text has ended
+            Some(Known::Match) if marker.search.found().start >= self.text.len() => Sight::Never,
             Some(Known::Match) => Sight::At(marker.search.found().start..marker.search.found().end),
             Some(Known::Never) => Sight::Never,
             Some(Known::Until(place)) => Sight::Until(place),

@@ -235,10 +235,10 @@ impl Scan {
             if self.at >= text.len() {
                 return self.at_end(ended);
             }
+            self.run(pattern, text.as_bytes(), reach.until);
             if !decided(pattern, text, self.at + 1, ended) {
                 return Known::Until(self.hold());
             }
-            self.run(pattern, text.as_bytes(), reach.until);
             self.step(pattern, text);
         }
         match (self.settled, self.never) {

@@ -139,6 +139,6 @@ fn is_word(text: &str) -> bool {
 }
 
 fn holds_placeholder(text: &str) -> bool {
-    let tails = text.match_indices('{').map(|(at, _)| &text[at + 1..]);
-    tails.filter_map(|tail| tail.split_once('}')).any(|(inner, _)| inner.split('.').all(is_word))
+    let before_ends = text.split_inclusive('}').filter_map(|part| part.strip_suffix('}'));
+    before_ends.filter_map(|part| part.rsplit_once('{')).any(|(_, inner)| inner.split('.').all(is_word))
 }

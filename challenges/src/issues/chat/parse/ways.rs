@@ -24,6 +24,12 @@ const MOST_STATES: usize = 1024;
 /// How many steps are kept.
 const MOST_STEPS: usize = 1 << 16;
 
+/// How many ways and rows are kept, of some 80 bytes each, before all are forgotten.
+const MOST_ENTRIES: usize = 1 << 17;
+
+/// Rows up to so many are searched one by one.
+const SCANNED: usize = 16;
+
 /// Columns of the table: one a byte, and one for a match that begins.
 const COLUMNS: usize = 257;
 
@@ -37,7 +43,7 @@ pub(super) enum Move {
 }
 
 /// How a row is filled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Row {
     /// The row before, if there is one.
     from: Option<usize>,
@@ -127,6 +133,8 @@ struct Memory {
     /// The same for steps that change no place: one more than the state they lead to.
     quiet: Vec<u32>,
     steps: Vec<Step>,
+    /// How long all lists are together, and the rows of all steps.
+    entries: usize,
     seen: Vec<u64>,
     round: u64,
     forgotten: u64,
@@ -213,6 +221,7 @@ impl Memory {
         self.table.clear();
         self.quiet.clear();
         self.steps.clear();
+        self.entries = 0;
         self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, in_place: true, matched: None });
         self.forgotten += 1;
         self.number(Vec::new());
@@ -226,6 +235,7 @@ impl Memory {
         let number = self.lists.len() as u32;
         self.table.resize(self.table.len() + COLUMNS, 0);
         self.quiet.resize(self.quiet.len() + COLUMNS, 0);
+        self.entries += list.len();
         self.lists.push(list.clone());
         self.index.insert(list, number);
         number
@@ -233,7 +243,8 @@ impl Memory {
 
     fn work_out(&mut self, pattern: &Pattern, text: &str, at: usize, state: u32, how: Move) -> u32 {
         let old = self.lists[state as usize].clone();
-        if self.lists.len() >= MOST_STATES || self.steps.len() >= MOST_STEPS {
+        let is_full = self.lists.len() >= MOST_STATES || self.steps.len() >= MOST_STEPS;
+        if is_full || self.entries >= MOST_ENTRIES {
             self.forget();
         }
         self.round += 1;
@@ -246,6 +257,7 @@ impl Memory {
             round,
             list: Vec::new(),
             rows: Vec::new(),
+            places: HashMap::new(),
             matched: None,
         };
         new.fill(&old, how);
@@ -255,6 +267,7 @@ impl Memory {
         let same_rows = rows.len() == before && rows.iter().enumerate().all(same);
         let in_place = rows.iter().enumerate().all(|(place, row)| row.from.is_none_or(|from| from <= place));
         let to = self.number(list);
+        self.entries += rows.len();
         self.steps.push(Step { to, rows, same_rows, in_place, matched });
         (self.steps.len() - 1) as u32
     }
@@ -269,6 +282,8 @@ struct New<'a> {
     round: u64,
     list: List,
     rows: Vec<Row>,
+    /// Where each row is, once there are more than a few.
+    places: HashMap<Row, usize>,
     matched: Option<Row>,
 }
 
@@ -297,11 +312,22 @@ impl New<'_> {
         self.seen[id.as_usize()] = self.round;
         let here = row.here;
         let row = Row { here: 0, ..row.clone() };
-        let place = self.rows.iter().position(|old| *old == row).unwrap_or_else(|| {
-            self.rows.push(row);
-            self.rows.len() - 1
-        });
+        let place = self.place(row);
         self.list.push((id, place, here));
+    }
+
+    /// The place of a row, which is a new one if there is none like it.
+    fn place(&mut self, row: Row) -> usize {
+        let few = self.rows.len().min(SCANNED);
+        if let Some(place) = self.rows[..few].iter().position(|old| *old == row) {
+            return place;
+        }
+        let next = self.rows.len();
+        let place = if next < SCANNED { next } else { *self.places.entry(row.clone()).or_insert(next) };
+        if place == next {
+            self.rows.push(row);
+        }
+        place
     }
 
     /// Opens a way and all that it leads to without a byte, preferred ones first, up to one that has come to its end.

@@ -110,6 +110,30 @@ pub(crate) fn order(left: &Value, right: &Value) -> Result<Ordering, Error> {
     Ok(partial("<", left, right)?.unwrap_or(Ordering::Equal))
 }
 
+/// Stably sorted by what `order` says, whatever that is: Python's order of values need not be a total one.
+pub(crate) fn sorted<T>(
+    mut all: Vec<T>,
+    order: &mut dyn FnMut(&T, &T) -> Result<Ordering, Error>,
+) -> Result<Vec<T>, Error> {
+    if all.len() < 2 {
+        return Ok(all);
+    }
+    let right = all.split_off(all.len() / 2);
+    let mut right = sorted(right, order)?.into_iter().peekable();
+    let mut out = Vec::with_capacity(all.len() + right.len());
+    for left in sorted(all, order)? {
+        while let Some(first) = right.peek() {
+            if order(first, &left)? != Ordering::Less {
+                break;
+            }
+            out.extend(right.next());
+        }
+        out.push(left);
+    }
+    out.extend(right);
+    Ok(out)
+}
+
 fn partial(op: &str, left: &Value, right: &Value) -> Result<Option<Ordering>, Error> {
     match (view(left), view(right)) {
         (View::Str(left), View::Str(right)) => {

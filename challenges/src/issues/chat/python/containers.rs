@@ -81,8 +81,10 @@ impl Dict {
     /// A dict of entries whose later ones win; refuses keys that cannot be hashed.
     pub(crate) fn new(pairs: Vec<(Value, Value)>) -> Result<Dict, Error> {
         charge(pairs.len() * 2 * size_of::<Value>() + 64)?;
-        if let Some((key, _)) = pairs.iter().find(|(key, _)| !hashable(key)) {
-            return Err(Error::new(Kind::Type, format!("unhashable type: '{}'", type_name(key))));
+        for (key, _) in &pairs {
+            if !hashable(key)? {
+                return Err(Error::new(Kind::Type, format!("unhashable type: '{}'", type_name(key))));
+            }
         }
         let mut dict = Dict { entries: Vec::with_capacity(pairs.len()), index: None, depth: 0 };
         for (key, value) in pairs {
@@ -130,16 +132,21 @@ pub(crate) fn dict(pairs: Vec<(Value, Value)>) -> Answer {
     Ok(Value::Dict(Rc::new(Dict::new(pairs)?)))
 }
 
-fn hashable(key: &Value) -> bool {
-    match view(key) {
-        View::Dict(_) | View::Stream(_) => false,
-        View::Seq(seq) => match seq.kind {
-            SeqKind::Tuple => seq.items.iter().all(hashable),
-            SeqKind::Range(..) => true,
-            _ => false,
-        },
-        _ => true,
+/// One tuple may be a thousand times in another, so what is looked through is paid for.
+fn hashable(key: &Value) -> Result<bool, Error> {
+    let View::Seq(seq) = view(key) else {
+        return Ok(!matches!(view(key), View::Dict(_) | View::Stream(_)));
+    };
+    if seq.kind != SeqKind::Tuple {
+        return Ok(matches!(seq.kind, SeqKind::Range(..)));
     }
+    charge(seq.items.len())?;
+    for item in &seq.items {
+        if !hashable(item)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl fmt::Debug for Dict {

@@ -103,7 +103,10 @@ fn percent_number<'a, 'v>(
     if let Some(after) = rest.strip_prefix('*') {
         return match next.next().map(view) {
             Some(View::Int(width)) => {
-                found(usize::try_from(width.max(0)).unwrap_or(usize::MAX));
+                let Some(width) = usize::try_from(width.max(0)).ok().filter(|width| *width < 1 << 31) else {
+                    return wrong(Kind::Overflow, "Python int too large to convert to C int");
+                };
+                found(width);
                 Ok(after)
             }
             _ => wrong(Kind::Type, "* wants int"),
@@ -270,8 +273,8 @@ fn floating(value: f64, spec: &Spec) -> Result<String, Error> {
         "inf".to_string()
     } else {
         match kind.to_ascii_lowercase() {
-            'f' => format!("{size:.*}", spec.precision.unwrap_or(6)),
-            '%' => format!("{:.*}", spec.precision.unwrap_or(6), size * 100.0),
+            'f' => fixed(size, spec.precision.unwrap_or(6)),
+            '%' => fixed(size * 100.0, spec.precision.unwrap_or(6)),
             'e' => exponential(size, spec.precision.unwrap_or(6)),
             'r' => float_text(size),
             _ => general(size, spec.precision.unwrap_or(6).max(1), spec.alternate),
@@ -290,11 +293,21 @@ fn floating(value: f64, spec: &Spec) -> Result<String, Error> {
     pad(&body, &sign, &spec)
 }
 
+/// A double has no more digits than this behind the point, and what follows is zeros.
+const MOST_DIGITS: usize = 1100;
+
+fn fixed(value: f64, precision: usize) -> String {
+    let digits = precision.min(MOST_DIGITS);
+    format!("{value:.digits$}") + &"0".repeat(precision - digits)
+}
+
 fn exponential(value: f64, precision: usize) -> String {
-    let text = format!("{value:.precision$e}");
+    let shown = precision.min(MOST_DIGITS);
+    let text = format!("{value:.shown$e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+    let zeros = "0".repeat(precision - shown);
+    format!("{digits}{zeros}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
 fn general(value: f64, precision: usize, alternate: bool) -> String {
@@ -310,7 +323,7 @@ fn general(value: f64, precision: usize, alternate: bool) -> String {
         let (digits, tail) = scientific.split_once('e').unwrap_or((&scientific, "+00"));
         return format!("{}e{tail}", trim(digits));
     }
-    trim(&format!("{value:.*}", (precision as i32 - 1 - exponent).max(0) as usize))
+    trim(&fixed(value, (precision as i32 - 1 - exponent).max(0) as usize))
 }
 
 /// `format(value, spec)`.

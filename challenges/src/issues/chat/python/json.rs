@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::super::{Chat, steps};
+use super::compare::{order, sorted};
 use super::number::float_text;
 use super::value::{SeqKind, Value, View, type_name, view};
 
@@ -70,9 +71,10 @@ impl Writer<'_> {
                     return self
                         .nested(('{', '}'), &dict.entries, |writer, (key, value)| writer.pair(key, value));
                 }
-                let mut entries: Vec<&(Value, Value)> = dict.entries.iter().collect();
+                let entries: Vec<&(Value, Value)> = dict.entries.iter().collect();
                 charge(size_of_val(entries.as_slice()))?;
-                sorted(&mut entries)?;
+                // by the keys themselves, not by their texts
+                let entries = sorted(entries, &mut |(left, _), (right, _)| order(left, right))?;
                 self.nested(('{', '}'), &entries, |writer, (key, value)| writer.pair(key, value))?;
             }
             _ => {
@@ -162,16 +164,4 @@ fn is_key(key: &Value) -> bool {
 fn no_key(key: &Value) -> Error {
     let message = format!("keys must be str, int, float, bool or None, not {}", type_name(key));
     Error::new(Kind::Type, message)
-}
-
-/// Sorts by the keys themselves, not by their texts.
-fn sorted(entries: &mut [&(Value, Value)]) -> Result<(), Error> {
-    let mut failed = None;
-    entries.sort_by(|(left, _), (right, _)| {
-        super::compare::order(left, right).unwrap_or_else(|error| {
-            failed.get_or_insert(error);
-            std::cmp::Ordering::Equal
-        })
-    });
-    failed.map_or(Ok(()), Err)
 }

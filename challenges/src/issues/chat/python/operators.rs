@@ -19,7 +19,7 @@ fn unsupported(op: &str, left: &Value, right: &Value) -> Error {
     Error::new(Kind::Type, format!("unsupported operand type(s) for {op}: '{left}' and '{right}'"))
 }
 
-fn overflow() -> Error {
+pub(super) fn overflow() -> Error {
     Error::new(Kind::Overflow, "a whole number of more than 127 bits")
 }
 

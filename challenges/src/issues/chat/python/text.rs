@@ -76,7 +76,7 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
         View::Stream(_) => out.push_str("<generator object>"),
         View::Space(space) => {
             let fields = space.fields.borrow().clone();
-            if fields.iter().any(|(_, value)| holds_space(value)) {
+            if any_holds_space(fields.iter().map(|(_, value)| value))? {
                 return Err(Error::new(Kind::Unsupported, "a namespace in a namespace is not written"));
             }
             out.push_str("<Namespace {");
@@ -116,12 +116,22 @@ fn quoted(text: &str) -> String {
     out
 }
 
-fn holds_space(value: &Value) -> bool {
+fn any_holds_space<'v>(values: impl IntoIterator<Item = &'v Value>) -> Result<bool, Error> {
+    for value in values {
+        if holds_space(value)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn holds_space(value: &Value) -> Result<bool, Error> {
+    charge(1)?;
     match view(value) {
-        View::Space(_) => true,
-        View::Seq(seq) => seq.items.iter().any(holds_space),
-        View::Dict(dict) => dict.entries.iter().any(|(_, value)| holds_space(value)),
-        _ => false,
+        View::Space(_) => Ok(true),
+        View::Seq(seq) => any_holds_space(&seq.items),
+        View::Dict(dict) => any_holds_space(dict.entries.iter().map(|(_, value)| value)),
+        _ => Ok(false),
     }
 }
 

@@ -215,7 +215,12 @@ impl PartialEq for Value {
             (View::Str(left), View::Str(right)) => left == right,
             (View::None, View::None) | (View::Undefined, View::Undefined) => true,
             (View::Bytes(left), View::Bytes(right)) => left == right,
-            (View::Seq(left), View::Seq(right)) => left.kind == right.kind && left.items == right.items,
+            (View::Seq(left), View::Seq(right)) => {
+                std::ptr::eq(left, right)
+                    || charge(left.items.len()).is_ok()
+                        && left.kind == right.kind
+                        && left.items == right.items
+            }
             _ => match (number(self), number(other)) {
                 (Some(left), Some(right)) => left == right,
                 _ => address(self).is_some() && address(self) == address(other),
@@ -231,7 +236,9 @@ impl Hash for Value {
         match view(self) {
             View::Str(text) => text.hash(state),
             View::Bytes(bytes) => bytes.hash(state),
-            View::Seq(seq) => seq.items.hash(state),
+            // where that is more than a render may read, the next charge says so
+            View::Seq(seq) if charge(seq.items.len()).is_ok() => seq.items.hash(state),
+            View::Seq(_) => (),
             _ => number(self).hash(state),
         }
     }

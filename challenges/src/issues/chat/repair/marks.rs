@@ -39,15 +39,15 @@ pub(super) fn marked(source: &str, head: &str, content: bool) -> impl Iterator<I
         names.map(move |name| vec![(found.clone(), name)]).collect::<Vec<_>>()
     });
     let together = (outer.len() > 1).then_some(outer);
-    single.chain(together).map(move |loops| wrapped(source, &loops, head, content))
+    let turn = free(source, "turn");
+    single.chain(together).map(move |loops| wrapped(source, &turn, &loops, head, content))
 }
 
-fn wrapped(source: &str, loops: &[(Loop, String)], head: &str, content: bool) -> String {
-    let turn = free(source, "turn");
+fn wrapped(source: &str, turn: &str, loops: &[(Loop, String)], head: &str, content: bool) -> String {
     let mut out = source.to_string();
     for (found, name) in loops.iter().rev() {
-        let branches = branches(name, &turn, head, content);
-        out.insert_str(found.body.end, &close(found, &branches, &turn, indent(source, found.body.end)));
+        let branches = branches(name, turn, head, content);
+        out.insert_str(found.body.end, &close(found, &branches, turn, indent(source, found.body.end)));
         out.insert_str(found.body.start, &format!("{{% set {turn} {}%}}", found.after_open));
     }
     out

@@ -254,7 +254,9 @@ impl<'a> Work<'a> {
         let by_head = heads.iter().flat_map(|head| marks::marked(&bare, head, false));
         let any = heads.iter().map(String::as_str).chain([""]);
         let by_content = any.flat_map(|head| marks::marked(&bare, head, true));
-        by_head.chain(by_content).any(|rewritten| self.takes(rewritten, &aims, 1));
+        let until = self.until;
+        let mut in_time = by_head.chain(by_content).take_while(|_| Instant::now() < until);
+        in_time.any(|rewritten| self.takes(rewritten, &aims, 1));
     }
 }
 

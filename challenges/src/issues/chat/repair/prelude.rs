@@ -70,11 +70,16 @@ pub(super) fn before(source: &str, parts: Parts, takes: Takes, style: &Style) ->
 
 /// A name that the source does not hold.
 pub(super) fn free(source: &str, name: &str) -> String {
-    let numbered = (2u32..).map(|number| format!("{name}_{number}"));
-    std::iter::once(name.to_string())
-        .chain(numbered)
-        .find(|name| !source.contains(name.as_str()))
-        .unwrap_or_default()
+    if !source.contains(name) {
+        return name.to_string();
+    }
+    // longer than every number that stands behind the name, so that it is the beginning of none
+    let digits = |(at, name): (usize, &str)| {
+        let rest = source[at + name.len()..].strip_prefix('_').unwrap_or_default();
+        rest.bytes().take_while(u8::is_ascii_digit).count()
+    };
+    let longest = source.match_indices(name).map(digits).max().unwrap_or(0);
+    format!("{name}_2{}", "0".repeat(longest))
 }
 
 /// A text as a literal of Jinja.

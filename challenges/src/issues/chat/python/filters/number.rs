@@ -11,7 +11,7 @@ use super::sequence::path;
 pub(super) fn abs(value: &Value) -> Answer {
     match view(value) {
         View::Bool(bool) => Ok(Value::from(i64::from(bool))),
-        View::Int(whole) => Ok(int(whole.saturating_abs())),
+        View::Int(whole) => whole.checked_abs().map(int).ok_or_else(operators::overflow),
         View::Float(float) => Ok(Value::from(float.abs())),
         _ => Err(raise(Kind::Type, format!("bad operand type for abs(): '{}'", type_name(value)))),
     }

@@ -70,18 +70,12 @@ pub(super) fn folded(value: &Value, case_sensitive: bool) -> Result<Value, Error
 }
 
 /// Sorts by keys, stably; `reverse` keeps equal ones in order too.
-pub(super) fn sorted(mut keyed: Vec<(Value, Value)>, reverse: bool) -> Result<Vec<(Value, Value)>, Error> {
-    let mut failed = None;
+pub(super) fn sorted(keyed: Vec<(Value, Value)>, reverse: bool) -> Result<Vec<(Value, Value)>, Error> {
     charge(keyed.len().saturating_mul(32))?;
-    keyed.sort_by(|(left, _), (right, _)| {
-        let found = if failed.is_some() { Ok(Ordering::Equal) } else { order(left, right) };
-        let found = found.unwrap_or_else(|error| {
-            failed = Some(error);
-            Ordering::Equal
-        });
-        if reverse { found.reverse() } else { found }
-    });
-    failed.map_or(Ok(keyed), Err)
+    super::super::compare::sorted(keyed, &mut |(left, _), (right, _)| {
+        let found = order(left, right)?;
+        Ok(if reverse { found.reverse() } else { found })
+    })
 }
 
 pub(super) fn dictsort(value: &Value, args: &Args) -> Answer {

@@ -230,7 +230,7 @@ pub(super) fn truncate(value: &Value, args: &Args) -> Answer {
     let limit = args.get(0, "length").map_or(Ok(255), index)?;
     let leeway = args.get(3, "leeway").filter(|leeway| !leeway.is_none()).map_or(Ok(5), index)?;
     let end = args.get(2, "end").map_or_else(|| Ok("...".to_string()), str_of)?;
-    let room = limit - end.chars().count() as i128;
+    let room = limit.saturating_sub(end.chars().count() as i128);
     if room < 0 || leeway < 0 {
         return Err(raise(Kind::Value, format!("expected length >= {}, got {limit}", end.chars().count())));
     }

@@ -1,9 +1,11 @@
-//! A small vocabulary, to look at tokens with: special tokens, a few words, and all bytes.
+//! A toy tokenizer, to look at tokens with: all bytes, a few words, and special tokens.
 //!
 //! Real ones have a hundred thousand entries and rules of their own for what is merged first. What they share is here: a
 //! special token is one wherever its characters stand, of the rest the longest entry wins, and nothing is without a token.
 
 use std::ops::Range;
+
+use super::constrain;
 
 /// Words that are one token each, beside the bytes: what the conversations of this project often say.
 const WORDS: [&str; 40] = [
@@ -51,7 +53,7 @@ const WORDS: [&str; 40] = [
 
 /// Special tokens behind the words, and these behind the 256 bytes.
 #[derive(Clone, Debug)]
-pub struct Vocabulary {
+pub struct Toy {
     special: Vec<String>,
 }
 
@@ -66,11 +68,19 @@ pub struct Token {
     pub special: bool,
 }
 
-impl Vocabulary {
+impl Toy {
     /// The words, the bytes, and these special tokens; an empty one is none.
-    pub fn new(special: &[&str]) -> Vocabulary {
+    pub fn new(special: &[&str]) -> Toy {
         let some = special.iter().filter(|token| !token.is_empty());
-        Vocabulary { special: some.map(|token| (*token).to_owned()).collect() }
+        Toy { special: some.map(|token| (*token).to_owned()).collect() }
+    }
+
+    /// What each number writes, for a [constraint](super::constrain).
+    pub fn vocabulary(&self) -> Vec<constrain::Token> {
+        let bytes = (0..=255_u8).map(|byte| vec![byte]);
+        let texts = bytes.chain(WORDS.iter().map(|word| word.as_bytes().to_vec()));
+        let special = self.special.iter().cloned().map(constrain::Token::Special);
+        texts.map(constrain::Token::Text).chain(special).collect()
     }
 
     /// The tokens of a text. With `plain` no special token is one, whatever characters there are.
