@@ -121,7 +121,7 @@ def main():
     chat_template_utils.datetime = Frozen
     path, new = OWN / "expected.jsonl", list(rows())
     if "--check" in sys.argv:
-        old = path.read_text(encoding="utf-8").splitlines()
+        old = path.read_text(encoding="utf-8").strip("\n").split("\n")
         changed = [line for line in old + new if (line in old) != (line in new)]
         print("\n".join(changed) or f"all {len(new)} rows are the same")
         sys.exit(1 if changed else 0)

@@ -505,6 +505,24 @@ fn the_place_of_what_is_wrong_is_told() {
 }
 
 #[test]
+fn references_within_a_tool_lead_where_they_led() {
+    let tool = |name: &str, kind: &str| {
+        json!({"name": name, "parameters": {
+            "type": "object", "$defs": {"Place": {"type": kind}},
+            "properties": {"to": {"$ref": "#/$defs/Place"}}, "required": ["to"], "additionalProperties": false,
+        }})
+    };
+    let tools = [tool("go", "string"), tool("count", "integer")];
+    for (text, refused) in [
+        ("{\"name\": \"go\", \"arguments\": {\"to\": \"Oslo\"}}", None),
+        ("{\"name\": \"count\", \"arguments\": {\"to\": 7}}", None),
+        ("{\"name\": \"go\", \"arguments\": {\"to\": 7}}", Some(35)),
+    ] {
+        assert_eq!(refused_at(&mut constraint(&call_schema(&tools)), text.as_bytes()), refused, "{text}");
+    }
+}
+
+#[test]
 fn nullable_allows_null() {
     let schema = json!({"type": "array", "items": {"type": "string", "nullable": true}});
     assert_eq!(refused_at(&mut constraint(&schema), b"[null, \"a\", null]"), None);

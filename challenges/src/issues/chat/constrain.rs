@@ -289,12 +289,14 @@ impl Constraint {
 }
 
 /// The schema of a call of one of the `tools`: their declarations `{"function": {"name": .., "parameters": ..}}`, or the inner
-/// object alone. The call is `{"name": .., "arguments": ..}`.
+/// object alone. The call is `{"name": .., "arguments": ..}`. References within the `parameters`, as pydantic writes them,
+/// follow these to their place in the schema.
 pub fn call_schema<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Value {
-    let call = |tool: &Value| {
+    let call = |(at, tool): (usize, &Value)| {
         let tool = tool.get("function").unwrap_or(tool);
         let none = json!({"type": "object", "additionalProperties": false});
         let arguments = tool.get("parameters").filter(|schema| !schema.is_null()).unwrap_or(&none);
+        let arguments = moved(arguments, &format!("#/anyOf/{at}/properties/arguments"));
         json!({
             "type": "object",
             "properties": {"name": {"const": tool.get("name")}, "arguments": arguments},
@@ -302,7 +304,20 @@ pub fn call_schema<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Value {
             "additionalProperties": false,
         })
     };
-    json!({"anyOf": tools.into_iter().map(call).collect::<Vec<_>>()})
+    json!({"anyOf": tools.into_iter().enumerate().map(call).collect::<Vec<_>>()})
+}
+
+/// A schema whose references to its own root lead to where that stands now.
+fn moved(schema: &Value, root: &str) -> Value {
+    let entry = |(key, value): (&String, &Value)| {
+        let inner = value.as_str().filter(|_| key == "$ref").and_then(|place| place.strip_prefix('#'));
+        (key.clone(), inner.map_or_else(|| moved(value, root), |place| json!(format!("{root}{place}"))))
+    };
+    match schema {
+        Value::Object(entries) => entries.iter().map(entry).collect(),
+        Value::Array(items) => items.iter().map(|item| moved(item, root)).collect(),
+        other => other.clone(),
+    }
 }
 
 /// The texts that Python writes.
