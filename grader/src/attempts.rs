@@ -112,7 +112,7 @@ impl Attempts {
         let arguments: Vec<OsString> = arguments.into_iter().collect();
         let text = |i: usize| arguments.get(i).and_then(|argument| argument.to_str()).unwrap_or_default();
         match text(1) {
-            CHILD_FLAG => self.serve(text(2)),
+            CHILD_FLAG => self.serve(),
             STEP_FLAG => self.step_through(text(2), text(3)),
             _ => cli::run(&self, arguments),
         }
@@ -191,8 +191,8 @@ impl Attempts {
         }
     }
 
-    fn serve(&self, request: &str) -> ExitCode {
-        run_child(request, |child, item| {
+    fn serve(&self) -> ExitCode {
+        run_child(|child, item| {
             let source = child.request.source;
             let back = if child.request.on_card { Back::Cuda } else { Back::Cpu };
             if let Some(course) = course::find(&child.request.challenge, back) {

@@ -175,7 +175,6 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         challenge: course.name.into(),
         source,
         effort: plan.effort.clone(),
-        items,
         memory_limit: memory_limit(plan, course),
         on_card: course.back == Back::Cuda,
         ordinal: plan.device.ordinal(),
@@ -183,7 +182,7 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
     };
     let progress = |item: &str| (plan.progress)(item);
     let gathered =
-        gather(&launch, &request, &progress).map_err(|error| format!("no child process: {error}"))?;
+        gather(&launch, &request, &items, &progress).map_err(|error| format!("no child process: {error}"))?;
     let Gathered { checks, guards, measurements, unmeasured } = gathered;
     Ok(Graded { code, guards, checks, measurements, unmeasured })
 }

@@ -1,67 +1,62 @@
 //! The child's side: work through the items, catch what can be caught, report each result at once.
 
-use std::io::{PipeWriter, Write};
+use std::io::{BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{Message, Request};
+use super::{Message, Opening, Order, Request, Said, link};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 use crate::workbook::as_the_reader_knows_it;
 
 /// A child's connection to the grader, and what it was asked.
 pub(crate) struct Child {
     pub request: Request,
-    pipe: PipeWriter,
-    ends: bool,
+    /// The names of the items that this process may be asked for.
+    pub items: Vec<String>,
+    results: link::Results,
+    order: Order,
+    recycle: bool,
 }
 
 /// Where and why the last panic happened: panics on other threads lose their message on the way back.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
-/// Works through the request in `argument`; `work` does one item.
-pub(crate) fn run(argument: &str, work: impl Fn(&mut Child, &str)) -> ExitCode {
-    let Ok(request) = serde_json::from_str::<Request>(argument) else {
+/// Works through what the grader orders; `work` does one item.
+pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
+    let Ok((mut orders, results)) = link::private() else {
+        eprintln!("warpbook: the child process was started without its connection to the grader");
+        return ExitCode::from(6);
+    };
+    let Some(opening) = next::<Opening>(&mut orders) else {
         eprintln!("warpbook: the request to the child process is not readable");
         return ExitCode::from(6);
     };
-    let Ok(pipe) = result_pipe() else {
-        eprintln!("warpbook: the child process was started without its result pipe");
-        return ExitCode::from(6);
-    };
+    let Opening { request, items, nonce } = opening;
     kernels::bytes::set_limit(request.memory_limit);
     std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
     end_with_parent();
-    let mut child = Child { request, pipe, ends: false };
-    for i in 0..child.request.items.len() {
-        child.send(&Message::Begin(i));
-        let name = child.request.items[i].name.clone();
+    let mut child = Child { request, items, results, order: Order { item: 0, nonce }, recycle: false };
+    child.send(Message::Ready);
+    while let Some(order) = next::<Order>(&mut orders) {
+        let Some(name) = child.items.get(order.item).cloned() else { break };
+        child.order = order;
         work(&mut child, &name);
-        if child.ends {
-            child.send(&Message::GiveWay);
-            return ExitCode::SUCCESS;
+        if child.recycle {
+            child.send(Message::Recycle);
+            break;
         }
+        child.send(Message::Done);
     }
-    child.send(&Message::End);
     ExitCode::SUCCESS
 }
 
-/// Standard input is the writing end of the pipe (see the module's head); this is a private copy of it. Where
-/// safe code can, standard input is then made what an attempt expects: empty.
-#[cfg(unix)]
-fn result_pipe() -> std::io::Result<PipeWriter> {
-    use std::os::fd::AsFd;
-    let private = std::io::stdin().as_fd().try_clone_to_owned()?;
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    nix::unistd::dup2_stdin(std::fs::File::open("/dev/null")?)?;
-    Ok(private.into())
-}
-
-#[cfg(windows)]
-fn result_pipe() -> std::io::Result<PipeWriter> {
-    use std::os::windows::io::AsHandle;
-    Ok(std::io::stdin().as_handle().try_clone_to_owned()?.into())
+/// The next line from the grader; `None` if it wants no more.
+fn next<T: serde::de::DeserializeOwned>(orders: &mut impl BufRead) -> Option<T> {
+    let mut line = String::new();
+    orders.read_line(&mut line).ok()?;
+    serde_json::from_str(&line).ok()
 }
 
 /// An attempt in an endless loop must not outlive a grader that was interrupted.
@@ -99,9 +94,11 @@ impl<F: Fn() -> String> Drop for Asked<F> {
 }
 
 impl Child {
-    fn send(&mut self, message: &Message) {
-        let line = serde_json::to_string(message).unwrap_or_default();
-        if writeln!(self.pipe, "{line}").is_err() {
+    fn send(&mut self, message: Message) {
+        let Order { item, nonce } = self.order.clone();
+        let mut line = serde_json::to_vec(&Said { item, nonce, message }).unwrap_or_default();
+        line.push(b'\n');
+        if self.results.write_all(&line).is_err() {
             std::process::exit(124); // the grader is gone
         }
     }
@@ -121,7 +118,7 @@ impl Child {
     pub fn outcome(&mut self, name: &str, outcome: Outcome, detail: &str) {
         let replay = replay_command(&self.request.challenge, name, self.request.effort.seed);
         let detail = as_the_reader_knows_it(detail);
-        self.send(&Message::Check(Check { name: name.into(), outcome, detail, replay }));
+        self.send(Message::Check(Check { name: name.into(), outcome, detail, replay }));
     }
 
     /// Reports an item that this machine cannot do.
@@ -135,7 +132,7 @@ impl Child {
 
     /// Whether this process is of no more use after the present item: the next one is done by another.
     pub fn ends_if(&mut self, broken: bool) {
-        self.ends |= broken;
+        self.recycle |= broken;
     }
 
     /// Reports a guard: `Ok(None)` saw nothing, `Ok(Some)` caught something, `Err` could not run.
@@ -152,17 +149,17 @@ impl Child {
             Err(reason) => (false, false, as_the_reader_knows_it(&reason)),
         };
         let challenge = self.request.challenge.clone();
-        self.send(&Message::Guard(Guard { challenge, name: name.into(), ran, tripped, detail }));
+        self.send(Message::Guard(Guard { challenge, name: name.into(), ran, tripped, detail }));
     }
 
     /// Reports a number.
     pub fn measured(&mut self, name: &str, measurement: Measurement) {
-        self.send(&Message::Measured(name.into(), measurement));
+        self.send(Message::Measured(name.into(), measurement));
     }
 
     /// Reports that something could not be measured.
     pub fn unmeasured(&mut self, name: &str, reason: &str) {
-        self.send(&Message::Unmeasured(name.into(), as_the_reader_knows_it(reason)));
+        self.send(Message::Unmeasured(name.into(), as_the_reader_knows_it(reason)));
     }
 }
 

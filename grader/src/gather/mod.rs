@@ -5,12 +5,18 @@
 //! memory limit) is the outcome of the item that it was working on; a new child goes on with the next one.
 //! So one step's fault never hides another step's answer.
 //!
-//! The child's results travel over a pipe of their own, handed over as its standard input (which it only
-//! writes to): nothing that an attempt prints can be taken for a result, and a portable safe `std` is all it
-//! takes. What it prints is kept and shown where a check fails.
+//! What is asked and what is answered travels over a private connection (`link`), in neither the arguments nor
+//! the environment. The grader orders one item at a time, each with a nonce drawn for it; a result counts only
+//! with the nonce of the item in progress, and the next item is ordered only when this one has all the results
+//! that it must have (`ledger`). Lines, messages, time, memory and processes are bounded (`parent`, `tree`).
+//! Code in the child's own address space can still read a nonce out of its memory: a child is a fence against
+//! mistakes and against plain cheats, not against machine code written to deceive.
 
 mod child;
+mod ledger;
+mod link;
 mod parent;
+mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,8 +55,8 @@ pub(crate) struct Effort {
     pub model: Option<String>,
 }
 
-/// One thing to do, and how long it may take.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One thing to do, how long it may take, and what it may report.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
     /// `A.4/ragged-tail-bf16` for a check; `guard/...`, `bench/...`, `watch/...` for the rest.
     pub name: String,
@@ -58,9 +64,34 @@ pub(crate) struct Item {
     pub limit: Duration,
     /// Whether it needs a process that has run nothing before.
     pub fresh: bool,
+    /// The numbers that it may report; `*` stands for any text.
+    pub numbers: Vec<String>,
+    /// The guards that look on while it is measured.
+    pub guards: Vec<&'static str>,
 }
 
 impl Item {
+    /// A check, a guard, or what reports no numbers.
+    pub fn new(name: impl Into<String>, seconds: u64) -> Self {
+        let limit = Duration::from_secs(seconds);
+        Self { name: name.into(), limit, fresh: false, numbers: vec![], guards: vec![] }
+    }
+
+    /// In a process that has run nothing before.
+    pub fn fresh(self) -> Self {
+        Self { fresh: true, ..self }
+    }
+
+    /// Reports these numbers; `*` stands for any text, at most once in a name.
+    pub fn measuring(self, numbers: &[&str]) -> Self {
+        Self { numbers: numbers.iter().map(ToString::to_string).collect(), ..self }
+    }
+
+    /// With these guards looking on.
+    pub fn guarded(self, guards: &[&'static str]) -> Self {
+        Self { guards: guards.to_vec(), ..self }
+    }
+
     /// The step of a check, or the kind of another item.
     pub fn group(&self) -> &str {
         self.name.split('/').next().unwrap_or(&self.name)
@@ -70,15 +101,29 @@ impl Item {
     pub fn is_check(&self) -> bool {
         !matches!(self.group(), "guard" | "bench" | "watch")
     }
+
+    /// The guard that it is, if it is one.
+    pub fn guard(&self) -> Option<&str> {
+        self.name.strip_prefix("guard/")
+    }
+
+    /// Whether a number of that name is one of its own.
+    pub fn may_measure(&self, name: &str) -> bool {
+        self.numbers.iter().any(|pattern| match pattern.split_once('*') {
+            None => pattern == name,
+            Some((begin, end)) => {
+                name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
+            }
+        })
+    }
 }
 
-/// What a child is asked to do.
+/// What all items of a run have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub challenge: String,
     pub source: Source,
     pub effort: Effort,
-    pub items: Vec<Item>,
     pub memory_limit: usize,
     /// Whether kernels are graded, on a GPU.
     pub on_card: bool,
@@ -88,11 +133,38 @@ pub(crate) struct Request {
     pub text: Option<PathBuf>,
 }
 
-/// What a child says, one line each.
+/// The first line to a child.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Message {
-    /// Work on the item with this number begins.
-    Begin(usize),
+struct Opening {
+    request: Request,
+    /// The names of the items that this child may be asked for, in order.
+    items: Vec<String>,
+    /// What [`Message::Ready`] must carry.
+    nonce: String,
+}
+
+/// Every other line to a child: the next item.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Order {
+    /// Its place in [`Opening::items`].
+    item: usize,
+    /// What everything that is said of it must carry.
+    nonce: String,
+}
+
+/// A line from a child.
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
+    item: usize,
+    nonce: String,
+    message: Message,
+}
+
+/// What a child says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    /// The program has started.
+    Ready,
     /// A check has its outcome.
     Check(Check),
     /// A guard has looked.
@@ -101,8 +173,8 @@ pub(crate) enum Message {
     Measured(String, Measurement),
     /// Something could not be measured, and why.
     Unmeasured(String, String),
-    /// The item that was begun last is done, and this process can do no more: another is to go on.
-    GiveWay,
-    /// All items are done.
-    End,
+    /// The item has all its results.
+    Done,
+    /// The item has all its results, and this process can do no more: another is to go on.
+    Recycle,
 }

@@ -14,8 +14,6 @@ pub(crate) mod model;
 mod part_a;
 mod shown;
 
-use std::time::Duration;
-
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
 
@@ -28,14 +26,59 @@ use crate::gather::{Child, Effort, Item};
 /// Bytes that a child of this challenge may hold: the timed step operation by operation, twice.
 pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
 
+/// What `watch/lengths` counts.
+const COUNTED: [&str; 26] = [
+    "graph.answers",
+    "graph.attention_layers",
+    "graph.breaks",
+    "graph.buckets",
+    "graph.captures",
+    "graph.compilations",
+    "graph.dequantized",
+    "graph.dequantizer_calls",
+    "graph.flex_launches",
+    "graph.hidden_compilations",
+    "graph.hits",
+    "graph.launches",
+    "graph.layers",
+    "graph.lengths",
+    "graph.lengths_right",
+    "graph.loss_parts",
+    "graph.mlp_layers",
+    "graph.nodes",
+    "graph.norm_layers",
+    "graph.part_a",
+    "graph.products",
+    "graph.programs",
+    "graph.questions",
+    "graph.trials",
+    "graph.tuning_us",
+    "graph.wrong",
+];
+
+/// What `bench/step` measures.
+const TIMED: [&str; 12] = [
+    "graph.arena",
+    "graph.compile",
+    "graph.longest.*",
+    "graph.losses.*",
+    "graph.op_by_op.*",
+    "graph.over_op_by_op",
+    "graph.pays_after",
+    "graph.plan.*",
+    "graph.step",
+    "graph.step_launches",
+    "graph.timeline.*",
+    "graph.tuning",
+];
+
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
-    let checks = checks::names().into_iter().map(|name| item(name, 30));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     let seconds = if effort.model.is_some() { 3600 } else { 120 };
-    let lengths = Item { fresh: true, ..item("watch/lengths".into(), seconds) };
-    let bench = item("bench/step".into(), if effort.quick { 30 } else { 90 });
+    let lengths = Item::new("watch/lengths", seconds).measuring(&COUNTED).fresh();
+    let bench = Item::new("bench/step", if effort.quick { 30 } else { 90 }).measuring(&TIMED);
     checks.chain(guards).chain([lengths, bench]).collect()
 }
 

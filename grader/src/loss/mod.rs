@@ -11,8 +11,6 @@ mod published;
 mod stairs;
 mod train;
 
-use std::time::Duration;
-
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
@@ -23,21 +21,24 @@ use crate::gather::{Child, Effort, Item};
 /// Bytes that a child of this challenge may hold: the weight of the published size in f32, and what is drawn for it.
 pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 
+/// What is measured, how many seconds it may take, and the numbers that it gives.
+const MEASURED: [(&str, u64, &[&str]); 6] = [
+    ("watch/bytes", 60, &["loss.bytes.*", "loss.policy.bytes.*"]),
+    ("watch/training", 60, &["loss.training", "loss.training.whole", "loss.training.chunked"]),
+    ("watch/compiler", 120, &["loss.compiler", "loss.training.own"]),
+    ("watch/stairs", 60, &["loss.stairs.*"]),
+    ("bench/sizes", 120, &["loss.over_whole", "loss.timed.*", "loss.sizes.*"]),
+    ("watch/published", 180, &["loss.published.*"]),
+];
+
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
-    let checks = checks::names().into_iter().map(|name| item(name, 30));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
-    let fresh = |name: &str, seconds| Item { fresh: true, ..item(name.into(), seconds) };
-    let watched = [
-        fresh("watch/bytes", 60),
-        fresh("watch/training", 60),
-        fresh("watch/compiler", 120),
-        fresh("watch/stairs", 60),
-        fresh("bench/sizes", 120),
-    ];
-    let published = (!effort.quick).then(|| fresh("watch/published", 180));
-    checks.chain(guards).chain(watched).chain(published).collect()
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
+    let measured = MEASURED.iter().filter(|(name, ..)| !effort.quick || *name != "watch/published");
+    let measured =
+        measured.map(|(name, seconds, numbers)| Item::new(*name, *seconds).measuring(numbers).fresh());
+    checks.chain(guards).chain(measured).collect()
 }
 
 /// Does one item. `own` is the attempt at C that belongs to this one, if there is one.

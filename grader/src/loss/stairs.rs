@@ -31,10 +31,18 @@ const PART: usize = 8;
 /// Bytes and milliseconds of each part.
 type Stairs = Vec<[f64; 2]>;
 
-/// Runs it and reports the numbers; says nothing where it cannot be run.
+/// Runs it and reports the numbers.
 pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
     let seed = child.request.effort.seed;
-    let Ok(Ok(seen)) = caught(|| Seen::of(attempt, seed)) else { return };
+    let seen = match caught(|| Seen::of(attempt, seed)) {
+        Ok(Ok(seen)) => seen,
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => {
+            return child.unmeasured("loss.stairs.rows", &reason);
+        }
+        Err(Unwound::Hole(hole)) => {
+            return child.unmeasured("loss.stairs.rows", &format!("not written yet: {hole}"));
+        }
+    };
     let number = |value: f64, unit: &str, samples: Vec<f64>| {
         let unit = unit.into();
         Measurement { value, unit, interval: None, samples }

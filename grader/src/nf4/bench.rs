@@ -34,6 +34,9 @@ pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 
 /// The guard on speed itself, and how much faster than its measured bound a result may be.
 pub(super) const PAST_THE_BOUND: &str = "past the physical bound";
+
+/// The guards that look on while a case is timed.
+pub(super) const GUARDS: [&str; 2] = [TIMED_CALLS, PAST_THE_BOUND];
 const REFUSED: f64 = 1.1;
 
 /// The thresholds that a case is sampled for until its interval is clear of them.

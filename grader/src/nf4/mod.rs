@@ -10,8 +10,6 @@ mod inputs;
 mod staircase;
 mod watched;
 
-use std::time::Duration;
-
 use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight};
 use kernels::Cpu;
 use reference::nf4::Dtype;
@@ -24,19 +22,35 @@ use crate::gather::{Child, Effort, Item};
 /// beside the attempt's own.
 pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
 
+/// What is watched, and the numbers that it gives.
+const WATCHED: [(&str, &[&str]); 3] = [
+    ("watch/bytes", &["nf4.working_bytes", "nf4.peak_bytes", "nf4.launches"]),
+    (
+        "watch/instructions",
+        &[
+            "nf4.instructions",
+            "nf4.vector_instructions",
+            "nf4.streaming_stores",
+            "nf4.unfenced_stores",
+            "nf4.streamed_bytes",
+        ],
+    ),
+    ("watch/graph", &["nf4.graph_*"]),
+];
+
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let bench_limit = Duration::from_secs(if effort.quick { 15 } else { 45 });
-    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
-    let checks = checks::names().into_iter().map(|name| item(name, 10));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
-    let watched = ["watch/bytes", "watch/instructions", "watch/graph"]
-        .map(|name| Item { fresh: true, ..item(name.into(), 20) });
-    let benches = BENCHES
-        .iter()
-        .filter(|bench| bench.published || !effort.quick)
-        .map(|bench| Item { limit: bench_limit, ..item(format!("bench/{}", bench_name(bench)), 0) });
-    let staircase = (!effort.quick).then(|| item("bench/staircase".into(), 30));
+    let seconds = if effort.quick { 15 } else { 45 };
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 10));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
+    let watched = WATCHED.map(|(name, numbers)| Item::new(name, 20).measuring(numbers).fresh());
+    let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick).map(|bench| {
+        let name = bench_name(bench);
+        let timed = Item::new(format!("bench/{name}"), seconds).measuring(&[&format!("nf4.*.{name}")]);
+        timed.guarded(&bench::GUARDS)
+    });
+    let staircase = (!effort.quick)
+        .then(|| Item::new("bench/staircase", 30).measuring(&["nf4.version.*", "nf4.version"]));
     checks.chain(guards).chain(watched).chain(benches).chain(staircase).collect()
 }
 

@@ -15,7 +15,6 @@ mod speed;
 mod text;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use challenges::issues::chat::{Chat, Steps};
 
@@ -45,14 +44,20 @@ fn names() -> impl Iterator<Item = String> {
     STEPS.iter().flat_map(|(step, cases)| cases.iter().map(move |case| format!("{step}/{case}")))
 }
 
+/// What is measured, and the numbers that it gives.
+const MEASURED: [(&str, &[&str]); 4] = [
+    ("watch/prompts", &["issues.prompts.same", "issues.prompts.all"]),
+    ("watch/calls", &["issues.calls.same", "issues.calls.all"]),
+    ("bench/prompts", &["issues.prompts.time"]),
+    ("bench/calls", &["issues.calls.rate"]),
+];
+
 /// Everything that there is to do, in order.
 pub(super) fn items(_: &Effort) -> Vec<Item> {
-    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
-    let checks = names().map(|name| item(name, 20));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
-    let fresh = |name: &str| Item { fresh: true, ..item(name.into(), 60) };
-    let rest = ["watch/prompts", "watch/calls", "bench/prompts", "bench/calls"];
-    checks.chain(guards).chain(rest.map(fresh)).collect()
+    let checks = names().map(|name| Item::new(name, 20));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
+    let rest = MEASURED.map(|(name, numbers)| Item::new(name, 60).measuring(numbers).fresh());
+    checks.chain(guards).chain(rest).collect()
 }
 
 /// Does one item.

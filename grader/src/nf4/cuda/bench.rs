@@ -44,6 +44,13 @@ const COPIES: usize = 2;
 /// The guard on work behind the second event.
 const BEHIND_THE_CLOCK: &str = "work behind the second event";
 
+/// The guards that look on while a case is timed.
+pub(super) const GUARDS: [&str; 3] = [TIMED_CALLS, BEHIND_THE_CLOCK, PAST_THE_BOUND];
+
+/// The card's condition after the last timed case.
+pub(super) const CONDITION: [&str; 5] =
+    ["nf4.sm_clock", "nf4.memory_clock", "nf4.temperature", "nf4.power", "nf4.throttle_reasons"];
+
 /// How much longer than the events the host's clock may run: 25 %, and what it takes to queue and wait.
 const HOST_SLACK: f64 = 1.25;
 const HOST_SLACK_US: f64 = 400.0;

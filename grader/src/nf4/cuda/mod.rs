@@ -16,8 +16,6 @@ mod staircase;
 mod trouble;
 mod watched;
 
-use std::time::Duration;
-
 use challenges::nf4::cuda::{Attempt, BENCHES};
 
 pub(crate) use evidence::facts;
@@ -29,16 +27,38 @@ use crate::gather::{Child, Effort, Item};
 /// Bytes of host memory that a child may hold; the driver itself takes several hundred MiB.
 pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 
+/// What is watched, and the numbers that it gives.
+const WATCHED: [(&str, &[&str]); 3] = [
+    (
+        "watch/memory",
+        &["nf4.working_bytes", "nf4.launches", "nf4.registers", "nf4.spilled_bytes", "nf4.blocks_per_sm"],
+    ),
+    (
+        "watch/marks",
+        &[
+            "nf4.inline_ptx_executions",
+            "nf4.plain_inline_ptx",
+            "nf4.hinted_load_bytes",
+            "nf4.hinted_store_bytes",
+        ],
+    ),
+    ("watch/host", &["nf4.host_share"]),
+];
+
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
-    let checks = checks::names().into_iter().map(|name| item(name, 30));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
-    let watched = ["watch/memory", "watch/marks", "watch/host"].map(|name| item(name.into(), 30));
-    let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick);
-    let benches = benches.map(|bench| item(format!("bench/{}", bench_name(bench)), 60));
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
+    let watched = WATCHED.map(|(name, numbers)| Item::new(name, 30).measuring(numbers));
+    let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick).map(|bench| {
+        let name = bench_name(bench);
+        let of_case = format!("nf4.*.{name}");
+        let numbers: Vec<&str> = bench::CONDITION.into_iter().chain([of_case.as_str()]).collect();
+        Item::new(format!("bench/{name}"), 60).measuring(&numbers).guarded(&bench::GUARDS)
+    });
     let versions = staircase::names().into_iter().filter(|_| !effort.quick);
-    let versions = versions.map(|name| item(format!("bench/version/{name}"), 30));
+    let versions = versions
+        .map(|name| Item::new(format!("bench/version/{name}"), 30).measuring(&[&format!("nf4.*.{name}")]));
     checks.chain(guards).chain(watched).chain(benches).chain(versions).collect()
 }
 

@@ -12,7 +12,7 @@ use kernels::cuda::{
 use reference::nf4::{Dtype, Quantized, dequantize_bits};
 
 use super::trouble::{Tried, Trouble};
-use crate::gather::{Child, Item};
+use crate::gather::Child;
 use crate::nf4::DTYPES;
 use crate::nf4::inputs::{Scale, weight};
 use crate::random::Random;
@@ -63,15 +63,15 @@ impl Session {
             weights: RefCell::default(),
             wants: RefCell::default(),
         });
-        session.compile_ahead(&child.request.items);
+        session.compile_ahead(&child.items);
         SESSION.with(|place| *place.borrow_mut() = Some(Rc::clone(&session)));
         Ok(session)
     }
 
     /// Compiles what the items will need, all at once; the results wait in the compiler's cache. What does not
     /// compile is compiled again where its error is reported.
-    fn compile_ahead(&self, items: &[Item]) {
-        let any = |part: &str| items.iter().any(|item| item.name.contains(part));
+    fn compile_ahead(&self, items: &[String]) {
+        let any = |part: &str| items.iter().any(|item| item.contains(part));
         let card = self.gpu.card().capability;
         let mut wanted = Vec::new();
         for build in DTYPES.map(Build::of) {

@@ -1,0 +1,134 @@
+//! The private connection between the grader and a child: orders one way, results the other.
+//!
+//! On Unix the child's standard input is one end of a socket pair. The child takes a private copy of it, and
+//! standard input becomes what an attempt expects: empty. No other process inherits the copy, and a socket cannot
+//! be opened a second time by its path under `/proc`. On Windows orders come through standard input and results
+//! leave by standard error, whose other lines are what the attempt prints.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::Command;
+
+use process_wrap::std::ChildWrapper;
+
+/// Bytes of a line from a child: 10,000 samples in full precision.
+pub(super) const LINE_BYTES: usize = 256 * 1024;
+
+/// A line from a child.
+pub(super) enum Line {
+    /// Whole, without its end.
+    Whole(Vec<u8>),
+    /// More than [`LINE_BYTES`].
+    TooLong,
+}
+
+/// Reads a line of at most [`LINE_BYTES`]; `None` at the end.
+pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    from.take(LINE_BYTES as u64 + 1).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let ends = line.last() == Some(&b'\n');
+    line.truncate(line.len() - usize::from(ends));
+    Ok(Some(if ends || line.len() <= LINE_BYTES { Line::Whole(line) } else { Line::TooLong }))
+}
+
+#[cfg(unix)]
+mod system {
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+    use std::process::Stdio;
+
+    use super::{BufReader, ChildWrapper, Command, Read, io};
+
+    /// A child's way to the grader.
+    pub(in super::super) type Results = UnixStream;
+
+    /// The grader's end.
+    pub(in super::super) struct Link(UnixStream);
+
+    /// A connection whose other end is the standard input of what `command` starts.
+    pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
+        let (ours, theirs) = UnixStream::pair()?;
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Link(ours))
+    }
+
+    impl Link {
+        /// Where orders are written, and where results are read.
+        pub fn split(self, _: &mut dyn ChildWrapper) -> io::Result<(UnixStream, impl Read + Send + 'static)> {
+            Ok((self.0.try_clone()?, self.0))
+        }
+    }
+
+    /// A child's own end. Must be called before the attempt runs.
+    pub(in super::super) fn private() -> io::Result<(BufReader<UnixStream>, Results)> {
+        let private = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        nix::unistd::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        Ok((BufReader::new(private.try_clone()?), private))
+    }
+}
+
+#[cfg(windows)]
+mod system {
+    use std::io::{PipeReader, PipeWriter};
+    use std::os::windows::io::AsHandle;
+    use std::process::{ChildStdin, Stdio};
+
+    use super::{BufReader, ChildWrapper, Command, Read, io};
+
+    /// A child's way to the grader.
+    pub(in super::super) type Results = PipeWriter;
+
+    /// The grader's end.
+    pub(in super::super) struct Link;
+
+    /// Lets what `command` starts read orders from its standard input and write results to its standard error.
+    pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Link)
+    }
+
+    impl Link {
+        /// Where orders are written, and where results are read.
+        pub fn split(
+            self,
+            child: &mut dyn ChildWrapper,
+        ) -> io::Result<(ChildStdin, impl Read + Send + 'static)> {
+            let both = child.stdin().take().zip(child.stderr().take());
+            both.ok_or_else(|| io::Error::other("the child process has no pipes"))
+        }
+    }
+
+    /// A child's own end. Must be called before the attempt runs.
+    pub(in super::super) fn private() -> io::Result<(BufReader<PipeReader>, Results)> {
+        let orders = PipeReader::from(io::stdin().as_handle().try_clone_to_owned()?);
+        let results = PipeWriter::from(io::stderr().as_handle().try_clone_to_owned()?);
+        Ok((BufReader::new(orders), results))
+    }
+}
+
+pub(super) use system::{Results, connect, private};
+
+/// Writes one line; an error is that of a child that is gone, which its results tell, too.
+pub(super) fn write_line(to: &mut impl Write, value: &impl serde::Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_an_end_is_cut_at_its_limit() {
+        let mut endless = BufReader::new(io::repeat(b'x'));
+        assert!(matches!(read_line(&mut endless), Ok(Some(Line::TooLong))));
+        let text = [vec![b'y'; LINE_BYTES], b"\nlast".to_vec()].concat();
+        let mut text = text.as_slice();
+        assert!(matches!(read_line(&mut text), Ok(Some(Line::Whole(line))) if line.len() == LINE_BYTES));
+        assert!(matches!(read_line(&mut text), Ok(Some(Line::Whole(line))) if line == b"last"));
+        assert!(matches!(read_line(&mut text), Ok(None)));
+    }
+}
