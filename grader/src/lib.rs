@@ -44,11 +44,13 @@ pub mod report;
 pub mod rubric;
 mod score;
 pub mod scorecard;
+mod screen;
 mod step;
 pub mod stub;
 mod terminal;
 pub mod timing;
 mod verb;
+mod verdict;
 mod verify;
 mod workbook;
 

@@ -238,7 +238,7 @@ fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBuilt> {
             Ok(Start { launch: here(own()?), source: Source::Own, code: String::new(), text: None })
         }
         Attempt::Exercise if course.back == Back::Cuda => {
-            let text = exercise(course).map_err(NotBuilt::Untried)?;
+            let text = Workbook::find().map_err(NotBuilt::Untried)?.screened(course)?;
             let copy = kept_aside(&text)
                 .map_err(|error| NotBuilt::Untried(format!("no temporary file can be written: {error}")))?;
             Ok(Start { launch: here(own()?), source: Source::Own, code: code_hash(&text), text: Some(copy) })

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::course::Course;
+use crate::course::{Back, Course};
+use crate::screen;
 use crate::stub;
 
 /// A checkout of the workbook.
@@ -61,7 +62,7 @@ impl Workbook {
     /// compiler, if that is written and compiles.
     pub fn build(&self, course: &Course) -> Result<PathBuf, NotBuilt> {
         let beside = BESIDE.into_iter().find(|(name, ..)| *name == course.name);
-        if let Some((name, other, _)) = beside.filter(|(_, other, hole)| self.is_written(other, hole)) {
+        if let Some((name, other, _)) = beside.filter(|(_, other, hole)| self.may_go_along(other, hole)) {
             let both = self.build_program(course, &format!("{name}-with-{other}-exercise"));
             if !matches!(both, Err(NotBuilt::Refused { .. })) {
                 return both;
@@ -70,15 +71,25 @@ impl Workbook {
         self.build_program(course, &course.program())
     }
 
-    /// Whether a challenge's exercise is there without a hole that begins so.
-    fn is_written(&self, name: &str, hole: &str) -> bool {
-        let course = crate::course::find(name, crate::course::Back::Cpu);
-        let text = course.and_then(|course| self.exercise(course).ok());
+    /// Whether a challenge's exercise is there without a hole that begins so, and may be built.
+    fn may_go_along(&self, name: &str, hole: &str) -> bool {
+        let course = crate::course::find(name, Back::Cpu);
+        let text = course.and_then(|course| self.screened(course).ok());
         text.is_some_and(|text| !text.contains(&format!("todo!(\"{hole}")))
     }
 
-    fn build_program(&self, course: &Course, binary: &str) -> Result<PathBuf, NotBuilt> {
+    /// The reader's text, if it names nothing that an attempt may not name.
+    pub fn screened(&self, course: &Course) -> Result<String, NotBuilt> {
         let text = self.exercise(course).map_err(NotBuilt::Untried)?;
+        let Err(refused) = screen::look_through(&text, course.language()) else { return Ok(text) };
+        let file = course.exercise().display().to_string().replace('\\', "/");
+        let words = format!("{file}:{}: `{}` is refused: {}", refused.line, refused.what, refused.why);
+        let step = stub::step_at(&text, refused.line).map(|step| step.name.to_owned());
+        Err(NotBuilt::Refused { step, words })
+    }
+
+    fn build_program(&self, course: &Course, binary: &str) -> Result<PathBuf, NotBuilt> {
+        let text = self.screened(course)?;
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.current_dir(&self.root).stdin(Stdio::null());

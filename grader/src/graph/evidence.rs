@@ -4,7 +4,8 @@
 
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Guard, Outcome, Truth};
+use crate::scorecard::{Check, Outcome};
+use crate::verdict::verdict;
 
 /// Compilations over the lengths that are too many: the published statement calls about 30 the limit.
 const EXCESSIVE: f64 = 30.0;
@@ -16,7 +17,7 @@ pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
         return names.into_iter().map(|name| (name, unmeasured(&reason))).collect();
     }
     let answer = Answer { seen };
-    let mut facts = Facts::from([
+    let facts = Facts::from([
         ("uses_flex_attention", answer.flex()),
         ("dynamic_sequence_length_works", answer.dynamic()),
         ("no_torch_compile_BnB", answer.outside()),
@@ -29,16 +30,11 @@ pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
         ("loss_compiled", answer.loss()),
         ("max_autotune_triton_matmul", answer.tuned()),
     ]);
-    if let Some(reason) = answer.caught() {
-        for (name, fact) in &mut facts {
-            // what is worth points must not hold; what costs some stays as it is
-            let costs = ["no_torch_compile_BnB", "excessive_recompilation"].contains(name);
-            if fact.truth == Truth::Met && !costs {
-                *fact = unmet(&reason);
-            }
-        }
-    }
-    facts
+    // what is worth points rests on every guard; what costs some stays as it is
+    let verdict = verdict(seen, [], &super::guards::NAMES);
+    let costs = ["no_torch_compile_BnB", "excessive_recompilation"];
+    let judged = |(name, fact)| (name, if costs.contains(&name) { fact } else { verdict.judge(fact) });
+    facts.into_iter().map(judged).collect()
 }
 
 /// Why no line can be judged, if so.
@@ -60,12 +56,6 @@ struct Answer<'a> {
 impl Answer<'_> {
     fn count(&self, name: &str) -> f64 {
         self.seen.value(&format!("graph.{name}")).unwrap_or(0.0)
-    }
-
-    /// A guard that tripped.
-    fn caught(&self) -> Option<String> {
-        let told = |kind: &str, guard: &Guard| format!("guard {kind}: {} - {}", guard.name, guard.detail);
-        self.seen.guards.iter().find(|guard| guard.tripped).map(|guard| told("tripped", guard))
     }
 
     /// What keeps the run from counting.
@@ -98,7 +88,10 @@ impl Answer<'_> {
                 outcome => unmet(&format!("{evidence}; but {} is {}", check.name, outcome.word())),
             };
         }
-        if holds { met(evidence) } else { unmet(evidence) }
+        let fact = if holds { met(evidence) } else { unmet(evidence) };
+        let names = super::checks::names();
+        let rests_on = |name: &&str| steps.iter().any(|step| name.split('/').next() == Some(step));
+        verdict(self.seen, names.iter().map(String::as_str).filter(rests_on), &[]).judge(fact)
     }
 
     /// Attention is one launch with the user's programs.

@@ -4,7 +4,8 @@
 
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Guard, Outcome};
+use crate::scorecard::{Check, Outcome, Truth};
+use crate::verdict::verdict;
 
 /// Of the whole run's bytes, what a chunked one may take.
 const HALF: f64 = 0.5;
@@ -90,16 +91,9 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// A guard of that name, if it tripped.
-    fn caught(&self, name: &str) -> Option<&Guard> {
-        self.seen.guards.iter().find(|guard| guard.name == name && guard.tripped)
-    }
-
     /// That some checks hold, and nothing was caught.
     fn hold(&self, names: &[&str], guards: &[&str], evidence: &str) -> Fact {
-        if let Some(guard) = guards.iter().find_map(|name| self.caught(name)) {
-            return unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail));
-        }
+        let verdict = verdict(self.seen, names.iter().copied(), guards);
         let of = |name: &&str| self.seen.checks.iter().find(|check| check.name == **name);
         let Some(checks) = names.iter().map(of).collect::<Option<Vec<&Check>>>() else {
             return unmeasured("not all of its checks were run");
@@ -118,7 +112,7 @@ impl Answer<'_> {
             return unmeasured(&format!("{}: {}", check.name, check.detail));
         }
         let count = if checks.len() == 1 { "a check".into() } else { format!("{} checks", checks.len()) };
-        met(&format!("{count} against the truth in f64: {evidence}"))
+        verdict.judge(met(&format!("{count} against the truth in f64: {evidence}")))
     }
 
     /// The chunked bytes of a problem against the whole ones.
@@ -138,12 +132,11 @@ impl Answer<'_> {
     }
 
     fn bytes(&self) -> Fact {
-        let caught = ["logits kept", "chunk size ignored"].iter().find_map(|name| self.caught(name));
-        match (self.reduced("bytes"), caught) {
-            (Err(fact), _) => fact,
-            (Ok(_), Some(guard)) => unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail)),
-            (Ok((true, evidence)), None) => met(&evidence),
-            (Ok((false, evidence)), None) => unmet(&evidence),
+        let verdict = verdict(self.seen, [], &["logits kept", "chunk size ignored"]);
+        match self.reduced("bytes") {
+            Err(fact) => fact,
+            Ok((true, evidence)) => verdict.judge(met(&evidence)),
+            Ok((false, evidence)) => verdict.judge(unmet(&evidence)),
         }
     }
 
@@ -154,7 +147,7 @@ impl Answer<'_> {
             &["no upcast"],
             "logits are in f32 where products are in bf16",
         );
-        self.opposite(there, "no upcast")
+        opposite(there)
     }
 
     /// Whether the derivative is somebody's own.
@@ -164,19 +157,7 @@ impl Answer<'_> {
             &["a hard-coded derivative"],
             "losses that were made up come back with their own derivative",
         );
-        self.opposite(there, "a hard-coded derivative")
-    }
-
-    /// A wording that costs the score where it is true.
-    fn opposite(&self, fact: Fact, guard: &str) -> Fact {
-        use crate::scorecard::Truth;
-        let looked = self.seen.guards.iter().any(|seen| seen.name == guard && seen.ran);
-        match fact.truth {
-            Truth::Met if looked => unmet(&fact.evidence),
-            Truth::Met => unmeasured(&format!("guard {guard} did not run")),
-            Truth::Unmet => met(&fact.evidence),
-            Truth::Unmeasured => fact,
-        }
+        opposite(there)
     }
 
     fn cross_entropy(&self) -> Fact {
@@ -210,7 +191,7 @@ impl Answer<'_> {
     fn policies(&self) -> Fact {
         let evidence = "GRPO, BNPO, Dr. GRPO, DAPO's clip, GSPO";
         let right = self.hold(&POLICIES, &["a hard-coded derivative"], evidence);
-        if right.truth != crate::scorecard::Truth::Met {
+        if right.truth != Truth::Met {
             return right;
         }
         match self.reduced("policy.bytes") {
@@ -218,6 +199,15 @@ impl Answer<'_> {
             Ok((true, evidence)) => met(&format!("{}; {evidence}", right.evidence)),
             Ok((false, evidence)) => unmet(&evidence),
         }
+    }
+}
+
+/// A wording that costs the score where it is true.
+fn opposite(fact: Fact) -> Fact {
+    match fact.truth {
+        Truth::Met => unmet(&fact.evidence),
+        Truth::Unmet => met(&fact.evidence),
+        Truth::Unmeasured => fact,
     }
 }
 

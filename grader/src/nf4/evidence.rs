@@ -9,21 +9,44 @@ use challenges::nf4::BENCHES;
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Guard, Measurement, Outcome, Truth};
+use crate::scorecard::{Check, Measurement, Outcome};
 use crate::timing::{Pairs, Verdict, at_least, total_speedup};
+use crate::verdict::{self, verdict};
 
 /// Working memory of a fused pass: what a thread may hold at most.
 const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
 
 /// The facts of A on the CPU, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
-    judged(&Answer { seen, steps: &["A.5", "A.6"] }, [single_kernel, vector_code, streaming, in_a_graph])
+    let answer = Answer {
+        seen,
+        steps: &["A.5", "A.6"],
+        required: super::checks::names().into_iter().filter(|name| !is_of_one_machine(name)).collect(),
+        guards: &super::guards::NAMES,
+        timed: &super::bench::GUARDS,
+    };
+    judged(&answer, [single_kernel, vector_code, streaming, in_a_graph])
 }
 
-/// What was seen, and the steps that answer the challenge: each dequantises a whole weight.
+/// Whether a check is there only where the processor has a unit of its kind.
+fn is_of_one_machine(check: &str) -> bool {
+    check.starts_with(EVERY_PATH) && !check.ends_with("-portable")
+}
+
+/// The checks of each path through the fast step.
+const EVERY_PATH: &str = "A.6/every-path-";
+
+/// What was seen, and what that must hold.
 pub(super) struct Answer<'a> {
     pub seen: &'a Seen<'a>,
+    /// The steps that answer the challenge: each dequantises a whole weight.
     pub steps: &'static [&'static str],
+    /// The checks that every run has.
+    pub required: Vec<String>,
+    /// The guards that run by themselves.
+    pub guards: &'static [&'static str],
+    /// The guards that look on while cases are timed.
+    pub timed: &'static [&'static str],
 }
 
 /// The facts of A: those that are judged alike everywhere, and those of a device on its launches, its own
@@ -38,28 +61,31 @@ pub(super) fn judged(
     }
     let mut facts = Facts::new();
     facts.insert("single_triton_kernel", kernel(answer));
-    facts.extend(speed(answer));
+    facts.extend(speed(answer).into_iter().map(|(name, fact)| (name, answer.verdict_on_speed().judge(fact))));
     facts.insert("kernel_works_in_torch_compile", compiled(answer));
     facts.insert("custom_asm_works", asm(answer));
     facts.insert("uses_cache_eviction", eviction(answer));
     facts.insert("tested_in_f16_and_bf16", both_types(answer));
-    if let Some(reason) = answer.caught() {
-        let judged = facts.values_mut().filter(|fact| fact.truth != Truth::Unmeasured);
-        judged.for_each(|fact| *fact = unmet(&reason));
-    }
-    facts
+    let verdict = answer.verdict_on_all();
+    facts.into_iter().map(|(name, fact)| (name, verdict.judge(fact))).collect()
 }
 
 impl Answer<'_> {
-    /// Why an attempt that looks right gets nothing: a guard tripped, or one that the attempt kept from looking.
-    fn caught(&self) -> Option<String> {
-        let told = |kind: &str, guard: &Guard| format!("guard {kind}: {} - {}", guard.name, guard.detail);
-        let guards = || self.seen.guards.iter();
-        let tripped = guards().find(|guard| guard.tripped);
-        let blind = guards().find(|guard| !guard.ran && self.all_pass());
-        tripped
-            .map(|guard| told("tripped", guard))
-            .or_else(|| blind.map(|guard| told("could not look", guard)))
+    /// Every row rests on every guard that looked, and on all checks of the answer, holes or not.
+    fn verdict_on_all(&self) -> verdict::Verdict {
+        let looked = |name: &&str| self.seen.guards.iter().any(|guard| guard.name == **name);
+        let timed = self.timed.iter().copied().filter(|name| looked(&name));
+        self.rests_on(&self.guards.iter().copied().chain(timed).collect::<Vec<_>>())
+    }
+
+    /// Speed rests on those that look on while it is timed, too.
+    fn verdict_on_speed(&self) -> verdict::Verdict {
+        self.rests_on(&[self.guards, self.timed].concat())
+    }
+
+    fn rests_on(&self, guards: &[&str]) -> verdict::Verdict {
+        let of_answer = |name: &&str| self.steps.iter().any(|step| name.split('/').next() == Some(step));
+        verdict(self.seen, self.required.iter().map(String::as_str).filter(of_answer), guards)
     }
 
     /// Why no line of A can be judged, if so.
@@ -82,11 +108,16 @@ impl Answer<'_> {
             .then(|| format!("{first}, the first step that answers the challenge, is not written yet"))
     }
 
-    /// The checks that the answer is judged by: those of every step that is not a hole.
-    fn checks(&self) -> Vec<&Check> {
+    /// The steps of the answer that are not holes.
+    fn begun(&self) -> Vec<&'static str> {
         let tried = |check: &&Check| check.outcome != Outcome::NotAttempted;
         let begun: Vec<&str> = self.seen.checks.iter().filter(tried).map(Check::step).collect();
-        let begun: Vec<&str> = self.steps.iter().filter(|step| begun.contains(step)).copied().collect();
+        self.steps.iter().filter(|step| begun.contains(step)).copied().collect()
+    }
+
+    /// The checks that the answer is judged by: those of every step that is not a hole.
+    fn checks(&self) -> Vec<&Check> {
+        let begun = self.begun();
         self.seen.checks.iter().filter(|check| begun.contains(&check.step())).collect()
     }
 
@@ -213,8 +244,7 @@ fn vector_code(answer: &Answer<'_>) -> Fact {
         watched::STEPPED_LEN
     );
     let enough = vector >= watched::STEPPED_LEN as f64 / 64.0;
-    let paths: Vec<&Check> =
-        seen.checks.iter().filter(|check| check.name.starts_with("A.6/every-path-")).collect();
+    let paths: Vec<&Check> = seen.checks.iter().filter(|check| check.name.starts_with(EVERY_PATH)).collect();
     let wrong = paths.iter().find(|check| check.outcome != Outcome::Passed);
     if let Some(check) = wrong {
         evidence = format!("{evidence}; {} is {}", check.name, check.outcome.word());

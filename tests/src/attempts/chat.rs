@@ -114,6 +114,22 @@ impl Chat for Mine {
     }
 }
 
+/// Writes its own results where a number is asked for.
+pub(super) fn forging() -> impl Chat {
+    Mine { float: |_| super::forgers::forge(), ..HONEST }
+}
+
+/// Ends the process at a token that only a guard has.
+pub(super) fn leaving() -> impl Chat {
+    let leave = |text: &str, special: &[&str], mark| {
+        if text.starts_with("say [") {
+            std::process::exit(0);
+        }
+        Solution.defuse(text, special, mark)
+    };
+    Mine { defuse: leave, ..HONEST }
+}
+
 /// Right whatever the cuts, and no stream: everything comes at the end.
 fn wait(markers: &[Seen], end: usize) -> Next {
     let least = markers.iter().filter_map(|marker| match &marker.sight {

@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)] // a segmentation fault has no safe form
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
@@ -98,30 +98,10 @@ fn print_results() {
     let _ = std::io::stdin().read(&mut [0; 16]);
 }
 
-/// Looks for the grader's pipe among everything that is open, writes nonsense into what could be it, then waits
-/// to be believed.
+/// Writes nonsense into every connection that this process has, then waits to be believed.
 fn spoil_pipe() {
-    for descriptor in (0..64).filter(|descriptor| ![1, 2].contains(descriptor)) {
-        let path = format!("/dev/fd/{descriptor}");
-        if !is_pipe(&path) {
-            continue;
-        }
-        if let Ok(mut pipe) = std::fs::OpenOptions::new().write(true).open(path) {
-            let _ = pipe.write_all(b"this is no message\n");
-        }
-    }
+    super::forgers::say("this is no message\n");
     endless();
-}
-
-#[cfg(unix)]
-fn is_pipe(path: &str) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|data| data.file_type().is_fifo())
-}
-
-#[cfg(not(unix))]
-fn is_pipe(_: &str) -> bool {
-    false
 }
 
 /// A value whose end never comes.

@@ -78,6 +78,20 @@ const fn captures(spoil: fn(&mut Capture, &Values<f32>)) -> Cheat {
     Cheat { spoil, ..HONEST }
 }
 
+/// Writes its own results at every capture.
+pub(super) fn forging() -> impl Compile {
+    captures(|_, _| super::forgers::forge())
+}
+
+/// Ends the process at a program that only a guard has.
+pub(super) fn leaving() -> impl Compile {
+    captures(|capture, _| {
+        if capture.graph.name == "baked" {
+            std::process::exit(0);
+        }
+    })
+}
+
 /// Says nothing of a value that was looked at.
 fn guards_on_values(capture: &mut Capture, _: &Values<f32>) {
     capture.breaks.retain(|found| found.kind != Kind::Read);

@@ -73,6 +73,22 @@ const fn slips(slip: Slip) -> Cheat {
     Cheat { slip: Some(slip), ..HONEST }
 }
 
+/// Writes its own results where a chunk's graph is asked for.
+pub(super) fn forging() -> impl Chunked {
+    Cheat { rows: |_| super::forgers::forge(), ..HONEST }
+}
+
+/// Ends the process at a vocabulary that only a guard has.
+pub(super) fn leaving() -> impl Chunked {
+    let leave = |problem: &Problem| {
+        if problem.vocab == 16_384 {
+            std::process::exit(0);
+        }
+        Ok(problem.loss.clone())
+    };
+    Cheat { rows: leave, ..HONEST }
+}
+
 /// Rows made anew from logits and from the values that the loss gives for them.
 fn again(
     problem: &Problem,

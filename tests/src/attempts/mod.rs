@@ -9,6 +9,7 @@ mod chat;
 mod cheats;
 pub mod cuda;
 mod faults;
+mod forgers;
 mod graph;
 mod loss;
 mod output;
@@ -22,6 +23,7 @@ use kernels::Cpu;
 pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::CHEATS;
 pub use faults::{FAULTS, PID_FILE};
+pub use forgers::{FORGERS, LEAVERS};
 pub use graph::{COMPILERS, SLIPS, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
@@ -45,6 +47,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&TWINS)
         .chain(&PLANTED)
         .chain(&FAULTS)
+        .chain(&FORGERS)
+        .chain(&LEAVERS)
         .chain(&COMPILERS)
         .chain(&SLIPS)
         .chain(&CHUNKERS)

@@ -210,21 +210,46 @@ fn a_typed_in_compiler_gets_every_point() {
     let Challenge { points, checks, rows, .. } = &card.challenges[2];
     assert!(checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
     assert_eq!((*points, ran.code), (9, 0), "{rows:#?}");
-    let part_a = |card: &Scorecard| card.challenges[2].rows[3].fact;
-    assert_eq!(part_a(&card), Truth::Unmet, "there is no attempt at A");
+    let part_a = |card: &Scorecard| card.challenges[2].measurements["graph.part_a"].value;
+    assert_eq!(card.challenges[2].rows[3].fact, Truth::Unmet, "there is no attempt at A");
+    assert_eq!(part_a(&card), 0.0);
     copy.write(&solved());
     let arguments = ["bench", "C", "--quick", "--case", "lengths", "--json"];
-    assert_eq!(
-        part_a(&copy.grader(&arguments).card()),
-        Truth::Met,
-        "the reader's own dequantiser is the graph's"
-    );
+    let own = copy.grader(&arguments).card();
+    assert_eq!(part_a(&own), 1.0, "the reader's own dequantiser is the graph's");
+    assert_eq!(own.challenges[2].rows[3].fact, Truth::Unmeasured, "no guard looked");
     copy.write(&solved().replace("fn unpack(", "fn unpack(;"));
-    assert_eq!(
-        part_a(&copy.grader(&arguments).card()),
-        Truth::Unmet,
-        "and stops nothing where it is half typed"
-    );
+    assert_eq!(part_a(&copy.grader(&arguments).card()), 0.0, "and stops nothing where it is half typed");
+}
+
+#[test]
+fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
+    let copy = copy();
+    copy.fresh();
+    let forged = "#[unsafe(link_section = \".init_array\")]\nstatic BEFORE: fn() = || ();\n";
+    let exits = "fn leave() {\n    std::process::exit(0)\n}\n";
+    let cases = [
+        ("A", EXERCISE, forged, 1, "link_section"),
+        ("C", COMPILER, exits, 2, "std::process"),
+        ("D", CHATTER, "use std::{fs, fmt};\n", 1, "std::fs"),
+        ("E", CHUNKER, "fn write() {\n    challenges::loss::Solution;\n}\n", 2, "Solution"),
+    ];
+    for (letter, path, text, line, what) in cases {
+        let file = copy.root.join(path);
+        let stub = fs::read_to_string(&file).expect("the exercise can be read");
+        fs::write(&file, format!("{stub}{text}")).expect("the exercise can be written");
+        let ran = copy.grader(&["test", letter, "--json"]);
+        let told = format!("{path}:{}: `{what}` is refused: ", stub.lines().count() + line);
+        let challenge = ran.card().challenges.into_iter().find(|challenge| challenge.letter == letter);
+        let checks = challenge.expect("all five are there").checks;
+        assert!(!checks.is_empty() && ran.code == 1, "{letter}: {}", ran.stderr);
+        assert!(checks.iter().all(|check| check.outcome == Outcome::DoesNotCompile), "{checks:#?}");
+        assert!(
+            checks.iter().any(|check| check.detail.contains(&told)),
+            "{letter}: {told}\n{}",
+            checks[0].detail
+        );
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod cuda;
 mod device;
 mod executor;
 mod faults;
+mod forgers;
 mod golden;
 mod grad;
 mod graph;

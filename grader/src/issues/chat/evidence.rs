@@ -5,6 +5,7 @@
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Outcome};
+use crate::verdict::{Verdict, verdict};
 
 /// The steps that rendering and parsing rest on; D.8 looks at templates that are there already.
 const STEPS: [&str; 7] = ["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7"];
@@ -20,20 +21,20 @@ fn tool_calling(seen: &Seen<'_>) -> Fact {
     if first(Outcome::DoesNotCompile).is_some() {
         return unmeasured("the exercise does not compile");
     }
-    if let Some(guard) = seen.guards.iter().find(|guard| guard.tripped) {
-        return unmet(&format!("guard tripped: {} - {}", guard.name, guard.detail));
-    }
     let open = |check: &&Check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured);
     if let Some(check) = first(Outcome::NotAttempted) {
         return unmeasured(&format!("{} is not written yet", check.step()));
     }
+    let names = super::names().filter(|name| STEPS.iter().any(|step| name.split('/').next() == Some(step)));
+    let names: Vec<String> = names.collect();
+    let verdict = verdict(seen, names.iter().map(String::as_str), &super::guards::NAMES);
+    if let Verdict::Unmet(reason) = &verdict {
+        return unmet(reason);
+    }
     if let Some(check) = checks().find(open) {
         return unmet(&format!("{} is {}", check.name, check.outcome.word()));
     }
-    if let Some(step) = STEPS.iter().find(|step| !checks().any(|check| check.step() == **step)) {
-        return unmeasured(&format!("no check of {step} was run"));
-    }
-    counts(seen)
+    verdict.judge(counts(seen))
 }
 
 /// Texts that are equal to the byte, and calls that come back.

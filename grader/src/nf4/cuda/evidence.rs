@@ -17,10 +17,18 @@ const CODE_BYTES: f64 = WATCHED_LEN as f64 / 2.0;
 
 /// The facts of A on a card, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
-    judged(
-        &Answer { seen, steps: &["A.9", "A.10", "A.12"] },
-        [single_kernel, inline_ptx, eviction, in_a_graph],
-    )
+    judged(&answer(seen), [single_kernel, inline_ptx, eviction, in_a_graph])
+}
+
+/// What was seen, and what that must hold.
+fn answer<'a>(seen: &'a Seen<'a>) -> Answer<'a> {
+    Answer {
+        seen,
+        steps: &["A.9", "A.10", "A.12"],
+        required: super::checks::names(),
+        guards: &super::guards::NAMES,
+        timed: &super::bench::GUARDS,
+    }
 }
 
 /// A compiled graph runs on the CPU so far.
@@ -106,7 +114,7 @@ mod tests {
         let (guards, unmeasured) = (vec![], BTreeMap::new());
         let seen =
             Seen { checks: &checks, guards: &guards, measurements: &measurements, unmeasured: &unmeasured };
-        inline_ptx(&Answer { seen: &seen, steps: &["A.9", "A.10", "A.12"] }).truth
+        inline_ptx(&answer(&seen)).truth
     }
 
     #[test]

@@ -1,0 +1,72 @@
+//! Attempts at every challenge that write their own results, or leave while a guard looks.
+//!
+//! Each is the solution but for one step. Their honest twins are the honest attempts beside the cheats.
+
+#![allow(unsafe_code)] // what is open in a process can be written to only by its number
+
+use challenges::nf4::{Nf4, Output, Solution, Weight};
+use kernels::Cpu;
+
+use super::{Entry, chat, graph, last, loss};
+
+/// Attempts that look for the connection to the grader, write results into it and leave.
+pub const FORGERS: [Entry; 4] = [
+    Entry {
+        name: "forges A",
+        hand_in: |all| all.nf4(last(|_: &Cpu, _: &Weight<'_>, _: Output<'_>| forge())),
+    },
+    Entry { name: "forges C", hand_in: |all| all.graph(graph::forging()) },
+    Entry { name: "forges D", hand_in: |all| all.chat(chat::forging()) },
+    Entry { name: "forges E", hand_in: |all| all.loss(loss::forging()) },
+];
+
+/// Attempts that are right, and gone where a guard looks or a clock runs.
+pub const LEAVERS: [Entry; 4] = [
+    Entry { name: "leaves when A is timed", hand_in: |all| all.nf4(leaves_when_timed()) },
+    Entry { name: "leaves a guard of C", hand_in: |all| all.graph(graph::leaving()) },
+    Entry { name: "leaves a guard of D", hand_in: |all| all.chat(chat::leaving()) },
+    Entry { name: "leaves a guard of E", hand_in: |all| all.loss(loss::leaving()) },
+];
+
+/// Says of the first items what a child would say, without the nonces that it does not know.
+pub(super) fn forge() -> ! {
+    let check = r#"{"Check":{"name":"A.6/one-block-f16","outcome":"passed","detail":"","replay":""}}"#;
+    for message in [check, r#""Recycle""#, r#""GiveWay""#, r#""Done""#] {
+        for item in 0..3 {
+            say(&format!("{{\"item\":{item},\"nonce\":\"\",\"message\":{message}}}\n"));
+        }
+    }
+    std::process::exit(0);
+}
+
+/// Writes into every socket that this process has.
+#[cfg(unix)]
+pub(super) fn say(words: &str) {
+    use std::io::Write;
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::net::UnixStream;
+
+    let is_socket = |number: &i32| {
+        let data = std::fs::metadata(format!("/dev/fd/{number}"));
+        data.is_ok_and(|data| data.file_type().is_socket())
+    };
+    for number in (3..64).filter(is_socket) {
+        // SAFETY: it is open, as was just seen, and is not closed here: the value is never dropped.
+        let mut stream = std::mem::ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(number) });
+        _ = stream.write_all(words.as_bytes());
+    }
+}
+
+#[cfg(not(unix))]
+pub(super) fn say(_: &str) {}
+
+/// A weight this large is only ever timed.
+fn leaves_when_timed() -> impl Nf4 {
+    last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
+        if weight.len >= 2048 * 8192 {
+            std::process::exit(0);
+        }
+        Solution.dequantize_fast(cpu, weight, out);
+    })
+}
