@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use challenges::nf4::BENCHES;
 
+use super::bench::Samples;
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Guard, Measurement, Outcome, Truth};
-use crate::timing::{Pairs, Verdict, at_least, total_speedup};
+use crate::timing::{Bounded, Pairs, Rounds, Verdict, at_least, total_speedup};
 
 /// Working memory of a fused pass: what a thread may hold at most.
 const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
@@ -167,6 +168,12 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
         let flaw = answer.flaw().unwrap_or_default();
         return every(unmet(&format!("not judged by its speed, because {flaw}")));
     }
+    if let Some(case) = faster_than_the_bound(seen.measurements) {
+        return every(unmet(&format!(
+            "inconclusive: the machine is busy; {case} is often faster than the bound beside it, not often enough to be \
+             sure"
+        )));
+    }
     let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
         Verdict::Met => met(&told),
@@ -184,6 +191,24 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
     };
     facts.insert("speedup <= 1.00", judge(slower));
     facts
+}
+
+/// The case whose rounds neither clear nor refuse the attempt, if any.
+fn faster_than_the_bound(measurements: &BTreeMap<String, Measurement>) -> Option<String> {
+    let open = |name: &String| rounds(measurements, name).verdict() == Bounded::Open;
+    BENCHES.iter().filter(|bench| bench.published).map(bench_name).find(open)
+}
+
+/// What a report's samples of a case, such as `4096x14336.bf16`, say about the attempt and the bound: what the guard
+/// "past the physical bound" rests on.
+pub(crate) fn rounds(measurements: &BTreeMap<String, Measurement>, case: &str) -> Rounds {
+    let samples = |kind: &str| {
+        let number = measurements.get(&format!("nf4.{kind}.{case}"));
+        number.map_or(vec![], |number| number.samples.clone())
+    };
+    let credit = measurements.get(&format!("nf4.bound_credit.{case}")).map_or(0.0, |credit| credit.value);
+    let samples = Samples { bound: samples("bound"), attempt: samples("attempt"), baseline: vec![] };
+    samples.rounds(credit)
 }
 
 /// Total baseline time over total attempt time of the published cases, if all were timed.
