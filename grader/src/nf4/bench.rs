@@ -15,15 +15,15 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use challenges::nf4::baseline::Baseline;
-use challenges::nf4::{BENCHES, Bench, Nf4, Output};
+use challenges::nf4::{BENCHES, Bench, Nf4, Output, solution_calls};
 use half::slice::HalfFloatSliceExt;
 use kernels::Cpu;
 use kernels::cpu::{self, Tick};
-use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits_range};
+use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits_range, oracle_calls};
 
 use super::inputs::{Buffer, Scale, weight};
 use super::{Subject, bench_name};
-use crate::gather::{Child, Unwound};
+use crate::gather::{Child, Source, Unwound};
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
 use crate::timing::{Bounded, Pairs, Rounds, at_least, median, order, speedup};
@@ -53,10 +53,10 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let Some(bench) = BENCHES.iter().find(|bench| bench_name(bench) == name) else {
         return child.unmeasured(&format!("nf4.speedup.{name}"), "no timed case has this name");
     };
-    let effort = child.request.effort.clone();
+    let (effort, source) = (child.request.effort.clone(), child.request.source);
     let subject = Subject::of(attempt);
     let unmeasured = format!("nf4.speedup.{name}");
-    match crate::gather::caught(|| Timed::new(bench, subject, effort.seed)?.sample(&effort)) {
+    match crate::gather::caught(|| Timed::new(bench, subject, source, effort.seed)?.sample(&effort)) {
         Ok(Ok(samples)) => {
             child.guard(TIMED_CALLS, || Ok(None));
             child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples, 0.0)));
@@ -111,6 +111,7 @@ struct Timed<'a> {
     sets: Vec<Set>,
     next: usize,
     subject: Subject<'a>,
+    source: Source,
     baseline: Baseline,
     cpu: Cpu,
     random: Random,
@@ -119,7 +120,7 @@ struct Timed<'a> {
 }
 
 impl<'a> Timed<'a> {
-    fn new(bench: &Bench, subject: Subject<'a>, seed: u64) -> Result<Self, String> {
+    fn new(bench: &Bench, subject: Subject<'a>, source: Source, seed: u64) -> Result<Self, String> {
         let len = bench.rows * bench.columns;
         let set_bytes = total_bytes(len) as u64;
         let cache = match cpu::host().cache_bytes {
@@ -135,6 +136,7 @@ impl<'a> Timed<'a> {
             sets: (0..count).map(set).collect(),
             next: 0,
             subject,
+            source,
             baseline: Baseline::default(),
             cpu: Cpu::new(),
             random: random::unforeseen()?,
@@ -203,9 +205,11 @@ impl<'a> Timed<'a> {
         let (set, renewed) = self.prepare();
         let Set { weight, out, .. } = &mut self.sets[set];
         let view = weight.view();
+        let asked = oracle_calls() + solution_calls();
         let begin = Tick::now();
         self.subject.run(&self.cpu, &view, out.output());
         let time = begin.micros();
+        self.source.own_work(oracle_calls() + solution_calls() - asked)?;
         if let Some(element) = self.wrong(set, &renewed)? {
             return Err(format!("a timed call left a wrong answer at element {element}"));
         }

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
-use challenges::nf4::{CASES, Nf4};
+use challenges::nf4::{CASES, Nf4, solution_calls};
 use kernels::{Cpu, bytes};
 use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits, oracle_calls};
 
 use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
+use crate::gather::Source;
 use crate::random::Random;
 
 /// The guards that run by themselves; one more, "past the physical bound", watches the timed runs.
@@ -36,8 +37,8 @@ const LEN: usize = 64 * 3000 + 37;
 type Verdict = Result<Option<String>, String>;
 
 /// Runs one guard.
-pub(super) fn run(name: &str, attempt: &dyn Nf4, seed: u64) -> Verdict {
-    let bench = Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), seed };
+pub(super) fn run(name: &str, attempt: &dyn Nf4, source: Source, seed: u64) -> Verdict {
+    let bench = Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), source, seed };
     match name {
         "answers cached by pointer" => bench.cached_by_pointer(),
         "answers cached by content" => bench.cached_by_content(),
@@ -58,6 +59,7 @@ pub(super) fn run(name: &str, attempt: &dyn Nf4, seed: u64) -> Verdict {
 struct Workbench<'a> {
     subject: Subject<'a>,
     cpu: Cpu,
+    source: Source,
     seed: u64,
 }
 
@@ -265,24 +267,33 @@ impl Workbench<'_> {
         Ok(None)
     }
 
-    /// The oracle counts its calls; no step that it could answer may add to them.
+    /// The oracle and the solution count their calls; no step that they could answer may add to them.
     fn oracle_called(&self) -> Verdict {
         let weight = self.weight();
         let (view, attempt) = (weight.view(), self.subject.attempt);
         let mut buffer = Buffer::new(Dtype::F16, LEN, 1);
+        let (mut codes, mut values) = ([0; 64], [0.0; 64]);
         let calls = |run: &mut dyn FnMut()| {
-            let before = oracle_calls();
+            let before = (oracle_calls(), solution_calls());
             let _ = crate::gather::caught(run); // a step that is still a hole asks nobody
-            oracle_calls() - before
+            (oracle_calls() - before.0, solution_calls() - before.1)
         };
         let asked = [
+            ("A.1", calls(&mut || attempt.unpack(&view.packed[..32], &mut codes))),
+            ("A.2", calls(&mut || attempt.look_up(&[1; 64], view.table, &mut values))),
             ("A.3", calls(&mut || attempt.block(&view.packed[..32], view.table, 1.0, &mut [0.0; 64]))),
             ("A.4", calls(&mut || _ = attempt.absmax(&view.absmax, 0))),
             ("A.5", calls(&mut || attempt.dequantize(&self.cpu, &view, buffer.output()))),
             ("A.6", calls(&mut || attempt.dequantize_fast(&self.cpu, &view, buffer.output()))),
         ];
-        let step = asked.into_iter().find(|(_, calls)| *calls > 0);
-        Ok(step.map(|(step, calls)| format!("the reference was called {calls} times while {step} ran")))
+        let found = asked.into_iter().find_map(|(step, (oracle, solution))| {
+            let told = |whom, calls| format!("the {whom} was called {calls} times while {step} ran");
+            let oracle = (oracle > 0).then(|| told("reference", oracle));
+            oracle.or_else(|| {
+                self.source.own_work(solution).err().map(|_| told("workbook's solution", solution))
+            })
+        });
+        Ok(found)
     }
 }
 

@@ -12,7 +12,7 @@ mod watched;
 
 use std::time::Duration;
 
-use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight};
+use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight, solution_calls};
 use kernels::Cpu;
 use reference::nf4::Dtype;
 
@@ -43,15 +43,19 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
 
 /// Does one item.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
-    let seed = child.request.effort.seed;
+    let (seed, source) = (child.request.effort.seed, child.request.source);
     match name.split_once('/') {
-        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
+        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, source, seed)),
         Some(("watch", "bytes")) => watched::bytes(child, attempt),
         Some(("watch", "instructions")) => watched::instructions(child),
         Some(("watch", "graph")) => watched::in_a_graph(child, attempt),
         Some(("bench", "staircase")) => staircase::run(child, attempt),
         Some(("bench", case)) => bench::run(child, attempt, case),
-        _ => child.check(name, || checks::run(name, attempt, seed)),
+        _ => child.check(name, || {
+            let before = solution_calls();
+            checks::run(name, attempt, seed)?;
+            source.own_work(solution_calls() - before)
+        }),
     }
 }
 

@@ -1,7 +1,8 @@
 //! What an attempt does, watched from outside: the bytes it takes and the instructions it runs.
 
 use challenges::nf4::Nf4;
-use kernels::{Cpu, bytes};
+use kernels::Cpu;
+use kernels::bytes::Peak;
 use reference::nf4::Dtype;
 
 use super::Subject;
@@ -25,9 +26,11 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     let subject = Subject { attempt, fast };
     cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
     let launches = cpu.launches();
-    let live = bytes::reset_peak();
+    let Some(peak) = Peak::begin() else {
+        return child.unmeasured("nf4.working_bytes", "too many peaks are counted already");
+    };
     let ran = crate::gather::caught(|| subject.run(&cpu, &weight.view(), buffer.output()));
-    let peak = bytes::peak() - live;
+    let peak = peak.bytes();
     if ran.is_err() {
         return child.unmeasured("nf4.working_bytes", "the step does not run to its end");
     }
