@@ -30,9 +30,9 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let bench_limit = Duration::from_secs(if effort.quick { 90 } else { 180 });
     let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
     let checks = checks::names().into_iter().map(|name| item(name, 10));
-    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 20));
+    let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
     let watched = ["watch/bytes", "watch/instructions", "watch/graph"]
-        .map(|name| Item { fresh: true, ..item(name.into(), 20) });
+        .map(|name| Item { fresh: true, ..item(name.into(), 60) });
     let benches = BENCHES
         .iter()
         .filter(|bench| bench.published || !effort.quick)

@@ -12,12 +12,13 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use challenges::nf4::{Absmax, BENCHES, CASES, Dtype, Nf4, Output, Solution, Weight};
+use challenges::nf4::{Absmax, BENCHES, CASES, Dtype, Nf4, Output, Weight};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kernels::Cpu;
 use reference::nf4::{block_absmax, dequantize_bits};
 
+use super::honest::nf4::Solution;
 use super::output::{address, again, bits, code, dtype, get, put, round};
 use super::{Entry, last};
 
