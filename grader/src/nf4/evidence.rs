@@ -271,11 +271,13 @@ impl InTimedCalls {
     }
 }
 
-/// The number `name` of such samples, and what is `needed` of it for so many elements; or why there is none.
+/// The number `name` of such samples, and what is `needed` of it for so many elements of two bytes each; or why there is none.
 fn as_timed(seen: &Seen<'_>, name: &str, needed: fn(f64) -> f64) -> Result<InTimedCalls, Fact> {
     let elements = watched::AS_TIMED_NUMBER;
-    if seen.unmeasured.contains_key(elements) {
-        return Err(seen.why_not(elements));
+    if let Some(why) =
+        [elements, "watch/instructions"].into_iter().find(|why| seen.unmeasured.contains_key(*why))
+    {
+        return Err(seen.why_not(why));
     }
     let numbers = seen.value(&format!("nf4.{name}")).zip(seen.value(elements));
     Ok(InTimedCalls { numbers, needed: numbers.map_or(0.0, |(_, elements)| needed(elements)) })
@@ -296,7 +298,7 @@ fn streaming(answer: &Answer<'_>) -> Fact {
             "; no fence (SFENCE) follows the last {n:.0} of them, so they may still be on their way when the step returns"
         ),
     };
-    let as_timed = match as_timed(seen, "timed_streamed_bytes", |elements| elements * 2.0 / 2.0) {
+    let as_timed = match as_timed(seen, "timed_streamed_bytes", |elements| elements) {
         Ok(as_timed) => as_timed,
         Err(fact) => return fact,
     };

@@ -23,7 +23,7 @@ use kernels::Cpu;
 use honest::nf4::Solution;
 
 pub use chat::{CHAT_SLIPS, CHATTERS};
-pub use cheats::CHEATS;
+pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use graph::{COMPILERS, SLIPS, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
@@ -45,6 +45,7 @@ pub struct Entry {
 pub fn find(name: &str) -> Option<&'static Entry> {
     CHEATS
         .iter()
+        .chain(&ASKERS)
         .chain(&TWINS)
         .chain(&PLANTED)
         .chain(&FAULTS)
