@@ -13,7 +13,7 @@ use challenges::nf4::{Nf4, Solution};
 
 use crate::course::{Back, Course};
 use crate::gather::{CHILD_FLAG, Source, run_child};
-use crate::step::STEP_FLAG;
+use crate::step::{AS_TIMED, STEP_FLAG};
 use crate::{cli, course};
 
 /// What a program hands in.
@@ -113,7 +113,7 @@ impl Attempts {
         let text = |i: usize| arguments.get(i).and_then(|argument| argument.to_str()).unwrap_or_default();
         match text(1) {
             CHILD_FLAG => self.serve(),
-            STEP_FLAG => self.step_through(text(2), text(3)),
+            STEP_FLAG => self.step_through(text(2), text(3), text(4) == AS_TIMED),
             _ => cli::run(&self, arguments),
         }
     }
@@ -201,9 +201,10 @@ impl Attempts {
         })
     }
 
-    fn step_through(&self, challenge: &str, source: &str) -> ExitCode {
+    fn step_through(&self, challenge: &str, source: &str, as_timed: bool) -> ExitCode {
         let source = if source == "own" { Source::Own } else { Source::Solution };
-        let done = course::find(challenge, Back::Cpu).map(|course| (course.step_through)(self, source));
+        let done =
+            course::find(challenge, Back::Cpu).map(|course| (course.step_through)(self, source, as_timed));
         if matches!(done, Some(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

@@ -42,8 +42,8 @@ pub(crate) struct Course {
     pub work: fn(&mut Child, &Attempts, Source, &str),
     /// What was seen, as facts.
     pub facts: fn(&Seen<'_>) -> Facts,
-    /// The watched process's side of single-stepping.
-    pub step_through: fn(&Attempts, Source) -> Result<(), String>,
+    /// The watched process's side of single-stepping: a small call, or calls as they are timed.
+    pub step_through: fn(&Attempts, Source, bool) -> Result<(), String>,
     /// Bytes that a child may hold.
     pub memory_limit: usize,
     /// The solution's text.
@@ -61,7 +61,9 @@ pub(crate) static COURSES: [Course; 5] = [
         items: crate::nf4::items,
         work: |child, attempts, source, item| crate::nf4::work(child, attempts.nf4_attempt(source), item),
         facts: crate::nf4::facts,
-        step_through: |attempts, source| crate::nf4::step_through(attempts.nf4_attempt(source)),
+        step_through: |attempts, source, as_timed| {
+            crate::nf4::step_through(attempts.nf4_attempt(source), as_timed)
+        },
         memory_limit: crate::nf4::MEMORY_LIMIT,
         solution: challenges::nf4::SOLUTION,
         hints: challenges::nf4::HINTS,
@@ -78,7 +80,7 @@ pub(crate) static COURSES: [Course; 5] = [
             Err(reason) => child.impossible(item, &reason),
         },
         facts: crate::nf4::cuda::facts,
-        step_through: |_, _| Err("a kernel is not single-stepped".into()),
+        step_through: |_, _, _| Err("a kernel is not single-stepped".into()),
         memory_limit: crate::nf4::cuda::MEMORY_LIMIT,
         solution: challenges::nf4::cuda::SOLUTION,
         hints: challenges::nf4::HINTS,
@@ -92,7 +94,7 @@ pub(crate) static COURSES: [Course; 5] = [
             crate::graph::work(child, attempts.graph_attempt(source), attempts.nf4_beside(source), item);
         },
         facts: crate::graph::facts,
-        step_through: |_, _| Err("a compiler is not single-stepped".into()),
+        step_through: |_, _, _| Err("a compiler is not single-stepped".into()),
         memory_limit: crate::graph::MEMORY_LIMIT,
         solution: challenges::graph::SOLUTION,
         hints: challenges::graph::HINTS,
@@ -106,7 +108,7 @@ pub(crate) static COURSES: [Course; 5] = [
             crate::issues::work(child, &attempts.chat_attempt(source), item);
         },
         facts: crate::issues::facts,
-        step_through: |_, _| Err("a parser is not single-stepped".into()),
+        step_through: |_, _, _| Err("a parser is not single-stepped".into()),
         memory_limit: crate::issues::MEMORY_LIMIT,
         solution: challenges::issues::chat::SOLUTION,
         hints: challenges::issues::chat::HINTS,
@@ -120,7 +122,7 @@ pub(crate) static COURSES: [Course; 5] = [
             crate::loss::work(child, attempts.loss_attempt(source), attempts.graph_beside(source), item);
         },
         facts: crate::loss::facts,
-        step_through: |_, _| Err("a plan is not single-stepped".into()),
+        step_through: |_, _, _| Err("a plan is not single-stepped".into()),
         memory_limit: crate::loss::MEMORY_LIMIT,
         solution: challenges::loss::SOLUTION,
         hints: challenges::loss::HINTS,

@@ -58,6 +58,13 @@ impl Random {
     }
 }
 
+/// A stream that no seed reproduces, from the system: what an attempt must not foresee is drawn with it. Whoever
+/// sees one of its numbers can work out those that follow, so each purpose gets a stream of its own.
+pub fn unforeseen() -> Result<Random, String> {
+    let seed = getrandom::u64().map_err(|error| format!("the system gives no random bits: {error}"))?;
+    Ok(Random::new(seed))
+}
+
 /// A seed that no attempt can know in advance: from the hash keys that the system hands each process.
 pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};

@@ -9,6 +9,11 @@
 //! each one that runs was asked for by a `#[target_feature]` function or by `asm!`. Boundaries are known
 //! because the processor finds them; only the encoding's head has to be read, not the whole instruction.
 //!
+//! A small call on one thread can be told from a timed one. So a call as it is timed, on all threads, is looked at
+//! as well: too long to be stepped through, it is stopped at moments that nobody could foresee, one of the threads
+//! that are at work is stepped for a while as the others stand still, and what it wrote meanwhile is counted in the
+//! output itself.
+//!
 //! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, sections 2.3 (VEX) and
 //! 2.7 (EVEX); ptrace(2).
 
@@ -27,19 +32,43 @@ pub(crate) struct Seen {
     pub unfenced: u64,
 }
 
-/// The hidden first argument of the watched process.
+/// What was counted of calls as they are timed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AsTimed {
+    /// Instructions of the program's own text that were stepped through.
+    pub seen: Seen,
+    /// Elements of the output that changed meanwhile.
+    pub elements: u64,
+}
+
+/// The hidden first argument of the watched process, and what a call as it is timed is called in the third.
 pub(crate) const STEP_FLAG: &str = "--step-through";
+pub(crate) const AS_TIMED: &str = "as-timed";
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 mod stepper {
-    use super::Seen;
+    use super::{AsTimed, Seen};
+
+    const ELSEWHERE: &str = "single-stepping an attempt needs Linux on x86-64";
 
     pub(crate) fn watch(_: &str, _: &str) -> Result<Seen, String> {
-        Err("single-stepping an attempt needs Linux on x86-64".into())
+        Err(ELSEWHERE.into())
     }
 
     pub(crate) fn between_stops(_: impl FnOnce()) -> Result<(), String> {
-        Err("single-stepping an attempt needs Linux on x86-64".into())
+        Err(ELSEWHERE.into())
+    }
+
+    pub(crate) fn watch_as_timed(_: &str, _: &str) -> Result<AsTimed, String> {
+        Err(ELSEWHERE.into())
+    }
+
+    pub(crate) fn announce(_: (usize, usize)) -> Result<(), String> {
+        Err(ELSEWHERE.into())
+    }
+
+    pub(crate) fn mark() -> Result<(), String> {
+        Err(ELSEWHERE.into())
     }
 }
 
@@ -109,7 +138,7 @@ mod stepper {
         Err(format!("the watched call took more than {MOST_STEPS} instructions"))
     }
 
-    fn traced(error: nix::Error) -> String {
+    pub(super) fn traced(error: nix::Error) -> String {
         format!("the system refused to trace: {error}")
     }
 
@@ -121,7 +150,7 @@ mod stepper {
     }
 
     /// The first eight bytes of an instruction and eight more.
-    fn head(pid: Pid, at: u64) -> Result<[u8; 16], String> {
+    pub(super) fn head(pid: Pid, at: u64) -> Result<[u8; 16], String> {
         let word = |at: u64| ptrace::read(pid, at as ptrace::AddressType).map_err(traced);
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&word(at)?.to_ne_bytes());
@@ -130,7 +159,7 @@ mod stepper {
     }
 
     /// Where the program's own code lies.
-    fn program_text(id: u32) -> Result<Vec<Range<u64>>, String> {
+    pub(super) fn program_text(id: u32) -> Result<Vec<Range<u64>>, String> {
         let program = std::fs::read_link(format!("/proc/{id}/exe")).map_err(|error| error.to_string())?;
         let maps = std::fs::read_to_string(format!("/proc/{id}/maps")).map_err(|error| error.to_string())?;
         let program = program.to_string_lossy().into_owned();
@@ -144,6 +173,13 @@ mod stepper {
     }
 }
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod sampled;
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+pub(crate) use sampled::{announce, mark, watch_as_timed};
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+pub(crate) use stepper::{announce, mark, watch_as_timed};
 pub(crate) use stepper::{between_stops, watch};
 
 /// What an instruction does, as far as it matters here.
@@ -156,6 +192,8 @@ enum Instruction {
     Vector,
     /// Waits for earlier stores: SFENCE, MFENCE, or a locked instruction.
     Fence,
+    /// Calls the system.
+    System,
     /// Stores so many bytes past the caches.
     Streaming { bytes: u64, vector: bool },
 }
@@ -165,7 +203,7 @@ impl Seen {
     fn count(&mut self, instruction: Instruction) {
         self.instructions += 1;
         match instruction {
-            Instruction::Other => {}
+            Instruction::Other | Instruction::System => {}
             Instruction::Vector => self.vector += 1,
             Instruction::Fence => self.unfenced = 0,
             Instruction::Streaming { bytes, vector } => {
@@ -196,6 +234,7 @@ fn classify(bytes: &[u8; 16]) -> Instruction {
         0x62 => encoded(b & 7, e, c & 3, 16 << (d >> 5 & 3).min(2)),
         0x0f => match (b, c) {
             (0xae, 0xf0..) => Instruction::Fence, // MFENCE, SFENCE
+            (0x05, _) => Instruction::System,     // SYSCALL
             (0x2b, _) => Instruction::Streaming { bytes: 16, vector: true },
             (0xe7, _) => Instruction::Streaming { bytes: if operand { 16 } else { 8 }, vector: true },
             (0xc3, _) => Instruction::Streaming { bytes: if wide { 8 } else { 4 }, vector: false },
@@ -235,6 +274,12 @@ mod tests {
         assert_eq!(of(&[0x66, 0x0f, 0xe7, 0x07]), streaming(16)); // movntdq [rdi], xmm0
         assert_eq!(of(&[0x48, 0x0f, 0xc3, 0x07]), Instruction::Streaming { bytes: 8, vector: false }); // movnti
         assert_eq!(of(&[0xc5, 0xfd, 0x7f, 0x07]), Instruction::Vector); // vmovdqa [rdi], ymm0
+    }
+
+    #[test]
+    fn a_call_of_the_system_is_known() {
+        assert_eq!(of(&[0x0f, 0x05]), Instruction::System); // syscall
+        assert_eq!(of(&[0x0f, 0x0b]), Instruction::Other); // ud2
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub mod pad;
 pub mod recompute;
 pub mod reuse;
 pub mod sized;
-pub mod solution;
+mod solution;
 pub mod sums;
 pub mod tune;
 pub mod zoo;
@@ -69,11 +69,11 @@ use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
+use crate::calls::Calls;
 use capture::Capture;
 use emit::Code;
 use memory::{Arena, Life};
 use sized::Sized;
-pub use solution::Solution;
 
 // ANCHOR: graph-trait
 /// The steps of challenge C, from small to large.
@@ -113,6 +113,58 @@ pub trait Compile: Sync {
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error>;
 }
 // ANCHOR_END: graph-trait
+
+static CALLS: Calls = Calls::new();
+
+/// Calls of this process so far to any step of [`Solution`].
+pub fn solution_calls() -> u64 {
+    CALLS.so_far()
+}
+
+/// The solution. It counts its calls: an attempt has to do its own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solution;
+
+impl Solution {
+    fn counted(self) -> solution::Solution {
+        CALLS.count();
+        solution::Solution
+    }
+}
+
+impl Compile for Solution {
+    fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
+        self.counted().capture(name, program, examples)
+    }
+
+    fn buckets(&self, facts: Facts) -> Vec<i64> {
+        self.counted().buckets(facts)
+    }
+
+    fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
+        self.counted().prune(graph)
+    }
+
+    fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
+        self.counted().keep(sized, must)
+    }
+
+    fn place(&self, lives: &[Option<Life>]) -> Arena {
+        self.counted().place(lives)
+    }
+
+    fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
+        self.counted().lower(op, from, to, inputs, code)
+    }
+
+    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+        self.counted().tune(candidates, time)
+    }
+
+    fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
+        self.counted().flex(program, types, known, slope)
+    }
+}
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub const SOLUTION: &str = include_str!("solution.rs");

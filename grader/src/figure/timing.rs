@@ -25,8 +25,8 @@ pub struct Timing<'a> {
     pub rate: Option<&'a Measurement>,
 }
 
-const FAMILIES: [&str; 7] =
-    ["speedup", "baseline", "attempt", "bound", "share_of_bound", "rate", "copy_rate"];
+const FAMILIES: [&str; 8] =
+    ["speedup", "baseline", "attempt", "bound", "bound_credit", "share_of_bound", "rate", "copy_rate"];
 
 /// The timed cases in natural order: numbers inside names count by value.
 pub fn timings(challenge: &Challenge) -> Vec<Timing<'_>> {

@@ -42,6 +42,18 @@ pub(crate) enum Source {
     Solution,
 }
 
+impl Source {
+    /// Whether a step that asked the workbook's solution so often did its own work: the solution itself may.
+    pub fn own_work(self, asked: u64) -> Result<(), String> {
+        match (self, asked) {
+            (Self::Solution, _) | (_, 0) => Ok(()),
+            (Self::Own, n) => {
+                Err(format!("expected the step's own work, found {n} calls of the workbook's solution"))
+            }
+        }
+    }
+}
+
 /// How much is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effort {

@@ -1,13 +1,14 @@
 //! One step of an attempt among the solution's others, so that a step is judged for itself.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use challenges::graph::capture::Capture;
 use challenges::graph::emit::Code;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
-use challenges::graph::{Compile, Solution};
+use challenges::graph::{Compile, Solution, solution_calls};
 use kernels::plan::Cut;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
@@ -15,46 +16,58 @@ use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
 /// The attempt's step of that name; all others are the solution's.
 pub(super) struct Alone<'a> {
-    pub step: &'a str,
-    pub attempt: &'a dyn Compile,
+    step: &'a str,
+    attempt: &'a dyn Compile,
+    /// Calls to the solution that the attempt's own step made.
+    pub asked: AtomicU64,
 }
 
-impl Alone<'_> {
-    fn of(&self, step: &str) -> &dyn Compile {
-        if self.step == step { self.attempt } else { &Solution }
+impl<'a> Alone<'a> {
+    pub fn new(step: &'a str, attempt: &'a dyn Compile) -> Self {
+        Self { step, attempt, asked: AtomicU64::new(0) }
+    }
+
+    fn of<T>(&self, step: &str, run: impl FnOnce(&dyn Compile) -> T) -> T {
+        if self.step != step {
+            return run(&Solution);
+        }
+        let before = solution_calls();
+        let answer = run(self.attempt);
+        self.asked.fetch_add(solution_calls() - before, Relaxed);
+        answer
     }
 }
 
 impl Compile for Alone<'_> {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        self.of("C.1").capture(name, program, examples)
+        self.of("C.1", |step| step.capture(name, program, examples))
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        self.of("C.2").buckets(facts)
+        self.of("C.2", |step| step.buckets(facts))
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        self.of("C.3").prune(graph)
+        self.of("C.3", |step| step.prune(graph))
     }
 
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        self.of("C.4").keep(sized, must)
+        self.of("C.4", |step| step.keep(sized, must))
     }
 
     fn place(&self, lives: &[Option<Life>]) -> Arena {
-        self.of("C.5").place(lives)
+        self.of("C.5", |step| step.place(lives))
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        self.of("C.6").lower(op, from, to, inputs, code)
+        self.of("C.6", |step| step.lower(op, from, to, inputs, code))
     }
 
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
-        self.of("C.7").tune(candidates, time)
+        self.of("C.7", |step| step.tune(candidates, time))
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        self.of("C.8").flex(program, types, known, slope)
+        self.of("C.8", |step| step.flex(program, types, known, slope))
     }
 }

@@ -87,21 +87,22 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Runs one check by its name.
-pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<(), String> {
+pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<u64, String> {
     let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
-    let passes = Alone { step, attempt };
+    let alone = Alone::new(step, attempt);
     let mut random = Random::named(seed, name);
     match step {
-        "C.1" => capture::run(case, attempt),
-        "C.2" => buckets(attempt, case),
-        "C.3" => prune(attempt, case),
-        "C.4" => keep(&passes, case, &mut random),
-        "C.5" => place(attempt, case, &mut random, seed),
-        "C.6" => lower(&passes, case, &mut random),
-        "C.7" => tune(attempt, case),
-        "C.8" => flex(&passes, case, &mut random),
+        "C.1" => capture::run(case, &alone),
+        "C.2" => buckets(&alone, case),
+        "C.3" => prune(&alone, case),
+        "C.4" => keep(&alone, case, &mut random),
+        "C.5" => place(&alone, case, &mut random, seed),
+        "C.6" => lower(&alone, case, &mut random),
+        "C.7" => tune(&alone, case),
+        "C.8" => flex(&alone, case, &mut random),
         _ => Err(format!("no step is called {step}")),
-    }
+    }?;
+    Ok(alone.asked.into_inner())
 }
 
 /// A graph of a function over a tape.

@@ -85,17 +85,17 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
 /// The first check that an attempt does not pass, for a challenge that would use it.
 pub(crate) fn wrong(attempt: &dyn Compile, seed: u64) -> Option<String> {
     let passes =
-        |name: &String| matches!(crate::gather::caught(|| checks::run(name, attempt, seed)), Ok(Ok(())));
+        |name: &String| matches!(crate::gather::caught(|| checks::run(name, attempt, seed)), Ok(Ok(0)));
     checks::names().into_iter().find(|name| !passes(name))
 }
 
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
-    let seed = child.request.effort.seed;
+    let (seed, source) = (child.request.effort.seed, child.request.source);
     match name.split_once('/') {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", _)) => lengths::run(child, attempt, own),
         Some(("bench", _)) => bench::run(child, attempt),
-        _ => child.check(name, || checks::run(name, attempt, seed)),
+        _ => child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked))),
     }
 }

@@ -1,11 +1,11 @@
 //! Time against bytes over chunk sizes: hidden 512, vocabulary 32,000, 2,048 tokens, everything trained.
 
-use std::time::Instant;
-
 use challenges::graph;
 use challenges::loss::run::{Hidden, Runner, Size};
 use challenges::loss::{Chunked, Solution};
-use kernels::{Buffer, Cpu, bytes};
+use kernels::bytes::Peak;
+use kernels::cpu::Tick;
+use kernels::{Buffer, Cpu};
 use reference::loss::Reduction;
 
 use super::case::{Case, Sizes};
@@ -57,13 +57,13 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn run(&mut self) -> Result<Timed, String> {
-        let before = bytes::reset_peak();
-        let start = Instant::now();
+        let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
+        let start = Tick::now();
         let job = self.case.job(Hidden::Lent(self.hidden), self.given, Size::Rows(self.size));
         let results = self.runner.run(job).map_err(told)?;
-        let milliseconds = start.elapsed().as_secs_f64() * 1e3;
+        let milliseconds = start.micros() / 1e3;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-        Ok(Timed { milliseconds, bytes: bytes::peak().saturating_sub(before + returned) })
+        Ok(Timed { milliseconds, bytes: peak.bytes().saturating_sub(returned) })
     }
 }
 

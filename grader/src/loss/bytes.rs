@@ -3,7 +3,8 @@
 use challenges::graph;
 use challenges::loss::run::{Hidden, Runner, Size};
 use challenges::loss::{Chunked, Cost, Sampled, Solution};
-use kernels::{Buffer, Cpu, bytes};
+use kernels::bytes::Peak;
+use kernels::{Buffer, Cpu};
 use reference::loss::{Clip, Policy, Reduction};
 
 use super::case::{Case, Sizes};
@@ -25,6 +26,9 @@ pub(super) struct Counted {
     pub once: usize,
 }
 
+/// Why a peak is not counted.
+pub(super) const NO_PEAK: &str = "too many peaks are counted already";
+
 /// A run of so many rows at a time. It is counted the second time, on a device that has computed before: what the
 /// device's products keep for good is there by then, and is [`Counted::once`].
 pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result<Counted, String> {
@@ -33,10 +37,10 @@ pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result
     let count = || -> Result<Counted, String> {
         let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
         let costs = runner.costs(case.counts.len()).map_err(told)?;
-        let before = bytes::reset_peak();
+        let peak = Peak::begin().ok_or(NO_PEAK)?;
         let results = runner.run(case.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-        let peak = bytes::peak().saturating_sub(before + returned);
+        let peak = peak.bytes().saturating_sub(returned);
         let formula = highest(&costs, results.chunks.iter().copied().max().unwrap_or(0));
         Ok(Counted { peak, formula, size, once: 0 })
     };

@@ -115,19 +115,20 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Runs one check by its name.
-pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Result<(), String> {
+pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Result<u64, String> {
     let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
-    let steps = Alone { step, attempt };
+    let steps = Alone::new(step, attempt);
     let mut random = Random::named(seed, name);
     match step {
-        "E.1" => log_sum_exp(attempt, case, &mut random),
+        "E.1" => log_sum_exp(&steps, case, &mut random),
         "E.2" => forward(&steps, case, &mut random),
         "E.3" => backward(&steps, case, &mut random),
         "E.4" => all_rows(&steps, case, &mut random),
         "E.5" => policy(&steps, case, &mut random),
-        "E.6" => size(attempt, case, &mut random),
+        "E.6" => size(&steps, case, &mut random),
         _ => Err(format!("no step is called {step}")),
-    }
+    }?;
+    Ok(steps.asked.into_inner())
 }
 
 // --- E.1

@@ -43,7 +43,7 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
 
 /// Does one item. `own` is the attempt at C that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
-    let seed = child.request.effort.seed;
+    let (seed, source) = (child.request.effort.seed, child.request.source);
     match name.split_once('/') {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", "bytes")) => bytes::run(child, attempt),
@@ -52,6 +52,6 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Co
         Some(("watch", "compiler")) => train::run_compiled_by(child, attempt, own),
         Some(("watch", _)) => published::run(child, attempt),
         Some(("bench", _)) => bench::run(child, attempt),
-        _ => child.check(name, || checks::run(name, attempt, seed)),
+        _ => child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked))),
     }
 }

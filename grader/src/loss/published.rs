@@ -1,13 +1,14 @@
 //! The published size: planned for all its tokens, and run for some of them.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use challenges::graph;
 use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Trains};
-use kernels::{Buffer, Cpu, Device, bytes};
+use kernels::bytes::Peak;
+use kernels::cpu::Tick;
+use kernels::{Buffer, Cpu, Device};
 use reference::graph::Dtype;
 use reference::loss::Reduction;
 
@@ -84,12 +85,12 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
         size: Size::Rows(size),
         so_far: BTreeMap::new(),
     };
-    let before = bytes::reset_peak();
-    let start = Instant::now();
+    let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
+    let start = Tick::now();
     let results = runner.run(job).map_err(told)?;
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = start.micros() / 1e6;
     let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
-    let counted = bytes::peak().saturating_sub(before + returned);
+    let counted = peak.bytes().saturating_sub(returned);
     Ok(vec![
         ("logits", (TOKENS * VOCAB * 4) as f64, "B"),
         ("planned", highest(&costs, planned) as f64, "B"),

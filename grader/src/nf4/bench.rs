@@ -2,42 +2,51 @@
 //!
 //! Three matrices (up, gate, down) or more of them, until inputs and outputs together exceed the last-level
 //! cache or 256 MiB, whichever is smaller; the calls rotate over them, so that no cache holds what is asked
-//! for. Before each timed call, bytes inside randomly chosen windows of the weight are replaced and the same
-//! windows of the output are poisoned; right after the clock stops the windows are compared with the oracle.
-//! So every timed call computes something that was not there before, and is checked.
+//! for. Before each timed call the codes and scales of some windows of the weight are replaced, and bits of
+//! every element of the output are flipped: nothing that stands there is right, and nothing shows what will be
+//! looked at. Right after the clock stops windows are drawn that nobody could foresee, and compared with the
+//! oracle, those whose content is new and many whose content is old. So every timed call has to compute
+//! everything, and is checked.
+//!
+//! A round times the bound twice, the attempt twice in an order that is drawn, and the baseline beside each
+//! attempt. Every call is prepared and left alike, so that what the machine does beside them hits all alike.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use challenges::nf4::baseline::Baseline;
-use challenges::nf4::{BENCHES, Bench, Nf4, Output};
+use challenges::nf4::{BENCHES, Bench, Nf4, Output, solution_calls};
 use half::slice::HalfFloatSliceExt;
-use kernels::{Cpu, cpu};
-use reference::nf4::{Dtype, Quantized, dequantize_bits_range};
+use kernels::Cpu;
+use kernels::cpu::{self, Tick};
+use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits_range, oracle_calls};
 
 use super::inputs::{Buffer, Scale, weight};
 use super::{Subject, bench_name};
-use crate::gather::{Child, Unwound};
-use crate::random::Random;
+use crate::gather::{Child, Source, Unwound};
+use crate::random::{self, Random};
 use crate::scorecard::Measurement;
-use crate::timing::{Pairs, at_least, median, speedup};
+use crate::timing::{Bounded, Pairs, Rounds, at_least, median, order, speedup};
 
 /// Inputs and outputs that a rotation covers at least, unless the last-level cache is smaller.
 const ROTATION_BYTES: u64 = 256 << 20;
 
-/// Windows that are renewed and checked around each timed call, and their length in elements.
-const WINDOWS: usize = 24;
-const WINDOW: usize = 512;
+/// Elements of a window, windows that get new content before a call, and those that are compared beside them.
+const WINDOW: usize = 128;
+const RENEWED: usize = 24;
+const DRAWN: usize = 96;
 
 /// The guard that compares each timed call's windows.
 pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 
-/// The guard on speed itself, and how much faster than its measured bound a result may be.
+/// The guard on speed itself.
 pub(super) const PAST_THE_BOUND: &str = "past the physical bound";
 
 /// The guards that look on while a case is timed.
 pub(super) const GUARDS: [&str; 2] = [TIMED_CALLS, PAST_THE_BOUND];
-const REFUSED: f64 = 1.1;
+
+/// How long rounds go on that speak against the attempt and could still be chance.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The thresholds that a case is sampled for until its interval is clear of them.
 const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];
@@ -47,13 +56,13 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let Some(bench) = BENCHES.iter().find(|bench| bench_name(bench) == name) else {
         return child.unmeasured(&format!("nf4.speedup.{name}"), "no timed case has this name");
     };
-    let effort = child.request.effort.clone();
+    let (effort, source) = (child.request.effort.clone(), child.request.source);
     let subject = Subject::of(attempt);
     let unmeasured = format!("nf4.speedup.{name}");
-    match crate::gather::caught(|| Timed::new(bench, subject, effort.seed).sample(&effort)) {
+    match crate::gather::caught(|| Timed::new(bench, subject, source, effort.seed)?.sample(&effort)) {
         Ok(Ok(samples)) => {
             child.guard(TIMED_CALLS, || Ok(None));
-            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples)));
+            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples, 0.0)));
             report(child, bench, &samples);
         }
         Ok(Err(wrong)) => {
@@ -65,24 +74,20 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     }
 }
 
-/// A result that no memory system could give is refused, never clamped. The bound is the fastest of its
-/// samples, so that a neighbour's noise in it condemns nobody; the attempt is judged by its lower quartile, so
-/// that noise in most of its samples does not hide that it skips work.
-fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
-    let bound = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
-    let attempt = lower_quartile(&samples.attempt);
-    (attempt * REFUSED < bound)
-        .then(|| format!("{case}: {attempt:.0} us, where this machine needs {bound:.0} us to move the bytes"))
+/// A result that no memory system could give is refused, never clamped. `credit` as in [`Samples::rounds`].
+pub(super) fn past_the_bound(case: &str, samples: &Samples, credit: f64) -> Option<String> {
+    let rounds = samples.rounds(credit);
+    let (bound, attempt) = (median(&samples.bound) * (1.0 - credit), median(&samples.attempt));
+    (rounds.verdict() == Bounded::Past).then(|| {
+        format!(
+            "{case}: {attempt:.1} us a call, where this machine needs {bound:.1} us to move the bytes; in {} of {} \
+             rounds both calls took less than both bounds by a tenth",
+            rounds.against, rounds.count
+        )
+    })
 }
 
-/// The sample that a quarter of them lie below; infinity for none.
-pub(super) fn lower_quartile(samples: &[f64]) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 4).copied().unwrap_or(f64::INFINITY)
-}
-
-/// Times in microseconds.
+/// Times in microseconds, in the order in which they were taken.
 #[derive(Default)]
 pub(super) struct Samples {
     pub baseline: Vec<f64>,
@@ -90,9 +95,18 @@ pub(super) struct Samples {
     pub bound: Vec<f64>,
 }
 
+impl Samples {
+    /// What they say about the attempt and the bound, less the share of it that a cache may save.
+    pub fn rounds(&self, credit: f64) -> Rounds {
+        let bound: Vec<f64> = self.bound.iter().map(|time| time * (1.0 - credit)).collect();
+        Rounds::of(&bound, &self.attempt)
+    }
+}
+
 /// One matrix with its output.
 struct Set {
     weight: Quantized,
+    asked: Quantized, // the same once more, which no call gets: the oracle reads this one
     out: Buffer,
 }
 
@@ -100,6 +114,7 @@ struct Timed<'a> {
     sets: Vec<Set>,
     next: usize,
     subject: Subject<'a>,
+    source: Source,
     baseline: Baseline,
     cpu: Cpu,
     random: Random,
@@ -108,7 +123,7 @@ struct Timed<'a> {
 }
 
 impl<'a> Timed<'a> {
-    fn new(bench: &Bench, subject: Subject<'a>, seed: u64) -> Self {
+    fn new(bench: &Bench, subject: Subject<'a>, source: Source, seed: u64) -> Result<Self, String> {
         let len = bench.rows * bench.columns;
         let set_bytes = total_bytes(len) as u64;
         let cache = match cpu::host().cache_bytes {
@@ -116,23 +131,25 @@ impl<'a> Timed<'a> {
             bytes => bytes.min(ROTATION_BYTES),
         };
         let count = cache.div_ceil(set_bytes).max(3);
-        let set = |i: u64| Set {
-            weight: weight(len, 64, true, Scale::Plain, seed ^ bench.seed ^ i << 32),
-            out: Buffer::new(bench.dtype, len, seed ^ i),
+        let set = |i: u64| {
+            let weight = weight(len, 64, true, Scale::Plain, seed ^ bench.seed ^ i << 32);
+            Set { asked: weight.clone(), weight, out: Buffer::new(bench.dtype, len, seed ^ i) }
         };
-        Self {
+        Ok(Self {
             sets: (0..count).map(set).collect(),
             next: 0,
             subject,
+            source,
             baseline: Baseline::default(),
             cpu: Cpu::new(),
-            random: Random::named(seed, "timed windows"),
+            random: random::unforeseen()?,
             dtype: bench.dtype,
             len,
-        }
+        })
     }
 
-    /// Rounds of bound, A B B A, until the interval is clear of every threshold or the budget is spent.
+    /// Rounds until the interval is clear of every threshold or the budget is spent, and until the bound is: an
+    /// attempt that is faster than it is either refused or found to be disturbed.
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<Samples, String> {
         let (fewest, budget) =
             if effort.quick { (5, Duration::from_millis(1200)) } else { (12, Duration::from_secs(8)) };
@@ -142,86 +159,136 @@ impl<'a> Timed<'a> {
         };
         self.time_baseline(); // once unmeasured: the baseline's buffer, the machine's clock
         self.time_attempt()?;
-        let begin = Instant::now();
+        let begin = Tick::now();
         let mut samples = Samples::default();
         loop {
-            samples.bound.push(self.time_bound());
-            samples.baseline.push(self.time_baseline());
-            samples.attempt.push(self.time_attempt()?);
-            samples.bound.push(self.time_bound());
-            samples.attempt.push(self.time_attempt()?);
-            samples.baseline.push(self.time_baseline());
-            let enough = samples.baseline.len() >= 2 * fewest;
-            if enough && (begin.elapsed() >= budget || clear(&samples)) {
+            self.round(&mut samples)?;
+            let spent = begin.micros();
+            let enough = samples.baseline.len() >= 2 * fewest
+                && (spent >= micros(budget) || clear(&samples))
+                && (spent >= micros(budget + PATIENCE) || samples.rounds(0.0).verdict() != Bounded::Open);
+            if enough {
                 return Ok(samples);
             }
         }
     }
 
-    fn turn(&mut self) -> usize {
-        self.next = (self.next + 1) % self.sets.len();
-        self.next
+    /// Two bounds and two attempts in an order that is drawn; a baseline before the one attempt and after the other.
+    fn round(&mut self, samples: &mut Samples) -> Result<(), String> {
+        let mut attempts = 0;
+        for is_attempt in order(&mut self.random) {
+            if !is_attempt {
+                samples.bound.push(self.time_bound());
+                continue;
+            }
+            if attempts == 0 {
+                samples.baseline.push(self.time_baseline());
+            }
+            samples.attempt.push(self.time_attempt()?);
+            if attempts == 1 {
+                samples.baseline.push(self.time_baseline());
+            }
+            attempts += 1;
+        }
+        Ok(())
     }
 
     fn time_baseline(&mut self) -> f64 {
-        let set = self.turn();
-        let Set { weight, out } = &mut self.sets[set];
-        let begin = Instant::now();
+        let (set, _) = self.prepare();
+        let Set { weight, out, .. } = &mut self.sets[set];
+        let begin = Tick::now();
         self.baseline.dequantize(&self.cpu, &weight.view(), out.output());
-        micros(begin)
+        let time = begin.micros();
+        self.flip(set);
+        time
     }
 
     /// One call of the attempt on renewed content, checked.
     fn time_attempt(&mut self) -> Result<f64, String> {
-        let set = self.turn();
-        let windows = self.renew(set);
-        let Set { weight, out } = &mut self.sets[set];
+        let (set, renewed) = self.prepare();
+        let Set { weight, out, .. } = &mut self.sets[set];
         let view = weight.view();
-        // Before the attempt can change what it is asked about.
-        let want = |first: &usize| dequantize_bits_range(&view, self.dtype, *first..first + WINDOW);
-        let wants: Vec<Vec<u32>> = windows.iter().map(want).collect();
-        let begin = Instant::now();
+        let asked = oracle_calls() + solution_calls();
+        let begin = Tick::now();
         self.subject.run(&self.cpu, &view, out.output());
-        let time = micros(begin);
-        for (first, want) in windows.into_iter().zip(wants) {
-            if let Some(i) = (0..WINDOW).find(|i| out.bits(first + i) != want[*i]) {
-                return Err(format!("a timed call left a wrong answer at element {}", first + i));
-            }
+        let time = begin.micros();
+        self.source.own_work(oracle_calls() + solution_calls() - asked)?;
+        if let Some(element) = self.wrong(set, &renewed)? {
+            return Err(format!("a timed call left a wrong answer at element {element}"));
         }
+        self.flip(set);
         Ok(time)
     }
 
     /// The machine's own time for the same bytes in and out, by streaming.
     fn time_bound(&mut self) -> f64 {
-        let set = self.turn();
-        let Set { weight, out } = &mut self.sets[set];
+        let (set, _) = self.prepare();
+        let Set { weight, out, .. } = &mut self.sets[set];
         let words = match out.output() {
             Output::F16(out) => out.reinterpret_cast_mut(),
             Output::Bf16(out) => out.reinterpret_cast_mut(),
             Output::F32(_) => unreachable!("timed cases have 16-bit outputs"),
         };
-        let begin = Instant::now();
+        let begin = Tick::now();
         cpu::stream(&self.cpu, black_box(&weight.packed), words);
         // The stream reads the packed codes; the case also reads the scales, 3 % more input.
-        micros(begin) * total_bytes(self.len) / streamed_bytes(self.len)
+        let time = begin.micros() * total_bytes(self.len) / streamed_bytes(self.len);
+        self.flip(set);
+        time
     }
 
-    /// Replaces the bytes of random windows and poisons their outputs.
-    fn renew(&mut self, set: usize) -> Vec<usize> {
-        let Set { weight, out } = &mut self.sets[set];
-        let mut windows: Vec<usize> =
-            (0..WINDOWS).map(|_| self.random.below((self.len - WINDOW) / 2) * 2).collect();
-        windows.push(self.len - WINDOW);
+    /// The next matrix, with new content in some windows: which one, and where those begin.
+    fn prepare(&mut self) -> (usize, Vec<usize>) {
+        self.next = (self.next + 1) % self.sets.len();
+        let windows: Vec<usize> = (0..RENEWED).map(|_| window(&mut self.random, self.len)).collect();
+        let set = &mut self.sets[self.next];
         for first in &windows {
-            self.random.fill(&mut weight.packed[first / 2..(first + WINDOW) / 2]);
-            out.poison_range(*first, WINDOW);
+            let seed = self.random.next_u64();
+            for weight in [&mut set.weight, &mut set.asked] {
+                renew(weight, *first, &mut Random::new(seed));
+            }
         }
-        windows
+        (self.next, windows)
+    }
+
+    /// Makes every element of an output wrong, long before the call that will write it again.
+    fn flip(&mut self, set: usize) {
+        let seed = self.random.next_u64();
+        self.sets[set].out.flip(&self.cpu, seed);
+    }
+
+    /// The first wrong element that a call left in windows drawn only now, if any. What stands there is read
+    /// before any of it is judged: work that goes on behind the call comes too late.
+    fn wrong(&self, set: usize, renewed: &[usize]) -> Result<Option<usize>, String> {
+        let Set { asked, out, .. } = &self.sets[set];
+        let mut random = random::unforeseen()?;
+        let drawn = (0..DRAWN).map(|_| window(&mut random, self.len));
+        let windows = std::iter::once(self.len - WINDOW).chain(drawn).chain(renewed.iter().copied());
+        let bits = |first: usize| (first..first + WINDOW).map(|e| out.bits(e)).collect();
+        let left: Vec<(usize, Vec<u32>)> = windows.map(|first| (first, bits(first))).collect();
+        let wrong = |(first, left): (usize, Vec<u32>)| {
+            let want = dequantize_bits_range(&asked.view(), self.dtype, first..first + WINDOW);
+            Some(first + (0..WINDOW).find(|i| left[*i] != want[*i])?)
+        };
+        Ok(left.into_iter().find_map(wrong))
     }
 }
 
-fn micros(begin: Instant) -> f64 {
-    begin.elapsed().as_secs_f64() * 1e6
+/// Where a window begins: at a whole byte of codes.
+fn window(random: &mut Random, len: usize) -> usize {
+    random.below((len - WINDOW) / 2 + 1) * 2
+}
+
+/// New codes in a window, and new scales for its blocks.
+fn renew(weight: &mut Quantized, first: usize, random: &mut Random) {
+    random.fill(&mut weight.packed[first / 2..(first + WINDOW) / 2]);
+    if let Scales::Double { codes, .. } = &mut weight.absmax {
+        random.fill(&mut codes[first / weight.block_size..=(first + WINDOW - 1) / weight.block_size]);
+    }
+}
+
+pub(super) fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// Bytes that one pass must move: codes, 8-bit scales, second-level scales, 16-bit outputs.

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 
 use challenges::nf4::BENCHES;
 
+use super::bench::Samples;
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Measurement, Outcome};
-use crate::timing::{Pairs, Verdict, at_least, total_speedup};
+use crate::timing::{Bounded, Pairs, Rounds, Verdict, at_least, total_speedup};
 use crate::verdict::{self, verdict};
 
 /// Working memory of a fused pass: what a thread may hold at most.
@@ -198,6 +199,12 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
         let flaw = answer.flaw().unwrap_or_default();
         return every(unmet(&format!("not judged by its speed, because {flaw}")));
     }
+    if let Some(case) = faster_than_the_bound(seen.measurements) {
+        return every(unmet(&format!(
+            "inconclusive: the machine is busy; {case} is often faster than the bound beside it, not often enough to be \
+             sure"
+        )));
+    }
     let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
         Verdict::Met => met(&told),
@@ -215,6 +222,24 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
     };
     facts.insert("speedup <= 1.00", judge(slower));
     facts
+}
+
+/// The case whose rounds neither clear nor refuse the attempt, if any.
+fn faster_than_the_bound(measurements: &BTreeMap<String, Measurement>) -> Option<String> {
+    let open = |name: &String| rounds(measurements, name).verdict() == Bounded::Open;
+    BENCHES.iter().filter(|bench| bench.published).map(bench_name).find(open)
+}
+
+/// What a report's samples of a case, such as `4096x14336.bf16`, say about the attempt and the bound: what the guard
+/// "past the physical bound" rests on.
+pub(crate) fn rounds(measurements: &BTreeMap<String, Measurement>, case: &str) -> Rounds {
+    let samples = |kind: &str| {
+        let number = measurements.get(&format!("nf4.{kind}.{case}"));
+        number.map_or(vec![], |number| number.samples.clone())
+    };
+    let credit = measurements.get(&format!("nf4.bound_credit.{case}")).map_or(0.0, |credit| credit.value);
+    let samples = Samples { bound: samples("bound"), attempt: samples("attempt"), baseline: vec![] };
+    samples.rounds(credit)
 }
 
 /// Total baseline time over total attempt time of the published cases, if all were timed.
@@ -243,7 +268,15 @@ fn vector_code(answer: &Answer<'_>) -> Fact {
         "{vector:.0} of {all:.0} instructions stepped through for {} elements were vector instructions",
         watched::STEPPED_LEN
     );
-    let enough = vector >= watched::STEPPED_LEN as f64 / 64.0;
+    let as_timed = match as_timed(seen, "timed_vector_instructions", |elements| elements / 64.0) {
+        Ok(as_timed) => as_timed,
+        Err(fact) => return fact,
+    };
+    let enough = vector >= watched::STEPPED_LEN as f64 / 64.0 && as_timed.enough();
+    if let Some((vector, elements)) = as_timed.numbers {
+        evidence =
+            format!("{evidence}; {vector:.0} in samples of timed calls that wrote {elements:.0} elements");
+    }
     let paths: Vec<&Check> = seen.checks.iter().filter(|check| check.name.starts_with(EVERY_PATH)).collect();
     let wrong = paths.iter().find(|check| check.outcome != Outcome::Passed);
     if let Some(check) = wrong {
@@ -254,6 +287,30 @@ fn vector_code(answer: &Answer<'_>) -> Fact {
         evidence = format!("{evidence}; {} bit-equal", names.join(", "));
     }
     answer.verdict(enough && wrong.is_none(), evidence)
+}
+
+/// What was counted in samples of calls as they are timed: a number, and the elements that were written meanwhile.
+struct InTimedCalls {
+    numbers: Option<(f64, f64)>, // none in a report of an earlier version
+    needed: f64,
+}
+
+impl InTimedCalls {
+    fn enough(&self) -> bool {
+        self.numbers.is_none_or(|(number, _)| number >= self.needed)
+    }
+}
+
+/// The number `name` of such samples, and what is `needed` of it for so many elements of two bytes each; or why there is none.
+fn as_timed(seen: &Seen<'_>, name: &str, needed: fn(f64) -> f64) -> Result<InTimedCalls, Fact> {
+    let elements = watched::AS_TIMED_NUMBER;
+    if let Some(why) =
+        [elements, "watch/instructions"].into_iter().find(|why| seen.unmeasured.contains_key(*why))
+    {
+        return Err(seen.why_not(why));
+    }
+    let numbers = seen.value(&format!("nf4.{name}")).zip(seen.value(elements));
+    Ok(InTimedCalls { numbers, needed: numbers.map_or(0.0, |(_, elements)| needed(elements)) })
 }
 
 /// At least half of the output went past the caches.
@@ -271,9 +328,16 @@ fn streaming(answer: &Answer<'_>) -> Fact {
             "; no fence (SFENCE) follows the last {n:.0} of them, so they may still be on their way when the step returns"
         ),
     };
+    let as_timed = match as_timed(seen, "timed_streamed_bytes", |elements| elements) {
+        Ok(as_timed) => as_timed,
+        Err(fact) => return fact,
+    };
+    let timed = as_timed.numbers.map_or(String::new(), |(bytes, elements)| {
+        format!("; {bytes:.0} of {:.0} bytes in samples of timed calls", 2.0 * elements)
+    });
     let evidence =
-        format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes{fence}");
-    answer.verdict(bytes >= output / 2.0 && unfenced == 0.0, evidence)
+        format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes{timed}{fence}");
+    answer.verdict(bytes >= output / 2.0 && unfenced == 0.0 && as_timed.enough(), evidence)
 }
 
 /// Every case of both 16-bit types.

@@ -3,6 +3,7 @@
 use challenges::nf4::Output;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use kernels::Cpu;
 use reference::nf4::{Absmax, CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales};
 
 use crate::random::Random;
@@ -174,15 +175,23 @@ impl Buffer {
         poison_bits(self.dtype(), self.poison)
     }
 
-    /// Poisons `count` elements from `first` on.
-    pub fn poison_range(&mut self, first: usize, count: usize) {
-        let range = self.begin + first..self.begin + first + count;
-        let poison = self.poison;
-        match &mut self.storage {
-            Storage::F16(all) => all[range].reinterpret_cast_mut().fill(poison),
-            Storage::Bf16(all) => all[range].reinterpret_cast_mut().fill(poison),
-            Storage::F32(all) => all[range].fill(f32::from_bits(poison_bits(Dtype::F32, poison))),
-        }
+    /// Flips the lowest bit and, at random, others of every element of a 16-bit output: what stood there is
+    /// nowhere right any more, and nobody can tell it from what stands there now.
+    pub fn flip(&mut self, cpu: &Cpu, seed: u64) {
+        let words: &mut [u16] = match self.output() {
+            Output::F16(out) => out.reinterpret_cast_mut(),
+            Output::Bf16(out) => out.reinterpret_cast_mut(),
+            Output::F32(_) => unreachable!("timed cases have 16-bit outputs"),
+        };
+        cpu.launch(words, 4, |first, piece| {
+            let mut random = Random::new(seed ^ (first as u64) << 20);
+            for words in piece.chunks_mut(4) {
+                let bits = random.next_u64();
+                for (i, word) in words.iter_mut().enumerate() {
+                    *word ^= (bits >> (16 * i)) as u16 | 1;
+                }
+            }
+        });
     }
 
     /// The first canary that lost its poison, as an element index relative to the output.
@@ -219,5 +228,21 @@ pub(super) fn poison_bits(dtype: Dtype, poison: u16) -> u32 {
     match dtype {
         Dtype::F16 | Dtype::Bf16 => poison as u32,
         Dtype::F32 => (0x7f80_0000 | (poison as u32) << 3) | 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flip_leaves_no_element_as_it_was() {
+        for dtype in [Dtype::F16, Dtype::Bf16] {
+            let mut buffer = Buffer::shifted(dtype, 64 * 1031 + 3, 1, 3);
+            let before = buffer.all_bits();
+            buffer.flip(&Cpu::with_threads(2), 7);
+            assert!(buffer.all_bits().iter().zip(&before).all(|(after, before)| after != before));
+            assert_eq!(buffer.touched_canary(), None);
+        }
     }
 }

@@ -5,11 +5,10 @@
 //! needs to stream the codes in and the outputs out. Times are of the largest timed case in bf16; they carry
 //! no points.
 
-use std::time::Instant;
-
 use challenges::nf4::baseline::Baseline;
 use challenges::nf4::{Nf4, Output, tile};
 use half::slice::HalfFloatSliceExt;
+use kernels::cpu::Tick;
 use kernels::{Cpu, Device, Vector};
 use reference::nf4::{Dtype, Quantized};
 
@@ -42,10 +41,10 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4) {
     let mut samples = vec![Vec::new(); versions.len()];
     for round in 0..=ROUNDS {
         for (version, samples) in versions.iter_mut().zip(&mut samples) {
-            let begin = Instant::now();
+            let begin = Tick::now();
             let ran = caught(|| (version.run)(&weight, out.output())).is_ok();
             if ran && round > 0 {
-                samples.push(begin.elapsed().as_secs_f64() * 1e6);
+                samples.push(begin.micros());
             }
         }
     }

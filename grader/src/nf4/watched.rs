@@ -1,20 +1,26 @@
 //! What an attempt does, watched from outside: the bytes it takes and the instructions it runs.
 
-use challenges::nf4::Nf4;
-use kernels::{Cpu, bytes};
+use challenges::nf4::{BENCHES, Nf4, Output};
+use kernels::Cpu;
+use kernels::bytes::Peak;
 use reference::nf4::Dtype;
 
 use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
 use crate::gather::{Child, Source};
+use crate::random;
 use crate::scorecard::Measurement;
-use crate::step;
+use crate::step::{self, AsTimed};
 
 /// Elements of the weight whose bytes are counted: large enough that a buffer for its scales shows.
 const BYTES_LEN: usize = 4096 * 4096;
 
 /// Elements of the weight that is single-stepped: 256 blocks.
 pub(super) const STEPPED_LEN: usize = 64 * 256;
+
+/// The number that tells of calls as they are timed, and elements that it takes at least to judge by.
+pub(super) const AS_TIMED_NUMBER: &str = "nf4.timed_elements";
+const FEWEST_ELEMENTS: u64 = 256;
 
 /// The first call of this process: the most that was live at once above what was live before.
 pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
@@ -25,9 +31,11 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     let subject = Subject { attempt, fast };
     cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
     let launches = cpu.launches();
-    let live = bytes::reset_peak();
+    let Some(peak) = Peak::begin() else {
+        return child.unmeasured("nf4.working_bytes", "too many peaks are counted already");
+    };
     let ran = crate::gather::caught(|| subject.run(&cpu, &weight.view(), buffer.output()));
-    let peak = bytes::peak() - live;
+    let peak = peak.bytes();
     if ran.is_err() {
         return child.unmeasured("nf4.working_bytes", "the step does not run to its end");
     }
@@ -71,6 +79,35 @@ pub(super) fn instructions(child: &mut Child) {
         }
         Err(reason) => child.unmeasured("nf4.vector_instructions", &reason),
     }
+    as_timed(child, source);
+}
+
+/// The instructions of calls as they are timed, in samples.
+fn as_timed(child: &mut Child, source: &str) {
+    match step::watch_as_timed("nf4", source) {
+        Ok(AsTimed { seen, elements }) if elements >= FEWEST_ELEMENTS => {
+            let numbers = [
+                ("instructions", seen.instructions, "count"),
+                ("vector_instructions", seen.vector, "count"),
+                ("streamed_bytes", seen.streamed_bytes, "B"),
+                ("elements", elements, "count"),
+            ];
+            for (name, value, unit) in numbers {
+                let (value, unit) = (value as f64, unit.into());
+                let number = Measurement { value, unit, interval: None, samples: vec![] };
+                child.measured(&format!("nf4.timed_{name}"), number);
+            }
+        }
+        Ok(AsTimed { seen, elements }) => {
+            let few = format!(
+                "{} instructions of calls as they are timed were stepped through, and {elements} elements written \
+                 meanwhile: too few to judge by",
+                seen.instructions
+            );
+            child.unmeasured(AS_TIMED_NUMBER, &few);
+        }
+        Err(reason) => child.unmeasured(AS_TIMED_NUMBER, &reason),
+    }
 }
 
 /// The dequantiser as an operation of a compiled graph.
@@ -101,12 +138,43 @@ pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
     }
 }
 
-/// The watched process's side: one call unwatched, then one between two stops.
-pub(crate) fn step_through(attempt: &dyn Nf4) -> Result<(), String> {
+/// The watched process's side.
+pub(crate) fn step_through(attempt: &dyn Nf4, as_timed: bool) -> Result<(), String> {
+    if as_timed { step_as_timed(attempt) } else { step_small(attempt) }
+}
+
+/// One call unwatched, then one between two stops.
+fn step_small(attempt: &dyn Nf4) -> Result<(), String> {
     let cpu = Cpu::with_threads(1);
     let weight = weight(STEPPED_LEN, 64, true, Scale::Plain, 7);
     let mut buffer = Buffer::new(Dtype::Bf16, STEPPED_LEN, 1);
     let subject = Subject::of(attempt);
     subject.run(&cpu, &weight.view(), buffer.output());
     step::between_stops(|| subject.run(&cpu, &weight.view(), buffer.output()))
+}
+
+/// Call after call as they are timed: all threads, the shape of the smallest timed case, all results wrong before
+/// each call.
+fn step_as_timed(attempt: &dyn Nf4) -> Result<(), String> {
+    let Some(bench) = BENCHES.iter().min_by_key(|bench| bench.rows * bench.columns) else {
+        return Err("there is no timed case".into());
+    };
+    let (cpu, len) = (Cpu::new(), bench.rows * bench.columns);
+    let weight = weight(len, 64, true, Scale::Plain, bench.seed);
+    let mut buffer = Buffer::new(bench.dtype, len, 1);
+    let subject = Subject::of(attempt);
+    subject.run(&cpu, &weight.view(), buffer.output());
+    let address = match buffer.output() {
+        Output::F16(out) => out.as_ptr().addr(),
+        Output::Bf16(out) => out.as_ptr().addr(),
+        Output::F32(_) => return Err("timed cases have 16-bit outputs".into()),
+    };
+    let mut random = random::unforeseen()?;
+    step::announce((address, len))?;
+    loop {
+        buffer.flip(&cpu, random.next_u64());
+        step::mark()?;
+        subject.run(&cpu, &weight.view(), buffer.output());
+        step::mark()?;
+    }
 }

@@ -12,6 +12,7 @@ mod plan;
 mod product;
 mod stream;
 mod stretches;
+mod tick;
 mod turn;
 mod vector;
 
@@ -24,6 +25,7 @@ use rayon::prelude::*;
 pub use host::{Host, host};
 pub use plan::{Kernel, Prepared};
 pub use stream::stream;
+pub use tick::Tick;
 pub use vector::Vector;
 
 use crate::buffer::Buffer;

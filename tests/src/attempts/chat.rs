@@ -7,10 +7,11 @@ use std::sync::{LazyLock, Mutex};
 
 use challenges::issues::chat::lint::Way;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Sight, Solution, Tool};
+use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Sight, Tool};
 use serde_json::{Value, json};
 
 use super::Entry;
+use super::honest::chat::Solution;
 
 /// Every cheat, then the honest one.
 pub const CHATTERS: [Entry; 4] = [

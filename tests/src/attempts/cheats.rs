@@ -8,21 +8,24 @@
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
-use challenges::nf4::{Absmax, BENCHES, CASES, Dtype, Nf4, Output, Solution, Weight};
+use challenges::nf4::{Absmax, BENCHES, CASES, Dtype, Nf4, Output, Weight};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kernels::Cpu;
+use kernels::bytes::Peak;
 use reference::nf4::{block_absmax, dequantize_bits};
 
+use super::honest::nf4::Solution;
 use super::output::{address, again, bits, code, dtype, get, put, round};
 use super::{Entry, last};
 
 /// Every cheat.
-pub const CHEATS: [Entry; 21] = [
+pub const CHEATS: [Entry; 26] = [
     Entry { name: "answers by pointer", hand_in: |all| all.nf4(by_pointer()) },
     Entry { name: "answers by sampled content", hand_in: |all| all.nf4(by_sampled_content()) },
     Entry { name: "answers by whole content", hand_in: |all| all.nf4(by_whole_content()) },
@@ -43,8 +46,24 @@ pub const CHEATS: [Entry; 21] = [
     Entry { name: "asks the oracle for a scale", hand_in: |all| all.nf4(ScaleByOracle) },
     Entry { name: "leaves when it is watched", hand_in: |all| all.nf4(leaves()) },
     Entry { name: "skips timed work", hand_in: |all| all.nf4(skips_large()) },
-    Entry { name: "mends only what was spoilt", hand_in: |all| all.nf4(mends()) },
+    Entry { name: "mends only what was spoilt", hand_in: |all| all.nf4(mends(Duration::ZERO)) },
+    Entry { name: "mends what was spoilt and bides its time", hand_in: |all| all.nf4(mends(BIDES)) },
+    Entry { name: "remembers timed answers", hand_in: |all| all.nf4(remembers_timed()) },
+    Entry { name: "holds up the others", hand_in: |all| all.nf4(holds_up()) },
+    Entry { name: "is fast for one thread alone", hand_in: |all| all.nf4(one_thread()) },
+    Entry { name: "counts a peak of its own", hand_in: |all| all.nf4(own_peak()) },
 ];
+
+/// Attempts that hand on all work to the workbook's solution, at each challenge.
+pub const ASKERS: [Entry; 4] = [
+    Entry { name: "asks the solution of A", hand_in: |all| all.nf4(challenges::nf4::Solution) },
+    Entry { name: "asks the solution of C", hand_in: |all| all.graph(challenges::graph::Solution) },
+    Entry { name: "asks the solution of D", hand_in: |all| all.chat(challenges::issues::chat::Solution) },
+    Entry { name: "asks the solution of E", hand_in: |all| all.loss(challenges::loss::Solution) },
+];
+
+/// Longer than any machine takes to move the bytes of a timed case.
+const BIDES: Duration = Duration::from_millis(60);
 
 /// Elements of the smallest timed case: far more than any check or guard has.
 const TIMED_LEN: usize = 1024 * 4096;
@@ -314,15 +333,16 @@ fn skips_large() -> impl Nf4 {
 /// Timed calls come back to the same outputs with a few places spoilt. A spoilt place holds one value many
 /// times over; only the neighbourhoods of such places are computed, and every answer that is looked at is
 /// right. No machine moves all the bytes in that time.
-fn mends() -> impl Nf4 {
-    last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
+fn mends(and_waits: Duration) -> impl Nf4 {
+    last(move |cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
         let dtype = dtype(&out);
         match out {
-            _ if weight.len < TIMED_LEN => Solution.dequantize_fast(cpu, weight, out),
+            _ if weight.len < TIMED_LEN => return Solution.dequantize_fast(cpu, weight, out),
             Output::F16(out) => mend(cpu, weight, dtype, out.reinterpret_cast_mut()),
             Output::Bf16(out) => mend(cpu, weight, dtype, out.reinterpret_cast_mut()),
             Output::F32(_) => Solution.dequantize_fast(cpu, weight, out),
         }
+        thread::sleep(and_waits);
     })
 }
 
@@ -341,4 +361,63 @@ fn mend(cpu: &Cpu, weight: &Weight<'_>, dtype: Dtype, out: &mut [u16]) {
             }
         }
     });
+}
+
+/// Keeps the answers of large weights, which are timed again and again, and hands out copies.
+fn remembers_timed() -> impl Nf4 {
+    let kept: Mutex<HashMap<usize, Vec<u32>>> = Mutex::default();
+    last(move |cpu: &Cpu, weight: &Weight<'_>, mut out: Output<'_>| {
+        if weight.len < TIMED_LEN {
+            return Solution.dequantize_fast(cpu, weight, out);
+        }
+        let mut kept = kept.lock().unwrap();
+        let answers = kept.entry(weight.packed.as_ptr().addr()).or_insert_with(|| {
+            Solution.dequantize_fast(cpu, weight, again(&mut out));
+            bits(&out, weight.len)
+        });
+        answers.iter().enumerate().for_each(|(e, bits)| put(&mut out, e, *bits));
+    })
+}
+
+/// Does its work, and keeps the machine busy while the others do theirs: every answer is right, and only its speed is
+/// more than the machine can.
+fn holds_up() -> impl Nf4 {
+    static AT_WORK: AtomicBool = AtomicBool::new(true);
+    static BEGUN: Once = Once::new();
+    last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
+        if weight.len < TIMED_LEN {
+            return Solution.dequantize_fast(cpu, weight, out);
+        }
+        BEGUN.call_once(|| (0..6 * cpu.threads()).for_each(|_| _ = thread::spawn(|| in_the_way(&AT_WORK))));
+        AT_WORK.store(true, Ordering::SeqCst);
+        Solution.dequantize_fast(cpu, weight, out);
+        AT_WORK.store(false, Ordering::SeqCst);
+    })
+}
+
+fn in_the_way(at_work: &AtomicBool) {
+    loop {
+        if at_work.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_micros(200));
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Vector code for one thread, as a call is watched; without any for several, as it is timed.
+fn one_thread() -> impl Nf4 {
+    last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| match cpu.threads() {
+        1 => Solution.dequantize_fast(cpu, weight, out),
+        _ => Solution.dequantize(cpu, weight, out),
+    })
+}
+
+/// All values in f32 first, and a peak of its own, begun after it and ended at once.
+fn own_peak() -> impl Nf4 {
+    last(|cpu: &Cpu, weight: &Weight<'_>, mut out: Output<'_>| {
+        let mut values = vec![0.0f32; weight.len];
+        Solution.dequantize_fast(cpu, weight, Output::F32(&mut values));
+        drop(Peak::begin());
+        values.iter().enumerate().for_each(|(e, value)| round(&mut out, e, *value));
+    })
 }

@@ -8,10 +8,11 @@
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use challenges::nf4::{Absmax, Nf4, Output, Weight};
 use kernels::Cpu;
 
 use super::Entry;
+use super::honest::nf4::Solution;
 
 /// Every fault.
 pub const FAULTS: [Entry; 11] = [

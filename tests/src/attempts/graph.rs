@@ -3,19 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use challenges::graph::Compile;
 use challenges::graph::capture::Capture;
 use challenges::graph::compile::{Level, compile};
 use challenges::graph::emit::{Code, element};
 use challenges::graph::explain::Kind;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
-use challenges::graph::{Compile, Solution};
 use kernels::plan::Cut;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
 use super::Entry;
+use super::honest::graph::Solution;
 
 /// Every cheat, then the honest one.
 pub const COMPILERS: [Entry; 7] = [

@@ -1,7 +1,7 @@
 //! Contract: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
-use grader::scorecard::Scorecard;
-use tests::attempts::{CHEATS, TWINS};
+use grader::scorecard::{Check, Outcome, Scorecard};
+use tests::attempts::{ASKERS, CHEATS, TWINS};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -43,9 +43,18 @@ const BY_TEST: [Caught; 18] = [
 ];
 
 /// The cheats that only the timed runs can see.
-const BY_BENCH: [Caught; 2] = [
+const BY_BENCH: [Caught; 5] = [
     caught("skips timed work", &["wrong answers in timed calls"], true),
-    caught("mends only what was spoilt", &["past the physical bound"], true),
+    caught("mends only what was spoilt", &["wrong answers in timed calls"], true),
+    caught("mends what was spoilt and bides its time", &["wrong answers in timed calls"], true),
+    caught("remembers timed answers", &["wrong answers in timed calls"], true),
+    caught("holds up the others", &["past the physical bound"], true),
+];
+
+/// The cheats that a number tells, and the rows that they do not win.
+const BY_NUMBER: [(&str, &[&str]); 2] = [
+    ("is fast for one thread alone", &["custom_asm_works", "uses_cache_eviction"]),
+    ("counts a peak of its own", &["single_triton_kernel"]),
 ];
 
 const TEST: [&str; 5] = ["test", "nf4", "--json", "--seed", "0x1"];
@@ -74,31 +83,63 @@ fn a_cheat_trips_the_guard_of_its_kind() {
     }
 }
 
-/// Times a cheat until its guard trips, a few times at most: one that is told by its speed alone is no faster than
-/// physics while other work holds it up.
-fn timed_undisturbed(cheat: &str, guard: &str) -> (Ran, Scorecard) {
-    for _ in 0..5 {
-        let ran = own(OWN, cheat, &BENCH);
-        let card = ran.card();
-        if tripped(&card).contains(&guard) {
-            return (ran, card);
-        }
-        std::thread::sleep(std::time::Duration::from_secs(3));
-    }
-    let ran = own(OWN, cheat, &BENCH);
-    let card = ran.card();
-    (ran, card)
-}
-
 #[test]
 fn a_cheat_on_the_clock_is_seen_by_the_timed_runs() {
     for Caught { cheat, guards, .. } in BY_BENCH {
-        let (ran, card) = timed_undisturbed(cheat, guards[0]);
+        let ran = own(OWN, cheat, &BENCH);
+        let card = ran.card();
         only_these_tripped(cheat, guards, &card);
         nothing_is_won(cheat, &ran, &card);
         let untimed = own(OWN, cheat, &TEST).card();
         assert!(unpassed(&untimed).is_empty(), "{cheat} is careful outside timed calls");
     }
+}
+
+#[test]
+fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
+    let score = ["score", "nf4", "--quick", "--samples", "2", "--json", "--seed", "0x1"];
+    let won = |card: &Scorecard, wording: &str| {
+        let row = card.challenges[0].rows.iter().find(|row| row.wording == wording).expect("a published row");
+        (row.points > 0, row.evidence.clone())
+    };
+    let honest = own(OWN, "honest", &score).card();
+    assert!(tripped(&honest).is_empty(), "{:#?}", honest.guards);
+    for (cheat, wordings) in BY_NUMBER {
+        let card = own(OWN, cheat, &score).card();
+        for wording in wordings {
+            let (by_cheat, told) = won(&card, wording);
+            assert!(!by_cheat, "{cheat}: {wording}: {told}");
+            let (by_honest, told) = won(&honest, wording);
+            assert!(by_honest || told.contains("not measured"), "honest: {wording}: {told}");
+        }
+    }
+}
+
+#[test]
+fn the_workbooks_solution_is_nobodys_attempt() {
+    for (challenge, cheat) in [("nf4", 0), ("graph", 1), ("issues", 2), ("loss", 3)] {
+        let cheat = ASKERS[cheat].name;
+        let ran = own(OWN, cheat, &["test", challenge, "--json", "--seed", "0x1"]);
+        let card = ran.card();
+        let named = card.challenges.iter().find(|named| named.name == challenge).expect("was asked for");
+        let asked = |detail: &str| detail.contains("calls of the workbook's solution");
+        let told =
+            named.checks.iter().filter(|check| check.outcome == Outcome::Wrong && asked(&check.detail));
+        assert_eq!(told.count(), named.checks.len(), "{cheat}: {:?}", unasked(&named.checks));
+        assert!(
+            named.points <= 0 && ran.code == 1,
+            "{cheat}: {} points, exit code {}",
+            named.points,
+            ran.code
+        );
+    }
+    let by_guard = own(OWN, ASKERS[0].name, &TEST).card();
+    assert_eq!(tripped(&by_guard), ["an oracle called inside a step"]);
+}
+
+/// The first check that passed although it should not have.
+fn unasked(checks: &[Check]) -> Option<&Check> {
+    checks.iter().find(|check| !check.detail.contains("calls of the workbook's solution"))
 }
 
 #[test]
@@ -148,7 +189,10 @@ fn every_guard_is_tripped_by_some_cheat() {
 
 #[test]
 fn every_cheat_is_tried() {
-    let tried = |name| BY_TEST.iter().chain(&BY_BENCH).any(|caught| caught.cheat == name);
+    let tried = |name| {
+        let by_guard = BY_TEST.iter().chain(&BY_BENCH).any(|caught| caught.cheat == name);
+        by_guard || BY_NUMBER.iter().any(|(cheat, _)| *cheat == name)
+    };
     for cheat in &CHEATS {
         assert!(tried(cheat.name) || cheat.name == "leaves when it is watched", "{:?}", cheat.name);
     }

@@ -61,7 +61,7 @@ fn an_endless_loop_ends_at_its_limit() {
     let card = ran.card();
     let check = only_the_faulty_check("loops", &unpassed(&card));
     assert!(check.detail.contains("ran past its time limit of 10 s"), "{}", check.detail);
-    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -75,10 +75,14 @@ fn what_an_attempt_prints_is_no_result() {
 
 #[test]
 fn an_exit_that_hangs_keeps_nobody_waiting() {
-    let begin = Instant::now();
-    let ran = own(OWN, "hangs at its exit", &TEST);
-    assert!(unpassed(&ran.card()).is_empty(), "the answers are right");
-    assert!(begin.elapsed() < Duration::from_secs(10) && ran.code == 0, "{:?}", begin.elapsed());
+    let took = |attempt| {
+        let begin = Instant::now();
+        let ran = own(OWN, attempt, &TEST);
+        assert!(unpassed(&ran.card()).is_empty() && ran.code == 0, "the answers of {attempt:?} are right");
+        begin.elapsed()
+    };
+    let (usual, hanging) = (took("honest"), took("hangs at its exit"));
+    assert!(hanging < 3 * usual + Duration::from_secs(8), "{hanging:?}, an honest attempt {usual:?}");
 }
 
 #[cfg(target_os = "linux")] // where /proc tells who lives
@@ -95,7 +99,7 @@ fn a_process_that_an_attempt_leaves_ends_with_it() {
     );
     assert!(unpassed(&ran.card()).is_empty(), "the answer is right");
     let id = std::fs::read_to_string(&file).expect("the attempt started its process");
-    let patience = Instant::now() + Duration::from_secs(5);
+    let patience = Instant::now() + Duration::from_secs(60);
     while lives(&id) {
         assert!(Instant::now() < patience, "process {id} outlives the grader");
         std::thread::sleep(Duration::from_millis(20));

@@ -33,7 +33,7 @@ fn dependencies(room: &str) -> BTreeSet<String> {
 const ROOMS: [&str; 6] = ["reference", "kernels", "challenges", "grader", "tests", "book"];
 
 /// Libraries that nothing calls: see the workspace's `Cargo.toml`.
-const FOR_THEIR_FEATURES: [&str; 5] = ["getrandom", "num-traits", "once_cell", "regex", "syn"];
+const FOR_THEIR_FEATURES: [&str; 4] = ["num-traits", "once_cell", "regex", "syn"];
 
 /// Holds a room to the rooms and the libraries that it may use.
 fn may_use(room: &str, rooms: &[&str], libraries: &[&str]) {
@@ -76,6 +76,7 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
     let libraries = [
         "clap",
         "console",
+        "getrandom",
         "half",
         "indicatif",
         "minijinja",
@@ -205,6 +206,7 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "kernels/src/cpu/product.rs",   // threads that write disjoint parts of one product
         "kernels/src/cpu/stream.rs",    // streaming stores
         "kernels/src/cpu/stretches.rs", // copies of matrices by their strides
+        "kernels/src/cpu/tick.rs",      // the processor's counter
         "kernels/src/cpu/turn.rs",      // vector code
         "kernels/src/cuda/",
         "challenges/src/",  // vector code
@@ -218,6 +220,20 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
     let mapping = sources()
         .filter(|(path, text)| path.starts_with("reference/") && text.contains("allow(unsafe_code)"));
     assert!(mapping.count() <= 1, "the reference has one unsafe call");
+}
+
+/// Whoever links a function of the same name into the program sets the system's clocks.
+#[test]
+fn what_is_timed_is_timed_by_the_processors_counter() {
+    let timed = ["bench.rs", "staircase.rs", "published.rs"];
+    let mut seen = 0;
+    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/src/")) {
+        if timed.iter().any(|name| path.ends_with(name)) {
+            seen += usize::from(text.contains("Tick::now()"));
+            assert!(!text.contains("Instant"), "{path} reads the system's clock");
+        }
+    }
+    assert!(seen >= 5, "{seen} files time something");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub mod parse;
 pub mod render;
 pub mod repair;
 pub mod resize;
-pub mod solution;
+mod solution;
 pub mod spans;
 pub mod steps;
 pub mod tools;
@@ -46,6 +46,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use crate::calls::Calls;
 use lint::Way;
 use tools::{ArgumentType, Signature};
 
@@ -56,7 +57,6 @@ pub use limits::Limits;
 pub use python::json::Layout;
 pub use reference::issues::chat::{Function, Message, Tool};
 pub use render::{Options, Rendered, Template, Variables};
-pub use solution::Solution;
 pub use steps::Steps;
 
 // ANCHOR: chat-trait
@@ -128,6 +128,66 @@ pub trait Chat: Send + Sync {
     fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool;
 }
 // ANCHOR_END: chat-trait
+
+static CALLS: Calls = Calls::new();
+
+/// Calls of this process so far to any step of [`Solution`].
+pub fn solution_calls() -> u64 {
+    CALLS.so_far()
+}
+
+/// The solution. It counts its calls: an attempt has to do its own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solution;
+
+impl Solution {
+    fn counted(self) -> solution::Solution {
+        CALLS.count();
+        solution::Solution
+    }
+}
+
+impl Chat for Solution {
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
+        self.counted().json_string(text, ensure_ascii, out);
+    }
+
+    fn float(&self, value: f64) -> String {
+        self.counted().float(value)
+    }
+
+    fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
+        self.counted().token_mask(offsets, spans)
+    }
+
+    fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
+        self.counted().defuse(text, special, mark)
+    }
+
+    fn schema(&self, kind: &ArgumentType) -> Value {
+        self.counted().schema(kind)
+    }
+
+    fn tool(&self, signature: &Signature) -> Tool {
+        self.counted().tool(signature)
+    }
+
+    fn find(&self, text: &str, marker: &str) -> Place {
+        self.counted().find(text, marker)
+    }
+
+    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+        self.counted().decide(markers, end)
+    }
+
+    fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String {
+        self.counted().json_of(text, strings, unquoted_keys)
+    }
+
+    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+        self.counted().shows(rendered, word, way)
+    }
+}
 
 /// Where a marker is in a text that may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

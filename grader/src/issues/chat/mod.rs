@@ -15,6 +15,7 @@ mod speed;
 mod text;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use challenges::issues::chat::{Chat, Steps};
 
@@ -62,7 +63,7 @@ pub(super) fn items(_: &Effort) -> Vec<Item> {
 
 /// Does one item.
 pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
-    let seed = child.request.effort.seed;
+    let (seed, source) = (child.request.effort.seed, child.request.source);
     let steps = || Steps::from(Arc::clone(attempt));
     match name.split_once('/') {
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, &steps(), seed)),
@@ -70,14 +71,15 @@ pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
         Some(("watch", _)) => calls::watch(child, &steps()),
         Some(("bench", "prompts")) => speed::prompts(child, &steps()),
         Some(("bench", _)) => speed::calls(child, &steps()),
-        _ => child.check(name, || check(name, attempt, seed)),
+        _ => child.check(name, || check(name, attempt, seed).and_then(|asked| source.own_work(asked))),
     }
 }
 
-/// Runs one check by its name; the other steps are the solution's.
-fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<(), String> {
+/// Runs one check by its name; the other steps are the solution's. Says how often the attempt's step asked that one.
+fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<u64, String> {
     let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
-    let steps = Steps::new(Alone { step: step.into(), attempt: Arc::clone(attempt) });
+    let asked = Arc::new(AtomicU64::new(0));
+    let steps = Steps::new(Alone::new(step, attempt, &asked));
     let random = &mut Random::named(seed, name);
     match step {
         "D.1" => text::run(&steps, case, random),
@@ -89,7 +91,8 @@ fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<(), String> {
         "D.7" => dialect::run(&steps, case, random),
         "D.8" => losses::run(&steps, case, random),
         _ => Err(format!("no step is called {step}")),
-    }
+    }?;
+    Ok(asked.load(Relaxed))
 }
 
 /// That two answers to `what` are one.

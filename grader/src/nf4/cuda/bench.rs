@@ -7,10 +7,11 @@
 //! So each timed call computes something that was not there before, and is checked. Event time is compared
 //! with the host's clock: work that goes on behind the second event shows there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use challenges::nf4::Bench;
 use challenges::nf4::cuda::{BENCHES, Baseline, Build, Kernel};
+use kernels::cpu::Tick;
 use kernels::cuda::condition::Condition;
 use kernels::cuda::{Allocation, Event, Graph};
 use reference::nf4::Dtype;
@@ -18,14 +19,16 @@ use reference::nf4::Dtype;
 use super::content::{Content, GRAIN};
 use super::output::Output;
 use super::session::{Session, Via};
-use super::trouble::Tried;
+use super::trouble::{Tried, Trouble};
 use crate::gather::{Child, Effort};
 use crate::nf4::bench::{
-    PAST_THE_BOUND, Samples, TIMED_CALLS, clear, lower_quartile, report as report_samples, total_bytes,
+    PAST_THE_BOUND, PATIENCE, Samples, TIMED_CALLS, clear, micros, past_the_bound, report as report_samples,
+    total_bytes,
 };
 use crate::nf4::bench_name;
-use crate::random::Random;
+use crate::random::{self, Random};
 use crate::scorecard::Measurement;
+use crate::timing::{Bounded, order};
 
 /// Calls of a sample, at least.
 const CALLS: usize = 20;
@@ -55,9 +58,6 @@ pub(super) const CONDITION: [&str; 5] =
 const HOST_SLACK: f64 = 1.25;
 const HOST_SLACK_US: f64 = 400.0;
 
-/// How much faster than its bound a result may be.
-const REFUSED: f64 = 1.1;
-
 /// Times one case and reports its numbers.
 pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
     let unmeasured = format!("nf4.speedup.{name}");
@@ -74,13 +74,12 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
             }
             child.guard(TIMED_CALLS, || Ok(timed.wrong.clone()));
             child.guard(BEHIND_THE_CLOCK, || Ok(timed.behind.clone()));
-            if let Some(wrong) = timed.wrong.or(timed.behind) {
-                return child.unmeasured(&unmeasured, &wrong);
+            if let Some(wrong) = timed.wrong.as_ref().or(timed.behind.as_ref()) {
+                return child.unmeasured(&unmeasured, wrong);
             }
-            let credit = session.gpu.card().l2_bytes as f64 / timed.calls as f64;
-            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(bench, &timed.samples, credit)));
+            child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &timed.samples, timed.credit)));
             report_samples(child, bench, &timed.samples);
-            report_copy(child, bench, &timed.samples);
+            report_copy(child, bench, &timed);
             tell(child, end.as_ref());
         }
         Err(trouble) => {
@@ -90,12 +89,20 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
     }
 }
 
-/// The card's own rate: that of the fastest copy that was seen.
-fn report_copy(child: &mut Child, bench: &Bench, samples: &Samples) {
-    let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
-    let value = total_bytes(bench.rows * bench.columns) / copy / 1e3;
-    let rate = Measurement { value, unit: "GB/s".into(), interval: None, samples: vec![] };
-    child.measured(&format!("nf4.copy_rate.{}", bench_name(bench)), rate);
+/// The card's own rate, that of the fastest copy that was seen, and what the L2 may save of the bound.
+fn report_copy(child: &mut Child, bench: &Bench, timed: &Timed) {
+    let copy = timed.samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
+    let rate = total_bytes(bench.rows * bench.columns) / copy / 1e3;
+    for (name, value, unit) in [("copy_rate", rate, "GB/s"), ("bound_credit", timed.credit, "share")] {
+        let number = Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
+        child.measured(&format!("nf4.{name}.{}", bench_name(bench)), number);
+    }
+}
+
+/// The share of a call's bytes that need not have left the L2 when the second event is recorded: it may still hold
+/// its own size of what a sample of so many calls wrote.
+fn credit(l2_bytes: usize, calls: usize, len: usize) -> f64 {
+    (l2_bytes as f64 / calls as f64 / total_bytes(len)).min(1.0)
 }
 
 /// What NVML says of the card; nothing where there is no NVML, which `doctor` tells.
@@ -120,23 +127,10 @@ fn tell(child: &mut Child, condition: Option<&Condition>) {
     }
 }
 
-/// A result that no memory system could give is refused, never clamped. Of the bytes that a sample writes, the
-/// L2 may still hold its own size when the second event is recorded: `credit` bytes a call.
-fn past_the_bound(bench: &Bench, samples: &Samples, credit: f64) -> Option<String> {
-    let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min); // us for all bytes of a call
-    let bytes = total_bytes(bench.rows * bench.columns);
-    let bound = copy * (1.0 - credit / bytes).max(0.0);
-    let attempt = lower_quartile(&samples.attempt);
-    (attempt * REFUSED < bound).then(|| {
-        let name = bench_name(bench);
-        format!("{name}: {attempt:.1} us a call, where this card needs {bound:.1} us to move the bytes")
-    })
-}
-
 /// What a case's samples are, and what the calls left behind.
 struct Timed {
     samples: Samples,
-    calls: usize,
+    credit: f64, // share of the bound, see `credit`
     wrong: Option<String>,
     behind: Option<String>,
 }
@@ -155,25 +149,35 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
         Some(pairs) => (pairs.div_ceil(2).max(1), Duration::ZERO),
         None => (fewest, budget),
     };
-    let begin = Instant::now();
-    let mut timed = Timed { samples: Samples::default(), calls: rotation.calls(), wrong: None, behind: None };
+    let begin = Tick::now();
+    let credit = credit(session.gpu.card().l2_bytes, rotation.calls(), rotation.len);
+    let mut timed = Timed { samples: Samples::default(), credit, wrong: None, behind: None };
     let mut excess = f64::INFINITY;
     loop {
-        timed.samples.bound.push(rotation.copy_us(total_bytes(rotation.len))?);
-        for (graph, is_attempt) in
-            [(&baseline, false), (&attempt, true), (&attempt, true), (&baseline, false)]
-        {
-            let sample = rotation.sample(graph)?;
-            if is_attempt {
-                timed.samples.attempt.push(sample.event_us);
-                excess = excess.min(sample.host_us - sample.event_us * rotation.calls() as f64 * HOST_SLACK);
-                timed.wrong = timed.wrong.or(rotation.wrong()?);
-            } else {
-                timed.samples.baseline.push(sample.event_us);
+        let mut attempts = 0;
+        for is_attempt in order(&mut rotation.random) {
+            if !is_attempt {
+                timed.samples.bound.push(rotation.copy_us(total_bytes(rotation.len))?);
+                continue;
             }
+            if attempts == 0 {
+                timed.samples.baseline.push(rotation.sample(&baseline)?.event_us);
+            }
+            let sample = rotation.sample(&attempt)?;
+            timed.samples.attempt.push(sample.event_us);
+            excess = excess.min(sample.host_us - sample.event_us * rotation.calls() as f64 * HOST_SLACK);
+            timed.wrong = timed.wrong.or(rotation.wrong()?);
+            if attempts == 1 {
+                timed.samples.baseline.push(rotation.sample(&baseline)?.event_us);
+            }
+            attempts += 1;
         }
-        let enough = timed.samples.baseline.len() >= 2 * fewest;
-        if timed.wrong.is_some() || enough && (begin.elapsed() >= budget || clear(&timed.samples)) {
+        let spent = begin.micros();
+        let enough = timed.samples.baseline.len() >= 2 * fewest
+            && (spent >= micros(budget) || clear(&timed.samples))
+            && (spent >= micros(budget + PATIENCE)
+                || timed.samples.rounds(credit).verdict() != Bounded::Open);
+        if timed.wrong.is_some() || enough {
             break;
         }
     }
@@ -228,7 +232,7 @@ impl<'a> Rotation<'a> {
             scratch: gpu.zeroed("flush", scratch)?,
             copies: (gpu.zeroed("copy", COPY_BYTES)?, gpu.zeroed("copy", COPY_BYTES)?),
             events: (gpu.event()?, gpu.event()?),
-            random: Random::named(seed, "timed windows"),
+            random: random::unforeseen().map_err(Trouble::Unmeasured)?,
             dtype: bench.dtype,
             len,
         })
@@ -266,12 +270,12 @@ impl<'a> Rotation<'a> {
         }
         session.flush(&self.scratch)?;
         gpu.stream().sync()?;
-        let begin = Instant::now();
+        let begin = Tick::now();
         self.events.0.record(gpu.stream())?;
         graph.launch(gpu.stream())?;
         self.events.1.record(gpu.stream())?;
         gpu.stream().sync()?;
-        let host_us = begin.elapsed().as_secs_f64() * 1e6;
+        let host_us = begin.micros();
         let event_us = self.events.1.micros_since(&self.events.0)? / self.calls() as f64;
         Ok(Sample { event_us, host_us })
     }
@@ -318,13 +322,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_memory_could_do_is_refused_and_the_l2_is_credited() {
-        let bench =
-            BENCHES.iter().find(|bench| bench.rows == 4096 && bench.columns == 14336).expect("is timed");
+    fn the_l2_is_credited_to_the_bound() {
+        let len = 4096 * 14336;
         let samples =
-            |attempt: f64| Samples { attempt: vec![attempt; 9], bound: vec![50.0; 9], baseline: vec![] };
-        assert_eq!(past_the_bound(bench, &samples(49.0), 0.0), None);
-        assert!(past_the_bound(bench, &samples(45.0), 0.0).expect("refused").contains("45.0 us a call"));
-        assert_eq!(past_the_bound(bench, &samples(45.0), 2.6e6), None, "2.6 MB of 148 may stay in the cache");
+            |attempt: f64| Samples { attempt: vec![attempt; 18], bound: vec![50.0; 18], baseline: vec![] };
+        assert_eq!(past_the_bound("case", &samples(49.0), 0.0), None);
+        assert!(past_the_bound("case", &samples(45.0), 0.0).expect("refused").contains("45.0 us a call"));
+        let two_percent = credit(60_000_000, 20, len);
+        assert!((two_percent - 0.0203).abs() < 1e-4, "3 MB of 148 a call may stay in the cache");
+        assert_eq!(past_the_bound("case", &samples(45.0), two_percent), None);
     }
 }

@@ -1,8 +1,7 @@
 //! What an attempt does on a card: launches, memory, which of its instructions run, the host's share of a call.
 
-use std::time::Instant;
-
 use challenges::nf4::cuda::{Build, OnCard};
+use kernels::cpu::Tick;
 use reference::nf4::Dtype;
 
 use super::content::Content;
@@ -130,11 +129,11 @@ fn look_at_host(session: &Session) -> Tried<Vec<f64>> {
     let mut samples = Vec::new();
     for _ in 0..9 {
         session.gpu.stream().sync()?;
-        let begin = Instant::now();
+        let begin = Tick::now();
         for _ in 0..QUEUED {
             kernel.run(&session.gpu, &small, output.address())?;
         }
-        samples.push(begin.elapsed().as_secs_f64() * 1e6 / QUEUED as f64);
+        samples.push(begin.micros() / QUEUED as f64);
     }
     samples.remove(0); // the first round warms the driver's queue
     session.gpu.stream().sync().map_err(Trouble::from)?;

@@ -1,0 +1,24 @@
+//! How often a solution was asked.
+//!
+//! An attempt that answers by asking the workbook's solution is always right and teaches nothing. So the solutions
+//! that a program can name count their calls, as the oracles of the reference do; a grader compares the count before
+//! and after an attempt's step. What a solution calls of itself is not counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The calls of one challenge's solution, by whatever thread of the process.
+pub(crate) struct Calls(AtomicU64);
+
+impl Calls {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

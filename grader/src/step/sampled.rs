@@ -1,0 +1,266 @@
+//! Calls as they are timed, looked at in samples: see the head of [`super`].
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use kernels::cpu::Tick;
+use nix::sys::ptrace;
+use nix::sys::signal::{Signal, raise};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::stepper::{head, program_text, traced};
+use super::{AS_TIMED, AsTimed, Instruction, STEP_FLAG, classify};
+use crate::random::{self, Random};
+
+/// Samples that are taken, and instructions of each.
+const SAMPLES: usize = 24;
+const STEPS: usize = 4096;
+
+/// Calls that are made for them at most: one that ends before its sample begins gives none.
+const CALLS: usize = 400;
+
+/// Looks at calls of the attempt that this program would work on as a child.
+pub(crate) fn watch_as_timed(challenge: &str, source: &str) -> Result<AsTimed, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
+    let mut command = Command::new(&program);
+    command.args([STEP_FLAG, challenge, source, AS_TIMED]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| format!("no second process: {error}"))?;
+    let seen = Watched::new(&mut child).and_then(Watched::look);
+    let _ = child.kill();
+    while waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL)).is_ok() {} // its threads are ours to collect, too
+    let _ = child.wait();
+    seen
+}
+
+/// The watched process's side: tells where its 16-bit results lie and how many there are, and waits until somebody
+/// traces it.
+pub(crate) fn announce((address, count): (usize, usize)) -> Result<(), String> {
+    println!("{address} {count}");
+    std::io::stdin().read_exact(&mut [0]).map_err(|error| error.to_string())
+}
+
+/// The mark in front of a call, and the one behind it.
+pub(crate) fn mark() -> Result<(), String> {
+    raise(Signal::SIGSTOP).map_err(|error| error.to_string())
+}
+
+/// A traced process.
+struct Watched {
+    pid: Pid,
+    text: Vec<Range<u64>>,
+    memory: File,
+    output: Range<u64>, // addresses
+    known: HashMap<u64, Instruction>,
+    random: Random,
+    total: AsTimed,
+    _stdin: ChildStdin,
+}
+
+/// What a thread is stopped at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// The mark in front of a call or behind it.
+    Mark,
+    /// A signal that is to be passed on, or something that only a tracer sees.
+    Other(Option<Signal>),
+}
+
+impl Watched {
+    /// Traces a process that has told where its results lie and waits.
+    fn new(child: &mut Child) -> Result<Self, String> {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        let lost = || "the watched process did not get to its call".to_owned();
+        let mut line = String::new();
+        let told = child.stdout.take().ok_or_else(lost)?;
+        BufReader::new(told.take(64)).read_line(&mut line).map_err(|error| error.to_string())?;
+        let (address, count) = line.trim().split_once(' ').ok_or_else(lost)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| lost());
+        let (address, count) = (number(address)?, number(count)?);
+        for thread in threads(pid)? {
+            let options = ptrace::Options::PTRACE_O_TRACECLONE | ptrace::Options::PTRACE_O_EXITKILL;
+            ptrace::seize(thread, options).map_err(traced)?;
+        }
+        let mut stdin = child.stdin.take().ok_or_else(lost)?;
+        stdin.write_all(b"\n").map_err(|error| error.to_string())?;
+        Ok(Self {
+            pid,
+            text: program_text(child.id())?,
+            memory: File::open(format!("/proc/{pid}/mem")).map_err(|error| error.to_string())?,
+            output: address..address + 2 * count,
+            known: HashMap::new(),
+            random: random::unforeseen()?,
+            total: AsTimed::default(),
+            _stdin: stdin,
+        })
+    }
+
+    fn look(mut self) -> Result<AsTimed, String> {
+        let mut usual = None; // ticks of a call that nobody disturbed
+        let mut taken = 0;
+        for _ in 0..CALLS {
+            self.until_mark()?;
+            ptrace::cont(self.pid, None).map_err(traced)?;
+            let begin = Tick::now();
+            let Some(ticks) = usual else {
+                self.until_mark()?;
+                usual = Some(begin.ticks());
+                ptrace::cont(self.pid, None).map_err(traced)?;
+                continue;
+            };
+            let moment = (self.random.unit() * ticks as f64) as u64;
+            let mut ended = self.marked(|| begin.ticks() >= moment)?;
+            if !ended {
+                ended = self.sample(&mut taken)?;
+            }
+            if taken == SAMPLES {
+                return Ok(self.total);
+            }
+            if !ended {
+                self.until_mark()?;
+            }
+            ptrace::cont(self.pid, None).map_err(traced)?;
+        }
+        if taken == 0 {
+            Err(format!("none of {CALLS} calls could be looked at while it ran"))
+        } else {
+            Ok(self.total)
+        }
+    }
+
+    /// Goes on until the process stands at a mark.
+    fn until_mark(&mut self) -> Result<(), String> {
+        loop {
+            let status = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::__WALL)).map_err(traced)?;
+            if self.passed_on(status)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes on until `enough`; says whether the process stands at a mark by then.
+    fn marked(&mut self, enough: impl Fn() -> bool) -> Result<bool, String> {
+        let any = Pid::from_raw(-1);
+        while !enough() {
+            let status = waitpid(any, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).map_err(traced)?;
+            if status != WaitStatus::StillAlive && self.passed_on(status)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Lets a stopped thread go on, unless it is the process at a mark: then it says so.
+    fn passed_on(&self, status: WaitStatus) -> Result<bool, String> {
+        if let Some((thread, stop)) = self.stop(status)? {
+            match stop {
+                Stop::Mark => return Ok(true),
+                Stop::Other(signal) => let_go(thread, signal)?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Which thread stopped, and at what; nothing for one that has ended.
+    fn stop(&self, status: WaitStatus) -> Result<Option<(Pid, Stop)>, String> {
+        Ok(match status {
+            WaitStatus::Stopped(thread, Signal::SIGSTOP) if thread == self.pid => Some((thread, Stop::Mark)),
+            WaitStatus::Stopped(thread, Signal::SIGSTOP | Signal::SIGTRAP)
+            | WaitStatus::PtraceEvent(thread, ..) => Some((thread, Stop::Other(None))),
+            WaitStatus::Stopped(thread, signal) => Some((thread, Stop::Other(Some(signal)))),
+            WaitStatus::Exited(thread, _) | WaitStatus::Signaled(thread, ..) if thread == self.pid => {
+                return Err(format!("the watched call did not return: {status:?}"));
+            }
+            _ => None,
+        })
+    }
+
+    /// Stops every thread, steps one that is in the program's text, and lets all go on. Says whether the call has
+    /// ended by then, with the process at its mark.
+    fn sample(&mut self, taken: &mut usize) -> Result<bool, String> {
+        let mut stopped = Vec::new();
+        for thread in threads(self.pid)? {
+            if ptrace::interrupt(thread).is_err() {
+                continue; // it has just ended
+            }
+            let status = waitpid(thread, Some(WaitPidFlag::__WALL)).map_err(traced)?;
+            stopped.extend(self.stop(status)?);
+        }
+        let ended = stopped.iter().any(|(_, stop)| *stop == Stop::Mark);
+        let at_work: Vec<usize> = (0..stopped.len()).filter(|i| self.is_at_work(stopped[*i])).collect();
+        if !ended && !at_work.is_empty() {
+            let chosen = at_work[self.random.below(at_work.len())];
+            let before = self.results()?;
+            self.step(&mut stopped[chosen])?;
+            let after = self.results()?;
+            let changed = before.as_chunks::<2>().0.iter().zip(after.as_chunks::<2>().0);
+            self.total.elements += changed.filter(|(before, after)| before != after).count() as u64;
+            *taken += 1;
+        }
+        for (thread, stop) in stopped {
+            if let Stop::Other(signal) = stop {
+                let_go(thread, signal)?;
+            }
+        }
+        Ok(ended)
+    }
+
+    fn is_at_work(&self, (thread, stop): (Pid, Stop)) -> bool {
+        let at = ptrace::getregs(thread).map(|registers| registers.rip);
+        stop == Stop::Other(None) && at.is_ok_and(|at| self.text.iter().any(|range| range.contains(&at)))
+    }
+
+    /// Steps one thread, up to a call of the system: that might wait for the others, which stand still.
+    fn step(&mut self, (thread, stop): &mut (Pid, Stop)) -> Result<(), String> {
+        for _ in 0..STEPS {
+            let at = ptrace::getregs(*thread).map_err(traced)?.rip;
+            let instruction = match self.known.get(&at) {
+                Some(instruction) => *instruction,
+                None => *self.known.entry(at).or_insert(classify(&head(*thread, at)?)),
+            };
+            if instruction == Instruction::System {
+                return Ok(());
+            }
+            if self.text.iter().any(|range| range.contains(&at)) {
+                self.total.seen.count(instruction);
+            }
+            ptrace::step(*thread, None).map_err(traced)?;
+            let status = waitpid(*thread, Some(WaitPidFlag::__WALL)).map_err(traced)?;
+            match self.stop(status)? {
+                Some((_, Stop::Other(None))) => {}
+                Some((_, other)) => {
+                    *stop = other;
+                    return Ok(());
+                }
+                None => return Err("a thread ended while it was stepped".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The results as they are now.
+    fn results(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = vec![0; (self.output.end - self.output.start) as usize];
+        let read = self.memory.read_exact_at(&mut bytes, self.output.start);
+        read.map_err(|error| format!("the results cannot be read: {error}"))?;
+        Ok(bytes)
+    }
+}
+
+fn let_go(thread: Pid, signal: Option<Signal>) -> Result<(), String> {
+    match ptrace::cont(thread, signal) {
+        Ok(()) | Err(nix::Error::ESRCH) => Ok(()), // it may have ended
+        Err(error) => Err(traced(error)),
+    }
+}
+
+fn threads(pid: Pid) -> Result<Vec<Pid>, String> {
+    let list = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| error.to_string())?;
+    let numbers = list.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(numbers.map(Pid::from_raw).collect())
+}
