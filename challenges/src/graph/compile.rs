@@ -115,6 +115,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// Each of them, from the least on.
+    pub const ALL: [Level; 4] = [Level::O0, Level::O1, Level::O2, Level::O3];
+
     /// Whether products are tuned.
     pub fn tunes(self) -> bool {
         self >= Level::O3
@@ -403,10 +406,13 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
 
 /// Lets equal programs be one: equal layers are prepared once.
 fn share(steps: &mut [Step]) {
-    let mut known: HashMap<String, Arc<Program>> = HashMap::new();
+    let mut known: HashMap<String, Vec<Arc<Program>>> = HashMap::new(); // by name
     for step in steps {
-        if let Step::Pass { program, .. } = step {
-            *program = known.entry(program.to_string()).or_insert_with(|| program.clone()).clone();
+        let Step::Pass { program, .. } = step else { continue };
+        let alike = known.entry(program.name.clone()).or_default();
+        match alike.iter().find(|other| other.is(program)) {
+            Some(same) => *program = same.clone(),
+            None => alike.push(program.clone()),
         }
     }
 }

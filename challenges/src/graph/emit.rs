@@ -136,7 +136,7 @@ pub struct Code {
 impl Code {
     /// Adds an operation, if it is not there yet, and gives the number of its value.
     pub fn push(&mut self, op: Op) -> Value {
-        self.ops.iter().position(|other| is_same(other, &op)).unwrap_or_else(|| {
+        self.ops.iter().position(|other| other.is(&op)).unwrap_or_else(|| {
             self.ops.push(op);
             self.ops.len() - 1
         })
@@ -183,14 +183,6 @@ impl Code {
     /// What is written so far.
     pub fn ops(&self) -> &[Op] {
         &self.ops
-    }
-}
-
-/// Whether two operations are one: of floats, 0 is not -0, and a NaN is itself.
-fn is_same(a: &Op, b: &Op) -> bool {
-    match (a, b) {
-        (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
-        _ => a == b,
     }
 }
 

@@ -7,7 +7,7 @@ use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
 use challenges::graph::tune::Tuned;
 use challenges::nf4;
 use kernels::plan::Step;
-use kernels::tile::Element;
+use kernels::tile::{Element, Op, Program};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
@@ -212,6 +212,57 @@ proptest! {
     #[test]
     fn every_level_computes_the_same(case in graphs::any()) {
         [Level::O0, Level::O1, Level::O3].into_iter().try_for_each(|level| agrees(&case, level))?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn repeated_structures_are_told_apart(case in graphs::repeated()) {
+        Level::ALL.into_iter().try_for_each(|level| agrees(&case, level))?;
+    }
+}
+
+/// The sum of each row of `x`, and of `y` spread over the row: one motif, stored in two ways.
+fn row_sums(order: [usize; 2]) -> Case {
+    let builder = Builder::new("sums");
+    let tape = builder.tape();
+    let [x, y] = ["x", "y"].map(|name| tape.input(name, Dtype::F32, [4, 8]));
+    for output in order {
+        match output {
+            0 => tape.output("a", &x.sum(1)),
+            _ => tape.output("b", &y.sum(1).reshape([4, 1]).spread(y.shape())),
+        }
+    }
+    let numbers = |first: u8| Array::floats(Dtype::F32, &[4, 8], (first..first + 32).map(f64::from));
+    let values = [("x".to_owned(), numbers(0)), ("y".to_owned(), numbers(32))].into();
+    Case { graph: builder.finish().expect("shapes fit"), values }
+}
+
+#[test]
+fn a_row_stored_once_differs_from_a_row_spread() {
+    for order in [[0, 1], [1, 0]] {
+        for level in Level::ALL {
+            agrees(&row_sums(order), level).unwrap_or_else(|error| panic!("{order:?} {level:?}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn programs_that_differ_have_different_texts() {
+    let quiet = f32::from_bits(0x7fc0_0001);
+    let flat = |value: f32| Program::flat("a", vec![Op::Float(value)], 0, Element::F32);
+    let mut once = flat(1.0);
+    once.stores[0].once = true;
+    let mut named = flat(1.0);
+    named.name = "a\n  %0 = 1.0".into();
+    let all = [flat(1.0), once, named, flat(0.0), flat(-0.0), flat(f32::NAN), flat(quiet)];
+    for (i, a) in all.iter().enumerate() {
+        for (j, b) in all.iter().enumerate() {
+            assert_eq!(a.is(b), i == j, "{a}{b}");
+            assert_eq!(a.to_string() == b.to_string(), i == j, "{a}{b}");
+        }
     }
 }
 
