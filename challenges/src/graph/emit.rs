@@ -6,6 +6,7 @@
 //! rows and each row reduces once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::rc::Rc;
 
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
@@ -61,6 +62,11 @@ pub enum Stop {
     Cut(Cut),
     /// The rows have to be as long as that.
     Row(usize),
+    /// Places would be counted beyond what an i32 holds.
+    Far {
+        /// The largest one.
+        place: usize,
+    },
     /// There is no such kernel.
     Never,
 }
@@ -338,7 +344,10 @@ impl<'a> Writer<'a> {
             return self.value(node.inputs[0], &Rc::new(inner));
         }
         let value = match &node.op {
-            graph::Op::Iota { dim } => self.coordinate(&map[*dim]),
+            graph::Op::Iota { dim } => {
+                countable(map[*dim].max(&self.space))?;
+                self.coordinate(&map[*dim])
+            }
             graph::Op::Reduce(reduce, dim) => {
                 let sum = self.reduce(id, *reduce, *dim, map)?;
                 self.rounded(sum, node.ty.dtype)
@@ -417,7 +426,17 @@ impl<'a> Writer<'a> {
         Ok(self.push(if reduce == Reduce::Sum { Op::RowSum(value) } else { Op::RowMax(value) }))
     }
 
-    /// A row of a table: the table is a buffer, its elements side by side.
+    /// The first place of a row. The row is bounded before it is multiplied, so that one far outside does not come back
+    /// inside by wrapping around.
+    fn row_start(&mut self, row: Value, rows: usize, width: usize) -> Value {
+        let [least, most, width] = [-1, rows as i32, width as i32].map(|bound| self.push(Op::Whole(bound)));
+        let raised = self.push(Op::Binary(tile::Binary::Max, row, least));
+        let bounded = self.push(Op::Binary(tile::Binary::Min, raised, most));
+        self.push(Op::Binary(tile::Binary::Mul, bounded, width))
+    }
+
+    /// A row of a table: the table is a buffer, its elements side by side. An index outside the table leads to a place
+    /// outside of it, which fails the launch.
     fn gather(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
         let (table, index) = (node.inputs[0], node.inputs[1]);
@@ -432,8 +451,8 @@ impl<'a> Writer<'a> {
         let (outer, inner) = map.split_at(self.sized.shape(index).len());
         let row = self.value(index, &Rc::new(outer.to_vec()))?;
         let width: usize = shape[1..].iter().product();
-        let width_value = self.push(Op::Whole(width as i32));
-        let start = if width == 1 { row } else { self.push(Op::Binary(tile::Binary::Mul, row, width_value)) };
+        countable((shape[0] + 1) * width)?;
+        let start = if width == 1 { row } else { self.row_start(row, shape[0], width) };
         let (offset, strides) =
             map::place(&inner.to_vec(), &kernels::plan::contiguous(&shape[1..]), 0, &self.space);
         let terms = strides.into_iter().enumerate().filter(|(_, stride)| *stride > 0).collect();
@@ -445,6 +464,27 @@ impl<'a> Writer<'a> {
             self.inputs.len() - 1
         });
         Ok(self.push(Op::Gather { input, element: element(node.ty.dtype), at }))
+    }
+}
+
+/// That a place can be counted in an i32.
+fn countable(place: usize) -> Result<(), Stop> {
+    if i32::try_from(place).is_ok() { Ok(()) } else { Err(Stop::Far { place }) }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Materialise(id) => write!(f, "%{} needs a buffer, and has none", id.0),
+            Stop::Cut(Cut { dim, inner }) => {
+                write!(f, "dimension {dim} of its space has to be cut by {inner}, and is not")
+            }
+            Stop::Row(length) => write!(f, "it needs rows of {length}, and has others"),
+            Stop::Far { place } => {
+                write!(f, "expected places of at most {}, found {place}", i32::MAX)
+            }
+            Stop::Never => write!(f, "no kernel computes this"),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use kernels::tile::{Element, Op, Program};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Data, Dtype, Graph, Id, Symbol, interpret};
+use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, Id, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
@@ -306,4 +306,90 @@ fn logits_in_bf16_need_no_memory_for_a_wide_weight() {
         compiled.arena.bytes,
         width * vocabulary * 4
     );
+}
+
+/// The exponentials of x: f32[T, 4], where T is a multiple of 4 from 4 to 64.
+fn stretchable() -> Graph {
+    let builder = Builder::new("stretchable");
+    let length = builder.tape().symbol("T", Facts::range(4, 64).multiple_of(4));
+    builder.tape().output("y", &builder.tape().input("x", Dtype::F32, [length, 4.into()]).exp());
+    builder.finish().expect("shapes fit")
+}
+
+#[test]
+fn sizes_are_held_against_what_is_known() {
+    let told = |sizes: &[(&str, i64)]| {
+        let sizes = sizes.iter().map(|(symbol, size)| (Symbol::from(*symbol), *size)).collect();
+        let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options(), None);
+        compiled.err().map(|error| error.to_string())
+    };
+    let need = "needed is 4..=64 by 4";
+    for size in [-1, 0, 3, 6, 65, i64::MIN, i64::MAX] {
+        assert_eq!(told(&[("T", size)]), Some(format!("`stretchable`: T is {size}, {need}")));
+    }
+    assert_eq!(told(&[("T", 8)]), None);
+    assert_eq!(told(&[]), Some("%0 input \"x\": no input says how large T is".into()));
+    let unknown = "a size is given for S, which is no symbol of the graph";
+    assert_eq!(told(&[("T", 8), ("S", 8)]), Some(unknown.into()));
+}
+
+#[test]
+fn sizes_that_nothing_is_known_of_are_held_against_the_memory() {
+    let length = Dim::symbol("T");
+    let builder = Builder::new("free");
+    let x = builder.tape().input("x", Dtype::F32, [&length, &length]);
+    builder.tape().output("y", &x.exp());
+    let graph = builder.finish().expect("shapes fit");
+    for (size, shape) in [(-3, "[-3, -3]"), (1 << 40, "[1099511627776, 1099511627776]")] {
+        let compiled = compile(&Solution, &graph, &[("T".into(), size)].into(), Level::O2.options(), None);
+        let told = compiled.err().expect("no memory has that").to_string();
+        assert_eq!(told, format!("%0 input \"x\": {shape} has more elements than fit in memory"));
+    }
+}
+
+/// Rows of a table (rows, width) for the indices given.
+fn picked(rows: usize, width: usize, index: Vec<i32>) -> Graph {
+    let builder = Builder::new("picked");
+    let tape = builder.tape();
+    let table = tape.input("table", Dtype::F32, [rows, width]);
+    let index = tape.input("index", Dtype::I32, [index.len()]);
+    tape.output("y", &table.gather(&index));
+    builder.finish().expect("shapes fit")
+}
+
+#[test]
+fn an_index_far_outside_does_not_wrap_around() {
+    for index in [1 << 30, -1 << 30, 1 << 29, i32::MAX, i32::MIN, 3, -1] {
+        let values: Values<f32> = [
+            ("table".to_owned(), Array::floats(Dtype::F32, &[3, 4], (0..12).map(f64::from))),
+            ("index".to_owned(), Array::integers(&[1], vec![index])),
+        ]
+        .into();
+        let graph = picked(3, 4, vec![index]);
+        assert!(interpret(&graph, &values).is_err());
+        for level in Level::ALL {
+            assert!(run(&graph, &values, level).is_err(), "row {index} of 3 at {level:?}");
+        }
+    }
+}
+
+#[test]
+fn a_table_beyond_an_i32_is_refused() {
+    for (rows, width) in [(1 << 20, 1 << 11), (1 << 31, 1), (1, 1 << 31)] {
+        let graph = picked(rows, width, vec![0]);
+        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+        let told = compiled.err().expect("places do not fit").to_string();
+        assert!(told.contains("expected places of at most 2147483647"), "{told}");
+    }
+}
+
+#[test]
+fn a_coordinate_beyond_an_i32_is_refused() {
+    let builder = Builder::new("counted");
+    let tape = builder.tape();
+    tape.output("y", &tape.iota(&[Dim::fixed(3 << 30)], 0).cast(Dtype::F32).reduce_max(0));
+    let graph = builder.finish().expect("shapes fit");
+    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+    let told = compiled.err().expect("places do not fit").to_string();
+    assert_eq!(told, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
 }
