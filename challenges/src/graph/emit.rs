@@ -122,8 +122,14 @@ fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
 /// Whether an operation works on the elements of one place, each for itself.
 pub fn is_pointwise(op: &graph::Op) -> bool {
     use graph::Op;
-    let one = matches!(op, Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach);
-    one || matches!(op, Op::Binary(_) | Op::Compare(_) | Op::Select)
+    match op {
+        Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach => true,
+        Op::Binary(_) | Op::Compare(_) | Op::Select => true,
+        Op::Input { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+        Op::Attention(_) | Op::AttentionGrad { .. } => false,
+    }
 }
 
 /// The scope with `*` for every number: equal layers have equal programs.
@@ -353,7 +359,8 @@ impl<'a> Writer<'a> {
                 self.rounded(sum, node.ty.dtype)
             }
             graph::Op::Gather => self.gather(id, map)?,
-            _ => self.element(id, map)?,
+            op if is_pointwise(op) => self.element(id, map)?,
+            _ => return Err(Stop::Materialise(id)), // what only other steps can do
         };
         Ok(self.note(id, map, value))
     }
@@ -361,9 +368,6 @@ impl<'a> Writer<'a> {
     /// An operation on the elements of one place: the pass that lowers it says how.
     fn element(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
-        if !is_pointwise(&node.op) {
-            return Err(Stop::Materialise(id)); // what only other steps can do
-        }
         let inputs =
             node.inputs.iter().map(|input| self.value(*input, map)).collect::<Result<Vec<_>, _>>()?;
         let from = node.inputs.first().map_or(node.ty.dtype, |input| self.sized.graph.ty(*input).dtype);

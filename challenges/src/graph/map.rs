@@ -122,7 +122,10 @@ pub fn through(sized: &Sized, id: Id, map: &Map, space: &[usize]) -> Option<Resu
             Ok(input)
         }
         Op::Reshape => reshape(from, sized.shape(id), map, space),
-        _ => return None,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => return None,
+        Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => return None,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => return None,
+        Op::Attention(_) | Op::AttentionGrad { .. } => return None,
     })
 }
 

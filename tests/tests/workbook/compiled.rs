@@ -1,6 +1,7 @@
 //! Agreement: what a compiled graph computes is what the interpreter says that it means.
 
 use std::collections::BTreeMap;
+use std::ops::Div;
 
 use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
@@ -11,7 +12,8 @@ use kernels::tile::{Element, Op, Program};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, Id, Symbol, interpret};
+use reference::graph::programs::{self, Place};
+use reference::graph::{Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
@@ -392,4 +394,41 @@ fn a_coordinate_beyond_an_i32_is_refused() {
     let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
     let told = compiled.err().expect("places do not fit").to_string();
     assert_eq!(told, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
+}
+
+/// The result of one attention and the gradient of another, which differ in a constant of their score alone.
+fn two_attentions(constants: [f64; 2]) -> Case {
+    let [first, second] = constants.map(|constant| {
+        let body = |at: &Place| {
+            let slope = at.score.like(1.0).div(&at.score.like(constant)); // of 0: infinite, with its sign
+            let slope = slope.min(&slope.like(2.0)).max(&slope.like(-2.0));
+            &slope * &at.score
+        };
+        let score = programs::score("score", &[], body).expect("a sound program");
+        Attention { scale: 0.5, score: Some(score), mask: None }
+    });
+    let builder = Builder::new("two");
+    let tape = builder.tape();
+    let shape = [1, 1, 3, 2];
+    let [q, k, v, g] = ["q", "k", "v", "g"].map(|name| tape.input(name, Dtype::F32, shape));
+    tape.output("result", &q.attend(first, &k, &v, &[]));
+    let gradient = reference::graph::Op::AttentionGrad { attention: Box::new(second), wrt: 0 };
+    tape.output("gradient", &tape.apply(gradient, &[&q, &k, &v, &g], None));
+    let numbers = |salt: usize| (0..6).map(move |i| ((i * 5 + salt * 3) % 7) as f64 / 4.0 - 0.7);
+    let values = ["q", "k", "v", "g"].into_iter().enumerate().map(|(salt, name)| {
+        (name.to_owned(), Array::floats(Dtype::F32, &shape.map(|n| n as usize), numbers(salt)))
+    });
+    let values = values.map(|(name, value): (_, Array<f32>)| {
+        let wide = Array::floats(Dtype::F32, &value.shape, value.wide());
+        (name, wide)
+    });
+    Case { values: values.collect(), graph: builder.finish().expect("shapes fit") }
+}
+
+#[test]
+fn attentions_that_differ_in_a_sign_of_zero_are_two() {
+    for constants in [[0.0, -0.0], [-0.0, 0.0], [0.0, 0.0], [f64::NAN, f64::NAN]] {
+        let case = two_attentions(constants);
+        agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{constants:?}: {error}"));
+    }
 }
