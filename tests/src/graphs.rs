@@ -3,6 +3,8 @@
 //! A graph is made of a list of steps, each a kind of operation and a few numbers that choose among what fits; a step
 //! that nothing fits is left out. So a failing graph shrinks by losing steps, and sizes towards 1.
 
+mod motif;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -36,6 +38,8 @@ pub fn any() -> impl Strategy<Value = Case> {
 pub fn smooth() -> impl Strategy<Value = Case> {
     recipe(1).prop_map(|recipe| recipe.follow(true))
 }
+
+pub use motif::repeated;
 
 impl Case {
     /// The values as another kind of floats.

@@ -79,6 +79,11 @@ pub fn of(op: &Op) -> Option<&Attention> {
     }
 }
 
+/// Whether two nodes are, or differentiate, the same attention of whatever they read; constants to the bit.
+pub fn is_of_same(a: &Op, b: &Op) -> bool {
+    of(a).zip(of(b)).is_some_and(|(a, b)| a.is(b))
+}
+
 /// The programs of an attention or of the one that a gradient is of. Nothing if one of them has no such form.
 pub fn flex(passes: &dyn Compile, sized: &Sized, id: Id) -> Option<Flex> {
     let attention = of(&sized.graph.node(id).op)?;

@@ -12,7 +12,7 @@ use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
 use reference::nf4;
 
-use super::emit::Layout;
+use super::emit::{Layout, Stop};
 use super::forecast::{self, Forecast};
 use super::fuse::{self, Attend, Fused, Part};
 use super::memory::{self, Arena, Life};
@@ -26,10 +26,10 @@ use crate::nf4::{Absmax, Nf4, Output, Weight};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The graph is not sound.
+    /// The graph is not sound, or does not have the sizes given.
     Graph(graph::Error),
-    /// A symbol has no size.
-    Unbound {
+    /// A size is given for a symbol that the graph does not have.
+    Unknown {
         /// The symbol.
         symbol: Symbol,
     },
@@ -37,6 +37,8 @@ pub enum Error {
     NoKernel {
         /// The operation and its scope.
         node: String,
+        /// What stood in the way.
+        stop: Stop,
     },
     /// Buffers meet, or lie outside their arena.
     Arena {
@@ -64,6 +66,11 @@ pub enum Error {
         got: Option<usize>,
         /// Bytes needed.
         need: usize,
+    },
+    /// The compiler contradicts itself.
+    Internal {
+        /// What is there and what has to be.
+        what: String,
     },
 }
 
@@ -115,6 +122,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// Each of them, from the least on.
+    pub const ALL: [Level; 4] = [Level::O0, Level::O1, Level::O2, Level::O3];
+
     /// Whether products are tuned.
     pub fn tunes(self) -> bool {
         self >= Level::O3
@@ -236,6 +246,8 @@ impl<'a> Job<'a> {
         options: Options,
     ) -> Result<Self, Error> {
         CALLS.fetch_add(1, Relaxed);
+        graph.check().map_err(Error::Graph)?;
+        known(graph, sizes)?;
         let flex = options.flex.then_some(passes);
         let open = attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
         let graph = simpler(passes, open, options).map_err(Error::Graph)?;
@@ -290,8 +302,18 @@ impl<'a> Job<'a> {
     }
 }
 
+/// That the graph has every symbol that a size is given for.
+fn known(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
+    let shapes = || graph.nodes().iter().flat_map(|node| &node.ty.shape);
+    let used = |symbol: &Symbol| shapes().any(|dim| dim.symbols().any(|one| one == symbol));
+    match sizes.keys().find(|symbol| !graph.known().contains_key(*symbol) && !used(symbol)) {
+        Some(symbol) => Err(Error::Unknown { symbol: symbol.clone() }),
+        None => Ok(()),
+    }
+}
+
 fn sized<'g>(graph: &'g Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Sized<'g>, Error> {
-    Sized::new(graph, sizes).map_err(|symbol| Error::Unbound { symbol })
+    Sized::new(graph, sizes).map_err(Error::Graph)
 }
 
 /// The graph in the machine's terms.
@@ -310,7 +332,8 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
     let mut fused = fuse::fuse(passes, sized, !options.fuse, &carried).map_err(|missing| {
         let node = sized.graph.node(missing.node);
         Error::NoKernel {
-            node: format!("%{} {} {}: {:?}", missing.node.0, node.op.name(), node.scope, missing.stop),
+            node: format!("%{} {} {}", missing.node.0, node.op.name(), node.scope).trim_end().to_owned(),
+            stop: missing.stop,
         }
     })?;
     carry::settle(sized, &mut fused, &carried, options.fuse);
@@ -335,14 +358,14 @@ impl Draft<'_> {
         let Self { sized, fused, lives, arena } = self;
         let graph = sized.graph;
         let lowered = Lowered { sized, fused: &fused, arena: &arena };
-        let (mut plan, weights) = lowered.plan();
+        let (mut plan, weights) = lowered.plan()?;
         if let Some(mut tuner) = tuner {
             tuner.tune(passes, &mut plan).map_err(Error::Device)?;
         }
-        let ports =
-            |ids: Vec<(String, Id)>| ids.into_iter().map(|(name, id)| lowered.port(name, id)).collect();
-        let inputs = ports(graph.inputs().map(|(name, id)| (name.to_owned(), id)).collect());
-        let outputs = ports(graph.outputs().to_vec());
+        let port = |(name, id): (&str, Id)| lowered.port(name.to_owned(), id);
+        let inputs = graph.inputs().map(port).collect::<Result<Vec<_>, _>>()?;
+        let outputs = graph.outputs().iter().map(|(name, id)| port((name.as_str(), *id)));
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let nodes = fused.parts.iter().map(Part::nodes).collect();
         let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
         let (graph, bytes) = (graph.clone(), forecast::sizes(sized, &fused));
@@ -403,10 +426,13 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
 
 /// Lets equal programs be one: equal layers are prepared once.
 fn share(steps: &mut [Step]) {
-    let mut known: HashMap<String, Arc<Program>> = HashMap::new();
+    let mut known: HashMap<String, Vec<Arc<Program>>> = HashMap::new(); // by name
     for step in steps {
-        if let Step::Pass { program, .. } = step {
-            *program = known.entry(program.to_string()).or_insert_with(|| program.clone()).clone();
+        let Step::Pass { program, .. } = step else { continue };
+        let alike = known.entry(program.name.clone()).or_default();
+        match alike.iter().find(|other| other.is(program)) {
+            Some(same) => *program = same.clone(),
+            None => alike.push(program.clone()),
         }
     }
 }
@@ -419,14 +445,14 @@ struct Lowered<'a> {
 }
 
 impl Lowered<'_> {
-    fn memory(&self, buffer: usize) -> Memory {
+    fn memory(&self, buffer: usize) -> Result<Memory, Error> {
         if let Some(at) = self.arena.places[buffer] {
-            return Memory::Arena(at);
+            return Ok(Memory::Arena(at));
         }
-        match self.fused.carried.keys().position(|carried| *carried == buffer) {
-            Some(number) => Memory::Carried(number),
-            None => Memory::Given(self.given().position(|given| given == buffer).unwrap_or(0)),
-        }
+        let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
+        let given = || self.given().position(|given| given == buffer);
+        let memory = carried().map(Memory::Carried).or_else(|| given().map(Memory::Given));
+        memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
     }
 
     /// The buffers that are given.
@@ -434,44 +460,47 @@ impl Lowered<'_> {
         self.fused.given.keys().copied().filter(|buffer| !self.fused.carried.contains_key(buffer))
     }
 
-    fn view(&self, layout: &Layout) -> View {
+    fn view(&self, layout: &Layout) -> Result<View, Error> {
         let Layout { buffer, offset, strides } = layout.clone();
-        View { memory: self.memory(buffer), bytes: self.fused.bytes[buffer], offset, strides }
+        Ok(View { memory: self.memory(buffer)?, bytes: self.fused.bytes[buffer], offset, strides })
     }
 
-    fn views(&self, layouts: &[Layout]) -> Vec<View> {
+    fn views(&self, layouts: &[Layout]) -> Result<Vec<View>, Error> {
         layouts.iter().map(|layout| self.view(layout)).collect()
     }
 
-    fn port(&self, name: String, id: Id) -> Port {
+    fn port(&self, name: String, id: Id) -> Result<Port, Error> {
         let ty = self.sized.graph.ty(id);
         let carried = self.fused.carried.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
         let buffer = carried.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
-        let memory = buffer.map_or(Memory::Given(0), |buffer| self.memory(buffer));
-        Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory }
+        let buffer = buffer.ok_or_else(|| internal(format!("%{} of `{name}` has no buffer", id.0)))?;
+        let memory = self.memory(buffer)?;
+        Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
     }
 
-    fn plan(&self) -> (Plan, Vec<Parts>) {
+    fn plan(&self) -> Result<(Plan, Vec<Parts>), Error> {
         let mut weights = Vec::new();
-        let mut steps: Vec<Step> =
-            self.fused.parts.iter().map(|part| self.step(part, &mut weights)).collect();
+        let steps = self.fused.parts.iter().map(|part| self.step(part, &mut weights));
+        let mut steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
         share(&mut steps);
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        (Plan { name, arena_bytes: self.arena.bytes, given, carried, steps }, weights)
+        Ok((Plan { name, arena_bytes: self.arena.bytes, given, carried, steps }, weights))
     }
 
-    fn attention(&self, attend: &Attend) -> plan::Attention {
+    fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
         let [q, k, v] = [0, 1, 2].map(|i| self.sized.shape(attend::inputs(self.sized, attend.node)[i]));
-        let scale = attend::of(&self.sized.graph.node(attend.node).op).map_or(1.0, |of| of.scale) as f32;
+        let of = attend::of(&self.sized.graph.node(attend.node).op);
+        let of = of.ok_or_else(|| internal(format!("%{} is no attention", attend.node.0)))?;
         let program = |program: &Option<Program>| program.clone().map(Arc::new);
         let (score, mask) = (program(&attend.flex.score), program(&attend.flex.mask));
-        let extras = self.views(&attend.flex.extras);
+        let extras = self.views(&attend.flex.extras)?;
         let [batch, heads, queries, depth] = [q[0], q[1], q[2], q[3]];
         let (groups, keys, width) = (k[1], k[2], v[3]);
         let [q, k, v] = attend.qkv.each_ref().map(|layout| self.view(layout));
-        plan::Attention {
+        let (q, k, v, scale) = (q?, k?, v?, of.scale as f32);
+        Ok(plan::Attention {
             batch,
             heads,
             groups,
@@ -486,22 +515,22 @@ impl Lowered<'_> {
             k,
             v,
             extras,
-        }
+        })
     }
 
-    fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Step {
-        match part {
+    fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Result<Step, Error> {
+        Ok(match part {
             Part::Kernel(kernel) => Step::Pass {
                 program: Arc::new(kernel.program.clone()),
                 space: kernel.space.clone(),
-                inputs: self.views(&kernel.inputs),
-                outputs: self.views(&kernel.outputs),
+                inputs: self.views(&kernel.inputs)?,
+                outputs: self.views(&kernel.outputs)?,
             },
             Part::Product { node, a, b, elements, to, scale, add } => {
                 let shape = self.sized.shape(*node);
                 let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
                 let (batch, last) = shape.split_at(shape.len() - 2);
-                let (a, b, to) = (self.view(a), self.view(b), self.view(to));
+                let (a, b, to) = (self.view(a)?, self.view(b)?, self.view(to)?);
                 let (m, n, k) = (last[0], last[1], factor[shape.len() - 1]);
                 Step::Product(Product {
                     batch: batch.to_vec(),
@@ -518,45 +547,52 @@ impl Lowered<'_> {
                 })
             }
             Part::Attention(attend) => Step::Attention {
-                attention: Box::new(self.attention(attend)),
-                output: self.view(&attend.output),
-                lse: attend.lse.as_ref().map(|lse| self.view(lse)),
+                attention: Box::new(self.attention(attend)?),
+                output: self.view(&attend.output)?,
+                lse: attend.lse.as_ref().map(|lse| self.view(lse)).transpose()?,
             },
             Part::AttentionGrad { of, grad, wrt } => {
-                let [wrt_q, wrt_k, wrt_v] = wrt.each_ref().map(|to| Some(self.view(to.as_ref()?)));
+                let [wrt_q, wrt_k, wrt_v] =
+                    wrt.each_ref().map(|to| to.as_ref().map(|to| self.view(to)).transpose());
+                let no_sums = || internal(format!("the attention of %{} keeps no sums", of.node.0));
                 Step::AttentionGrad(Box::new(plan::AttentionGrad {
-                    attention: self.attention(of),
+                    attention: self.attention(of)?,
                     slope: of.flex.slope.clone().map(Arc::new),
-                    output: self.view(&of.output),
-                    lse: self.view(of.lse.as_ref().unwrap_or(&of.output)),
-                    grad: self.view(grad),
-                    wrt_q,
-                    wrt_k,
-                    wrt_v,
+                    output: self.view(&of.output)?,
+                    lse: self.view(of.lse.as_ref().ok_or_else(no_sums)?)?,
+                    grad: self.view(grad)?,
+                    wrt_q: wrt_q?,
+                    wrt_k: wrt_k?,
+                    wrt_v: wrt_v?,
                 }))
             }
             Part::Scatter { node, rows, index, to } => {
                 let (shape, inputs) = (self.sized.shape(*node), &self.sized.graph.node(*node).inputs);
                 let (table, width) = (shape[0], shape[1..].iter().product());
                 let count = self.sized.elements(inputs[1]);
-                let (rows, index, to) = (self.view(rows), self.view(index), self.view(to));
+                let (rows, index, to) = (self.view(rows)?, self.view(index)?, self.view(to)?);
                 Step::Scatter { rows, index, to, count, width, table }
             }
             Part::Dequantize { node, inputs, to } => {
                 let ty = &self.sized.graph.node(*node).ty;
                 let Op::Dequantize { block_size, nested } = self.sized.graph.node(*node).op else {
-                    unreachable!("the part was made of one")
+                    return Err(internal(format!("%{} is no dequantisation", node.0)));
                 };
                 weights.push(Parts { len: self.sized.elements(*node), block_size, nested, dtype: ty.dtype });
                 Step::Call {
                     kernel: weights.len() - 1,
                     name: format!("{}: dequantize", self.sized.graph.node(*node).scope),
-                    inputs: self.views(inputs),
-                    output: self.view(to),
+                    inputs: self.views(inputs)?,
+                    output: self.view(to)?,
                 }
             }
-        }
+        })
     }
+}
+
+/// That the compiler contradicts itself.
+fn internal(what: String) -> Error {
+    Error::Internal { what }
 }
 
 impl Compiled {
@@ -761,7 +797,8 @@ impl Parts {
         let out = match self.dtype {
             Dtype::F16 => Output::F16(kernels::buffer::cast_mut(to)),
             Dtype::Bf16 => Output::Bf16(kernels::buffer::cast_mut(to)),
-            _ => Output::F32(kernels::buffer::cast_mut(to)),
+            Dtype::F32 => Output::F32(kernels::buffer::cast_mut(to)),
+            Dtype::U8 | Dtype::I32 => return Err(broken("no weight of floats")),
         };
         dequantizer.dequantize_fast(device, &weight, out);
         Ok(())
@@ -782,8 +819,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Graph(error) => error.fmt(f),
-            Error::Unbound { symbol } => write!(f, "nothing says how large {symbol} is"),
-            Error::NoKernel { node } => write!(f, "{node}: no kernel computes this"),
+            Error::Unknown { symbol } => {
+                write!(f, "a size is given for {symbol}, which is no symbol of the graph")
+            }
+            Error::NoKernel { node, stop } => write!(f, "{node}: {stop}"),
             Error::Arena { fault } => write!(f, "the arena: {fault}"),
             Error::Cap { cap, least, part, alive } => {
                 let list: Vec<String> =
@@ -801,6 +840,7 @@ impl fmt::Display for Error {
             Error::Input { name, got: Some(got), need } => {
                 write!(f, "input `{name}` has {got} bytes, needed are {need}")
             }
+            Error::Internal { what } => write!(f, "internal error: {what}"),
         }
     }
 }

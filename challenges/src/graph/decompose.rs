@@ -111,6 +111,9 @@ fn is_extra(op: &Op, input: usize, inputs: usize) -> bool {
     match op {
         Op::Attention(_) => input > 2,
         Op::AttentionGrad { .. } => input > 2 && input + 1 < inputs,
-        _ => false,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
     }
 }

@@ -6,6 +6,7 @@
 //! rows and each row reduces once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::rc::Rc;
 
 use kernels::tile::{self, Element, Index, Op, Program, Store, Value};
@@ -61,6 +62,11 @@ pub enum Stop {
     Cut(Cut),
     /// The rows have to be as long as that.
     Row(usize),
+    /// Places would be counted beyond what an i32 holds.
+    Far {
+        /// The largest one.
+        place: usize,
+    },
     /// There is no such kernel.
     Never,
 }
@@ -116,8 +122,14 @@ fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
 /// Whether an operation works on the elements of one place, each for itself.
 pub fn is_pointwise(op: &graph::Op) -> bool {
     use graph::Op;
-    let one = matches!(op, Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach);
-    one || matches!(op, Op::Binary(_) | Op::Compare(_) | Op::Select)
+    match op {
+        Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach => true,
+        Op::Binary(_) | Op::Compare(_) | Op::Select => true,
+        Op::Input { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+        Op::Attention(_) | Op::AttentionGrad { .. } => false,
+    }
 }
 
 /// The scope with `*` for every number: equal layers have equal programs.
@@ -136,7 +148,7 @@ pub struct Code {
 impl Code {
     /// Adds an operation, if it is not there yet, and gives the number of its value.
     pub fn push(&mut self, op: Op) -> Value {
-        self.ops.iter().position(|other| is_same(other, &op)).unwrap_or_else(|| {
+        self.ops.iter().position(|other| other.is(&op)).unwrap_or_else(|| {
             self.ops.push(op);
             self.ops.len() - 1
         })
@@ -183,14 +195,6 @@ impl Code {
     /// What is written so far.
     pub fn ops(&self) -> &[Op] {
         &self.ops
-    }
-}
-
-/// Whether two operations are one: of floats, 0 is not -0, and a NaN is itself.
-fn is_same(a: &Op, b: &Op) -> bool {
-    match (a, b) {
-        (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
-        _ => a == b,
     }
 }
 
@@ -346,13 +350,17 @@ impl<'a> Writer<'a> {
             return self.value(node.inputs[0], &Rc::new(inner));
         }
         let value = match &node.op {
-            graph::Op::Iota { dim } => self.coordinate(&map[*dim]),
+            graph::Op::Iota { dim } => {
+                countable(map[*dim].max(&self.space))?;
+                self.coordinate(&map[*dim])
+            }
             graph::Op::Reduce(reduce, dim) => {
                 let sum = self.reduce(id, *reduce, *dim, map)?;
                 self.rounded(sum, node.ty.dtype)
             }
             graph::Op::Gather => self.gather(id, map)?,
-            _ => self.element(id, map)?,
+            op if is_pointwise(op) => self.element(id, map)?,
+            _ => return Err(Stop::Materialise(id)), // what only other steps can do
         };
         Ok(self.note(id, map, value))
     }
@@ -360,9 +368,6 @@ impl<'a> Writer<'a> {
     /// An operation on the elements of one place: the pass that lowers it says how.
     fn element(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
-        if !is_pointwise(&node.op) {
-            return Err(Stop::Materialise(id)); // what only other steps can do
-        }
         let inputs =
             node.inputs.iter().map(|input| self.value(*input, map)).collect::<Result<Vec<_>, _>>()?;
         let from = node.inputs.first().map_or(node.ty.dtype, |input| self.sized.graph.ty(*input).dtype);
@@ -425,7 +430,17 @@ impl<'a> Writer<'a> {
         Ok(self.push(if reduce == Reduce::Sum { Op::RowSum(value) } else { Op::RowMax(value) }))
     }
 
-    /// A row of a table: the table is a buffer, its elements side by side.
+    /// The first place of a row. The row is bounded before it is multiplied, so that one far outside does not come back
+    /// inside by wrapping around.
+    fn row_start(&mut self, row: Value, rows: usize, width: usize) -> Value {
+        let [least, most, width] = [-1, rows as i32, width as i32].map(|bound| self.push(Op::Whole(bound)));
+        let raised = self.push(Op::Binary(tile::Binary::Max, row, least));
+        let bounded = self.push(Op::Binary(tile::Binary::Min, raised, most));
+        self.push(Op::Binary(tile::Binary::Mul, bounded, width))
+    }
+
+    /// A row of a table: the table is a buffer, its elements side by side. An index outside the table leads to a place
+    /// outside of it, which fails the launch.
     fn gather(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
         let node = self.sized.graph.node(id);
         let (table, index) = (node.inputs[0], node.inputs[1]);
@@ -440,8 +455,8 @@ impl<'a> Writer<'a> {
         let (outer, inner) = map.split_at(self.sized.shape(index).len());
         let row = self.value(index, &Rc::new(outer.to_vec()))?;
         let width: usize = shape[1..].iter().product();
-        let width_value = self.push(Op::Whole(width as i32));
-        let start = if width == 1 { row } else { self.push(Op::Binary(tile::Binary::Mul, row, width_value)) };
+        countable((shape[0] + 1) * width)?;
+        let start = if width == 1 { row } else { self.row_start(row, shape[0], width) };
         let (offset, strides) =
             map::place(&inner.to_vec(), &kernels::plan::contiguous(&shape[1..]), 0, &self.space);
         let terms = strides.into_iter().enumerate().filter(|(_, stride)| *stride > 0).collect();
@@ -453,6 +468,27 @@ impl<'a> Writer<'a> {
             self.inputs.len() - 1
         });
         Ok(self.push(Op::Gather { input, element: element(node.ty.dtype), at }))
+    }
+}
+
+/// That a place can be counted in an i32.
+fn countable(place: usize) -> Result<(), Stop> {
+    if i32::try_from(place).is_ok() { Ok(()) } else { Err(Stop::Far { place }) }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::Materialise(id) => write!(f, "%{} needs a buffer, and has none", id.0),
+            Stop::Cut(Cut { dim, inner }) => {
+                write!(f, "dimension {dim} of its space has to be cut by {inner}, and is not")
+            }
+            Stop::Row(length) => write!(f, "it needs rows of {length}, and has others"),
+            Stop::Far { place } => {
+                write!(f, "expected places of at most {}, found {place}", i32::MAX)
+            }
+            Stop::Never => write!(f, "no kernel computes this"),
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use reference::graph::{Dim, Graph, Id, Symbol};
 
 use super::compile::{self, Compiled, Level, Options, Tuner, compile};
 use super::tune::{self, Tuned};
-use super::{Compile, pad};
+use super::{Compile, pad, sized};
 use crate::nf4::Nf4;
 
 /// Numbers of some type in memory, row-major.
@@ -158,7 +158,7 @@ impl<'a> Executor<'a> {
     ) -> Result<Self, Error> {
         let symbols: Vec<Symbol> = if settings.exact { Vec::new() } else { symbols(graph) };
         let padded = pad::pad(graph, &symbols).map_err(Error::Pad)?.graph;
-        let tuned = settings.tuned.as_deref().map_or(Ok(Tuned::default()), Tuned::read);
+        let tuned = settings.tuned.as_deref().map(Tuned::read).unwrap_or_default();
         let mut buckets = BTreeMap::new();
         for symbol in symbols {
             let facts = graph.known().get(&symbol).copied();
@@ -175,7 +175,7 @@ impl<'a> Executor<'a> {
             buckets,
             compiled: BTreeMap::new(),
             arena: None,
-            tuned: tuned.map_err(Error::Tuned)?,
+            tuned,
             counters: Counters::default(),
             sealed: false,
         })
@@ -217,7 +217,7 @@ impl<'a> Executor<'a> {
         let sizes = self.sizes(inputs)?;
         let rounded = self.rounded(&sizes)?;
         let compiled = self.at(&rounded)?;
-        let staged = self.stage(inputs, &sizes, &rounded).map_err(device)?;
+        let staged = self.stage(inputs, &sizes, &rounded)?;
         let all: BTreeMap<&str, &Buffer> = inputs
             .iter()
             .map(|(name, given)| (name.as_str(), &given.buffer))
@@ -229,13 +229,13 @@ impl<'a> Executor<'a> {
         self.counters.arena_bytes = arena.bytes();
         let outputs = self.graph.outputs().iter().map(|(name, id)| {
             let port = compiled.outputs().iter().find(|port| port.name == *name);
-            let bytes = compiled.output(name, arena, &all).unwrap_or_default();
-            let shape = sized(&self.graph, *id, &sizes);
-            let dtype = self.graph.ty(*id).dtype;
-            let narrow = pad::narrow(bytes, dtype.bytes(), &shape, port.map_or(&[], |port| &port.shape));
-            Ok((name.clone(), Given::new(self.device, &shape, &narrow)?))
+            let bytes = compiled.output(name, arena, &all);
+            let (port, bytes) = port.zip(bytes).ok_or_else(|| lost(name))?;
+            let shape = sized(&self.graph, *id, &sizes)?;
+            let narrow = pad::narrow(bytes, port.dtype.bytes(), &shape, &port.shape);
+            Ok((name.clone(), Given::new(self.device, &shape, &narrow).map_err(device)?))
         });
-        outputs.collect::<Result<_, DeviceError>>().map_err(device)
+        outputs.collect()
     }
 
     /// The size of each symbol, as the inputs have them.
@@ -257,7 +257,7 @@ impl<'a> Executor<'a> {
         }
         for (name, id) in self.graph.inputs() {
             let (ty, given) = (self.graph.ty(id), &inputs[name]);
-            let fits = ty.shape.len() == given.shape.len() && sized(&self.graph, id, &sizes) == given.shape;
+            let fits = ty.shape.len() == given.shape.len() && sized(&self.graph, id, &sizes)? == given.shape;
             let bytes = given.shape.iter().product::<usize>() * ty.dtype.bytes();
             if !fits || given.buffer.bytes() != bytes {
                 let (name, got, need) = (name.to_owned(), given.shape.clone(), ty.to_string());
@@ -314,20 +314,23 @@ impl<'a> Executor<'a> {
         inputs: &BTreeMap<String, Given>,
         sizes: &BTreeMap<Symbol, i64>,
         rounded: &BTreeMap<Symbol, i64>,
-    ) -> Result<BTreeMap<String, Buffer>, DeviceError> {
+    ) -> Result<BTreeMap<String, Buffer>, Error> {
         let mut staged = BTreeMap::new();
+        let given = |shape: &[usize], bytes: &[u8]| Given::new(self.device, shape, bytes).map_err(device);
         for (name, id) in self.graph.inputs() {
-            let (real, padded) = (sized(&self.graph, id, sizes), sized(&self.graph, id, rounded));
+            let (real, padded) = (sized(&self.graph, id, sizes)?, sized(&self.graph, id, rounded)?);
             if real != padded {
                 let element = self.graph.ty(id).dtype.bytes();
                 let wide = pad::widen(inputs[name].buffer.view::<u8>(), element, &real, &padded);
-                staged.insert(name.to_owned(), Given::new(self.device, &padded, &wide)?.buffer);
+                staged.insert(name.to_owned(), given(&padded, &wide)?.buffer);
             }
         }
         for symbol in self.buckets.keys() {
-            let size = i32::try_from(sizes[symbol]).unwrap_or(i32::MAX);
-            let length = Given::new(self.device, &[], &size.to_ne_bytes())?;
-            staged.insert(pad::length_name(symbol), length.buffer);
+            let need = format!("at most {}, what an i32 holds", i32::MAX);
+            let size = sizes[symbol];
+            let size =
+                i32::try_from(size).map_err(|_| Error::Size { symbol: symbol.clone(), got: size, need })?;
+            staged.insert(pad::length_name(symbol), given(&[], &size.to_ne_bytes())?.buffer);
         }
         Ok(staged)
     }
@@ -386,9 +389,13 @@ fn symbols(graph: &Graph) -> Vec<Symbol> {
 }
 
 /// A node's dimensions in numbers.
-fn sized(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Vec<usize> {
-    let size = |dim: &Dim| dim.value(sizes).ok().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
-    graph.ty(id).shape.iter().map(size).collect()
+fn sized(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
+    sized::shape(graph, id, sizes).map_err(|error| Error::Compile(compile::Error::Graph(error)))
+}
+
+/// That a compiled graph lacks an output.
+fn lost(name: &str) -> Error {
+    Error::Compile(compile::Error::Internal { what: format!("the output `{name}` is nowhere") })
 }
 
 /// That buckets grow, keep to the facts, and leave nothing out.

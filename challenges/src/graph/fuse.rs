@@ -158,8 +158,13 @@ pub fn fuse(
 
 /// Whether an operation's result is a buffer by its nature.
 fn is_anchor(op: &Op) -> bool {
-    let whole = matches!(op, Op::Input { .. } | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd);
-    whole || *op == Op::Matmul || attend::of(op).is_some()
+    match op {
+        Op::Input { .. } | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd | Op::Matmul => true,
+        Op::Attention(_) | Op::AttentionGrad { .. } => true,
+        Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach | Op::Unary(_) => false,
+        Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Gather => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+    }
 }
 
 /// What has to have a buffer: what comes from outside and goes there, products and their factors.
@@ -359,7 +364,11 @@ impl Job<'_> {
                 Part::Scatter { node: id, rows, index, to }
             }
             Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
-            _ => return Ok(()), // a pass
+            Op::Input { .. } => return Ok(()), // given
+            Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => return Ok(()), // a pass, as what follows
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) => return Ok(()),
+            Op::Gather | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => return Ok(()),
+            Op::Slice { .. } | Op::Concat { .. } => return Ok(()),
         };
         drafts.push(Draft::Whole(whole));
         Ok(())
@@ -372,7 +381,7 @@ impl Job<'_> {
         let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
         let alike = |user: &&Id| {
             let other = sized.graph.node(**user);
-            other.inputs == node.inputs && attend::of(&other.op) == attend::of(&node.op)
+            other.inputs == node.inputs && attend::is_of_same(&other.op, &node.op)
         };
         let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
         if together.iter().min() != Some(&id) {
@@ -393,8 +402,12 @@ impl Job<'_> {
     /// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
     fn differentiated(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<Attend, (Id, Stop)> {
         let sized = self.sized;
-        let key = |id: Id| (attend::of(&sized.graph.node(id).op), attend::inputs(sized, id));
-        let twin = |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if key(attend.node) == key(id));
+        let op = |id: Id| &sized.graph.node(id).op;
+        let is_twin = |other: Id| {
+            attend::is_of_same(op(other), op(id)) && attend::inputs(sized, other) == attend::inputs(sized, id)
+        };
+        let twin =
+            |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if is_twin(attend.node));
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let shape = [q[0], q[1], q[2], v[3]];
         let place = if let Some(place) = drafts.all.iter().position(twin) {

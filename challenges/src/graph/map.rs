@@ -56,7 +56,7 @@ impl Affine {
     }
 
     /// The largest value over a space.
-    fn max(&self, space: &[usize]) -> usize {
+    pub fn max(&self, space: &[usize]) -> usize {
         self.terms
             .iter()
             .fold(self.offset, |max, (dim, multiple)| max + multiple * space[*dim].saturating_sub(1))
@@ -116,13 +116,16 @@ pub fn through(sized: &Sized, id: Id, map: &Map, space: &[usize]) -> Option<Resu
             };
             Ok(from.iter().zip(map).map(one).collect())
         }
-        Op::Slice { dim, start, .. } => {
+        Op::Slice { dim, .. } => {
             let mut input = map.clone();
-            input[*dim].offset += sized.size(start);
+            input[*dim].offset += sized.start(id);
             Ok(input)
         }
         Op::Reshape => reshape(from, sized.shape(id), map, space),
-        _ => return None,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => return None,
+        Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => return None,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => return None,
+        Op::Attention(_) | Op::AttentionGrad { .. } => return None,
     })
 }
 

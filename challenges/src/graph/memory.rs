@@ -67,10 +67,21 @@ pub fn fault(lives: &[Option<Life>], arena: &Arena) -> Option<String> {
                 && other.2.parts.start() <= life.parts.end()
         };
         if let Some((next, other, _)) = behind.into_iter().find(meets) {
-            return Some(format!("buffers {buffer} at {at} and {other} at {next} meet while both live"));
+            let (first, second) =
+                (described(*buffer, *at, life), described(*other, *next, lives[*other].as_ref()?));
+            return Some(format!("expected bytes apart while both live, found {first}, and {second}"));
         }
     }
     None
+}
+
+/// A buffer with its bytes and its life.
+fn described(buffer: usize, at: usize, life: &Life) -> String {
+    let (start, end) = (life.parts.start(), life.parts.end());
+    format!(
+        "buffer {buffer} at bytes {at}..{}, alive in parts {start} to {end}",
+        at.saturating_add(life.bytes)
+    )
 }
 
 /// The most bytes alive during any part: what no arena can be smaller than.

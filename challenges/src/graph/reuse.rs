@@ -96,8 +96,11 @@ impl Reuse {
             Op::Load { input, element: own, index } if input == *read => {
                 index == Index::View && Some(own) == element
             }
-            Op::Gather { input, .. } => input != *read,
-            _ => true, // neither nibbles nor tables are written by the compiler
+            Op::Gather { input, .. } | Op::Nibble { input } | Op::Table { input, .. } => input != *read,
+            Op::Load { .. } => true, // of another input
+            Op::Float(_) | Op::Whole(_) | Op::Coordinate(_) | Op::Unary(..) | Op::Binary(..) => true,
+            Op::Compare(..) | Op::Select(..) | Op::Round(..) | Op::ToFloat(_) | Op::ToWhole(_) => true,
+            Op::RowSum(_) | Op::RowMax(_) => true,
         };
         input.offset == output.offset && input.strides == output.strides && program.ops.iter().all(by_lane)
     }

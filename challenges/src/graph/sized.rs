@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use reference::graph::{Dim, Graph, Id, Op, Symbol};
+use reference::graph::{Dim, Error, Fault, Graph, Id, Op, Symbol};
 
 /// A graph and the shape of each node.
 pub struct Sized<'a> {
@@ -10,24 +10,29 @@ pub struct Sized<'a> {
     pub graph: &'a Graph,
     sizes: BTreeMap<Symbol, i64>,
     shapes: Vec<Vec<usize>>,
+    starts: BTreeMap<Id, usize>, // of slices
     users: Vec<Vec<Id>>,
 }
 
 impl<'a> Sized<'a> {
-    /// Binds every symbol; the first one that is not bound, otherwise.
-    pub fn new(graph: &'a Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Self, Symbol> {
-        let size = |dim: &Dim| dim.value(sizes).map(|size| usize::try_from(size).unwrap_or(0));
-        let shape = |id: Id| graph.ty(id).shape.iter().map(size).collect::<Result<Vec<_>, _>>();
+    /// Binds every symbol.
+    ///
+    /// Fails where a size is not what is known of its symbol, a symbol has none, a size is negative, or a
+    /// node has more bytes than a process has addresses.
+    pub fn new(graph: &'a Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Self, Error> {
+        sizes.iter().try_for_each(|(symbol, size)| holds(graph, symbol, *size))?;
         let mut users = vec![Vec::new(); graph.nodes().len()];
         for id in graph.ids() {
             graph.node(id).inputs.iter().for_each(|input| users[input.0 as usize].push(id));
         }
-        Ok(Self {
-            graph,
-            sizes: sizes.clone(),
-            shapes: graph.ids().map(shape).collect::<Result<_, _>>()?,
-            users,
-        })
+        let shapes = graph.ids().map(|id| shape(graph, id, sizes)).collect::<Result<_, _>>()?;
+        let mut starts = BTreeMap::new();
+        for id in graph.ids() {
+            if let Op::Slice { start, .. } = &graph.node(id).op {
+                starts.insert(id, numbers(graph, id, std::slice::from_ref(start), sizes)?[0]);
+            }
+        }
+        Ok(Self { graph, sizes: sizes.clone(), shapes, starts, users })
     }
 
     /// A node's shape.
@@ -45,9 +50,9 @@ impl<'a> Sized<'a> {
         &self.sizes
     }
 
-    /// A size in numbers.
-    pub fn size(&self, dim: &Dim) -> usize {
-        dim.value(&self.sizes).map_or(0, |size| usize::try_from(size).unwrap_or(0))
+    /// Where a slice starts; 0 of any other node.
+    pub fn start(&self, id: Id) -> usize {
+        self.starts.get(&id).copied().unwrap_or(0)
     }
 
     /// The nodes that use a node, once for each use.
@@ -62,7 +67,42 @@ impl<'a> Sized<'a> {
 
     /// Whether a node is another one's elements in another arrangement.
     pub fn is_view(&self, id: Id) -> bool {
-        let op = &self.graph.node(id).op;
-        matches!(op, Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach)
+        match self.graph.node(id).op {
+            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach => true,
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+            Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+            Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+            Op::Attention(_) | Op::AttentionGrad { .. } => false,
+        }
     }
+}
+
+/// That a size is what is known of its symbol.
+fn holds(graph: &Graph, symbol: &Symbol, got: i64) -> Result<(), Error> {
+    let Some(facts) = graph.known().get(symbol).filter(|facts| !facts.hold(got)) else { return Ok(()) };
+    let fault = Fault::Bound { symbol: symbol.clone(), got, need: facts.to_string() };
+    Err(Error { at: format!("`{}`", graph.name), fault, source: None })
+}
+
+/// A node's shape in numbers, of which a memory has as many bytes.
+pub(super) fn shape(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
+    let shape = numbers(graph, id, &graph.ty(id).shape, sizes)?;
+    let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul((*size).max(1)));
+    if elements.is_some_and(|elements| elements <= MOST) {
+        return Ok(shape);
+    }
+    let shape = shape.into_iter().map(|size| size as i64).collect();
+    Err(Error { at: graph.site(id), fault: Fault::TooLarge { shape }, source: None })
+}
+
+/// Elements of a node: 4 bytes of each fill the 47 bits of a process's addresses.
+const MOST: usize = 1 << 45;
+
+/// Sizes of a node in numbers, none of them negative.
+fn numbers(graph: &Graph, id: Id, dims: &[Dim], sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
+    let fail = |fault| Error { at: graph.site(id), fault, source: None };
+    let values = dims.iter().map(|dim| dim.value(sizes)).collect::<Result<Vec<i64>, Symbol>>();
+    let values = values.map_err(|symbol| fail(Fault::Unbound { symbol }))?;
+    let numbers = values.iter().map(|value| usize::try_from(*value).ok()).collect::<Option<_>>();
+    numbers.ok_or_else(|| fail(Fault::TooLarge { shape: values }))
 }

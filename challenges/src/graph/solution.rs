@@ -29,7 +29,7 @@ impl Compile for Solution {
     // ANCHOR: graph-step-1
     // why: the program runs once, and whoever stands behind its handles takes notes. Nothing is computed, unless the
     // program looks: so a shape may be a symbol, and a value may not be asked for.
-    // step C.1: let the program run on a tape of the recorder below, which keeps graph and breaks
+    // step C.1: trace the program; keep the graph and the breaks
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
         let recorder = Recorder { graph: Graph::new(name), values: examples.clone(), ..Recorder::default() };
         let recorder = Rc::new(RefCell::new(recorder));
@@ -45,7 +45,7 @@ impl Compile for Solution {
     // why: one compilation must serve many lengths, and padding costs what it adds. With two sizes an octave at most a
     // third of the rows are padding, a seventh on average, and 4096 lengths need 20 compilations; the small sizes are
     // powers of two, because a batch of 5 should not become one of 32.
-    // step C.2: choose the sizes that a symbol is rounded up to, from what is known of it
+    // step C.2: choose the padded lengths (buckets) of a dynamic dimension
     fn buckets(&self, facts: Facts) -> Vec<i64> {
         let octaves = (0..62).map(|octave| 1_i64 << octave);
         let sizes = octaves.flat_map(|size| if size < 32 { vec![size] } else { vec![size, size / 2 * 3] });
@@ -62,8 +62,8 @@ impl Compile for Solution {
     // ANCHOR: graph-step-3
     // why: differentiation writes a gradient for everything on its way; nobody reads those of frozen weights. What an
     // output needs is found backwards, and the graph is written anew without the rest. Because each node comes after
-    // its inputs, a node that was seen before - same operation, same new inputs, same type - is found by its text.
-    // step C.3: write the graph without what no output needs, what is there twice, what does nothing
+    // its inputs, a node that was seen before - same operation, same new inputs, same type - is found again.
+    // step C.3: prune dead nodes, duplicates and no-ops
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
         let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
         let mut to = Graph::new(&graph.name);
@@ -97,7 +97,7 @@ impl Compile for Solution {
     // why: everything between two buffers becomes one pass, so the question is only what deserves a buffer. What is
     // used once never does: its reader computes it. What is used more often is computed as often, unless that costs
     // more than a store and a load: a few additions are free beside a load, an exponential or a second load is not.
-    // step C.4: choose the nodes that get a buffer, beyond those that must have one
+    // step C.4: choose the nodes to materialise; the others are fused into their consumers
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
         let mut kept = BTreeSet::new();
         let mut cost: Vec<Cost> = Vec::new();
@@ -125,7 +125,7 @@ impl Compile for Solution {
     // why: the largest buffers leave the fewest choices, so they are placed first; each goes to the lowest bytes that
     // are free for its whole life. That is not always the best arena, but for a training step it comes within a few
     // per cent of the bytes that are alive at once, which no arena can beat.
-    // step C.5: find each buffer a place in one arena, apart from all that live at the same time
+    // step C.5: plan the memory: an offset in one arena for each buffer, by its live range
     fn place(&self, lives: &[Option<Life>]) -> Arena {
         let numbered = lives.iter().enumerate();
         let mut order: Vec<(usize, &Life)> =
@@ -148,7 +148,7 @@ impl Compile for Solution {
     // why: two vocabularies meet here, and every difference between them is spelt out: the machine computes in f32
     // and whole numbers only, so a result in f16 or bf16 is rounded where the graph says that it has that type, and
     // a byte is bounded.
-    // step C.6: say an operation on single elements in the machine's words
+    // step C.6: lower an element-wise operation to tile operations
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
         let value = match (op, inputs) {
             (Op::Constant { value }, []) if to.is_float() => {
@@ -175,7 +175,7 @@ impl Compile for Solution {
     // why: which cut of a product is fastest depends on its shape and on the machine, and is cheaper to try than to
     // know. Candidates take turns, so that a slow moment hits all of them; the fastest of several times is what the
     // machine can do, everything above it is somebody else's noise.
-    // step C.7: find the candidate that runs fastest
+    // step C.7: autotune a product: time the candidates, take the fastest
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
         let mut best: Vec<Duration> = vec![Duration::MAX; candidates.len()];
         for _ in 0..ROUNDS {
@@ -191,7 +191,7 @@ impl Compile for Solution {
     // ANCHOR: graph-step-8
     // why: the user's program speaks of one score. Written over the whole space (batch, head, query, key) it is a
     // graph like any other, and the derivative that the backward pass needs is the rules' work, not the user's.
-    // step C.8: write a score or mask program over all scores at once, or the gradient of its score
+    // step C.8: vectorise a score or mask program over all scores, or differentiate it
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
         let builder = Builder::new(&program.name);
         for (symbol, facts) in known {
@@ -206,9 +206,10 @@ impl Compile for Solution {
         let extras: Vec<Tensor> = types[3..].iter().enumerate().map(extra).collect();
         let result = graph::apply(program, &score, &extras);
         builder.tape().output("result", &result);
-        let ids = [Some(&score), Some(&result), seed.as_ref()].map(|tensor| builder.id(tensor?));
+        let seed = seed.map(|seed| builder.id(&seed)).transpose()?;
+        let (score, result) = (builder.id(&score)?, builder.id(&result)?);
         let mut graph = builder.finish()?;
-        if let [Some(score), Some(result), Some(seed)] = ids {
+        if let Some(seed) = seed {
             let gradients = grad::pull_back(&mut graph, result, seed, &[score])?;
             graph.clear_outputs();
             graph.output("result", gradients[0]);
@@ -232,7 +233,7 @@ struct Recorder {
 
 impl Record for Recorder {
     // why: An operation that fits is a node. Whoever asks gets a place: the handles of a place can come to mean another node.
-    // step C.1: an operation that fits becomes a node
+    // step C.1: record an operation as a node
     fn apply(
         &mut self,
         op: Op,
@@ -252,7 +253,7 @@ impl Record for Recorder {
     }
 
     // why: The values decide what the program does next, so the graph holds for batches that decide alike.
-    // step C.1: values that are read: a break, answered with what the examples make of them
+    // step C.1: record a read of values as a break; answer it from the example inputs
     fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>> {
         let value = self.value(place, at);
         self.breaks.push(Break::read(&self.graph, self.handles[place], value.as_ref(), at));
@@ -260,14 +261,14 @@ impl Record for Recorder {
     }
 
     // why: There is no buffer before there is a plan.
-    // step C.1: an address that is asked for: a break without an answer
+    // step C.1: record a read of an address as a break without an answer
     fn pointer(&mut self, place: usize, at: &'static Location<'static>) -> Option<usize> {
         self.breaks.push(Break::pointer(&self.graph, self.handles[place], at));
         None
     }
 
     // why: The graph ends before the call and another one begins behind it, with the result as an input.
-    // step C.1: a call into a library: a break, and a fresh input for what it gives
+    // step C.1: record a foreign call as a break; its result is a new input
     fn foreign(
         &mut self,
         call: &Foreign,
@@ -283,7 +284,7 @@ impl Record for Recorder {
     }
 
     // why: The host is here, so it answers; but it answers once, and not each time that the graph runs.
-    // step C.1: the host: a break, with the answer that it gives now
+    // step C.1: record a call to the host as a break; answer it with the value of now
     fn host(
         &mut self,
         host: Host,
@@ -297,7 +298,7 @@ impl Record for Recorder {
     }
 
     // why: A node keeps its value. The handles of the place mean another node from here on.
-    // step C.1: a tensor that is overwritten: a break, and from here on another node
+    // step C.1: record an in-place write as a break; later uses see the new node
     fn write(&mut self, place: usize, value: usize, at: &'static Location<'static>) {
         let [old, new] = [place, value].map(|place| self.handles[place]);
         let (need, got) = (self.graph.ty(old).clone(), self.graph.ty(new).clone());
@@ -328,7 +329,7 @@ impl Record for Recorder {
 }
 
 impl Recorder {
-    // step C.1: what the examples make of a result; nothing where one is missing
+    // step C.1: evaluate a result on the example inputs; `None` if one is missing
     fn value(&mut self, place: usize, at: &'static Location<'static>) -> Option<Array<f32>> {
         let mut prefix = self.graph.clone();
         prefix.clear_outputs();
@@ -347,7 +348,7 @@ impl Recorder {
     }
 }
 
-// step C.3: the input, where a node gives nothing else
+// step C.3: find the input that a no-op passes on
 fn passes_on(to: &Graph, node: &Node, inputs: &[Id]) -> Option<Id> {
     let same = |id: &Id| *to.ty(*id) == node.ty;
     let idle = match &node.op {
@@ -370,7 +371,7 @@ struct Cost {
 /// Operations that are worth a pass over memory.
 const DEAR: usize = 6;
 
-// step C.4: how many operations a node adds to a pass; functions count more than arithmetic
+// step C.4: estimate a node's cost in a pass; functions count more than arithmetic
 fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
     match sized.graph.node(id).op {
         Op::Unary(Unary::Neg) | Op::Cast => 1,
@@ -382,7 +383,7 @@ fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
     }
 }
 
-// step C.4: the nodes that use a node, views of it aside
+// step C.4: collect a node's consumers, looking through views
 fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
     let mut found = BTreeSet::new();
     for user in sized.users(id) {
@@ -391,7 +392,7 @@ fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
     found
 }
 
-// step C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes
+// step C.5: find the lowest offset that is free for a live range; `placed` is sorted by offset
 fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
     let mut at = 0;
     for (start, other) in placed {
@@ -407,7 +408,7 @@ fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
     at
 }
 
-// step C.6: an f32 rounded to the type that the graph gives it
+// step C.6: round an f32 to its 16-bit type
 fn rounded(code: &mut Code, value: Value, to: Dtype) -> Value {
     match to {
         Dtype::F16 | Dtype::Bf16 => code.push(Tile::Round(element(to), value)),
@@ -415,7 +416,7 @@ fn rounded(code: &mut Code, value: Value, to: Dtype) -> Value {
     }
 }
 
-// step C.6: a value as one of another type
+// step C.6: lower a cast
 fn cast(code: &mut Code, value: Value, from: Dtype, to: Dtype) -> Value {
     match (from.is_float(), to.is_float()) {
         (true, true) => rounded(code, value, to),
@@ -428,7 +429,7 @@ fn cast(code: &mut Code, value: Value, from: Dtype, to: Dtype) -> Value {
     }
 }
 
-// step C.6: a whole number as one of its type
+// step C.6: clamp an integer to its type
 fn bounded(code: &mut Code, value: Value, to: Dtype) -> Value {
     if to != Dtype::U8 {
         return value;
@@ -439,12 +440,12 @@ fn bounded(code: &mut Code, value: Value, to: Dtype) -> Value {
 }
 
 // why: the graph keeps an f64. Through f32, or by halves of the number, it would be rounded twice.
-// step C.6: a constant as its type has it
+// step C.6: round a constant to its type, once
 fn constant(value: f64, to: Dtype) -> f32 {
     <f32 as graph::Real>::nearest(value, to)
 }
 
-// step C.6: a function of one number
+// step C.6: map a unary operation to its tile operation
 fn of_unary(unary: Unary) -> tile::Unary {
     match unary {
         Unary::Neg => tile::Unary::Neg,
@@ -458,7 +459,7 @@ fn of_unary(unary: Unary) -> tile::Unary {
     }
 }
 
-// step C.6: a function of two numbers
+// step C.6: map a binary operation to its tile operation
 fn of_binary(binary: Binary) -> tile::Binary {
     match binary {
         Binary::Add => tile::Binary::Add,
@@ -470,7 +471,7 @@ fn of_binary(binary: Binary) -> tile::Binary {
     }
 }
 
-// step C.6: a relation
+// step C.6: map a comparison to its tile operation
 fn of_compare(compare: Compare) -> tile::Compare {
     match compare {
         Compare::Less => tile::Compare::Less,

@@ -1,12 +1,14 @@
 //! Which way of cutting a product is fastest, found out by trying.
 //!
-//! Products of one shape, laid out alike, are one *question*; its answer is kept by a key that names all that matters,
-//! the machine among it. What was found can be written to a file and read back: a run that answers from the file times
-//! nothing, and makes the very same plan.
+//! Products of one shape, laid out alike, are one *question*; its answer is kept by a key that names all that matters:
+//! the machine, its vector unit and the number of threads among it. What was found can be written to a file and read
+//! back: a run that answers from the file times nothing, and makes the very same plan. The file is a cache: a line of it
+//! that is no answer is passed over, and what it would have said is found out again.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
@@ -30,66 +32,62 @@ pub struct Tuned {
     pub time: Duration,
 }
 
-/// A file of answers that cannot be used.
+/// A file of answers that cannot be written.
 #[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// The file cannot be read or written.
-    File {
-        /// Its path.
-        path: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// A line is no answer.
-    Line {
-        /// Its path.
-        path: String,
-        /// The line's number, from 1.
-        line: usize,
-        /// The line.
-        text: String,
-    },
+pub struct Error {
+    /// Its path.
+    pub path: String,
+    /// What the system says.
+    pub source: std::io::Error,
 }
 
-/// The names of the ways to cut, as a file has them.
-const NAMES: [(&str, Cut); 6] = [
-    ("library", Cut::Library),
-    ("rows", Cut::Rows),
-    ("columns", Cut::Columns),
-    ("batch", Cut::Batch),
-    ("single", Cut::Single),
-    ("stretches", Cut::Stretches),
-];
+/// Bytes of the largest file that is read: some hundred thousand answers.
+pub const LARGEST: u64 = 16 << 20;
+
+/// The name of a way to cut in a file.
+fn name(cut: Cut) -> &'static str {
+    match cut {
+        Cut::Library => "library",
+        Cut::Rows => "rows",
+        Cut::Columns => "columns",
+        Cut::Batch => "batch",
+        Cut::Single => "single",
+        Cut::Stretches => "stretches",
+    }
+}
+
+/// The bytes of a regular file that is not too large.
+fn contents(path: &Path) -> Option<Vec<u8>> {
+    let is_fit = |of: std::fs::Metadata| of.is_file() && of.len() <= LARGEST;
+    if !std::fs::metadata(path).is_ok_and(is_fit) {
+        return None; // a pipe would not end
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(LARGEST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
 
 impl Tuned {
-    /// Reads answers that were written before; none, if there is no such file.
-    pub fn read(path: &Path) -> Result<Self, Error> {
-        let named = || path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(Error::File { path: named(), source }),
+    /// Reads answers that were written before. What is no answer is left out: a line of something else, one that was torn,
+    /// all of a file that cannot be read or has more than [`LARGEST`] bytes.
+    pub fn read(path: &Path) -> Self {
+        let answer = |line: &str| {
+            let (key, answer) = line.rsplit_once('\t')?;
+            let cut = Cut::ALL.into_iter().find(|cut| name(*cut) == answer)?;
+            Some((key.to_owned(), cut))
         };
-        let answer = |(number, line): (usize, &str)| {
-            let found = line.rsplit_once('\t').and_then(|(key, name)| {
-                let (_, cut) = NAMES.iter().find(|(one, _)| *one == name)?;
-                Some((key.to_owned(), *cut))
-            });
-            found.ok_or_else(|| Error::Line { path: named(), line: number + 1, text: line.to_owned() })
-        };
-        let answers = text.lines().enumerate().map(answer).collect::<Result<_, _>>()?;
-        Ok(Self { answers, ..Self::default() })
+        let bytes = contents(path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        Self { answers: text.lines().filter_map(answer).collect(), ..Self::default() }
     }
 
-    /// Writes all answers, a line each: the question, a tab, the way to cut.
+    /// Writes all answers, a line each: the question, a tab, the way to cut. Whoever reads meanwhile finds the old file
+    /// or the new one.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let mut text = String::new();
-        for (key, cut) in &self.answers {
-            let name = NAMES.iter().find(|(_, one)| one == cut).map_or("library", |(name, _)| name);
-            _ = writeln!(text, "{key}\t{name}");
-        }
-        std::fs::write(path, text).map_err(|source| Error::File { path: path.display().to_string(), source })
+        let line = |(key, cut): (&String, &Cut)| format!("{key}\t{}\n", name(*cut));
+        let text: String = self.answers.iter().map(line).collect();
+        reference::whole::write(path, text.as_bytes())
+            .map_err(|source| Error { path: path.display().to_string(), source })
     }
 
     /// The answers, by their questions.
@@ -104,13 +102,13 @@ impl Tuned {
         device: &Cpu,
         product: &Product,
     ) -> Result<Cut, DeviceError> {
-        let key = question(device, product);
-        if let Some(cut) = self.answers.get(&key) {
+        let (key, candidates) = (question(device, product), candidates(device, product));
+        if let Some(cut) = self.answers.get(&key).filter(|cut| candidates.contains(cut)) {
             self.known += 1;
             return Ok(*cut);
         }
         let mut bench = Bench::new(device, product)?;
-        let cut = passes.tune(&candidates(device, product), &mut |cut| bench.time(cut));
+        let cut = passes.tune(&candidates, &mut |cut| bench.time(cut));
         if let Some(error) = bench.error {
             return Err(error);
         }
@@ -128,7 +126,19 @@ fn question(device: &Cpu, product: &Product) -> String {
     let (a, b, to) = (&a.strides, &b.strides, &to.strides);
     let add = if *add { " added" } else { "" };
     let elements = elements.map(element).join(" ");
-    format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", device.name())
+    format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", machine(device))
+}
+
+/// The machine as far as it decides how fast a product is: device, processor, vector unit, threads.
+fn machine(device: &Cpu) -> String {
+    static PROCESSOR: LazyLock<String> = LazyLock::new(|| words(&cpu::host().cpu));
+    let threads = device.threads();
+    format!("{} {} {} {threads} threads", device.name(), *PROCESSOR, device.vector())
+}
+
+/// A text on one line, with single spaces.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// What a factor or a result is made of, for a question.
@@ -136,7 +146,9 @@ fn element(element: Element) -> &'static str {
     match element {
         Element::F16 => "f16",
         Element::Bf16 => "bf16",
-        _ => "f32",
+        Element::F32 => "f32",
+        Element::U8 => "u8",
+        Element::I32 => "i32",
     }
 }
 
@@ -211,21 +223,12 @@ impl<'a> Bench<'a> {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::File { path, source } => write!(f, "{path}: {source}"),
-            Error::Line { path, line, text } => {
-                write!(f, "{path}: line {line} is `{text}`, needed is a question, a tab and one of")?;
-                NAMES.iter().try_for_each(|(name, _)| write!(f, " {name}"))
-            }
-        }
+        write!(f, "{}: {}", self.path, self.source)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::File { source, .. } => Some(source),
-            Error::Line { .. } => None,
-        }
+        Some(&self.source)
     }
 }

@@ -76,9 +76,9 @@ impl Chunked for Solution {
             tape.output(name, values);
         }
         let wanted = written.trained(problem);
-        let ids = |tensor: &Tensor| builder.id(tensor);
-        let (total, wrt) = (total.as_ref().and_then(ids), wanted.iter().map(|(_, of)| ids(of)).collect());
-        let (Some(total), Some(wrt)): (_, Option<Vec<Id>>) = (total, wrt) else { return builder.finish() };
+        let Some(total) = total else { return builder.finish() }; // no values, no gradient
+        let total = builder.id(&total)?;
+        let wrt = wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<Id>, _>>()?;
         let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
         let mut graph = builder.finish()?;
         let gradients = grad::differentiate(&mut graph, total, &wrt)?;
@@ -107,9 +107,9 @@ impl Chunked for Solution {
         let tape = builder.tape();
         let upstream = tape.input("upstream", Dtype::F32, builder.tensor(loss).shape());
         let unread = |name: &str| tape.input(name, Dtype::F32, [row_dim(tape)]);
-        let value = |name| whole.find_input(name).or_else(|| builder.id(&unread(name)));
-        let ids: Option<Vec<Id>> = problem.loss.values().map(value).collect();
-        let (Some(upstream), Some(ids)) = (builder.id(&upstream), ids) else { return builder.finish() };
+        let value = |name| whole.find_input(name).map_or_else(|| builder.id(&unread(name)), Ok);
+        let ids = problem.loss.values().map(value).collect::<Result<Vec<Id>, _>>()?;
+        let upstream = builder.id(&upstream)?;
         let mut graph = builder.finish()?;
         let gradients = grad::pull_back(&mut graph, loss, upstream, &ids)?;
         graph.clear_outputs();

@@ -155,11 +155,11 @@ impl Case {
         ];
         let wanted: Vec<(&str, &Tensor)> =
             wanted.iter().filter_map(|(name, of)| Some((*name, (*of)?))).collect();
-        let ids: Option<Vec<_>> = wanted.iter().map(|(_, of)| builder.id(of)).collect();
+        let ids = wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<_>, _>>().map_err(told)?;
         let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
-        let ends = builder.id(&result).zip(builder.id(&upstream)).zip(ids);
+        let [result, upstream] = [&result, &upstream].map(|end| builder.id(end).map_err(told));
+        let (result, upstream) = (result?, upstream?);
         let mut graph = builder.finish().map_err(told)?;
-        let Some(((result, upstream), ids)) = ends else { return Err("the problem is no graph".into()) };
         let gradients = grad::pull_back(&mut graph, result, upstream, &ids).map_err(told)?;
         graph.output("loss", result);
         names.into_iter().zip(gradients).for_each(|(name, gradient)| graph.output(name, gradient));

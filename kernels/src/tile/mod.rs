@@ -241,6 +241,13 @@ impl Program {
         self.stores.iter().map(|store| store.output + 1).max().unwrap_or(0)
     }
 
+    /// Whether it is the same program: name, operations ([`Op::is`]) and stores.
+    pub fn is(&self, other: &Self) -> bool {
+        let Self { name, ops, stores } = self; // a new field has to be compared too
+        let same_ops = || ops.iter().zip(&other.ops).all(|(a, b)| a.is(b));
+        *name == other.name && ops.len() == other.ops.len() && same_ops() && *stores == other.stores
+    }
+
     /// Bytes of each input and of each output that `len` lanes touch, lane by lane; those of views, gathers and values
     /// of a row are the launch's and not counted here.
     pub fn traffic(&self, len: usize) -> (Vec<usize>, Vec<usize>) {
@@ -342,6 +349,14 @@ impl Op {
         }
     }
 
+    /// Whether it is the same operation: of floats, by their bits, so that 0 is not -0 and a NaN is itself.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Op::Float(a), Op::Float(b)) => a.to_bits() == b.to_bits(),
+            _ => self == other,
+        }
+    }
+
     /// Whether it is the same number in every lane of every row.
     pub(crate) fn is_constant(&self) -> bool {
         matches!(self, Op::Float(_) | Op::Whole(_))
@@ -349,15 +364,16 @@ impl Op {
 }
 
 impl fmt::Display for Program {
-    /// One operation a line: `%3 = mul %1 %2`.
+    /// One operation a line: `%3 = mul %1 %2`. Programs that differ have texts that differ.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "program {}", self.name)?;
+        writeln!(f, "program {}", self.name.escape_debug())?;
         for (n, op) in self.ops.iter().enumerate() {
             writeln!(f, "  %{n} = {op}")?;
         }
         for store in &self.stores {
             let number = if self.outputs() > 1 { store.output.to_string() } else { String::new() };
-            writeln!(f, "  store {} out{number}[{}] %{}", store.element, store.index, store.value)?;
+            let once = if store.once { " once a row" } else { "" };
+            writeln!(f, "  store {} out{number}[{}] %{}{once}", store.element, store.index, store.value)?;
         }
         Ok(())
     }
@@ -370,6 +386,7 @@ impl fmt::Display for Op {
             Op::Nibble { input } => write!(f, "nibble in{input}[lane]"),
             Op::Table { input, at, entries } => write!(f, "table in{input}[%{at}] ({entries})"),
             Op::Gather { input, element, at } => write!(f, "gather {element} in{input}[%{at}]"),
+            Op::Float(value) if value.is_nan() => write!(f, "NaN {:#x}", value.to_bits()),
             Op::Float(value) => write!(f, "{value:?}"),
             Op::Whole(value) => write!(f, "{value}"),
             Op::Coordinate(dim) => write!(f, "coordinate {dim}"),

@@ -79,7 +79,7 @@ fn sweep(builder: &Builder, output: Id, seed: Id, wrt: &[Id]) -> Result<Vec<Id>,
     }
     let zeros = |id: &Id| builder.tensor(*id).like(0.0);
     let of = |id: &Id| gradients.get(id).cloned().unwrap_or_else(|| zeros(id));
-    Ok(wrt.iter().map(|id| builder.id(&of(id)).unwrap_or(*id)).collect())
+    wrt.iter().map(|id| builder.id(&of(id))).collect()
 }
 
 /// Whether a gradient can arrive at a tensor at all.

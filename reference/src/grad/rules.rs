@@ -7,31 +7,35 @@ use crate::graph::{Attention, Binary, Dim, Error, Id, Op, Reduce, Tensor, Type, 
 /// conditions, what is detached or frozen.
 ///
 /// Fails as [`expand`] does, for an operation without a rule of its own.
+///
+/// # Panics
+/// If there are fewer inputs than the operation has.
 pub fn rule(op: &Op, inputs: &[Tensor], y: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>, Error> {
-    let frozen = vec![None; inputs.len()];
-    let found = match (op, inputs) {
-        (Op::Cast, [x]) => vec![cast(x, g)],
-        (Op::Unary(unary), [x]) => vec![Some(of_unary(*unary, x, y, g))],
-        (Op::Binary(binary), [a, b]) => of_binary(*binary, a, b, y, g).map(Some).into(),
-        (Op::Select, [condition, a, _]) => {
+    let input = |i: usize| &inputs[i]; // as many as the type checker asks for
+    let found = match op {
+        Op::Cast => vec![cast(input(0), g)],
+        Op::Unary(unary) => vec![Some(of_unary(*unary, input(0), y, g))],
+        Op::Binary(binary) => of_binary(*binary, input(0), input(1), y, g).map(Some).into(),
+        Op::Select => {
             // y = c ? a : b;  da = c ? g : 0;  db = c ? 0 : g
-            let zero = a.like(0.0);
+            let (condition, zero) = (input(0), input(1).like(0.0));
             vec![None, Some(condition.select(g, &zero)), Some(condition.select(&zero, g))]
         }
-        (Op::Reduce(Reduce::Sum, _), [x]) => vec![Some(g.spread(x.shape()))], // dx = g, repeated
-        (Op::Reduce(Reduce::Max, dim), [x]) => vec![Some(of_largest(x, *dim, y, g))],
-        (Op::Matmul, [a, b]) => vec![Some(g.matmul(&b.t())), Some(a.t().matmul(g))], // dA = G B^T;  dB = A^T G
-        (Op::Gather, [table, index]) => vec![Some(g.scatter_add(index, table.dim(0))), None],
-        (Op::ScatterAdd, [_, index]) => vec![Some(g.gather(index)), None],
-        (Op::Reshape, [x]) => vec![Some(g.reshape(x.shape()))],
-        (Op::Transpose { order }, _) => vec![Some(g.transpose(&inverse(order)))],
-        (Op::Broadcast, [x]) => vec![Some(of_repeated(x, g))],
-        (Op::Slice { dim, start, end }, [x]) => vec![Some(of_slice(x, *dim, start, end, g))],
-        (Op::Concat { dim }, parts) => of_concat(*dim, parts, g),
-        (Op::Attention(attention), inputs) => of_attention(attention, inputs, g),
-        (Op::AttentionGrad { .. }, inputs) => by_definition(op, inputs, g)?,
-        // What comes from outside, what counts, compares or is detached; and the frozen weight.
-        _ => frozen,
+        Op::Reduce(Reduce::Sum, _) => vec![Some(g.spread(input(0).shape()))], // dx = g, repeated
+        Op::Reduce(Reduce::Max, dim) => vec![Some(of_largest(input(0), *dim, y, g))],
+        Op::Matmul => vec![Some(g.matmul(&input(1).t())), Some(input(0).t().matmul(g))], // dA = G B^T;  dB = A^T G
+        Op::Gather => vec![Some(g.scatter_add(input(1), input(0).dim(0))), None],
+        Op::ScatterAdd => vec![Some(g.gather(input(1))), None],
+        Op::Reshape => vec![Some(g.reshape(input(0).shape()))],
+        Op::Transpose { order } => vec![Some(g.transpose(&inverse(order)))],
+        Op::Broadcast => vec![Some(of_repeated(input(0), g))],
+        Op::Slice { dim, start, end } => vec![Some(of_slice(input(0), *dim, start, end, g))],
+        Op::Concat { dim } => of_concat(*dim, inputs, g),
+        Op::Attention(attention) => of_attention(attention, inputs, g),
+        Op::AttentionGrad { .. } => by_definition(op, inputs, g)?,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } => Vec::new(), // from outside
+        Op::Compare(_) | Op::Detach => vec![None; inputs.len()],                // no gradient passes
+        Op::Dequantize { .. } => vec![None; inputs.len()],                      // the weight is frozen
     };
     let keep = |(input, part): (&Tensor, Option<Tensor>)| part.filter(|_| takes_gradient(input));
     Ok(inputs.iter().zip(found).map(keep).collect())

@@ -8,7 +8,7 @@
 //! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
 //! from it is nothing, and [`Builder::finish`] reports it.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::panic::Location;
 use std::rc::Rc;
@@ -38,8 +38,9 @@ impl Tape {
     }
 
     /// A size that is bound when the graph runs.
+    #[track_caller]
     pub fn symbol(&self, name: &str, facts: Facts) -> Dim {
-        self.0.borrow_mut().know(name, facts);
+        self.recorder().know(name, facts);
         Dim::symbol(name)
     }
 
@@ -68,17 +69,19 @@ impl Tape {
     }
 
     /// Names a result.
+    #[track_caller]
     pub fn output(&self, name: &str, tensor: &Tensor) {
         if let Some(place) = tensor.place {
-            self.0.borrow_mut().output(name, place);
+            self.recorder().output(name, place);
         }
     }
 
     /// What `part` does belongs to a part of the model.
+    #[track_caller]
     pub fn within<T>(&self, name: &str, part: impl FnOnce() -> T) -> T {
-        self.0.borrow_mut().enter(name);
+        self.recorder().enter(name);
         let result = part();
-        self.0.borrow_mut().leave();
+        self.recorder().leave();
         result
     }
 
@@ -116,15 +119,29 @@ impl Tape {
         let places: Option<Vec<usize>> = inputs.iter().map(|input| input.place).collect();
         let at = Location::caller();
         let call = Foreign { name, ty, run: &run };
-        let done = places.and_then(|places| self.0.borrow_mut().foreign(&call, &places, at));
+        let done = match places {
+            Some(places) => self.recorder().foreign(&call, &places, at),
+            None => None,
+        };
         self.handle(done, || ty.clone())
     }
 
     /// Does something on the host, and gives the number that comes of it; nothing, where it is not done. `name` says
-    /// what, as the program would write it.
+    /// what, as the program would write it. `run` may use handles: what it asks for comes before the host's work itself.
     #[track_caller]
     pub fn host(&self, host: Host, name: &str, run: impl Fn() -> f64) -> Option<f64> {
-        self.0.borrow_mut().host(host, name, &run, Location::caller())
+        let answer = if self.recorder().does() { run() } else { f64::NAN }; // while nobody holds the recorder
+        self.recorder().host(host, name, &|| answer, Location::caller())
+    }
+
+    /// The recorder, for one thing at a time.
+    ///
+    /// # Panics
+    /// If it is at work: inside a function that it runs there are values, and no handles.
+    #[track_caller]
+    fn recorder(&self) -> RefMut<'_, dyn Record + 'static> {
+        let recorder = self.0.try_borrow_mut();
+        recorder.unwrap_or_else(|_| panic!("a handle is used inside a function that its recorder runs: expected the values that the function is given"))
     }
 
     /// Any operation.
@@ -132,8 +149,11 @@ impl Tape {
     pub fn apply(&self, op: Op, inputs: &[&Tensor], ty: Option<Type>) -> Tensor {
         let places: Option<Vec<usize>> = inputs.iter().map(|input| input.place).collect();
         let expected = ty.clone().or_else(|| inputs.first().map(|input| input.ty.clone()));
-        let at = Location::caller(); // not within the closure, which is called from here
-        let done = places.and_then(|places| self.0.borrow_mut().apply(op, &places, ty, at));
+        let at = Location::caller();
+        let done = match places {
+            Some(places) => self.recorder().apply(op, &places, ty, at), // no closure, which would hide the caller
+            None => None,
+        };
         self.handle(done, || expected.unwrap_or_else(|| Type::scalar(Dtype::F32)))
     }
 
@@ -177,21 +197,21 @@ impl Tensor {
     #[track_caller]
     pub fn read(&self) -> Option<Vec<f64>> {
         let at = Location::caller();
-        self.tape.0.borrow_mut().read(self.place?, at)
+        self.tape.recorder().read(self.place?, at)
     }
 
     /// The address of its first element: nothing, where it has none yet.
     #[track_caller]
     pub fn pointer(&self) -> Option<usize> {
         let at = Location::caller();
-        self.tape.0.borrow_mut().pointer(self.place?, at)
+        self.tape.recorder().pointer(self.place?, at)
     }
 
     /// Overwrites its elements with those of a tensor of the same type: every handle of it now means those.
     #[track_caller]
     pub fn write(&self, value: &Tensor) {
         if let (Some(place), Some(value)) = (self.place, value.place) {
-            self.tape.0.borrow_mut().write(place, value, Location::caller());
+            self.tape.recorder().write(place, value, Location::caller());
         }
     }
 
@@ -521,9 +541,12 @@ impl Builder {
         self.notes.borrow().graph.node(id).clone()
     }
 
-    /// The node of a handle; nothing after a mistake.
-    pub fn id(&self, tensor: &Tensor) -> Option<Id> {
-        tensor.place.map(|place| Id(place as u32))
+    /// The node of a handle.
+    ///
+    /// Fails where there is none after a mistake: with the first mistake and the line that made it.
+    pub fn id(&self, tensor: &Tensor) -> Result<Id, Error> {
+        let mistake = || self.notes.borrow().error.clone().unwrap_or_else(|| Fault::Nowhere.of("a handle"));
+        tensor.place.map(|place| Id(place as u32)).ok_or_else(mistake)
     }
 
     /// The graph, or the first mistake and the line that made it.
@@ -577,6 +600,10 @@ impl Record for Notes {
         at: &'static Location<'static>,
     ) -> Option<(usize, Type)> {
         self.fail(Fault::Outside { what: "a function is called".to_owned() }.of(call.name), at)
+    }
+
+    fn does(&self) -> bool {
+        false
     }
 
     fn host(

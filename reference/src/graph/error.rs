@@ -119,6 +119,8 @@ pub enum Fault {
         /// The error there.
         error: Box<Error>,
     },
+    /// A handle that stands for no node.
+    Nowhere,
     /// A program looks at a value that is not computed yet.
     Read,
     /// A program does what no operation of a graph says.
@@ -246,6 +248,7 @@ impl fmt::Display for Fault {
             Fault::Facts { facts } => write!(f, "no size is in {facts}"),
             Fault::Twice => write!(f, "the name is used twice"),
             Fault::Program { error } => write!(f, "in its program: {error}"),
+            Fault::Nowhere => write!(f, "it stands for no node"),
             Fault::Read => write!(f, "its value is read while the graph is recorded, before there is one"),
             Fault::Outside { what } => {
                 write!(f, "{what} while the graph is recorded, and no operation says that")

@@ -12,10 +12,12 @@ pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) 
         return Ok(given);
     }
     let need = at.gives(op)?;
-    match given {
-        Some(got) if got != need => Err(Fault::Type { got, need }),
-        _ => Ok(need),
-    }
+    given.map_or(Ok(()), |got| same(got, need.clone()))?;
+    Ok(need)
+}
+
+fn same(got: Type, need: Type) -> Result<(), Fault> {
+    if got == need { Ok(()) } else { Err(Fault::Type { got, need }) }
 }
 
 /// Whether a node that is there has a type that is right, and its inputs stand before it.
@@ -25,8 +27,7 @@ pub(super) fn verify(graph: &Graph, id: Id) -> Result<(), Fault> {
     if node.op.takes_type() {
         return at.takes(&node.op, &node.ty);
     }
-    let need = at.gives(&node.op)?;
-    if node.ty == need { Ok(()) } else { Err(Fault::Type { got: node.ty.clone(), need }) }
+    same(node.ty.clone(), at.gives(&node.op)?)
 }
 
 /// Where a node is to stand: what its inputs give and what is known.
@@ -58,6 +59,7 @@ impl<'a> Site<'a> {
     /// Whether a type that the writer chose fits.
     fn accept(&self, op: &Op, given: &Type) -> Result<(), Fault> {
         let result = |need: &str| Err(Fault::Result { got: given.clone(), need: need.to_owned() });
+        let follows = || self.result(op).and_then(|need| same(given.clone(), need));
         match op {
             Op::Input { .. } => self.arity(0, "0")?,
             Op::Constant { value } => {
@@ -89,7 +91,9 @@ impl<'a> Site<'a> {
             Op::Broadcast => self.broadcast(given)?,
             Op::ScatterAdd => self.scatter(given)?,
             Op::Dequantize { block_size, nested } => self.dequantize(given, *block_size, *nested)?,
-            _ => {}
+            Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => follows()?,
+            Op::Reduce(..) | Op::Matmul | Op::Gather | Op::Transpose { .. } | Op::Slice { .. } => follows()?,
+            Op::Concat { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => follows()?,
         }
         Ok(())
     }
@@ -110,7 +114,8 @@ impl<'a> Site<'a> {
             Op::Concat { dim } => self.concat(*dim),
             Op::Attention(attention) => self.attention(attention),
             Op::AttentionGrad { attention, wrt } => self.attention_grad(attention, *wrt),
-            _ => Err(Fault::Untyped),
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Cast => Err(Fault::Untyped),
+            Op::ScatterAdd | Op::Reshape | Op::Broadcast | Op::Dequantize { .. } => Err(Fault::Untyped),
         }
     }
 

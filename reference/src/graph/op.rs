@@ -129,7 +129,8 @@ pub struct Attention {
 }
 
 impl Attention {
-    fn is(&self, other: &Attention) -> bool {
+    /// Whether it is the same, programs and all; of constants to the bit.
+    pub fn is(&self, other: &Attention) -> bool {
         let same = |a: &Option<Graph>, b: &Option<Graph>| match (a, b) {
             (Some(a), Some(b)) => a.is(b),
             (a, b) => a.is_none() && b.is_none(),
@@ -297,7 +298,7 @@ impl Op {
             (Op::AttentionGrad { attention: a, wrt: i }, Op::AttentionGrad { attention: b, wrt: j }) => {
                 i == j && a.is(b)
             }
-            _ => self == other,
+            _ => self == other, // what holds no float is what it equals
         }
     }
 

@@ -83,7 +83,8 @@ fn settings(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
             write!(f, " wrt {wrt}")?;
             attention(f, settings, depth)
         }
-        _ => Ok(()),
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ok(()),
+        Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Reshape | Op::Broadcast => Ok(()),
     }
 }
 

@@ -35,6 +35,11 @@ pub trait Record {
         at: &'static Location<'static>,
     ) -> Option<(usize, Type)>;
 
+    /// Whether it does what a graph cannot say, instead of refusing it.
+    fn does(&self) -> bool {
+        true
+    }
+
     /// Does something on the host: `run` does it, and gives the number that comes of it.
     fn host(
         &mut self,

@@ -42,7 +42,10 @@ impl Op {
             Op::AttentionGrad { attention, wrt } => {
                 Op::AttentionGrad { attention: Box::new(attention.substitute(by)?), wrt: *wrt }
             }
-            op => op.clone(),
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => self.clone(),
+            Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => self.clone(),
+            Op::Select | Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd => self.clone(),
+            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Concat { .. } => self.clone(),
         })
     }
 }

@@ -1,17 +1,19 @@
 //! Agreement: what a compiled graph computes is what the interpreter says that it means.
 
 use std::collections::BTreeMap;
+use std::ops::Div;
 
 use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
 use challenges::graph::tune::Tuned;
 use challenges::nf4;
 use kernels::plan::Step;
-use kernels::tile::Element;
+use kernels::tile::{Element, Op, Program};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Data, Dtype, Graph, Id, Symbol, interpret};
+use reference::graph::programs::{self, Place};
+use reference::graph::{Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
@@ -215,6 +217,57 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn repeated_structures_are_told_apart(case in graphs::repeated()) {
+        Level::ALL.into_iter().try_for_each(|level| agrees(&case, level))?;
+    }
+}
+
+/// The sum of each row of `x`, and of `y` spread over the row: one motif, stored in two ways.
+fn row_sums(order: [usize; 2]) -> Case {
+    let builder = Builder::new("sums");
+    let tape = builder.tape();
+    let [x, y] = ["x", "y"].map(|name| tape.input(name, Dtype::F32, [4, 8]));
+    for output in order {
+        match output {
+            0 => tape.output("a", &x.sum(1)),
+            _ => tape.output("b", &y.sum(1).reshape([4, 1]).spread(y.shape())),
+        }
+    }
+    let numbers = |first: u8| Array::floats(Dtype::F32, &[4, 8], (first..first + 32).map(f64::from));
+    let values = [("x".to_owned(), numbers(0)), ("y".to_owned(), numbers(32))].into();
+    Case { graph: builder.finish().expect("shapes fit"), values }
+}
+
+#[test]
+fn a_row_stored_once_differs_from_a_row_spread() {
+    for order in [[0, 1], [1, 0]] {
+        for level in Level::ALL {
+            agrees(&row_sums(order), level).unwrap_or_else(|error| panic!("{order:?} {level:?}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn programs_that_differ_have_different_texts() {
+    let quiet = f32::from_bits(0x7fc0_0001);
+    let flat = |value: f32| Program::flat("a", vec![Op::Float(value)], 0, Element::F32);
+    let mut once = flat(1.0);
+    once.stores[0].once = true;
+    let mut named = flat(1.0);
+    named.name = "a\n  %0 = 1.0".into();
+    let all = [flat(1.0), once, named, flat(0.0), flat(-0.0), flat(f32::NAN), flat(quiet)];
+    for (i, a) in all.iter().enumerate() {
+        for (j, b) in all.iter().enumerate() {
+            assert_eq!(a.is(b), i == j, "{a}{b}");
+            assert_eq!(a.to_string() == b.to_string(), i == j, "{a}{b}");
+        }
+    }
+}
+
 /// Logits in a narrow type, handed out in f32: a weight (vocabulary, width) that many rows do not meet.
 fn narrow_logits(dtype: Dtype, rows: i64, width: i64, vocabulary: i64) -> Graph {
     let builder = Builder::new("logits");
@@ -255,4 +308,127 @@ fn logits_in_bf16_need_no_memory_for_a_wide_weight() {
         compiled.arena.bytes,
         width * vocabulary * 4
     );
+}
+
+/// The exponentials of x: f32[T, 4], where T is a multiple of 4 from 4 to 64.
+fn stretchable() -> Graph {
+    let builder = Builder::new("stretchable");
+    let length = builder.tape().symbol("T", Facts::range(4, 64).multiple_of(4));
+    builder.tape().output("y", &builder.tape().input("x", Dtype::F32, [length, 4.into()]).exp());
+    builder.finish().expect("shapes fit")
+}
+
+#[test]
+fn sizes_are_held_against_what_is_known() {
+    let told = |sizes: &[(&str, i64)]| {
+        let sizes = sizes.iter().map(|(symbol, size)| (Symbol::from(*symbol), *size)).collect();
+        let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options(), None);
+        compiled.err().map(|error| error.to_string())
+    };
+    let need = "needed is 4..=64 by 4";
+    for size in [-1, 0, 3, 6, 65, i64::MIN, i64::MAX] {
+        assert_eq!(told(&[("T", size)]), Some(format!("`stretchable`: T is {size}, {need}")));
+    }
+    assert_eq!(told(&[("T", 8)]), None);
+    assert_eq!(told(&[]), Some("%0 input \"x\": no input says how large T is".into()));
+    let unknown = "a size is given for S, which is no symbol of the graph";
+    assert_eq!(told(&[("T", 8), ("S", 8)]), Some(unknown.into()));
+}
+
+#[test]
+fn sizes_that_nothing_is_known_of_are_held_against_the_memory() {
+    let length = Dim::symbol("T");
+    let builder = Builder::new("free");
+    let x = builder.tape().input("x", Dtype::F32, [&length, &length]);
+    builder.tape().output("y", &x.exp());
+    let graph = builder.finish().expect("shapes fit");
+    for (size, shape) in [(-3, "[-3, -3]"), (1 << 40, "[1099511627776, 1099511627776]")] {
+        let compiled = compile(&Solution, &graph, &[("T".into(), size)].into(), Level::O2.options(), None);
+        let told = compiled.err().expect("no memory has that").to_string();
+        assert_eq!(told, format!("%0 input \"x\": {shape} has more elements than fit in memory"));
+    }
+}
+
+/// Rows of a table (rows, width) for the indices given.
+fn picked(rows: usize, width: usize, index: Vec<i32>) -> Graph {
+    let builder = Builder::new("picked");
+    let tape = builder.tape();
+    let table = tape.input("table", Dtype::F32, [rows, width]);
+    let index = tape.input("index", Dtype::I32, [index.len()]);
+    tape.output("y", &table.gather(&index));
+    builder.finish().expect("shapes fit")
+}
+
+#[test]
+fn an_index_far_outside_does_not_wrap_around() {
+    for index in [1 << 30, -1 << 30, 1 << 29, i32::MAX, i32::MIN, 3, -1] {
+        let values: Values<f32> = [
+            ("table".to_owned(), Array::floats(Dtype::F32, &[3, 4], (0..12).map(f64::from))),
+            ("index".to_owned(), Array::integers(&[1], vec![index])),
+        ]
+        .into();
+        let graph = picked(3, 4, vec![index]);
+        assert!(interpret(&graph, &values).is_err());
+        for level in Level::ALL {
+            assert!(run(&graph, &values, level).is_err(), "row {index} of 3 at {level:?}");
+        }
+    }
+}
+
+#[test]
+fn a_table_beyond_an_i32_is_refused() {
+    for (rows, width) in [(1 << 20, 1 << 11), (1 << 31, 1), (1, 1 << 31)] {
+        let graph = picked(rows, width, vec![0]);
+        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+        let told = compiled.err().expect("places do not fit").to_string();
+        assert!(told.contains("expected places of at most 2147483647"), "{told}");
+    }
+}
+
+#[test]
+fn a_coordinate_beyond_an_i32_is_refused() {
+    let builder = Builder::new("counted");
+    let tape = builder.tape();
+    tape.output("y", &tape.iota(&[Dim::fixed(3 << 30)], 0).cast(Dtype::F32).reduce_max(0));
+    let graph = builder.finish().expect("shapes fit");
+    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+    let told = compiled.err().expect("places do not fit").to_string();
+    assert_eq!(told, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
+}
+
+/// The result of one attention and the gradient of another, which differ in a constant of their score alone.
+fn two_attentions(constants: [f64; 2]) -> Case {
+    let [first, second] = constants.map(|constant| {
+        let body = |at: &Place| {
+            let slope = at.score.like(1.0).div(&at.score.like(constant)); // of 0: infinite, with its sign
+            let slope = slope.min(&slope.like(2.0)).max(&slope.like(-2.0));
+            &slope * &at.score
+        };
+        let score = programs::score("score", &[], body).expect("a sound program");
+        Attention { scale: 0.5, score: Some(score), mask: None }
+    });
+    let builder = Builder::new("two");
+    let tape = builder.tape();
+    let shape = [1, 1, 3, 2];
+    let [q, k, v, g] = ["q", "k", "v", "g"].map(|name| tape.input(name, Dtype::F32, shape));
+    tape.output("result", &q.attend(first, &k, &v, &[]));
+    let gradient = reference::graph::Op::AttentionGrad { attention: Box::new(second), wrt: 0 };
+    tape.output("gradient", &tape.apply(gradient, &[&q, &k, &v, &g], None));
+    let numbers = |salt: usize| (0..6).map(move |i| ((i * 5 + salt * 3) % 7) as f64 / 4.0 - 0.7);
+    let values = ["q", "k", "v", "g"].into_iter().enumerate().map(|(salt, name)| {
+        (name.to_owned(), Array::floats(Dtype::F32, &shape.map(|n| n as usize), numbers(salt)))
+    });
+    let values = values.map(|(name, value): (_, Array<f32>)| {
+        let wide = Array::floats(Dtype::F32, &value.shape, value.wide());
+        (name, wide)
+    });
+    Case { values: values.collect(), graph: builder.finish().expect("shapes fit") }
+}
+
+#[test]
+fn attentions_that_differ_in_a_sign_of_zero_are_two() {
+    for constants in [[0.0, -0.0], [-0.0, 0.0], [0.0, 0.0], [f64::NAN, f64::NAN]] {
+        let case = two_attentions(constants);
+        agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{constants:?}: {error}"));
+    }
 }

@@ -8,8 +8,9 @@ use challenges::graph::executor::{Error, Executor, Given, Settings};
 use challenges::graph::tune::Tuned;
 use challenges::nf4;
 use kernels::Cpu;
+use kernels::cpu::Vector;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Data, Dtype, Facts, Graph, interpret};
+use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, interpret};
 use reference::llama::train::{Recipe, moments, step_of};
 use reference::llama::{Llama, rope};
 use reference::lora::{self, Adapter, Targets};
@@ -195,9 +196,80 @@ fn what_tuning_found_is_kept_and_answers_the_next_run() {
         (second.1, second.2, second.3),
         "a recorded run is repeated bit for bit"
     );
-    std::fs::write(&file, "a question without an answer\n").expect("a file");
-    let told = Tuned::read(&file).expect_err("no answer").to_string();
-    assert!(told.contains("line 1 is `a question without an answer`"), "{told}");
+}
+
+/// A step of tuning: `y = x w`, both 33 x 65 and 65 x 40.
+fn tunable() -> (Graph, Values<f32>) {
+    let builder = Builder::new("product");
+    let [x, w] = [("x", [33, 65]), ("w", [65, 40])]
+        .map(|(name, shape)| builder.tape().input(name, Dtype::F32, shape.map(Dim::from)));
+    builder.tape().output("y", &x.matmul(&w));
+    let numbers = |rows: usize, columns: usize| {
+        Array::floats(Dtype::F32, &[rows, columns], (0..rows * columns).map(|i| (i % 7) as f64))
+    };
+    let values = [("x".to_owned(), numbers(33, 65)), ("w".to_owned(), numbers(65, 40))];
+    (builder.finish().expect("shapes fit"), values.into())
+}
+
+/// How many trials a run takes that keeps its answers in a file.
+fn trials(device: &Cpu, file: &std::path::Path) -> usize {
+    let (graph, values) = tunable();
+    let settings = Settings { level: Level::O3, tuned: Some(file.to_owned()), ..Settings::default() };
+    let mut executor = Executor::new(&Solution, device, &graph, settings).expect("it can be run");
+    executor.run(&upload(device, &values), &nf4::Solution).expect("it runs");
+    executor.counters().trials
+}
+
+#[test]
+fn tuned_answers_hold_for_their_machine_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tuned.txt");
+    let portable = || Cpu::with_threads(1).limited_to(Vector::Portable).expect("it is everywhere");
+    for device in [Cpu::with_threads(1), Cpu::with_threads(2), Cpu::with_threads(3)] {
+        assert!(trials(&device, &file) > 0, "{} threads answer for others", device.threads());
+        assert_eq!(trials(&device, &file), 0);
+    }
+    if portable().vector() != Cpu::with_threads(1).vector() {
+        assert!(trials(&portable(), &file) > 0, "one vector unit answers for another");
+    }
+    let processor = kernels::cpu::host().cpu.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = std::fs::read_to_string(&file).expect("a file").replace(&processor, "another");
+    std::fs::write(&file, text).expect("a file");
+    assert!(trials(&Cpu::with_threads(2), &file) > 0, "one processor answers for another");
+}
+
+#[test]
+fn a_torn_file_of_answers_is_found_out_again() {
+    let (device, folder) = (Cpu::with_threads(2), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("tuned.txt");
+    let all = trials(&device, &file);
+    let whole = std::fs::read(&file).expect("a file");
+    let unfit = String::from_utf8_lossy(&whole).replace(['\n'], "?\n").into_bytes();
+    let torn = whole[..whole.len() - 3].to_vec();
+    let text = b"a question without an answer\n\n\t\nlibrary\n".to_vec();
+    for spoilt in [torn, unfit, text, vec![0xff; 4096], Vec::new()] {
+        std::fs::write(&file, &spoilt).expect("a file");
+        assert_eq!(trials(&device, &file), all, "{spoilt:?}");
+        assert_eq!(trials(&device, &file), 0, "it is whole again");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
+    assert!(Tuned::read(folder.path()).answers().is_empty(), "a folder has no answers");
+}
+
+#[test]
+fn an_answer_that_is_no_candidate_is_found_out_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tuned.txt");
+    let device = Cpu::with_threads(1); // where cutting by batch is none
+    let all = trials(&device, &file);
+    let mut text = String::new();
+    for line in std::fs::read_to_string(&file).expect("a file").lines() {
+        let (question, _) = line.rsplit_once('\t').expect("an answer");
+        text += &format!("{question}\tbatch\n");
+    }
+    std::fs::write(&file, text).expect("a file");
+    assert_eq!(trials(&device, &file), all);
 }
 
 #[test]

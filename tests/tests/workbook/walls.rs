@@ -290,3 +290,63 @@ fn every_challenge_has_the_same_name_in_every_room() {
         }
     }
 }
+
+/// The files in which every operation of a graph has to be thought of: what is forgotten there would be a wrong answer,
+/// not an error.
+const OPERATIONS: [&str; 14] = [
+    "challenges/src/graph/attend.rs",
+    "challenges/src/graph/decompose.rs",
+    "challenges/src/graph/fuse.rs",
+    "challenges/src/graph/map.rs",
+    "challenges/src/graph/pad/arrange.rs",
+    "challenges/src/graph/pad/attend.rs",
+    "challenges/src/graph/pad/neutral.rs",
+    "challenges/src/graph/reuse.rs",
+    "challenges/src/graph/sized.rs",
+    "reference/src/grad/rules.rs",
+    "reference/src/graph/infer.rs",
+    "reference/src/graph/interpret.rs",
+    "reference/src/graph/print.rs",
+    "reference/src/graph/substitute.rs",
+];
+
+#[test]
+fn no_arm_stands_for_operations_that_it_does_not_name() {
+    for path in OPERATIONS {
+        let text =
+            std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        for (start, _) in text.match_indices("match ") {
+            let arms = arms(&text[start..]);
+            let names = |begin: &str| arms.iter().filter(|arm| arm.starts_with(begin)).count();
+            assert!(names("Op::") < 2 || names("_ ") == 0, "{path}: {}", arms.join(" | "));
+        }
+    }
+    let wild = arms("match op { Op::Cast => 1, Op::Select => { f(_ => 2) } _ => 3 }");
+    assert_eq!(wild.iter().filter(|arm| arm.starts_with("_ ")).count(), 1, "{wild:?}");
+}
+
+/// The beginnings of a match's arms, up to their arrows; the text starts with the match.
+fn arms(text: &str) -> Vec<String> {
+    let (mut depth, mut arm, mut arms, mut is_pattern) = (0, String::new(), Vec::new(), true);
+    let body = text.find('{').map_or("", |at| &text[at..]);
+    for (at, letter) in body.char_indices() {
+        match letter {
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' => depth -= 1,
+            _ => {}
+        }
+        let ends_arm = letter == ',' || letter == '}';
+        if depth == 0 {
+            break;
+        }
+        if depth == 1 && !is_pattern && ends_arm {
+            (is_pattern, arm) = (true, String::new());
+        } else if depth == 1 && is_pattern && body[at..].starts_with("=>") {
+            arms.push(arm.trim().to_owned() + " ");
+            is_pattern = false;
+        } else if is_pattern && at > 0 {
+            arm.push(letter);
+        }
+    }
+    arms
+}

@@ -387,8 +387,8 @@ fn mark_of(builder: &Builder) -> Option<usize> {
 pub fn tail(builder: &Builder, padding: &Padding, parts: &[Tensor], dim: usize) -> Option<Option<f64>> {
     let first = parts.iter().position(|part| padding.touches(&part.dim(dim)));
     let after = first.map_or(parts.len(), |first| first + 1);
-    let constant = |part: &Tensor| match builder.id(part).map(|id| builder.node(id).op) {
-        Some(Op::Constant { value }) => Some(value),
+    let constant = |part: &Tensor| match builder.node(builder.id(part).ok()?).op {
+        Op::Constant { value } => Some(value),
         _ => None,
     };
     let values = parts[after..].iter().map(constant).collect::<Option<Vec<f64>>>()?;

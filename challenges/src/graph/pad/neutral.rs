@@ -244,7 +244,10 @@ impl<'a> Look<'a> {
             Op::Reshape | Op::Transpose { .. } | Op::Detach | Op::Unary(Unary::Neg) => true,
             Op::Cast => self.graph.ty(node.inputs[0]).dtype.is_float() && node.ty.dtype.is_float(),
             Op::Broadcast => !self.free[id.0 as usize],
-            _ => false,
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => false,
+            Op::Gather | Op::ScatterAdd | Op::Slice { .. } | Op::Concat { .. } => false,
+            Op::Attention(_) | Op::AttentionGrad { .. } => false,
         };
         let source = node.inputs.first().filter(|source| views && !self.free[source.0 as usize]);
         source.map_or(id, |source| self.site(*source))
@@ -294,7 +297,7 @@ impl<'a> Look<'a> {
                 {
                     x[0]
                 }
-                _ => Any,
+                Reduce::Sum | Reduce::Max => Any,
             }),
             Op::Matmul => Known { pad: self.product(node, inputs), real: Any },
             Op::Gather => {
@@ -310,7 +313,7 @@ impl<'a> Look<'a> {
                 Known { pad: if whole { inputs[0].pad } else { any }, real: inputs[0].real }
             }
             Op::Concat { .. } => joined(),
-            _ => both(Any),
+            Op::Input { .. } | Op::Iota { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => both(Any),
         }
     }
 
@@ -364,7 +367,10 @@ impl<'a> Look<'a> {
             Op::Concat { dim } => self.needs_of_parts(node, *dim),
             Op::Attention(_) => self.needs_of_attention(node, false),
             Op::AttentionGrad { .. } => self.needs_of_attention(node, true),
-            _ => Vec::new(),
+            Op::Reduce(..) | Op::Gather | Op::Binary(_) => Vec::new(), // without such padding
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => Vec::new(),
+            Op::Cast | Op::Detach | Op::Unary(_) | Op::Compare(_) | Op::Select => Vec::new(),
+            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => Vec::new(),
         }
     }
 
@@ -400,12 +406,11 @@ impl<'a> Look<'a> {
         let Some(part) = node.inputs.iter().position(|part| self.touches(*part, dim)) else {
             return Vec::new();
         };
-        match node.inputs[part + 1..].first().map(|id| &self.graph.node(*id).op) {
-            Some(Op::Constant { value }) => {
-                vec![self.demand(node, part, Need::Value(*value), &[(dim, None)])]
-            }
-            _ => Vec::new(), // nothing follows, or the real places are gathered
-        }
+        let after = node.inputs[part + 1..].first().map(|id| &self.graph.node(*id).op);
+        let Some(Op::Constant { value }) = after else {
+            return Vec::new(); // nothing follows, or the real places are gathered
+        };
+        vec![self.demand(node, part, Need::Value(*value), &[(dim, None)])]
     }
 
     /// The mask makes the weight of padded keys and queries 0, which is no help against what is not finite.
@@ -453,13 +458,16 @@ fn cast(x: Class, from: Dtype, to: Dtype) -> Class {
 
 fn of_one(unary: Unary, x: Class, dtype: Dtype) -> Class {
     let finite = x.is_finite(dtype);
-    match (unary, x) {
-        (Unary::Neg, Exactly(value)) => Exactly(-value),
-        (Unary::Exp | Unary::Cos, x) if x.is_zero() => Exactly(1.0),
-        (Unary::Exp, Exactly(f64::NEG_INFINITY)) => Exactly(0.0),
-        (Unary::Neg | Unary::Sqrt | Unary::Tanh | Unary::Sin, x) if x.is_zero() => Zero,
-        (Unary::Neg | Unary::Tanh | Unary::Sigmoid | Unary::Sin | Unary::Cos, _) if finite => Finite,
-        _ => Any,
+    if let (Unary::Neg, Exactly(value)) = (unary, x) {
+        return Exactly(-value);
+    }
+    match unary {
+        Unary::Exp | Unary::Cos if x.is_zero() => Exactly(1.0),
+        Unary::Exp if x.is(Exactly(f64::NEG_INFINITY)) => Exactly(0.0),
+        Unary::Neg | Unary::Sqrt | Unary::Tanh | Unary::Sin if x.is_zero() => Zero,
+        Unary::Neg | Unary::Tanh | Unary::Sigmoid | Unary::Sin | Unary::Cos if finite => Finite,
+        Unary::Neg | Unary::Exp | Unary::Log | Unary::Sqrt => Any,
+        Unary::Tanh | Unary::Sigmoid | Unary::Sin | Unary::Cos => Any,
     }
 }
 
@@ -475,7 +483,7 @@ fn of_two(binary: Binary, a: Class, b: Class, dtype: Dtype) -> Class {
             Binary::Min if x < y => x,
             Binary::Max if x > y => x,
             Binary::Min | Binary::Max if x != y => y,
-            _ => f64::NAN,
+            Binary::Div | Binary::Min | Binary::Max => f64::NAN, // not known
         };
         if let Some(value) = small(value) {
             return value;
@@ -489,7 +497,7 @@ fn of_two(binary: Binary, a: Class, b: Class, dtype: Dtype) -> Class {
         Binary::Add | Binary::Sub | Binary::Min | Binary::Max if zeros => Zero,
         Binary::Min if dtype == Dtype::U8 && (a.is_zero() || b.is_zero()) => Zero,
         Binary::Min | Binary::Max if finite => Finite,
-        _ => Any,
+        Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Min | Binary::Max => Any,
     }
 }
 

@@ -356,10 +356,10 @@ impl Case {
         let logits = self.logits_graph(&linear);
         let loss = self.loss_graph(&mut given, &logits);
         builder.tape().output("loss", &loss);
-        let wrt: Vec<Id> = linear.iter().flatten().filter_map(|tensor| builder.id(tensor)).collect();
-        let loss = builder.id(&loss);
+        let ids = linear.iter().flatten().map(|tensor| builder.id(tensor));
+        let (wrt, loss) = (ids.collect::<Result<Vec<Id>, _>>()?, builder.id(&loss)?);
         let mut graph = builder.finish()?;
-        let gradients = differentiate(&mut graph, loss.expect("no mistake"), &wrt)?;
+        let gradients = differentiate(&mut graph, loss, &wrt)?;
         gradients.into_iter().zip(GRADIENTS).for_each(|(id, part)| graph.output(format!("grad_{part}"), id));
         graph.check()?;
         Ok(graph)
