@@ -227,7 +227,18 @@ impl Program {
             Op::Load { input, element, .. } | Op::Gather { input, element, .. } => Some((input, element)),
             Op::Nibble { input } => Some((input, Element::U8)),
             Op::Table { input, .. } => Some((input, Element::F32)),
-            _ => None,
+            Op::Float(_)
+            | Op::Whole(_)
+            | Op::Coordinate(_)
+            | Op::Unary(..)
+            | Op::Binary(..)
+            | Op::Compare(..)
+            | Op::Select(..)
+            | Op::Round(..)
+            | Op::ToFloat(_)
+            | Op::ToWhole(_)
+            | Op::RowSum(_)
+            | Op::RowMax(_) => None,
         }
     }
 
@@ -247,13 +258,12 @@ impl Program {
     pub fn traffic(&self, len: usize) -> (Vec<usize>, Vec<usize>) {
         let mut read = vec![0; self.inputs()];
         for op in &self.ops {
-            let (input, bytes) = match *op {
-                Op::Load { input, element, index } => {
-                    (input, index.touched(len).saturating_mul(element.bytes()))
-                }
-                Op::Nibble { input } => (input, len.div_ceil(2)),
-                Op::Table { input, entries, .. } => (input, entries.saturating_mul(4)),
-                _ => continue,
+            let Some((input, _)) = Self::reads(op) else { continue };
+            let bytes = match *op {
+                Op::Load { element, index, .. } => index.touched(len).saturating_mul(element.bytes()),
+                Op::Nibble { .. } => len.div_ceil(2),
+                Op::Table { entries, .. } => entries.saturating_mul(4),
+                _ => 0, // gathered
             };
             read[input] = read[input].max(bytes);
         }

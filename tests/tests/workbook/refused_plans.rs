@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View};
-use kernels::tile::{Element, Index, Op, Program, Store, Unary};
+use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 
 const HUGE: usize = usize::MAX / 2 + 1;
@@ -148,7 +148,7 @@ fn a_space_that_cannot_be_counted_is_refused() {
 #[test]
 fn a_row_that_no_thread_can_keep_is_refused() {
     let ops = vec![Op::Coordinate(0), Op::ToFloat(0), Op::Unary(Unary::Exp, 1), Op::RowSum(2), Op::RowSum(3)];
-    let mean = [ops, vec![Op::Binary(kernels::tile::Binary::Div, 2, 3), Op::RowMax(5)]].concat();
+    let mean = [ops, vec![Op::Binary(Binary::Div, 2, 3), Op::RowMax(5)]].concat();
     let step = pass(program(mean, vec![store(6, true)]), &[1 << 30], vec![], view(Memory::Arena(0), 4, &[0]));
     assert!(refusal(step).contains("rows"), "it would keep 4 GiB");
 }
@@ -310,6 +310,19 @@ fn views_that_interleave_in_too_many_ways_are_taken_to_meet() {
     let error =
         cpu::Prepared::new(Plan { arena_bytes: bytes, ..plan(step) }).expect_err("too many").to_string();
     assert!(error.contains("outputs apart"), "{error}");
+}
+
+/// Comparing each value with every other one, and that with every user, would take hours.
+#[test]
+fn a_program_of_many_values_is_scheduled_in_time() {
+    let count = 20_000;
+    let before = |n| if n == 1 { 0 } else { count + n - 2 };
+    let add = |n| Op::Binary(Binary::Add, n, before(n));
+    let ops: Vec<Op> = (0..count).map(|_| load(Index::View)).chain((1..count).map(add)).collect();
+    let last = ops.len() - 1;
+    let to = view(Memory::Arena(0), 64, &[1]);
+    let step = pass(program(ops, vec![store(last, false)]), &[4], vec![view(Memory::Given(0), 64, &[1])], to);
+    assert_eq!(runs(step).expect("fits")[1], count as f32);
 }
 
 #[test]
