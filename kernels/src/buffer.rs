@@ -70,7 +70,16 @@ unsafe impl Plain for f16 {}
 unsafe impl Plain for bf16 {}
 
 impl Buffer {
-    /// Zeroed bytes in host memory.
+    /// Zeroed bytes in host memory, if there are so many.
+    pub(crate) fn new(tag: &'static str, bytes: usize) -> Result<Self, DeviceError> {
+        let mut lines = Vec::new();
+        let count = bytes.div_ceil(size_of::<Line>());
+        lines.try_reserve_exact(count).map_err(|_| DeviceError::Memory { tag, bytes })?;
+        lines.resize(count, Line([0; 64]));
+        Ok(Self { storage: Storage::Host(lines), bytes, tag })
+    }
+
+    /// Zeroed bytes in host memory, of a number that the caller bounds.
     pub(crate) fn host(tag: &'static str, bytes: usize) -> Self {
         Self { storage: Storage::Host(vec![Line([0; 64]); bytes.div_ceil(64)]), bytes, tag }
     }

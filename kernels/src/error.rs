@@ -17,6 +17,13 @@ pub enum DeviceError {
         /// Bytes on the host.
         host: usize,
     },
+    /// More memory than there is.
+    Memory {
+        /// What it is for.
+        tag: &'static str,
+        /// Bytes that were asked for.
+        bytes: usize,
+    },
     /// A buffer that another device made.
     Elsewhere {
         /// The buffer's tag.
@@ -111,6 +118,9 @@ impl fmt::Display for DeviceError {
         match self {
             Self::Length { tag, buffer, host } => {
                 write!(f, "buffer {tag} has {buffer} bytes, the host's side of the copy {host}")
+            }
+            Self::Memory { tag, bytes } => {
+                write!(f, "buffer {tag} needs {bytes} bytes, more than there are")
             }
             Self::Elsewhere { tag, device } => {
                 write!(f, "buffer {tag} is in another device's memory, and was given to {device}")

@@ -12,6 +12,7 @@
 mod attention;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use attention::{Attention, AttentionGrad};
@@ -194,23 +195,37 @@ pub struct Plan {
 }
 
 impl View {
-    /// The number of the last element that a space reaches; nothing if the space is empty, or it cannot be counted.
-    fn last(&self, space: &[usize]) -> Option<usize> {
+    /// The elements that it touches over a space, from the first to the one after the last; an empty space touches none.
+    /// `None` if a dimension has no stride of its own, or a number does not fit.
+    pub fn span(&self, space: &[usize]) -> Option<Range<usize>> {
+        let fits = |stride: &usize| isize::try_from(*stride).is_ok();
+        if self.strides.len() != space.len() || !self.strides.iter().all(fits) {
+            return None;
+        }
+        if space.contains(&0) {
+            return Some(self.offset..self.offset);
+        }
         let mut last = self.offset;
         for (size, stride) in space.iter().zip(&self.strides) {
-            last = last.checked_add(size.checked_sub(1)?.checked_mul(*stride)?)?;
+            last = last.checked_add((size - 1).checked_mul(*stride)?)?;
         }
-        Some(last)
+        Some(self.offset..last.checked_add(1)?)
     }
 
-    /// First byte and the byte after the last one, counted in its memory.
-    fn range(&self, space: &[usize], element: usize) -> (usize, usize) {
+    /// All bytes that belong to it, as a view of bytes with its space.
+    fn all(&self) -> (View, [usize; 1]) {
+        (View { offset: 0, strides: vec![1], ..self.clone() }, [self.bytes])
+    }
+
+    /// The bytes of its span, counted in its memory.
+    fn range(&self, space: &[usize], element: usize) -> Option<Range<usize>> {
         let base = if let Memory::Arena(at) = self.memory { at } else { 0 };
-        let last = self.last(space).unwrap_or(self.offset);
-        (base + self.offset * element, base + (last + 1) * element)
+        let byte = |number: usize| number.checked_mul(element)?.checked_add(base);
+        let span = self.span(space)?;
+        Some(byte(span.start)?..byte(span.end)?)
     }
 
-    /// Whether two views are in one memory, and their ranges meet.
+    /// Whether two views are in one memory, and their ranges meet. A range that cannot be counted meets every other.
     fn meets(
         &self,
         space: &[usize],
@@ -223,68 +238,81 @@ impl View {
             (Memory::Arena(_), Memory::Arena(_)) => true,
             (a, b) => a == b,
         };
-        let (a, b) = (self.range(space, element), other.range(other_space, other_element));
-        one_memory && a.0 < b.1 && b.0 < a.1
+        let ranges = (self.range(space, element), other.range(other_space, other_element));
+        let (Some(a), Some(b)) = ranges else { return one_memory };
+        one_memory && !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
     }
 
     /// Whether no two lanes of a space have one element: each stride passes over everything that the smaller ones reach.
     fn is_injective(&self, space: &[usize]) -> bool {
+        if space.contains(&0) {
+            return true;
+        }
         let mut dims: Vec<(usize, usize)> =
             self.strides.iter().copied().zip(space.iter().copied()).filter(|(_, size)| *size > 1).collect();
         dims.sort_unstable();
-        let mut reach = 0; // the largest distance between two elements so far
+        let mut reach: usize = 0; // the largest distance between two elements so far
         for (stride, size) in dims {
             if stride <= reach {
                 return false;
             }
-            reach += stride * (size - 1);
+            reach = reach.saturating_add(stride.saturating_mul(size - 1));
         }
         true
     }
 
     /// Whether two injective views with the same strides have no element in common although their ranges meet: their
-    /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride.
+    /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride. What takes too
+    /// long to tell counts as common.
     fn interleaves(&self, space: &[usize], other: &View, other_space: &[usize], element: usize) -> bool {
-        let at = |view: &View, space: &[usize]| view.range(space, element).0 as i64;
-        let distance = at(self, space) - at(other, other_space);
+        let ranges = (self.range(space, element), other.range(other_space, element));
+        let (Some(mine), Some(theirs)) = ranges else { return false };
+        let distance = mine.start as i128 - theirs.start as i128;
         let mut dims = Vec::new();
         for dim in 0..space.len().min(other_space.len()) {
             let (mine, theirs) = (space[dim] > 1, other_space[dim] > 1);
             if mine && theirs && self.strides[dim] != other.strides[dim] {
                 return false;
             }
-            let stride = if mine { self.strides[dim] } else { other.strides[dim] } as i64;
-            dims.push(Steps { stride, least: 1 - space[dim] as i64, most: other_space[dim] as i64 - 1 });
+            let stride = if mine { self.strides[dim] } else { other.strides[dim] } as i128;
+            dims.push(Steps { stride, least: 1 - space[dim] as i128, most: other_space[dim] as i128 - 1 });
         }
         dims.sort_unstable_by_key(|steps| std::cmp::Reverse(steps.stride));
-        let one_rank = space.len() == other_space.len();
-        one_rank && distance % element as i64 == 0 && !is_sum_of_steps(distance / element as i64, &dims)
+        let (one_rank, element) = (space.len() == other_space.len(), element as i128);
+        one_rank && distance % element == 0 && !may_be_sum_of_steps(distance / element, &dims, &mut { TRIES })
     }
 }
 
 /// How often a stride may be taken.
 struct Steps {
-    stride: i64,
-    least: i64,
-    most: i64,
+    stride: i128,
+    least: i128,
+    most: i128,
 }
 
-/// Whether `distance` is a sum of steps. Strides are falling.
-fn is_sum_of_steps(distance: i64, dims: &[Steps]) -> bool {
+/// Sums of steps that are tried: one a dimension, or two, for views whose strides are apart.
+const TRIES: u32 = 1 << 16;
+
+/// Whether `distance` is a sum of steps, as far as so many tries tell. Strides are falling.
+fn may_be_sum_of_steps(distance: i128, dims: &[Steps], tries: &mut u32) -> bool {
     let Some((Steps { stride, least, most }, rest)) = dims.split_first() else { return distance == 0 };
     if *stride == 0 {
-        return is_sum_of_steps(distance, rest);
+        return may_be_sum_of_steps(distance, rest, tries);
     }
-    let low: i64 = rest.iter().map(|steps| steps.stride * steps.least).sum();
-    let high: i64 = rest.iter().map(|steps| steps.stride * steps.most).sum();
+    let low: i128 = rest.iter().map(|steps| steps.stride * steps.least).sum();
+    let high: i128 = rest.iter().map(|steps| steps.stride * steps.most).sum();
     let first = (distance - high).div_euclid(*stride).max(*least);
     let last = (distance - low).div_euclid(*stride).min(*most);
-    (first..=last).any(|steps| is_sum_of_steps(distance - steps * stride, rest))
+    (first..=last).any(|steps| {
+        *tries = tries.saturating_sub(1);
+        *tries == 0 || may_be_sum_of_steps(distance - steps * stride, rest, tries)
+    })
 }
 
 impl Plan {
     /// Whether it can run: see the module's head.
     pub fn check(&self) -> Result<(), DeviceError> {
+        self.check_memories()?;
         for (number, step) in self.steps.iter().enumerate() {
             let fault = match step {
                 Step::Pass { program, space, inputs, outputs } => {
@@ -297,41 +325,37 @@ impl Plan {
                 Step::AttentionGrad(grad) => self.check_attention_grad(grad)?,
                 Step::Call { inputs, output, .. } => self.check_call(inputs, output),
                 Step::Scatter { rows, index, to, count, width, table } => {
-                    let fits = rows.bytes >= count * width * 4 && index.bytes >= count * 4;
-                    if fits && to.bytes >= table * width * 4 {
-                        self.check_call(&[rows.clone(), index.clone()], to)
-                    } else {
-                        Some("memory for every row")
-                    }
+                    self.check_scatter([rows, index, to], [*count, *width, *table])
                 }
             };
             if let Some(needed) = fault {
-                return Err(DeviceError::Step {
-                    plan: self.name.clone(),
-                    step: number,
-                    name: step.name(),
-                    needed,
-                });
+                return Err(self.refused(number, needed));
             }
         }
         Ok(())
     }
 
-    /// Whether all elements of a view lie in its memory.
-    fn inside(&self, view: &View, space: &[usize], element: usize) -> bool {
-        let end = match view.memory {
-            Memory::Arena(at) if at % 64 == 0 => self.arena_bytes.checked_sub(at),
-            Memory::Arena(_) => None,
-            Memory::Given(number) => self.given.get(number).copied(),
-            Memory::Carried(number) => self.carried.get(number).copied(),
-        };
-        if space.contains(&0) {
-            return view.strides.len() == space.len() && self.holds(view);
+    /// That a step lacks something.
+    pub(crate) fn refused(&self, step: usize, needed: &'static str) -> DeviceError {
+        DeviceError::Step { plan: self.name.clone(), step, name: self.steps[step].name(), needed }
+    }
+
+    /// Whether every memory is one that there may be: no allocation has more than `isize::MAX` bytes.
+    fn check_memories(&self) -> Result<(), DeviceError> {
+        let arena = ("arena", &self.arena_bytes);
+        let given = self.given.iter().map(|bytes| ("given", bytes));
+        let carried = self.carried.iter().map(|bytes| ("carried", bytes));
+        let too_large = |(_, bytes): &(_, &usize)| isize::try_from(**bytes).is_err();
+        match [arena].into_iter().chain(given).chain(carried).find(too_large) {
+            Some((tag, bytes)) => Err(DeviceError::Memory { tag, bytes: *bytes }),
+            None => Ok(()),
         }
-        let last = view.last(space).and_then(|last| (last + 1).checked_mul(element));
-        view.strides.len() == space.len()
-            && end.is_some_and(|end| view.bytes <= end)
-            && last.is_some_and(|last| last <= view.bytes)
+    }
+
+    /// Whether all elements of a view lie in its memory. An empty space has none; its offset lies there all the same.
+    fn inside(&self, view: &View, space: &[usize], element: usize) -> bool {
+        let end = view.span(space).and_then(|span| span.end.checked_mul(element));
+        self.holds(view) && end.is_some_and(|end| end <= view.bytes)
     }
 
     /// What a pass lacks.
@@ -346,8 +370,13 @@ impl Plan {
         if space.is_empty() || space.contains(&0) {
             return Ok(Some("a space with at least one lane"));
         }
-        if program.ops.iter().any(|op| matches!(op, Op::Coordinate(dim) if *dim >= space.len())) {
+        let Some(lanes) = lanes_of(space) else { return Ok(Some("a space whose lanes can be counted")) };
+        let counted = |op: &Op| if let Op::Coordinate(dim) = *op { Some(dim) } else { None };
+        if program.ops.iter().filter_map(counted).any(|dim| dim >= space.len()) {
             return Ok(Some("a space with every dimension that its program asks for"));
+        }
+        if program.ops.iter().filter_map(counted).any(|dim| i32::try_from(space[dim]).is_err()) {
+            return Ok(Some("dimensions of less than 2^31 where its program asks for them"));
         }
         if inputs.len() < program.inputs() || outputs.len() != program.outputs() {
             return Ok(Some("a view for every input and output"));
@@ -355,10 +384,12 @@ impl Plan {
         if inputs.iter().chain(outputs).any(|view| view.strides.len() != space.len()) {
             return Ok(Some("a stride for each dimension of its space"));
         }
-        let lanes = space.iter().product();
+        if inputs.iter().chain(outputs).any(|view| !self.holds(view) || view.span(space).is_none()) {
+            return Ok(Some("views that lie in their memory"));
+        }
         let (read, written) = program.traffic(lanes);
-        let flat = inputs.iter().zip(&read).chain(outputs.iter().zip(&written));
-        if flat.into_iter().any(|(view, bytes)| view.bytes < *bytes || !self.holds(view)) {
+        let mut flat = inputs.iter().zip(&read).chain(outputs.iter().zip(&written));
+        if flat.any(|(view, bytes)| view.bytes < *bytes) {
             return Ok(Some("memory for every lane"));
         }
         for op in &program.ops {
@@ -373,7 +404,10 @@ impl Plan {
     /// Whether the bytes that a view claims are there.
     fn holds(&self, view: &View) -> bool {
         match view.memory {
-            Memory::Arena(at) => at % 64 == 0 && at + view.bytes <= self.arena_bytes,
+            Memory::Arena(at) => {
+                let end = at.checked_add(view.bytes);
+                at % 64 == 0 && end.is_some_and(|end| end <= self.arena_bytes)
+            }
             Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
             Memory::Carried(number) => self.carried.get(number).is_some_and(|bytes| view.bytes <= *bytes),
         }
@@ -440,18 +474,33 @@ impl Plan {
             .then_some("a result apart from its factors")
     }
 
+    /// What a scatter lacks, given (rows, index, table) and how many rows, how wide, and rows of the table.
+    fn check_scatter(&self, views: [&View; 3], [count, width, table]: [usize; 3]) -> Option<&'static str> {
+        let needed = [lanes_of(&[count, width, 4]), lanes_of(&[count, 4]), lanes_of(&[table, width, 4])];
+        let fits = |(view, needed): (&View, Option<usize>)| needed.is_some_and(|bytes| bytes <= view.bytes);
+        if !views.into_iter().zip(needed).all(fits) {
+            return Some("memory for every row");
+        }
+        let [rows, index, to] = views;
+        self.check_call(&[rows.clone(), index.clone()], to)
+    }
+
     /// What a call lacks.
     fn check_call(&self, inputs: &[View], output: &View) -> Option<&'static str> {
-        let whole = |view: &View| [view.bytes.max(1)];
-        let as_bytes = |view: &View| View { offset: 0, strides: vec![1], ..view.clone() };
         if !output.memory.is_written() || !self.holds(output) {
             return Some("an output that lies in the arena");
         }
         if !inputs.iter().all(|input| self.holds(input)) {
             return Some("inputs that lie in their memory");
         }
-        let out = as_bytes(output);
-        let meets = |input: &View| out.meets(&whole(output), 1, &as_bytes(input), &whole(input), 1);
+        if inputs.iter().chain([output]).any(|view| view.offset != 0) {
+            return Some("views that begin with their memory");
+        }
+        let (out, out_space) = output.all();
+        let meets = |input: &View| {
+            let (input, space) = input.all();
+            out.meets(&out_space, 1, &input, &space, 1)
+        };
         inputs.iter().any(meets).then_some("an output apart from the inputs")
     }
 }
@@ -487,17 +536,22 @@ impl Written<'_> {
 /// Whether nothing of the memory that an operation reads is written, or it is in place.
 fn reads_apart(op: &Op, inputs: &[View], written: &[Written]) -> bool {
     let Some((input, _)) = Program::reads(op) else { return true };
-    let bytes = View { offset: 0, strides: vec![1], ..inputs[input].clone() };
-    let all = [bytes.bytes.max(1)];
+    let (bytes, all) = inputs[input].all();
     let meets = |to: &Written| bytes.meets(&all, 1, &to.view, to.space, to.store.element.bytes());
     written.iter().all(|to| !meets(to) || to.is_in_place(op, inputs))
 }
 
-/// The strides of a row-major shape.
+/// The lanes of a space; `None` if there are more than `isize::MAX`.
+fn lanes_of(space: &[usize]) -> Option<usize> {
+    let lanes = space.iter().try_fold(1_usize, |lanes, size| lanes.checked_mul(*size));
+    lanes.filter(|lanes| isize::try_from(*lanes).is_ok()).or(space.contains(&0).then_some(0))
+}
+
+/// The strides of a row-major shape. One that does not fit is `usize::MAX`, which no memory has.
 pub fn contiguous(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides: Vec<usize> = vec![1; shape.len()];
     for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * shape[dim];
+        strides[dim - 1] = strides[dim].saturating_mul(shape[dim]);
     }
     strides
 }

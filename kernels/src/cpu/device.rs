@@ -18,8 +18,9 @@ impl Device for Cpu {
     }
 
     fn alloc(&self, tag: &'static str, bytes: usize) -> Result<Buffer, DeviceError> {
+        let buffer = Buffer::new(tag, bytes)?;
         self.allocated.fetch_add(bytes as u64, Relaxed);
-        Ok(Buffer::host(tag, bytes))
+        Ok(buffer)
     }
 
     fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError> {

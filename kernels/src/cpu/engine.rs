@@ -126,8 +126,8 @@ impl Pass<'_> {
         while dim > 0 {
             let (outer, size) = (self.space[dim - 1], self.space[dim]);
             let sites = || self.inputs.iter().chain(&self.outputs).filter(|site| !site.strides.is_empty());
-            let one =
-                |site: &Site| outer == 1 || size == 1 || site.strides[dim - 1] == site.strides[dim] * size;
+            let through = |site: &Site| site.strides[dim].checked_mul(size) == Some(site.strides[dim - 1]);
+            let one = |site: &Site| outer == 1 || size == 1 || through(site);
             if sites().all(one) {
                 self.merge(dim);
             }

@@ -34,7 +34,13 @@ enum Ready {
 }
 
 impl Prepared {
+    /// The most bytes of a row's values that a thread keeps for a later phase of a pass: 1 GiB.
+    pub const MOST_KEPT_BYTES: usize = 1 << 30;
+
     /// Checks a plan and schedules its programs; one that several steps share is scheduled once.
+    ///
+    /// # Errors
+    /// What [`Plan::check`] says, or that a pass would keep more of a row than [`Self::MOST_KEPT_BYTES`].
     pub fn new(plan: Plan) -> Result<Self, DeviceError> {
         plan.check()?;
         let mut known: HashMap<(*const Program, Vec<bool>), Arc<Schedule>> = HashMap::new();
@@ -49,7 +55,21 @@ impl Prepared {
             Step::AttentionGrad(grad) => Ready::Attention(Box::new(Programs::of_grad(grad))),
             _ => Ready::Nothing,
         };
-        Ok(Self { ready: plan.steps.iter().map(ready).collect(), plan })
+        let prepared = Self { ready: plan.steps.iter().map(ready).collect(), plan };
+        prepared.check_kept()?;
+        Ok(prepared)
+    }
+
+    /// Whether no row is too long for what has to be kept of it.
+    fn check_kept(&self) -> Result<(), DeviceError> {
+        for (number, (step, ready)) in self.plan.steps.iter().zip(&self.ready).enumerate() {
+            let (Step::Pass { space, .. }, Ready::Pass(schedule)) = (step, ready) else { continue };
+            let floats = space.last().and_then(|columns| columns.checked_mul(schedule.kept));
+            if schedule.kept > 0 && floats.is_none_or(|floats| floats > Self::MOST_KEPT_BYTES / 4) {
+                return Err(self.plan.refused(number, "rows of which a thread keeps at most 1 GiB"));
+            }
+        }
+        Ok(())
     }
 
     /// The plan.
@@ -153,14 +173,15 @@ impl Cpu {
                 }
                 Ok(())
             }
-            (Step::Scatter { rows, index, to, width, .. }, _) => {
+            (Step::Scatter { rows, index, to, count, width, table }, _) => {
+                let [rows_bytes, table_bytes] = [count, table].map(|rows| rows * width * size_of::<f32>());
                 // SAFETY: checked with the plan: inside their memory, the table apart from the rest.
                 unsafe {
                     scatter(
-                        cast(run.bytes(rows)),
-                        cast(run.bytes(index)),
-                        cast_mut(run.bytes_mut(to)),
-                        *width,
+                        cast(&run.bytes(rows)[..rows_bytes]),
+                        cast(&run.bytes(index)[..count * size_of::<i32>()]),
+                        cast_mut(&mut run.bytes_mut(to)[..table_bytes]),
+                        [*width, *table],
                     )
                 }
             }
@@ -176,7 +197,11 @@ impl Cpu {
             (Step::Attention { attention, output, lse }, Ready::Attention(programs)) => {
                 let work = run.attention(attention, programs, self.vector());
                 // SAFETY: checked with the plan.
-                unsafe { self.attention(&work, run.rows(output), lse.as_ref().map(|lse| run.rows(lse))) }
+                unsafe {
+                    let shape = attention.output_shape();
+                    let lse = lse.as_ref().map(|lse| run.rows(lse, &shape[..3]));
+                    self.attention(&work, run.rows(output, &shape), lse)
+                }
             }
             (Step::AttentionGrad(grad), Ready::Attention(programs)) => {
                 let work = run.attention(&grad.attention, programs, self.vector());
@@ -235,27 +260,34 @@ impl Run<'_> {
     }
 
     fn attention<'a>(&self, attention: &'a Attention, programs: &'a Programs, unit: Vector) -> Work<'a> {
-        let [q, k, v] = [&attention.q, &attention.k, &attention.v].map(|view| self.rows(view));
+        let q = self.rows(&attention.q, &attention.q_shape());
+        let k = self.rows(&attention.k, &attention.k_shape());
+        let v = self.rows(&attention.v, &attention.v_shape());
         let extras = attention.extras.iter().map(|view| self.site(view)).collect();
         Work { attention, programs, q, k, v, extras, unit }
     }
 
     fn gradients(&self, grad: &AttentionGrad) -> Gradients {
-        let rows = |view: &Option<View>| view.as_ref().map(|view| self.rows(view));
+        let rows = |view: &Option<View>, shape: [usize; 4]| view.as_ref().map(|view| self.rows(view, &shape));
+        let attention = &grad.attention;
+        let like_output = attention.output_shape();
         Gradients {
-            output: self.rows(&grad.output),
-            lse: self.rows(&grad.lse),
-            grad: self.rows(&grad.grad),
-            wrt_q: rows(&grad.wrt_q),
-            wrt_k: rows(&grad.wrt_k),
-            wrt_v: rows(&grad.wrt_v),
+            output: self.rows(&grad.output, &like_output),
+            lse: self.rows(&grad.lse, &like_output[..3]),
+            grad: self.rows(&grad.grad, &like_output),
+            wrt_q: rows(&grad.wrt_q, attention.q_shape()),
+            wrt_k: rows(&grad.wrt_k, attention.k_shape()),
+            wrt_v: rows(&grad.wrt_v, attention.v_shape()),
         }
     }
 
-    /// A tensor of up to four dimensions.
-    fn rows(&self, view: &View) -> Rows {
+    /// A tensor of up to four dimensions. One without elements stays where it is, since its strides lead anywhere.
+    fn rows(&self, view: &View, space: &[usize]) -> Rows {
         let mut strides = [1; 4];
         strides.iter_mut().zip(&view.strides).for_each(|(to, from)| *to = *from);
+        if space.contains(&0) {
+            strides = [0; 4];
+        }
         Rows { at: self.floats(view), strides }
     }
 
@@ -271,16 +303,20 @@ impl Run<'_> {
     }
 }
 
-/// Adds rows up where their indices point.
-fn scatter(rows: &[f32], index: &[i32], to: &mut [f32], width: usize) -> Result<(), DeviceError> {
+/// Adds rows up where their indices point, given the numbers of a row and the rows of the table.
+fn scatter(
+    rows: &[f32],
+    index: &[i32],
+    to: &mut [f32],
+    [width, table]: [usize; 2],
+) -> Result<(), DeviceError> {
     to.fill(0.0);
-    let table = to.len() / width.max(1);
-    for (lane, (row, got)) in rows.chunks(width.max(1)).zip(index).enumerate() {
+    for (lane, got) in index.iter().enumerate() {
         let place = usize::try_from(*got).ok().filter(|place| *place < table);
         let outside =
             || DeviceError::Place { program: "scatter".into(), op: 0, lane, got: *got, rows: table };
         let sums = &mut to[place.ok_or_else(outside)? * width..][..width];
-        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        sums.iter_mut().zip(&rows[lane * width..]).for_each(|(sum, x)| *sum += x);
     }
     Ok(())
 }

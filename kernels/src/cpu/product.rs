@@ -37,6 +37,19 @@ impl Cpu {
     /// # Safety
     /// The views' elements lie behind the addresses, those of the result apart from the factors' and each once.
     pub(super) unsafe fn product(&self, product: &Product, place: Place) {
+        if product.batch.contains(&0) || product.m == 0 || product.n == 0 {
+            return;
+        }
+        if product.k == 0 {
+            // SAFETY: the caller's; factors without elements stay where they are.
+            return unsafe { self.terms(&without_terms(product), place) };
+        }
+        // SAFETY: the caller's.
+        unsafe { self.terms(product, place) }
+    }
+
+    /// Computes a product with a result.
+    unsafe fn terms(&self, product: &Product, place: Place) {
         let count: usize = product.batch.iter().product();
         if product.cut == Cut::Stretches || product.elements != [Element::F32; 3] {
             // SAFETY: the caller's.
@@ -60,6 +73,12 @@ impl Cpu {
             Cut::Stretches => unreachable!("done above"),
         });
     }
+}
+
+/// A product of no terms, whose factors' strides lead nowhere.
+fn without_terms(product: &Product) -> Product {
+    let still = |view: &View| View { strides: vec![0; view.strides.len()], ..view.clone() };
+    Product { a: still(&product.a), b: still(&product.b), ..product.clone() }
 }
 
 /// One part for each thread.

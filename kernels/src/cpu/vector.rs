@@ -11,8 +11,14 @@ pub enum Vector {
     Neon,
     /// 256-bit AVX2 with F16C.
     Avx2,
-    /// 512-bit AVX-512 F, BW and VL.
+    /// 512-bit AVX-512 F, BW, VL and DQ with F16C.
     Avx512,
+}
+
+/// Whether the machine has every feature that a unit's code is compiled for.
+#[cfg(target_arch = "x86_64")]
+macro_rules! has {
+    ($($feature:tt),+) => { $(is_x86_feature_detected!($feature))&&+ };
 }
 
 impl Vector {
@@ -25,13 +31,10 @@ impl Vector {
         }
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+            if has!("avx2", "f16c") {
                 units.push(Self::Avx2);
             }
-            if is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("f16c")
-            {
+            if has!("avx512f", "avx512bw", "avx512vl", "avx512dq", "f16c") {
                 units.push(Self::Avx512);
             }
         }

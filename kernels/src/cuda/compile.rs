@@ -199,37 +199,49 @@ impl Entry {
         Self { stem, machine: matches!(target, Target::Machine(_)) }
     }
 
+    /// What was written as a whole; one that was cut short or changed is compiled again.
     fn read(&self) -> Option<(Vec<u8>, String)> {
         let stem = self.stem.as_ref()?;
         let kept = std::fs::read_to_string(stem.with_extension("ptx")).ok()?;
-        let ptx = kept.strip_suffix(END_OF_ENTRY)?.to_owned(); // cut short, or not ours: compiled again
-        if !self.machine {
-            return Some((ptx.clone().into_bytes(), ptx));
-        }
-        let image = std::fs::read(stem.with_extension("cubin")).ok()?;
-        image.starts_with(b"\x7fELF").then_some((image, ptx))
+        let (ptx, seal) = kept.rsplit_once(SEAL)?;
+        let image = if self.machine { std::fs::read(stem.with_extension("cubin")).ok()? } else { ptx.into() };
+        (seal == seal_of(&image, ptx)).then(|| (image, ptx.to_owned()))
     }
 
     /// A cache that cannot be written costs time, nothing else.
     fn write(&self, image: &[u8], ptx: &str) {
         let Some(stem) = &self.stem else { return };
         let Some(folder) = stem.parent() else { return };
-        let written = std::fs::create_dir_all(folder);
-        let written = written
-            .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) });
-        let _ = written
-            .and_then(|()| whole(&stem.with_extension("ptx"), format!("{ptx}{END_OF_ENTRY}").as_bytes()));
+        let sealed = format!("{ptx}{SEAL}{}", seal_of(image, ptx));
+        let _ = std::fs::create_dir_all(folder)
+            .and_then(|()| if self.machine { whole(&stem.with_extension("cubin"), image) } else { Ok(()) })
+            .and_then(|()| whole(&stem.with_extension("ptx"), sealed.as_bytes()));
     }
 }
 
-/// What a PTX file in the cache ends with.
-const END_OF_ENTRY: &str = "\n// whole\n";
+/// What stands in a PTX file of the cache between the PTX and the seal.
+const SEAL: &str = "\n// whole ";
 
-/// Writes a file so that nobody ever sees half of it.
+/// SHA-256 of both files, in hexadecimal digits. They are renamed into their places one after the other, and another
+/// process may write the same entry between.
+fn seal_of(image: &[u8], ptx: &str) -> String {
+    let mut hash = Sha256::new();
+    hash.update((ptx.len() as u64).to_le_bytes());
+    hash.update(ptx.as_bytes());
+    hash.update(image);
+    digits(&hash.finalize())
+}
+
+/// Writes a file so that nobody ever sees half of it: beside its place, under a name that no other thread, process or
+/// container has, and then renamed.
 fn whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let aside = path.with_extension(format!("{}.tmp", std::process::id()));
-    std::fs::write(&aside, bytes)?;
-    std::fs::rename(&aside, path)
+    let mut aside = tempfile::Builder::new();
+    #[cfg(unix)]
+    aside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)); // less the umask: others may read it
+    let mut aside = aside.tempfile_in(path.parent().unwrap_or(Path::new(".")))?;
+    std::io::Write::write_all(&mut aside, bytes)?;
+    aside.persist(path)?;
+    Ok(())
 }
 
 /// The compiler's version; (0, 0) if it does not tell.
@@ -373,6 +385,52 @@ mod tests {
         assert_eq!(bare.code_hash(), told.code_hash());
         assert_ne!(bare.hash(), told.hash());
         assert_ne!(of("asm(\"// x\");").code_hash(), of("asm(\"// y\");").code_hash());
+    }
+
+    #[test]
+    fn a_torn_entry_of_the_cache_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for machine in [true, false] {
+            let entry = Entry { stem: Some(folder.path().join(format!("{machine}"))), machine };
+            let (image, ptx) = if machine { (&b"\x7fELF code"[..], "text") } else { (&b"text"[..], "text") };
+            assert_eq!(entry.read(), None);
+            entry.write(image, ptx);
+            assert_eq!(entry.read(), Some((image.to_vec(), ptx.to_owned())));
+            for name in ["cubin", "ptx"] {
+                let path = entry.stem.as_ref().expect("a place").with_extension(name);
+                let Ok(all) = std::fs::read(&path) else { continue };
+                for bytes in
+                    (0..all.len()).map(|length| &all[..length]).chain([&[&all[..], b"x"].concat()[..]])
+                {
+                    std::fs::write(&path, bytes).expect("written");
+                    assert_eq!(entry.read(), None, "{name} of {} bytes", bytes.len());
+                }
+                std::fs::write(&path, &all).expect("written");
+            }
+            assert!(entry.read().is_some());
+        }
+    }
+
+    #[test]
+    fn who_writes_one_entry_at_once_leaves_it_whole_or_unread() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let entry = || Entry { stem: Some(folder.path().join("one")), machine: true };
+        let of = |n: usize| (vec![n as u8; 4096 * (n + 1)], format!("{n} ").repeat(1000));
+        std::thread::scope(|scope| {
+            for n in 0..6 {
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let (image, ptx) = of(n);
+                        entry().write(&image, &ptx);
+                        if let Some(read) = entry().read() {
+                            assert!((0..6).any(|n| of(n) == read));
+                        }
+                    }
+                });
+            }
+        });
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(left, 2, "nothing is left beside the entry");
     }
 
     #[test]

@@ -70,8 +70,17 @@ impl Device for Gpu {
             arguments = arguments.u64(input.on_card()?.address());
         }
         let arguments = arguments.u64(output.on_card_mut()?.address()).u64(len as u64);
-        let blocks = len.div_ceil(generate::THREADS as usize) as u32;
-        self.launch(&function, Grid { blocks, threads: generate::THREADS, ..Grid::default() }, arguments)?;
+        let blocks = i32::try_from(len.div_ceil(generate::THREADS as usize));
+        let blocks = blocks.map_err(|_| DeviceError::Value {
+            program: program.name.clone(),
+            op: program.stores[0].value,
+            needed: "a launch of less than 2^31 blocks of lanes",
+        })?;
+        self.launch(
+            &function,
+            Grid { blocks: blocks.unsigned_abs(), threads: generate::THREADS, ..Grid::default() },
+            arguments,
+        )?;
         let (read, written) = program.traffic(len);
         self.inner.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
         self.inner.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);

@@ -35,6 +35,15 @@ pub enum CudaError {
         /// The driver's number for the reason.
         code: u32,
     },
+    /// A global that is smaller than what is written to it.
+    Small {
+        /// The name.
+        name: String,
+        /// Bytes that were to be written.
+        needed: usize,
+        /// Bytes that it has.
+        bytes: usize,
+    },
     /// Code that the driver cannot load.
     Image {
         /// What the module is called.
@@ -99,6 +108,9 @@ impl fmt::Display for CudaError {
                     f,
                     "{module} has no `{name}` (error {code}); it must be declared `extern \"C\"`, under that name"
                 )
+            }
+            Self::Small { name, needed, bytes } => {
+                write!(f, "global `{name}`: expected at least {needed} bytes, found {bytes}")
             }
             Self::Image { module, text } => write!(f, "the driver does not load {module}: {text}"),
             Self::Launch { kernel, text } => write!(f, "kernel {kernel} cannot be launched: {text}"),

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use super::module;
 use crate::error::DeviceError;
 use crate::tile::{Binary, Element, Index, Op, Program};
 
@@ -14,18 +15,24 @@ pub(super) const THREADS: u32 = 256;
 /// The kernel's name in the generated text.
 pub(super) const ENTRY: &str = "program";
 
+/// Buffers that a generated kernel may be given, beside its output and the number of its lanes.
+pub(super) const MOST_INPUTS: usize = module::COUNT - 2;
+
 /// The text; `inputs` is how many buffers it is given.
 pub(super) fn text(program: &Program, inputs: usize) -> Result<String, DeviceError> {
+    let refuse = |op, needed| DeviceError::Value { program: program.name.clone(), op, needed };
+    if inputs > MOST_INPUTS {
+        return Err(refuse(0, "a launch with at most 22 inputs on this device"));
+    }
     let parameters: String = (0..inputs).fold(String::new(), |mut text, i| {
         let _ = write!(text, "const void* in{i}, ");
         text
     });
     let mut text = format!(
-        "#include \"warpbook.cuh\"\n// {}\nextern \"C\" __global__ void {ENTRY}({parameters}Out* out, u64 lanes) {{\n    \
+        "#include \"warpbook.cuh\"\n// {:?}\nextern \"C\" __global__ void {ENTRY}({parameters}Out* out, u64 lanes) {{\n    \
          u64 lane = (u64)blockIdx.x * {THREADS} + threadIdx.x;\n    if (lane >= lanes) return;\n",
         program.name
     );
-    let refuse = |op, needed| DeviceError::Value { program: program.name.clone(), op, needed };
     let whole = program.kinds();
     for (number, op) in program.ops.iter().enumerate() {
         let statement = statement(number, op, &whole).ok_or_else(|| refuse(number, GENERATED))?;
@@ -47,7 +54,7 @@ const GENERATED: &str =
 fn statement(number: usize, op: &Op, whole: &[bool]) -> Option<String> {
     Some(match *op {
         Op::Load { input, element, index } => {
-            let place = place(index);
+            let place = place(index)?;
             match element {
                 Element::U8 => format!("u32 v{number} = ((const u8*)in{input})[{place}];"),
                 Element::I32 => format!("int v{number} = ((const int*)in{input})[{place}];"),
@@ -64,15 +71,29 @@ fn statement(number: usize, op: &Op, whole: &[bool]) -> Option<String> {
         }
         Op::Binary(Binary::Add, a, b) if !whole[a] => format!("float v{number} = __fadd_rn(v{a}, v{b});"),
         Op::Binary(Binary::Mul, a, b) if !whole[a] => format!("float v{number} = __fmul_rn(v{a}, v{b});"),
-        _ => return None,
+        Op::Gather { .. }
+        | Op::Float(_)
+        | Op::Whole(_)
+        | Op::Coordinate(_)
+        | Op::Unary(..)
+        | Op::Binary(..)
+        | Op::Compare(..)
+        | Op::Select(..)
+        | Op::Round(..)
+        | Op::ToFloat(_)
+        | Op::ToWhole(_)
+        | Op::RowSum(_)
+        | Op::RowMax(_) => return None,
     })
 }
 
-fn place(index: Index) -> String {
+/// A lane's place in an input; nothing for views, which only a plan has.
+fn place(index: Index) -> Option<String> {
     match index {
-        Index::Lane => "lane".into(),
-        Index::Block(shift) => format!("lane >> {shift}"),
-        Index::First | Index::View => "0".into(),
+        Index::Lane => Some("lane".into()),
+        Index::Block(shift) => Some(format!("lane >> {shift}")),
+        Index::First => Some("0".into()),
+        Index::View => None,
     }
 }
 
@@ -106,5 +127,31 @@ mod tests {
         let load = Op::Load { input: 0, element: Element::I32, index: Index::Lane };
         let refused = text(&Program::flat("copy", vec![load], 0, Element::I32), 1);
         assert!(matches!(refused, Err(DeviceError::Value { op: 0, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_kernel_has_at_most_twenty_two_inputs() {
+        let load = |input| Op::Load { input, element: Element::F32, index: Index::Lane };
+        let wide = |inputs| text(&Program::flat("wide", vec![load(inputs - 1)], 0, Element::F32), inputs);
+        assert!(wide(MOST_INPUTS).is_ok_and(|text| text.contains("const void* in21, Out* out")));
+        let refused = wide(MOST_INPUTS + 1).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|error| error.contains(&format!("at most {MOST_INPUTS} inputs"))));
+    }
+
+    #[test]
+    fn a_view_is_refused_and_not_taken_for_the_first_element() {
+        let load = Op::Load { input: 0, element: Element::F32, index: Index::View };
+        let refused = text(&Program::flat("view", vec![load], 0, Element::F32), 1);
+        assert!(matches!(refused, Err(DeviceError::Value { op: 0, .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_programs_name_stays_in_its_comment() {
+        let load = Op::Load { input: 0, element: Element::F32, index: Index::Lane };
+        for name in ["a\n#error b", "a\\", "a\r\n#error b", "a\u{2028}#error b"] {
+            let text = text(&Program::flat(name, vec![load], 0, Element::F32), 1).expect("it is generated");
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines[1].ends_with('"') && lines[2].starts_with("extern \"C\""), "{text}");
+        }
     }
 }

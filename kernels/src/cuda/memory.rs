@@ -66,6 +66,9 @@ impl Pool {
     /// Memory with whatever was in it.
     pub fn take(self: &Arc<Self>, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
         self.context.enter()?;
+        if isize::try_from(bytes).is_err() {
+            return Err(CudaError::Memory { tag, asked: bytes, free: self.free_bytes()? });
+        }
         let kept = self.state().free.get_mut(&rounded(bytes)).and_then(Vec::pop);
         let address = match kept {
             Some(address) => address,
@@ -169,7 +172,7 @@ impl Allocation {
 
     /// Queues a fill of `count` 16-bit words from byte `at` on.
     pub fn fill(&mut self, stream: &Stream, at: usize, word: u16, count: usize) -> Result<(), CudaError> {
-        self.within(at, count * 2);
+        self.within(at, count.saturating_mul(2));
         assert!(at % 2 == 0, "a fill of words begins at a word");
         self.pool.context.enter()?;
         // SAFETY: the range lies inside the allocation and begins at a word.

@@ -69,7 +69,7 @@ pub struct Grid {
 }
 
 /// A kernel's arguments, each as its bytes in C. No allocation: a launch is queued in a few microseconds, and
-/// this is part of them.
+/// this is part of them. So there are at most 24, of 768 bytes in all; a launch with more is refused.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     words: [u64; WORDS], // aligned for every scalar and for the structs that kernels take
@@ -82,7 +82,7 @@ pub struct Arguments {
 const WORDS: usize = 96;
 
 /// Arguments that a kernel may take.
-const COUNT: usize = 24;
+pub(super) const COUNT: usize = 24;
 
 impl Default for Arguments {
     fn default() -> Self {
@@ -115,20 +115,36 @@ impl Arguments {
     }
 
     /// A struct, as its bytes in C.
-    ///
-    /// # Panics
-    /// With more than 24 arguments, or more than 768 bytes of them.
     #[must_use]
     pub fn raw(mut self, bytes: &[u8]) -> Self {
-        self.offsets[self.count] = self.used;
+        let (first, number) = (self.used, self.count);
+        self.used += bytes.len().div_ceil(8);
         self.count += 1;
-        for word in bytes.chunks(8) {
-            let mut padded = [0; 8];
-            padded[..word.len()].copy_from_slice(word);
-            self.words[self.used] = u64::from_ne_bytes(padded);
-            self.used += 1;
+        if self.fit() {
+            self.offsets[number] = first;
+            for (to, word) in self.words[first..].iter_mut().zip(bytes.chunks(8)) {
+                let mut padded = [0; 8];
+                padded[..word.len()].copy_from_slice(word);
+                *to = u64::from_ne_bytes(padded);
+            }
         }
         self
+    }
+
+    /// Whether there is room for all of them.
+    fn fit(&self) -> bool {
+        self.count <= COUNT && self.used <= WORDS
+    }
+
+    /// The same for a launch of a kernel.
+    fn check(&self, function: &Function) -> Result<(), CudaError> {
+        if self.fit() {
+            return Ok(());
+        }
+        let (count, bytes) = (self.count, self.used * 8);
+        let text =
+            format!("expected at most {COUNT} arguments of {} bytes, found {count} of {bytes}", WORDS * 8);
+        Err(CudaError::Launch { kernel: function.name.clone(), text })
     }
 
     fn pointers(&mut self) -> [*mut c_void; COUNT] {
@@ -187,7 +203,7 @@ impl Gpu {
     /// Queues a kernel and counts it. What the kernel does wrong shows at the next wait.
     ///
     /// # Errors
-    /// A grid that the card does not take, or an error of the work before.
+    /// A grid that the card does not take, more arguments than there is room for, or an error of the work before.
     pub fn launch_on(
         &self,
         stream: &Stream,
@@ -198,6 +214,7 @@ impl Gpu {
         if grid.blocks == 0 {
             return Ok(()); // nothing to do is no launch
         }
+        arguments.check(function)?;
         stream.enter()?;
         let mut overlap = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -227,7 +244,7 @@ impl Gpu {
         })
         .map_err(|error| function.explained(error, grid))?;
         self.inner.launches.fetch_add(1, Relaxed);
-        self.note(function);
+        self.note(stream, function);
         Ok(())
     }
 }
@@ -270,7 +287,9 @@ impl Module {
     /// There is none of this name, or it is smaller.
     pub fn set_global(&self, name: &str, bytes: &[u8]) -> Result<(), CudaError> {
         let (address, length) = self.place(name)?;
-        assert!(bytes.len() <= length, "{name} has {length} bytes");
+        if bytes.len() > length {
+            return Err(CudaError::Small { name: name.into(), needed: bytes.len(), bytes: length });
+        }
         // SAFETY: the variable has at least this many bytes.
         check("cuMemcpyHtoD_v2", unsafe { sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()) })
     }
@@ -368,5 +387,30 @@ impl Function {
             grid.blocks, grid.threads, grid.shared_bytes
         );
         CudaError::Launch { kernel: self.name.clone(), text }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lie_where_their_pointers_say() {
+        let mut arguments = Arguments::new().u32(7).raw(&[1; 12]).u64(9);
+        let pointers = arguments.pointers();
+        let words = pointers.map(|at| at.addr().saturating_sub(arguments.words.as_ptr().addr()) / 8);
+        assert_eq!((&words[..3], arguments.words[3]), (&[0, 1, 3][..], 9));
+    }
+
+    #[test]
+    fn too_many_arguments_are_counted_and_do_not_fit() {
+        let many = |count: usize, bytes: usize| {
+            (0..count).fold(Arguments::new(), |arguments, _| arguments.raw(&vec![1; bytes]))
+        };
+        assert!(many(24, 32).fit() && many(1, 768).fit());
+        for (count, bytes) in [(25, 8), (1, 769), (24, 33), (100, 100)] {
+            assert!(!many(count, bytes).fit(), "{count} of {bytes} bytes");
+        }
+        assert!(!many(1, 769).u32(1).fit(), "what did not fit does not come to fit");
     }
 }

@@ -4,6 +4,7 @@
 //! between two marks is the card's own. A graph is a piece of a stream's work that was written down once and
 //! can be queued again with a single call.
 
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{
@@ -100,8 +101,8 @@ impl Drop for Event {
 /// Work that was written down once, to be queued whole.
 #[derive(Debug)]
 pub struct Graph {
-    plan: CUgraph,
     run: CUgraphExec,
+    _plan: Recorded,
     context: Arc<Context>,
     _kernels: Vec<Function>, // stay loaded as long as the graph can be launched
 }
@@ -117,12 +118,64 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.context.enter().is_ok() {
-            // SAFETY: made once, destroyed once.
-            unsafe {
-                let _ = sys::cuGraphExecDestroy(self.run);
-                let _ = sys::cuGraphDestroy(self.plan);
-            }
+        // SAFETY: made once, destroyed once.
+        let _ = self.context.enter().map(|()| unsafe { sys::cuGraphExecDestroy(self.run) });
+    }
+}
+
+/// What a capture wrote down.
+#[derive(Debug)]
+struct Recorded {
+    graph: CUgraph,
+    context: Arc<Context>,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = self.context.enter().map(|()| unsafe { sys::cuGraphDestroy(self.graph) });
+    }
+}
+
+/// A capture that is open on a stream. It ends when it is dropped: neither a refusal nor a panic of what queues the work
+/// leaves the stream capturing.
+struct Capture<'a> {
+    gpu: &'a Gpu,
+    stream: &'a Stream,
+    is_open: bool,
+}
+
+impl<'a> Capture<'a> {
+    fn begin(gpu: &'a Gpu, stream: &'a Stream) -> Result<Self, CudaError> {
+        gpu.inner.pool.context.enter()?;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the handle is alive.
+        check("cuStreamBeginCapture_v2", unsafe { sys::cuStreamBeginCapture_v2(stream.handle, mode) })?;
+        gpu.captured().insert(stream.handle.addr(), Vec::new());
+        Ok(Self { gpu, stream, is_open: true })
+    }
+
+    /// What was written down, and the kernels in it.
+    fn end(mut self) -> Result<(Recorded, Vec<Function>), CudaError> {
+        self.is_open = false;
+        self.close()
+    }
+
+    fn close(&self) -> Result<(Recorded, Vec<Function>), CudaError> {
+        let kernels = self.gpu.captured().remove(&self.stream.handle.addr()).unwrap_or_default();
+        let context = Arc::clone(&self.gpu.inner.pool.context);
+        context.enter()?;
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: a capture is open on the stream; the driver writes one handle.
+        check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.stream.handle, &raw mut graph) })?;
+        Ok((Recorded { graph, context }, kernels))
+    }
+}
+
+impl Drop for Capture<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let _ = self.close(); // the reason is the refusal or the panic that drops it
         }
     }
 }
@@ -144,14 +197,14 @@ impl Gpu {
         Ok(Event { handle, context })
     }
 
-    /// The kernels launched since a capture began; none while nothing is captured.
-    fn captured(&self) -> MutexGuard<'_, Option<Vec<Function>>> {
+    /// The kernels launched since a capture began, by the address of the stream that captures.
+    fn captured(&self) -> MutexGuard<'_, HashMap<usize, Vec<Function>>> {
         self.inner.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a launched kernel for the graph that is being captured, if one is.
-    pub(super) fn note(&self, function: &Function) {
-        if let Some(kernels) = self.captured().as_mut() {
+    /// Notes a launched kernel for the graph that is being captured on its stream, if one is.
+    pub(super) fn note(&self, stream: &Stream, function: &Function) {
+        if let Some(kernels) = self.captured().get_mut(&stream.handle.addr()) {
             kernels.push(function.clone());
         }
     }
@@ -159,36 +212,22 @@ impl Gpu {
     /// Writes down what `queue` queues on `stream` instead of running it.
     ///
     /// # Errors
-    /// What `queue` refused, or what cannot be captured (a wait, an allocation from the driver).
+    /// What `queue` refused, what cannot be captured (a wait, an allocation from the driver), or that the stream is
+    /// being captured already. The stream captures no more afterwards, nor after a panic of `queue`.
     pub fn capture(
         &self,
         stream: &Stream,
         queue: impl FnOnce(&Stream) -> Result<(), CudaError>,
     ) -> Result<Graph, CudaError> {
-        let context = Arc::clone(&self.inner.pool.context);
-        context.enter()?;
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        *self.captured() = Some(Vec::new());
-        // SAFETY: the handle is alive.
-        check("cuStreamBeginCapture_v2", unsafe { sys::cuStreamBeginCapture_v2(stream.handle, mode) })?;
-        let queued = queue(stream);
-        let kernels = self.captured().take().unwrap_or_default();
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: a capture is open on the stream; the driver writes one handle.
-        let ended =
-            check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream.handle, &raw mut graph) });
-        queued?;
-        ended?;
+        let capture = Capture::begin(self, stream)?;
+        queue(stream)?;
+        let (plan, kernels) = capture.end()?;
+        let context = Arc::clone(&plan.context);
         let mut run = std::ptr::null_mut();
         // SAFETY: the graph is whole; the driver writes one handle.
-        let made = check("cuGraphInstantiateWithFlags", unsafe {
-            sys::cuGraphInstantiateWithFlags(&raw mut run, graph, 0)
-        });
-        if let Err(error) = made {
-            // SAFETY: the graph was made above and nothing uses it.
-            let _ = unsafe { sys::cuGraphDestroy(graph) };
-            return Err(error);
-        }
-        Ok(Graph { plan: graph, run, context, _kernels: kernels })
+        check("cuGraphInstantiateWithFlags", unsafe {
+            sys::cuGraphInstantiateWithFlags(&raw mut run, plan.graph, 0)
+        })?;
+        Ok(Graph { run, _plan: plan, context, _kernels: kernels })
     }
 }

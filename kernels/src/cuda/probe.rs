@@ -1,6 +1,7 @@
 //! The one door to a GPU: [`Gpu::probe`] opens it, or says in a sentence what is missing.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -124,7 +125,7 @@ pub(super) struct Inner {
     pub read: AtomicU64,    // bytes, by tile programs
     pub written: AtomicU64, // bytes, by tile programs
     pub made: Instant,
-    pub captured: Mutex<Option<Vec<Function>>>, // kernels launched while a graph is being captured
+    pub captured: Mutex<HashMap<usize, Vec<Function>>>, // kernels launched while a graph is captured, by stream
 }
 
 /// The context that is current on a thread is the driver's state; remembered, so that it is set when it changes.
@@ -275,7 +276,7 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             made: Instant::now(),
-            captured: Mutex::new(None),
+            captured: Mutex::default(),
         }),
     })
 }

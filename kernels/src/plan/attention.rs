@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Plan, View};
+use super::{Plan, View, lanes_of};
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program};
 
@@ -84,6 +84,12 @@ impl Attention {
     /// 64 x 128 and 64 x 256 (see `cpu/attention/forward.rs` for the case and the machine).
     pub const BLOCK: [usize; 2] = [128, 128];
 
+    /// The most blocks of an attention: an hour and more on most machines, and 2 GiB for what its mask leaves of them.
+    pub const MOST_BLOCKS: usize = 1 << 26;
+
+    /// The most numbers of a query, a key or a value: a thread keeps a block of them.
+    pub const MOST_NUMBERS: usize = 1 << 16;
+
     /// (batch, head, query, key)
     pub fn space(&self) -> [usize; 4] {
         [self.batch, self.heads, self.queries, self.keys]
@@ -107,6 +113,28 @@ impl Attention {
     /// The shape of the output.
     pub fn output_shape(&self) -> [usize; 4] {
         [self.batch, self.heads, self.queries, self.width]
+    }
+
+    /// What its sizes lack.
+    fn check_sizes(&self) -> Option<&'static str> {
+        if self.groups == 0 || self.heads % self.groups != 0 {
+            return Some("as many heads of queries for every head of keys");
+        }
+        let [queries, keys] = Self::BLOCK;
+        let blocks = [
+            self.batch,
+            self.heads.max(self.groups),
+            self.queries.div_ceil(queries),
+            self.keys.div_ceil(keys),
+        ];
+        if lanes_of(&blocks.map(|count| count.max(1))).is_none_or(|blocks| blocks > Self::MOST_BLOCKS) {
+            return Some("at most 2^26 blocks of queries and keys");
+        }
+        if self.space().iter().any(|size| i32::try_from(*size).is_err()) {
+            return Some("dimensions of less than 2^31");
+        }
+        let narrow = self.depth.max(self.width) <= Self::MOST_NUMBERS;
+        (!narrow).then_some("at most 65536 numbers of a query, a key or a value")
     }
 
     fn inputs(&self) -> [Over<'_>; 3] {
@@ -162,8 +190,9 @@ impl Plan {
     }
 
     fn check_programs(&self, attention: &Attention) -> Result<Option<&'static str>, DeviceError> {
-        if attention.groups == 0 || attention.heads % attention.groups != 0 {
-            return Ok(Some("as many heads of queries for every head of keys"));
+        let fault = attention.check_sizes().or_else(|| self.check_extras(attention));
+        if fault.is_some() {
+            return Ok(fault);
         }
         let programs = [(&attention.score, false), (&attention.mask, true)];
         for (program, whole) in programs {
@@ -173,6 +202,12 @@ impl Plan {
             }
         }
         Ok(None)
+    }
+
+    /// What the extras lack, whether a program reads them or not.
+    fn check_extras(&self, attention: &Attention) -> Option<&'static str> {
+        let fits = |view: &View| self.holds(view) && view.span(&attention.space()).is_some();
+        (!attention.extras.iter().all(fits)).then_some("inputs that lie in their memory")
     }
 
     /// What a program lacks whose first `own` inputs are blocks.
@@ -193,9 +228,9 @@ impl Plan {
             Some((input, element)) if input < own => {
                 matches!(op, Op::Load { index: Index::View, .. }) && element == Element::F32
             }
-            Some((input, _)) => attention.extras.get(input - own).is_some_and(|view| {
-                view.strides.len() == 4 && self.holds(view) && self.reaches(attention, op, view)
-            }),
+            Some((input, _)) => {
+                attention.extras.get(input - own).is_some_and(|view| self.reaches(attention, op, view))
+            }
             None => !matches!(op, Op::Coordinate(dim) if *dim >= 4),
         };
         Ok((!program.ops.iter().all(fits)).then_some("programs whose inputs lie in their memory"))
@@ -208,9 +243,9 @@ impl Plan {
                 self.inside(view, &attention.space(), element.bytes())
             }
             Op::Load { index: Index::First, element, .. } => view.bytes >= element.bytes(),
-            Op::Table { entries, .. } => view.bytes >= entries * 4,
+            Op::Table { entries, .. } => entries.checked_mul(4).is_some_and(|bytes| view.bytes >= bytes),
             Op::Gather { .. } => true,
-            _ => false,
+            _ => false, // lane by lane: a block's lanes are not the space's
         }
     }
 
@@ -221,12 +256,12 @@ impl Plan {
         }
         let own = |(view, space): &Over| {
             let arena = view.memory.is_written();
-            arena && self.inside(view, space, 4) && (space.contains(&0) || view.is_injective(space))
+            arena && self.inside(view, space, 4) && view.is_injective(space)
         };
         if !written.iter().all(own) {
             return Some("outputs that lie in the arena, each element once");
         }
-        let extras: Vec<View> = attention.extras.iter().map(all_of).collect();
+        let extras: Vec<View> = attention.extras.iter().map(|view| view.all().0).collect();
         let extras = extras.iter().map(|view| (view, vec![view.bytes.div_ceil(4)]));
         let extras: Vec<Over> = extras.collect();
         for (i, to) in written.iter().enumerate() {
@@ -238,13 +273,7 @@ impl Plan {
     }
 }
 
-/// A view of all the bytes that another one has.
-fn all_of(view: &View) -> View {
-    View { offset: 0, strides: vec![1], ..view.clone() }
-}
-
 /// Whether two views have no element in common.
 fn apart((a, a_space): &Over, (b, b_space): &Over) -> bool {
-    let empty = a_space.contains(&0) || b_space.contains(&0);
-    empty || !a.meets(a_space, 4, b, b_space, 4) || a.interleaves(a_space, b, b_space, 4)
+    !a.meets(a_space, 4, b, b_space, 4) || a.interleaves(a_space, b, b_space, 4)
 }

@@ -5,6 +5,9 @@ use crate::buffer::Buffer;
 use crate::error::DeviceError;
 
 impl Program {
+    /// The inputs that a program may name.
+    const MOST_INPUTS: usize = 1 << 16;
+
     /// Whether every operation has the values that it needs.
     pub fn check(&self) -> Result<(), DeviceError> {
         for (op, operation) in self.ops.iter().enumerate() {
@@ -26,14 +29,22 @@ impl Program {
         if let Some(op) = self.ops.iter().position(view) {
             return Err(self.refuse(op, "a launch that says where its views lie"));
         }
+        let beyond = |op: &Op| matches!(op, Op::Coordinate(dim) if *dim > 0);
+        if let Some(op) = self.ops.iter().position(beyond) {
+            return Err(self.refuse(op, "a launch over a space of more than one dimension"));
+        }
+        let counts = |op: &Op| matches!(op, Op::Coordinate(_)) && i32::try_from(len).is_err();
+        if let Some(op) = self.ops.iter().position(counts) {
+            return Err(self.refuse(op, "a launch over less than 2^31 lanes"));
+        }
         if self.outputs() > 1 || self.stores[0].index == Index::View {
             return Err(self.refuse(self.stores[0].value, "a launch that says where its outputs lie"));
         }
-        let (read, written) = self.traffic(len);
-        if read.len() > inputs.len() {
-            let (needed, given) = (read.len(), inputs.len());
+        let (needed, given) = (self.inputs(), inputs.len());
+        if needed > given {
             return Err(DeviceError::Inputs { program: self.name.clone(), needed, given });
         }
+        let (read, written) = self.traffic(len);
         let touched = inputs.iter().copied().zip(read).chain([(output, written[0])]);
         for (buffer, needed) in touched {
             let (tag, given) = (buffer.tag(), buffer.bytes());
@@ -51,7 +62,11 @@ impl Program {
     fn check_kinds(&self, op: usize, operation: &Op, whole: &[bool]) -> Result<(), DeviceError> {
         let float = |value: Value| !whole[value];
         let alike = |a: Value, b: Value| whole[a] == whole[b];
+        if Self::reads(operation).is_some_and(|(input, _)| input >= Self::MOST_INPUTS) {
+            return Err(self.refuse(op, "one of at most 65536 inputs"));
+        }
         let (fits, needed) = match *operation {
+            Op::Load { index: Index::Block(shift), .. } => (shift < 32, "a block of at most 2^31 lanes"),
             Op::Table { at, entries, .. } if whole[at] => {
                 (entries.is_power_of_two(), "a table of a power of two entries")
             }
@@ -64,7 +79,12 @@ impl Program {
             Op::ToFloat(a) => (whole[a], "an earlier whole number"),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => (alike(a, b), "two earlier values of one kind"),
             Op::Select(c, a, b) => (whole[c] && alike(a, b), "a whole number and two values of one kind"),
-            _ => (true, ""),
+            Op::Load { index: Index::Lane | Index::First | Index::View, .. }
+            | Op::Nibble { .. }
+            | Op::Float(_)
+            | Op::Whole(_)
+            | Op::Coordinate(_)
+            | Op::RowSum(_) => (true, ""),
         };
         if fits { Ok(()) } else { Err(self.refuse(op, needed)) }
     }

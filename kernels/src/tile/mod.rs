@@ -207,7 +207,7 @@ impl Index {
     pub(crate) fn touched(self, len: usize) -> usize {
         match self {
             Self::Lane => len,
-            Self::Block(shift) => len.div_ceil(1 << shift),
+            Self::Block(shift) => 1_usize.checked_shl(shift).map_or(1.min(len), |lanes| len.div_ceil(lanes)),
             Self::First => 1.min(len),
             Self::View => 0,
         }
@@ -227,18 +227,29 @@ impl Program {
             Op::Load { input, element, .. } | Op::Gather { input, element, .. } => Some((input, element)),
             Op::Nibble { input } => Some((input, Element::U8)),
             Op::Table { input, .. } => Some((input, Element::F32)),
-            _ => None,
+            Op::Float(_)
+            | Op::Whole(_)
+            | Op::Coordinate(_)
+            | Op::Unary(..)
+            | Op::Binary(..)
+            | Op::Compare(..)
+            | Op::Select(..)
+            | Op::Round(..)
+            | Op::ToFloat(_)
+            | Op::ToWhole(_)
+            | Op::RowSum(_)
+            | Op::RowMax(_) => None,
         }
     }
 
     /// Number of inputs that it names.
     pub fn inputs(&self) -> usize {
-        self.ops.iter().filter_map(Self::reads).map(|(input, _)| input + 1).max().unwrap_or(0)
+        self.ops.iter().filter_map(Self::reads).map(|(input, _)| input.saturating_add(1)).max().unwrap_or(0)
     }
 
     /// Number of outputs that it names.
     pub fn outputs(&self) -> usize {
-        self.stores.iter().map(|store| store.output + 1).max().unwrap_or(0)
+        self.stores.iter().map(|store| store.output.saturating_add(1)).max().unwrap_or(0)
     }
 
     /// Whether it is the same program: name, operations ([`Op::is`]) and stores.
@@ -248,22 +259,24 @@ impl Program {
         *name == other.name && ops.len() == other.ops.len() && same_ops() && *stores == other.stores
     }
 
-    /// Bytes of each input and of each output that `len` lanes touch, lane by lane; those of views, gathers and values
-    /// of a row are the launch's and not counted here.
+    /// Bytes of each input and of each output that `len` lanes of a checked program touch, lane by lane; those of views,
+    /// gathers and values of a row are the launch's and not counted here. What does not fit is `usize::MAX`, which no
+    /// buffer has.
     pub fn traffic(&self, len: usize) -> (Vec<usize>, Vec<usize>) {
         let mut read = vec![0; self.inputs()];
         for op in &self.ops {
-            let (input, bytes) = match *op {
-                Op::Load { input, element, index } => (input, index.touched(len) * element.bytes()),
-                Op::Nibble { input } => (input, len.div_ceil(2)),
-                Op::Table { input, entries, .. } => (input, entries * 4),
-                _ => continue,
+            let Some((input, _)) = Self::reads(op) else { continue };
+            let bytes = match *op {
+                Op::Load { element, index, .. } => index.touched(len).saturating_mul(element.bytes()),
+                Op::Nibble { .. } => len.div_ceil(2),
+                Op::Table { entries, .. } => entries.saturating_mul(4),
+                _ => 0, // gathered
             };
             read[input] = read[input].max(bytes);
         }
         let mut written = vec![0; self.outputs()];
         for store in &self.stores {
-            written[store.output] = store.index.touched(len) * store.element.bytes();
+            written[store.output] = store.index.touched(len).saturating_mul(store.element.bytes());
         }
         (read, written)
     }
@@ -424,7 +437,7 @@ impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lane => f.write_str("lane"),
-            Self::Block(shift) => write!(f, "lane / {}", 1_u64 << shift),
+            Self::Block(shift) => write!(f, "lane / {}", 2_u64.saturating_pow(*shift)),
             Self::First => f.write_str("0"),
             Self::View => f.write_str("view"),
         }

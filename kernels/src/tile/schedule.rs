@@ -139,11 +139,13 @@ fn assign(
     kept: &[Option<usize>],
     registers: &mut Registers,
 ) -> Vec<Work> {
-    let stored = |value: Value| program.stores.iter().any(|store| store.value == value);
-    let last_use = |value: Value| {
-        runs.iter().copied().filter(|user| Program::uses(&program.ops[*user]).any(|v| v == value)).max()
-    };
-    let mut held: Vec<(Value, usize)> = Vec::new();
+    let mut last_use = vec![None; program.ops.len()]; // in this phase
+    for user in runs {
+        Program::uses(&program.ops[*user]).for_each(|value| last_use[value] = Some(*user));
+    }
+    let mut stored = vec![false; program.ops.len()];
+    program.stores.iter().for_each(|store| stored[store.value] = true);
+    let mut held: Vec<Option<usize>> = vec![None; program.ops.len()];
     let mut works = Vec::new();
     for value in runs.iter().copied() {
         let place = match kept[value] {
@@ -151,19 +153,16 @@ fn assign(
             Some(row) => Place::Kept(row),
             None => {
                 let register = registers.take();
-                held.push((value, register));
+                held[value] = Some(register);
                 Place::Register(register)
             }
         };
         works.push(Work { value, place });
-        held.retain(|(other, register)| {
-            let done = !stored(*other) && last_use(*other).is_none_or(|user| user <= value);
-            if done {
-                registers.free.push(*register);
-            }
-            !done
-        });
+        let mut done: Vec<Value> = Program::uses(&program.ops[value]).chain([value]).collect();
+        done.retain(|other| !stored[*other] && last_use[*other].is_none_or(|user| user <= value));
+        done.sort_unstable();
+        registers.free.extend(done.into_iter().filter_map(|other| held[other].take()));
     }
-    registers.free.extend(held.into_iter().map(|(_, register)| register));
+    registers.free.extend(held.into_iter().flatten());
     works
 }

@@ -142,6 +142,48 @@ fn a_captured_graph_replays_and_its_launches_are_counted() {
 }
 
 #[test]
+fn a_capture_that_fails_or_panics_leaves_its_stream_free() {
+    let Some(gpu) = probed() else { return };
+    let function = filling(&gpu);
+    let out = gpu.zeroed("out", 800).expect("room");
+    let grid = Grid { blocks: 1, threads: 256, ..Grid::default() };
+    let queue = |stream: &kernels::cuda::Stream| {
+        let arguments = Arguments::new().u64(out.address()).u64(100).u64(7);
+        gpu.launch_on(stream, &function, grid, arguments)
+    };
+    let is_free = |what: &str| {
+        gpu.stream().sync().unwrap_or_else(|error| panic!("after {what}: {error}"));
+        let graph = gpu.capture(gpu.stream(), queue).unwrap_or_else(|error| panic!("after {what}: {error}"));
+        graph.launch(gpu.stream()).and_then(|()| gpu.stream().sync()).expect("runs");
+    };
+    let refused = gpu.capture(gpu.stream(), |stream| {
+        queue(stream)?;
+        Err(kernels::cuda::CudaError::Launch { kernel: "none".into(), text: "refused".into() })
+    });
+    assert!(refused.is_err_and(|error| error.to_string().contains("refused")));
+    is_free("a refusal");
+    assert!(gpu.capture(gpu.stream(), kernels::cuda::Stream::sync).is_err(), "a wait cannot be captured");
+    is_free("a wait");
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        gpu.capture(gpu.stream(), |stream| queue(stream).map(|()| panic!("while it is captured"))).map(|_| ())
+    }));
+    assert!(panicked.is_err());
+    is_free("a panic");
+    let twice = gpu.capture(gpu.stream(), |stream| gpu.capture(stream, queue).map(|_| ()));
+    assert!(twice.is_err(), "a stream has one capture at a time");
+    is_free("a capture within a capture");
+}
+
+#[test]
+fn a_launch_with_too_many_arguments_is_refused() {
+    let Some(gpu) = probed() else { return };
+    let grid = Grid { blocks: 1, threads: 32, ..Grid::default() };
+    let many = (0..25).fold(Arguments::new(), |arguments, n| arguments.u64(n));
+    let refused = gpu.launch(&filling(&gpu), grid, many).expect_err("24 at most").to_string();
+    assert!(refused.contains("expected at most 24 arguments of 768 bytes, found 25 of 200"), "{refused}");
+}
+
+#[test]
 fn a_second_compilation_reads_the_cache() {
     let text = format!("extern \"C\" __global__ void k(int* a) {{ *a = {}; }}", std::process::id());
     let source = Source { name: "k.cu", text: &text, headers: &[], defines: &[] };

@@ -47,6 +47,7 @@ mod plan;
 mod planted;
 mod probe;
 mod recompute;
+mod refused_plans;
 mod resize;
 mod schema;
 mod tampering;

@@ -8,6 +8,7 @@ use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
 use proptest::prelude::*;
+use tests::plans::{self, Outcome};
 
 /// Numbers without a pattern, between -4 and 4.
 fn numbers(count: usize) -> Vec<f32> {
@@ -646,4 +647,46 @@ proptest! {
             prop_assert!(bits(&apart[2 * room..]) == bits(&here[2 * room..]), "beside it");
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_drawn_plan_is_refused_or_writes_its_outputs_only(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        threads in prop::sample::select(vec![1_usize, 3]),
+    ) {
+        plans::hold(plans::drawn(&bytes), &Cpu::with_threads(threads), 256);
+    }
+}
+
+#[test]
+fn of_drawn_plans_every_kind_of_step_runs_and_is_refused() {
+    let device = Cpu::with_threads(1);
+    let mut random = 1_u64;
+    let mut byte = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 56) as u8
+    };
+    let mut seen = [[0; 2]; 6];
+    for _ in 0..4000 {
+        let bytes: Vec<u8> = (0..200).map(|_| byte()).collect();
+        let plan = plans::drawn(&bytes);
+        let [step] = &plan.steps[..] else { continue };
+        let kind = match step {
+            Step::Pass { .. } => 0,
+            Step::Product(_) => 1,
+            Step::Attention { .. } => 2,
+            Step::AttentionGrad(_) => 3,
+            Step::Scatter { .. } => 4,
+            Step::Call { .. } => 5,
+        };
+        match plans::hold(plan, &device, 0) {
+            Outcome::Ran => seen[kind][0] += 1,
+            Outcome::Refused => seen[kind][1] += 1,
+            Outcome::Failed | Outcome::Large => {}
+        }
+    }
+    assert!(seen.iter().flatten().all(|count| *count > 10), "{seen:?}");
 }

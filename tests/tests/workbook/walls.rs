@@ -49,8 +49,17 @@ fn may_use(room: &str, rooms: &[&str], libraries: &[&str]) {
 #[test]
 fn the_oracles_and_the_machine_do_not_know_each_other() {
     may_use("reference", &[], &["half", "safetensors", "memmap2", "serde", "serde_json"]);
-    let libraries =
-        ["cudarc", "libloading", "nvml-wrapper", "rayon", "gemm-common", "gemm-f32", "half", "sha2"];
+    let libraries = [
+        "cudarc",
+        "libloading",
+        "nvml-wrapper",
+        "rayon",
+        "gemm-common",
+        "gemm-f32",
+        "half",
+        "sha2",
+        "tempfile",
+    ];
     may_use("kernels", &[], &libraries);
 }
 
@@ -189,6 +198,34 @@ fn texts() -> Vec<(String, String)> {
 
 fn sources() -> impl Iterator<Item = (String, String)> {
     texts().into_iter().filter(|(path, _)| Path::new(path).extension().is_some_and(|end| end == "rs"))
+}
+
+/// The features in quotes of a text, each once.
+fn features(quoted: &str) -> BTreeSet<&str> {
+    quoted.split(['"', ',']).map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+/// Code for a feature that the machine was not asked for is no code of the machine's.
+#[test]
+fn every_feature_that_code_is_compiled_for_is_probed() {
+    let probe = std::fs::read_to_string(root().join("kernels/src/cpu/vector.rs")).expect("a source");
+    let lists = probe.split("if has!(").skip(1);
+    let asked: Vec<BTreeSet<&str>> =
+        lists.map(|list| features(list.split(')').next().unwrap_or_default())).collect();
+    let [avx2, avx512] = &asked[..] else { panic!("each unit is probed by one list: {asked:?}") };
+    let neon = BTreeSet::from(["neon"]);
+    assert!(probe.contains("is_aarch64_feature_detected!(\"neon\")"));
+    let mut lists = 0;
+    for (path, text) in sources().filter(|(path, _)| !path.starts_with("tests/")) {
+        for list in text.split("#[target_feature(enable = \"").skip(1) {
+            let enabled = features(list.split('"').next().unwrap_or_default());
+            let wide = enabled.iter().any(|name| name.starts_with("avx512"));
+            let unit = [avx2, avx512, &neon][if enabled.contains("neon") { 2 } else { usize::from(wide) }];
+            assert!(enabled.is_subset(unit), "{path} enables {enabled:?}; the machine is asked for {unit:?}");
+            lists += 1;
+        }
+    }
+    assert!(lists > 10, "{lists} lists of features are no longer all of them");
 }
 
 /// A file that holds `unsafe` has asked for it and said why.

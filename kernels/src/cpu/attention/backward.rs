@@ -98,8 +98,7 @@ impl Cpu {
         let heads = group * work.share()..(group + 1) * work.share();
         // SAFETY: the caller's.
         for column in first..after {
-            let block = Block { batch, head: heads.start, ..work.keys_of(column) };
-            unsafe { work.empty_keys(&block, to) };
+            unsafe { work.empty_keys([batch, group], &work.keys_of(column), to) };
         }
         for (head, row) in heads.clone().flat_map(|head| (0..work.rows()).map(move |row| (head, row))) {
             unsafe { work.empty_queries(&Block { batch, head, ..work.queries_of(row) }, to) };
@@ -179,12 +178,12 @@ impl Work<'_> {
         Block { batch: 0, head: 0, query, queries, key: 0, keys: 0 }
     }
 
-    /// Zeros where a block's keys have their gradients.
-    unsafe fn empty_keys(&self, block: &Block, to: &Gradients) {
-        let (group, keys) = (block.head / self.share(), block.keys);
+    /// Zeros where a block's keys have their gradients, in a group that may serve no head.
+    unsafe fn empty_keys(&self, [batch, group]: [usize; 2], block: &Block, to: &Gradients) {
+        let keys = block.keys;
         for (rows, width) in [(to.wrt_k, self.attention.depth), (to.wrt_v, self.attention.width)] {
             // SAFETY: the caller's: these rows are this thread's.
-            let empty = |rows: Rows| unsafe { zero(rows.matrix(block.batch, group, block.key), keys, width) };
+            let empty = |rows: Rows| unsafe { zero(rows.matrix(batch, group, block.key), keys, width) };
             rows.into_iter().for_each(empty);
         }
     }

@@ -69,7 +69,7 @@ fn varies(mask: &Program, extras: &[View], dim: usize) -> bool {
     mask.ops.iter().any(|op| match *op {
         Op::Coordinate(one) => one == dim,
         Op::Load { input, index: Index::View, .. } if input > 0 => extras[input - 1].strides[dim] != 0,
-        _ => false,
+        _ => false, // the score, which such a mask does not read; one element for all; made of other values
     })
 }
 

@@ -20,25 +20,21 @@ pub(super) struct Alias(#[allow(dead_code)] Library); // held, never read
 #[cfg(target_os = "linux")]
 pub(super) fn alias(name: &str, file: &Path) -> Result<Alias, String> {
     use std::os::unix::ffi::OsStrExt;
-    use std::os::unix::fs::DirBuilderExt;
 
     use super::handle::{Opening, load};
 
     let image =
         image(name.as_bytes(), file.as_os_str().as_bytes()).ok_or("no second name on this processor")?;
     let told = |error: std::io::Error| format!("a second name for it cannot be written: {error}");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let folder = format!("warpbook-{}-{}", std::process::id(), now.as_nanos());
-    let folder = std::env::temp_dir().join(folder);
-    std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(told)?; // never one that is there already
-    let written = folder.join(name);
+    let folder = tempfile::Builder::new().prefix("warpbook-").tempdir().map_err(told)?; // nobody else's
+    let written = folder.path().join(name);
     let opened = std::fs::write(&written, image).map_err(told).and_then(|()| {
         load(&written).map(Alias).map_err(|opening| match opening {
             Opening::Absent => "a second name for it is gone".into(),
             Opening::Refused { why, .. } => format!("a second name for it is refused: {why}"),
         })
     });
-    let _ = std::fs::remove_dir_all(&folder); // an open library needs no file
+    let _ = folder.close(); // an open library needs no file
     opened
 }
 

@@ -1,0 +1,579 @@
+//! Plans drawn from bytes, and what holds for each of them: it is refused when it is prepared, or it writes its outputs
+//! and nothing else.
+//!
+//! Most drawn plans are sound; up to two of their numbers are then bent to ones that a hostile plan would have. The fuzz
+//! target `plan` and the tests share this file, so it uses the machine only.
+
+use std::sync::Arc;
+
+use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View, contiguous};
+use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
+use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+
+/// What became of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was refused when it was prepared.
+    Refused,
+    /// It is sound, and too large to be tried.
+    Large,
+    /// A step failed on its data.
+    Failed,
+    /// It ran to its end.
+    Ran,
+}
+
+/// Bytes of each memory, and of each of the four regions that the arena is cut into.
+const REGION: usize = 8192;
+
+/// Numbers that a hostile plan would have.
+const HOSTILE: [usize; 18] = [
+    0,
+    1,
+    7,
+    63,
+    64,
+    513,
+    1 << 16,
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 32,
+    1 << 40,
+    1 << 61,
+    1 << 62,
+    usize::MAX / 2,
+    usize::MAX / 2 + 1,
+    usize::MAX - 63,
+    usize::MAX - 1,
+    usize::MAX,
+];
+
+/// Choices, taken from bytes one by one; zeros behind the last.
+struct Draw<'a> {
+    rest: std::slice::Iter<'a, u8>,
+    numbers: usize,   // so far
+    bent: [usize; 2], // which of them are not what they should be
+}
+
+/// The plan that some bytes stand for.
+pub fn drawn(bytes: &[u8]) -> Plan {
+    let mut draw = Draw { rest: bytes.iter(), numbers: 0, bent: [usize::MAX; 2] };
+    draw.bent = [draw.bend(), draw.bend()];
+    let count = if draw.one_in(4) { 3 } else { 1 };
+    let steps = (0..count).map(|_| draw.step()).collect();
+    Plan {
+        name: "drawn".into(),
+        arena_bytes: draw.number(4 * REGION),
+        given: vec![draw.number(REGION), REGION],
+        carried: vec![draw.number(REGION)],
+        steps,
+    }
+}
+
+impl Draw<'_> {
+    fn byte(&mut self) -> usize {
+        usize::from(self.rest.next().copied().unwrap_or(0))
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.byte() % count
+    }
+
+    fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == count - 1
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+
+    /// The number of a number to be bent; often one that no plan gets to.
+    fn bend(&mut self) -> usize {
+        if self.one_in(2) { self.byte() } else { usize::MAX }
+    }
+
+    /// A number of the plan: as it should be, or bent.
+    fn number(&mut self, right: usize) -> usize {
+        self.numbers += 1;
+        if !self.bent.contains(&(self.numbers - 1)) {
+            return right;
+        }
+        match self.below(HOSTILE.len() + 3) {
+            0 => right.wrapping_add(1),
+            1 => right.saturating_sub(1),
+            2 => right.saturating_mul(2),
+            n => HOSTILE[n - 3],
+        }
+    }
+
+    fn size(&mut self) -> usize {
+        let size = self.of(&[1, 2, 3, 4, 5, 8, 17]);
+        self.number(size)
+    }
+
+    fn space(&mut self) -> Vec<usize> {
+        if self.one_in(8) {
+            return vec![self.number(600)];
+        }
+        (0..1 + self.below(3)).map(|_| self.size()).collect()
+    }
+
+    /// A region, which its place in the step makes apart from the others as a rule.
+    fn memory(&mut self, place: usize, written: bool) -> Memory {
+        let place = if self.one_in(8) { self.below(8) } else { place };
+        match place {
+            0..4 => Memory::Arena(self.number(place * REGION)),
+            4 => Memory::Carried(self.number(0)),
+            _ if written => Memory::Arena(0),
+            _ => Memory::Given(self.number(place % 2)),
+        }
+    }
+
+    fn view(&mut self, memory: Memory, shape: &[usize]) -> View {
+        let mut strides = contiguous(shape);
+        match self.below(6) {
+            0 => strides.reverse(),
+            1 => strides.iter_mut().for_each(|stride| *stride = stride.saturating_mul(2)),
+            2 => strides.first_mut().into_iter().for_each(|stride| *stride = 0),
+            3 => strides.last_mut().into_iter().for_each(|stride| *stride = 0),
+            _ => {}
+        }
+        let mut strides: Vec<usize> = strides.into_iter().map(|stride| self.number(stride)).collect();
+        if self.one_in(64) {
+            strides.pop();
+        }
+        let offset = if self.one_in(4) { self.below(4) } else { 0 };
+        View { memory, bytes: self.number(REGION), offset: self.number(offset), strides }
+    }
+
+    /// Row-major or spread, each element once.
+    fn output(&mut self, place: usize, shape: &[usize]) -> View {
+        let memory = self.memory(place, true);
+        let spread = 1 + self.below(2);
+        let strides = contiguous(shape).into_iter().map(|stride| stride.saturating_mul(spread));
+        let strides = strides.collect::<Vec<_>>().into_iter().map(|stride| self.number(stride)).collect();
+        View { memory, bytes: self.number(REGION), offset: self.number(0), strides }
+    }
+
+    fn input(&mut self, place: usize, shape: &[usize]) -> View {
+        let memory = self.memory(place, false);
+        self.view(memory, shape)
+    }
+
+    fn step(&mut self) -> Step {
+        match self.below(8) {
+            0 => Step::Product(self.product()),
+            1 => self.scatter(),
+            2 => self.call(),
+            3 => {
+                let attention = Box::new(self.attention());
+                let (output, lse) = (attention.output_shape(), &attention.output_shape()[..3]);
+                let lse = self.one_in(2).then(|| self.output(1, lse));
+                Step::Attention { output: self.output(0, &output), attention, lse }
+            }
+            4 => Step::AttentionGrad(Box::new(self.gradients())),
+            _ => self.pass(),
+        }
+    }
+
+    fn pass(&mut self) -> Step {
+        let space = self.space();
+        let program = self.program(space.len());
+        let count = program.inputs().min(8) + usize::from(self.one_in(8));
+        let mut inputs: Vec<View> = (0..count).map(|i| self.input(5 + i, &space)).collect();
+        let outputs: Vec<View> = (0..program.outputs().min(8)).map(|i| self.output(i, &space)).collect();
+        if let (true, Some(from), Some(to)) = (self.one_in(4), inputs.first_mut(), outputs.first()) {
+            *from = to.clone(); // in place, where it is allowed
+        }
+        Step::Pass { program: Arc::new(program), space, inputs, outputs }
+    }
+
+    fn product(&mut self) -> Product {
+        let batch: Vec<usize> = (0..self.below(2)).map(|_| self.size()).collect();
+        let [m, n, k] = [0; 3].map(|_: usize| if self.one_in(6) { self.number(0) } else { self.size() });
+        let shape = |last: [usize; 2]| [&batch[..], &last[..]].concat();
+        Product {
+            m,
+            n,
+            k,
+            a: self.input(5, &shape([m, k])),
+            b: self.input(6, &shape([k, n])),
+            elements: [0; 3].map(|_: usize| self.factor()),
+            to: self.output(0, &shape([m, n])),
+            add: self.one_in(2),
+            scale: 0.5,
+            cut: self.of(&Cut::ALL),
+            batch,
+        }
+    }
+
+    fn factor(&mut self) -> Element {
+        if self.one_in(32) { Element::U8 } else { self.of(&[Element::F32, Element::F16, Element::Bf16]) }
+    }
+
+    /// All of a memory.
+    fn bytes(&mut self, place: usize, written: bool) -> View {
+        let memory = self.memory(place, written);
+        View { memory, bytes: self.number(REGION), offset: self.number(0), strides: vec![] }
+    }
+
+    fn scatter(&mut self) -> Step {
+        let [count, width, table] = [0; 3].map(|_: usize| self.size());
+        Step::Scatter {
+            rows: self.bytes(6, false),
+            index: self.bytes(5, false),
+            to: self.bytes(0, true),
+            count,
+            width,
+            table,
+        }
+    }
+
+    fn call(&mut self) -> Step {
+        let inputs = (0..self.below(3)).map(|i| self.bytes(5 + i, false)).collect();
+        Step::Call { kernel: self.number(0), name: "call".into(), inputs, output: self.bytes(0, true) }
+    }
+
+    fn attention(&mut self) -> Attention {
+        let [batch, groups, queries, keys, depth, width] = [2, 2, 130, 130, 2, 2].map(|most| {
+            let size = if self.one_in(16) { 0 } else { 1 + self.below(most) };
+            self.number(size)
+        });
+        let share = 1 + self.below(2);
+        let heads = self.number(groups.saturating_mul(share));
+        let space = [batch, heads, queries, keys];
+        let score = self.one_in(2).then(|| Arc::new(self.score(1, Element::F32)));
+        let mask = self.one_in(2).then(|| Arc::new(self.score(1, Element::I32)));
+        let extras = (0..1 + self.below(2)).map(|i| self.input(5 + i, &space)).collect();
+        Attention {
+            batch,
+            heads,
+            groups,
+            queries,
+            keys,
+            depth,
+            width,
+            scale: 0.5,
+            score,
+            mask,
+            q: self.input(5, &[batch, heads, queries, depth]),
+            k: self.input(6, &[batch, groups, keys, depth]),
+            v: self.input(6, &[batch, groups, keys, width]),
+            extras,
+        }
+    }
+
+    fn gradients(&mut self) -> AttentionGrad {
+        let attention = self.attention();
+        let (output, lse) = (attention.output_shape(), &attention.output_shape()[..3]);
+        let shapes = [attention.q_shape(), attention.k_shape(), attention.v_shape()];
+        let [wrt_q, wrt_k, wrt_v] =
+            [0, 1, 2].map(|i: usize| self.one_in(2).then(|| self.output(i, &shapes[i])));
+        AttentionGrad {
+            slope: self.one_in(2).then(|| Arc::new(self.score(2, Element::F32))),
+            output: self.input(6, &output),
+            lse: self.input(6, lse),
+            grad: self.input(6, &output),
+            wrt_q,
+            wrt_k,
+            wrt_v,
+            attention,
+        }
+    }
+
+    /// A program of an attention: its own inputs by view, then what else it reads.
+    fn score(&mut self, own: usize, element: Element) -> Program {
+        let load = |input, element| Op::Load { input, element, index: Index::View };
+        let mut ops: Vec<Op> = (0..own).map(|input| load(input, Element::F32)).collect();
+        match self.below(4) {
+            0 => {
+                let index = if self.one_in(16) { Index::Lane } else { self.of(&[Index::View, Index::First]) };
+                ops.push(Op::Load { input: self.number(own), element: Element::F32, index });
+            }
+            1 => {
+                let dim = self.below(4);
+                ops.extend([Op::Coordinate(self.number(dim)), Op::ToFloat(own)]);
+            }
+            2 => {
+                let dim = self.below(4);
+                ops.push(Op::Coordinate(self.number(dim)));
+                let input = self.number(own);
+                ops.push(Op::Gather { input, element: Element::F32, at: own });
+            }
+            _ => {
+                ops.extend([
+                    Op::Coordinate(3),
+                    Op::Table { input: self.number(own), at: own, entries: self.number(4) },
+                ]);
+            }
+        }
+        let last = ops.len() - 1;
+        let reads = if self.one_in(3) { last } else { 0 };
+        if element.is_whole() {
+            ops.push(Op::Compare(Compare::Less, last, reads));
+        } else {
+            ops.push(Op::Binary(Binary::Add, last, reads));
+        }
+        let store = Store { output: 0, element, index: Index::View, once: false, value: ops.len() - 1 };
+        Program { name: "score".into(), ops, stores: vec![store] }
+    }
+
+    fn program(&mut self, rank: usize) -> Program {
+        let mut ops = vec![
+            Op::Load { input: self.number(0), element: self.element(), index: Index::View },
+            Op::Load { input: self.number(1), element: Element::F32, index: Index::View },
+            Op::Coordinate(self.number(0)),
+        ];
+        for _ in 0..self.below(10) {
+            let program = Program { name: String::new(), ops: ops.clone(), stores: vec![] };
+            let op = self.op(&whole(&program), rank);
+            ops.push(op);
+        }
+        let kinds = whole(&Program { name: String::new(), ops: ops.clone(), stores: vec![] });
+        let stores = (0..1 + self.below(2)).map(|output| self.store(output, &kinds)).collect();
+        Program { name: "pass".into(), ops, stores }
+    }
+
+    fn store(&mut self, output: usize, kinds: &[bool]) -> Store {
+        let value = kinds.len() - 1 - self.below(kinds.len().min(3));
+        let elements: &[Element] = if kinds[value] {
+            &[Element::I32, Element::U8]
+        } else {
+            &[Element::F32, Element::F16, Element::Bf16]
+        };
+        let once = self.one_in(5);
+        let index = if once || self.one_in(2) { Index::View } else { Index::Lane };
+        Store {
+            output: self.number(output),
+            element: self.of(elements),
+            index,
+            once,
+            value: self.number(value),
+        }
+    }
+
+    fn element(&mut self) -> Element {
+        self.of(&[Element::F32, Element::F16, Element::Bf16, Element::I32, Element::U8])
+    }
+
+    /// An earlier value of a kind, of which there is one.
+    fn value(&mut self, kinds: &[bool], is_whole: bool) -> usize {
+        let all: Vec<usize> = (0..kinds.len()).filter(|value| kinds[*value] == is_whole).collect();
+        let value = self.of(&all);
+        self.number(value)
+    }
+
+    fn op(&mut self, kinds: &[bool], rank: usize) -> Op {
+        let input = self.below(3);
+        let is_whole = self.one_in(3);
+        let [a, b] = [0; 2].map(|_: usize| self.value(kinds, is_whole));
+        match self.below(16) {
+            0 => {
+                let shift = self.of(&[0, 1, 6, 31]);
+                let shift = self.number(shift) as u32;
+                let index = self.of(&[Index::Lane, Index::First, Index::View, Index::Block(shift)]);
+                Op::Load { input: self.number(input), element: self.element(), index }
+            }
+            1 => Op::Nibble { input: self.number(input) },
+            2 => {
+                let entries = self.of(&[1, 2, 16]);
+                let (input, entries) = (self.number(input), self.number(entries));
+                Op::Table { input, at: self.value(kinds, true), entries }
+            }
+            3 => {
+                Op::Gather { input: self.number(input), element: self.element(), at: self.value(kinds, true) }
+            }
+            4 => Op::Float(self.of(&[0.0, -1.5, f32::INFINITY, f32::NAN])),
+            5 => Op::Whole(self.of(&[0, 1, 3, -1, i32::MIN, i32::MAX])),
+            6 => {
+                let dim = self.below(rank);
+                Op::Coordinate(self.number(dim))
+            }
+            7 => {
+                let unary =
+                    self.of(&[Unary::Neg, Unary::Exp, Unary::Log, Unary::Sqrt, Unary::Tanh, Unary::Sin]);
+                Op::Unary(unary, self.value(kinds, false))
+            }
+            8..10 => {
+                Op::Binary(self.of(&[Binary::Add, Binary::Mul, Binary::Div, Binary::Min, Binary::Max]), a, b)
+            }
+            10 => Op::Compare(self.of(&[Compare::Less, Compare::Equal]), a, b),
+            11 => Op::Select(self.value(kinds, true), a, b),
+            12 => Op::Round(self.of(&[Element::F16, Element::Bf16]), self.value(kinds, false)),
+            13 => Op::ToFloat(self.value(kinds, true)),
+            14 => Op::ToWhole(self.value(kinds, false)),
+            _ if is_whole => Op::RowSum(a),
+            _ => self.of(&[Op::RowSum(a), Op::RowMax(a)]),
+        }
+    }
+}
+
+/// Whether each value of a program, some of whose numbers are bent, is a whole number.
+fn whole(program: &Program) -> Vec<bool> {
+    let mut kinds: Vec<bool> = Vec::new();
+    for op in &program.ops {
+        let of = |value: usize| kinds.get(value).copied().unwrap_or(false);
+        kinds.push(match *op {
+            Op::Load { element, .. } | Op::Gather { element, .. } => element.is_whole(),
+            Op::Nibble { .. } | Op::Whole(_) | Op::Coordinate(_) | Op::Compare(..) | Op::ToWhole(_) => true,
+            Op::Table { .. } | Op::Float(_) | Op::Unary(..) | Op::Round(..) | Op::ToFloat(_) => false,
+            Op::Binary(_, a, _) | Op::Select(_, a, _) | Op::RowSum(a) | Op::RowMax(a) => of(a),
+        });
+    }
+    kinds
+}
+
+/// Prepares a plan, and runs it if it is sound and small: on memories that have `spare` bytes more than it asks for.
+///
+/// # Panics
+/// If it writes anything but its outputs.
+pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
+    _ = plan.to_string();
+    let Ok(prepared) = cpu::Prepared::new(plan) else { return Outcome::Refused };
+    let plan = prepared.plan();
+    if work(plan) > 1 << 20 || memory(plan) > 1 << 20 {
+        return Outcome::Large;
+    }
+    let buffer = |bytes: &usize| filled(device, bytes + spare);
+    let given: Vec<Buffer> = plan.given.iter().map(buffer).collect();
+    let mut carried: Vec<Buffer> = plan.carried.iter().map(buffer).collect();
+    let mut arena = buffer(&plan.arena_bytes);
+    let kernel: &cpu::Kernel<'_> = &|_, inputs: &[&[u8]], output: &mut [u8]| {
+        let sum =
+            inputs.iter().flat_map(|input| input.iter()).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+        output.fill(sum);
+        Ok(())
+    };
+    let ran = device.execute(
+        &prepared,
+        &mut arena,
+        &given.iter().collect::<Vec<_>>(),
+        &mut carried.iter_mut().collect::<Vec<_>>(),
+        &[kernel],
+    );
+    let written = written(plan);
+    let in_arena = |at: usize| {
+        written
+            .iter()
+            .filter_map(move |(memory, first, after)| match memory {
+                Memory::Arena(base) => Some((base + first, base + after)),
+                _ => None,
+            })
+            .any(|(first, after)| (first..after).contains(&at))
+    };
+    unchanged(&arena, in_arena, plan);
+    for (number, buffer) in carried.iter().enumerate() {
+        let ours = |at: usize| {
+            written.iter().any(|(memory, first, after)| {
+                *memory == Memory::Carried(number) && (*first..*after).contains(&at)
+            })
+        };
+        unchanged(buffer, ours, plan);
+    }
+    given.iter().for_each(|buffer| unchanged(buffer, |_| false, plan));
+    match ran {
+        Ok(()) => Outcome::Ran,
+        Err(DeviceError::Place { .. } | DeviceError::DivisionByZero { .. } | DeviceError::Kernel { .. }) => {
+            Outcome::Failed
+        }
+        Err(error) => panic!("a sound plan fails on its data only: {error}\n{plan}"),
+    }
+}
+
+/// What a byte is before a run: small whole numbers in one half, floats near 1 in the other.
+fn before(at: usize, bytes: usize) -> u8 {
+    let (word, byte) = (at / 4, at % 4);
+    let number = if at < bytes / 2 { (word % 7) as u32 } else { (1.0 + (word % 61) as f32 / 64.0).to_bits() };
+    number.to_le_bytes()[byte]
+}
+
+fn filled(device: &Cpu, bytes: usize) -> Buffer {
+    let mut buffer = device.alloc("drawn", bytes).expect("little");
+    buffer.view_mut::<u8>().iter_mut().enumerate().for_each(|(at, byte)| *byte = before(at, bytes));
+    buffer
+}
+
+fn unchanged(buffer: &Buffer, ours: impl Fn(usize) -> bool, plan: &Plan) {
+    let bytes = buffer.view::<u8>();
+    let changed = |(at, byte): (usize, &u8)| (*byte != before(at, bytes.len()) && !ours(at)).then_some(at);
+    let first = bytes.iter().enumerate().find_map(changed);
+    assert_eq!(first, None, "a byte that no step may write, of\n{plan}{:?}", plan.steps);
+}
+
+fn memory(plan: &Plan) -> usize {
+    let all = plan.given.iter().chain(&plan.carried).chain([&plan.arena_bytes]);
+    all.fold(0, |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// Operations of a run, about.
+fn work(plan: &Plan) -> usize {
+    let of = |sizes: &[usize]| sizes.iter().fold(1_usize, |all, size| all.saturating_mul((*size).max(1)));
+    let attention =
+        |a: &Attention| of(&[a.batch, a.heads.max(a.groups), a.queries, a.keys, a.depth + a.width]);
+    let step = |step: &Step| match step {
+        Step::Pass { program, space, .. } => of(&[of(space), program.ops.len()]),
+        Step::Product(product) => of(&[of(&product.batch), product.m, product.n, product.k]),
+        Step::Attention { attention: of, .. } => attention(of),
+        Step::AttentionGrad(grad) => attention(&grad.attention),
+        Step::Scatter { count, width, table, .. } => of(&[*width, count.saturating_add(*table)]),
+        Step::Call { .. } => 1,
+    };
+    plan.steps.iter().map(step).fold(0, usize::saturating_add)
+}
+
+/// The bytes that a plan's steps may write, of each element by its definition: memory, first, and the one after the last.
+fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
+    plan.steps
+        .iter()
+        .flat_map(|step| match step {
+            Step::Pass { program, space, outputs, .. } => {
+                let of = |store: &Store| stored(store, space, &outputs[store.output]);
+                program.stores.iter().flat_map(of).collect()
+            }
+            Step::Product(product) => {
+                let shape = [&product.batch[..], &[product.m, product.n]].concat();
+                elements(&product.to, &shape, product.elements[2].bytes())
+            }
+            Step::Attention { attention, output, lse } => {
+                let shape = attention.output_shape();
+                let lse = lse.iter().flat_map(|lse| elements(lse, &shape[..3], 4));
+                elements(output, &shape, 4).into_iter().chain(lse).collect()
+            }
+            Step::AttentionGrad(grad) => {
+                let attention = &grad.attention;
+                let shapes = [attention.q_shape(), attention.k_shape(), attention.v_shape()];
+                let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(shapes);
+                wrt.flat_map(|(view, shape)| view.iter().flat_map(move |view| elements(view, &shape, 4)))
+                    .collect()
+            }
+            Step::Scatter { to, width, table, .. } => vec![(to.memory, 0, table * width * 4)],
+            Step::Call { output, .. } => vec![(output.memory, 0, output.bytes)],
+        })
+        .collect()
+}
+
+fn stored(store: &Store, space: &[usize], to: &View) -> Vec<(Memory, usize, usize)> {
+    let mut space = space.to_vec();
+    if store.once {
+        *space.last_mut().expect("a dimension") = 1;
+    }
+    match store.index {
+        Index::View => elements(to, &space, store.element.bytes()),
+        _ => vec![(to.memory, 0, space.iter().product::<usize>() * store.element.bytes())],
+    }
+}
+
+/// Every element of a view, one by one.
+fn elements(view: &View, space: &[usize], bytes: usize) -> Vec<(Memory, usize, usize)> {
+    let count: usize = if space.contains(&0) { 0 } else { space.iter().product() };
+    let place = |lane: usize| {
+        let mut rest = lane;
+        let mut at = view.offset;
+        for (size, stride) in space.iter().zip(&view.strides).rev() {
+            at += rest % size * stride;
+            rest /= size;
+        }
+        (view.memory, at * bytes, (at + 1) * bytes)
+    };
+    (0..count).map(place).collect()
+}
