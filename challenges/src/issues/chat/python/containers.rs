@@ -200,9 +200,18 @@ impl Space {
         if let Some((_, old)) = fields.iter_mut().find(|(found, _)| found.as_str() == Some(name)) {
             *old = value;
         } else {
-            charge(128)?;
-            fields.push((Value::from(name), value));
+            drop(fields);
+            self.add(Value::from(name), value)?;
         }
+        Ok(())
+    }
+
+    /// Adds a field that is not there yet. Its name need not be a text: Python takes any key here, and nothing reads it.
+    pub(crate) fn add(&self, name: Value, value: Value) -> Result<(), Error> {
+        depth_of(&name)?;
+        depth_of(&value)?;
+        charge(128)?;
+        self.fields.borrow_mut().push((name, value));
         Ok(())
     }
 }
