@@ -9,6 +9,7 @@ tests/tests/workbook/chat/drawn.jsonl: the templates written by hand below and t
 or the kind of its error. What the engine does not carry on purpose (its kind is `unsupported`) is neither compared nor kept.
 """
 
+import copy
 import datetime
 import json
 import os
@@ -17,6 +18,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import warnings
 
 import jinja2
 from transformers.utils import chat_template_utils
@@ -47,6 +49,7 @@ class Noon(datetime.datetime):
 
 
 chat_template_utils.datetime = Noon
+warnings.simplefilter("ignore", SyntaxWarning)
 
 
 def kind(error):
@@ -56,7 +59,7 @@ def kind(error):
 def theirs(template):
     try:
         compiled = chat_template_utils._compile_jinja_template(template)
-        return {"expected": compiled.render(**CONTEXT)}
+        return {"expected": compiled.render(**copy.deepcopy(CONTEXT))}
     except Exception as error:  # whatever it raises has a kind
         return {"error": kind(error), "message": str(error)[:200]}
 
@@ -255,6 +258,8 @@ def drawn(count, seed):
 
 
 def same(want, got):
+    if want.get("error") == "RecursionError":
+        return got.get("error") == "limit"
     if "text" in got:
         return want.get("expected") == got["text"]
     return want.get("error") == got["error"]
@@ -262,7 +267,7 @@ def same(want, got):
 
 def stable(row):
     """Whether it is the same on every machine: no address, no order of a set."""
-    return " at 0x" not in row.get("expected", "") and "object" not in row.get("expected", "")
+    return all(word not in row.get("expected", "").lower() for word in [" at 0x", "object", "generator"])
 
 
 def compare(count, seed):

@@ -17,10 +17,10 @@ use super::value::{
 use number::{abs, float, round, sum, whole};
 use sequence::{batch, dictsort, extreme, groupby, map, reverse, reversed, select, slice, sort, unique};
 use text::{
-    filesizeformat, format, indent, join, on_text, pprint, replace, striptags, titled, tojson, truncate,
+    filesizeformat, format, indent, join, on_text, pprint, replace, titled, tojson, truncate,
     urlencode, xmlattr,
 };
-pub(crate) use text::{layout, trim};
+pub(crate) use text::{layout, striptags, trim, unescaped};
 
 /// A filter of a value and its arguments.
 pub(crate) type Filter = fn(&Value, &Args) -> Answer;
@@ -79,7 +79,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         }
         "striptags" => |value, _| text(striptags(&str_of(value)?)),
         "sum" => sum,
-        "title" => |value, _| on_text(value, |text| Ok(titled(text))),
+        "title" => |value, _| text(titled(&str_of(value)?)),
         "tojson" => tojson,
         "trim" => trim,
         "truncate" => truncate,

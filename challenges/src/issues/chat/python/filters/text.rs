@@ -155,26 +155,25 @@ pub(super) fn replace(value: &Value, args: &Args) -> Answer {
 }
 
 /// markupsafe's `striptags`: no comments, no tags, single spaces, no entities.
-pub(super) fn striptags(source: &str) -> String {
-    let mut out = String::new();
-    let mut rest = source;
-    while let Some(at) = rest.find("<!--") {
-        let Some(end) = rest[at..].find("-->") else { break };
-        out.push_str(&rest[..at]);
-        rest = &rest[at + end + 3..];
-    }
-    out.push_str(rest);
-    let (mut plain, mut rest) = (String::new(), out.as_str());
+pub(crate) fn striptags(source: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), source);
     while let Some(at) = rest.find('<') {
-        let Some(end) = rest[at..].find('>') else { break };
+        let comment = rest[at..].starts_with("<!--");
+        let (skipped, close) = if comment { (at + 4, "-->") } else { (at, ">") };
+        let Some(end) = rest[skipped..].find(close) else { break };
         plain.push_str(&rest[..at]);
-        rest = &rest[at + end + 1..];
+        rest = &rest[skipped + end + close.len()..];
     }
     plain.push_str(rest);
     let words: Vec<&str> = plain.split(is_space).filter(|word| !word.is_empty()).collect();
+    unescaped(&words.join(" "))
+}
+
+/// The text with the entities of markupsafe as characters.
+pub(crate) fn unescaped(text: &str) -> String {
     let known =
         [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&quot;", "\""), ("&amp;", "&")];
-    known.iter().fold(words.join(" "), |text, (entity, plain)| text.replace(entity, plain))
+    known.iter().fold(text.to_owned(), |text, (entity, plain)| text.replace(entity, plain))
 }
 
 /// Jinja's own title case: words begin after white space, `-` and opening brackets.
