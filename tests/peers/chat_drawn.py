@@ -26,7 +26,7 @@ from transformers.utils import chat_template_utils
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(os.environ.get("CHAT", ROOT / "target" / "release" / "chat"))
 KEPT = ROOT / "tests" / "tests" / "workbook" / "chat" / "drawn.jsonl"
-KEPT_DRAWN = 1500
+KEPT_DRAWN = 1200
 CONTEXT = {
     "s": "a <b> & 'c'",
     "e": "",
@@ -286,12 +286,16 @@ def compare(count, seed):
 def keep():
     templates = BY_HAND + drawn(KEPT_DRAWN, 1)
     with KEPT.open("w", encoding="utf-8") as file:
-        for template, got in zip(templates, ours(templates)):
+        file.write(json.dumps({"context": CONTEXT}, ensure_ascii=False) + "\n")
+        for at, (template, got) in enumerate(zip(templates, ours(templates))):
             want = theirs(template)
-            if got.get("error") == "unsupported" or not stable(want):
+            if got.get("error") == "unsupported" or not stable(want) or want.get("error") == "RecursionError":
                 continue
+            name = f"hand.{at}" if at < len(BY_HAND) else f"drawn.{at - len(BY_HAND)}"
             want.pop("message", None)
-            file.write(json.dumps({"template": template} | want, ensure_ascii=False) + "\n")
+            file.write(json.dumps({"id": name, "template": template} | want, ensure_ascii=False) + "\n")
+            if not same(want, got):
+                print(f"differs: {name} {template} jinja2: {want} ours: {got}")
 
 
 if __name__ == "__main__":

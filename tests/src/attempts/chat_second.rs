@@ -100,7 +100,9 @@ impl Chat for Second {
             }
             ArgumentType::Map(inner) => typed("object", Some(("additionalProperties", self.schema(inner)))),
             ArgumentType::Nullable(inner) => {
-                let Value::Object(mut map) = self.schema(inner) else { unreachable!("a schema is an object") };
+                let Value::Object(mut map) = self.schema(inner) else {
+                    unreachable!("a schema is an object")
+                };
                 map.shift_remove("nullable");
                 map.insert("nullable".into(), Value::Bool(true));
                 Value::Object(map)
@@ -208,11 +210,13 @@ impl Chat for Second {
             Way::Any => !marks.is_empty(),
             Way::Marked => marks.is_empty() || !places.iter().any(|&at| apart(at)),
             Way::Unmarked => !places.iter().any(|&at| marks.iter().any(|mark| holds(mark, at))),
-            Way::Closed => marks.iter().rfind(|mark| places.iter().any(|&at| holds(mark, at))).is_none_or(|mark| {
-                let last = places.iter().rfind(|&&at| holds(mark, at)).map_or(0, |at| at + word.len());
-                let blank = |part: &[char]| part.iter().all(|c| c.is_whitespace());
-                !blank(&text[last..mark.end]) || blank(&text[mark.end..])
-            }),
+            Way::Closed => {
+                marks.iter().rfind(|mark| places.iter().any(|&at| holds(mark, at))).is_none_or(|mark| {
+                    let last = places.iter().rfind(|&&at| holds(mark, at)).map_or(0, |at| at + word.len());
+                    let blank = |part: &[char]| part.iter().all(|c| c.is_whitespace());
+                    !blank(&text[last..mark.end]) || blank(&text[mark.end..])
+                })
+            }
             _ => true,
         }
     }
@@ -234,7 +238,11 @@ fn with_names(text: &str) -> String {
         let word = all[at..].iter().take_while(|c| is_word(**c)).count();
         let before = at > 0 && matches!(all[at - 1], '{' | ',');
         let taken: String = all[at..at + word.max(1)].iter().collect();
-        out += &if word > 0 && before && all.get(at + word) == Some(&':') { format!("\"{taken}\"") } else { taken };
+        out += &if word > 0 && before && all.get(at + word) == Some(&':') {
+            format!("\"{taken}\"")
+        } else {
+            taken
+        };
         at += word.max(1);
     }
     out

@@ -83,7 +83,8 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
         let clock = Clock::Fixed(Moment { year: 2026, month: 1, day: 5, hour: 9, minute: 7, second: 3 });
         let source = job["template"].as_str().ok_or("a row without a template")?;
         let named = job["context"].as_object().into_iter().flatten();
-        let variables = Variables::new(named.map(|(name, value)| (name.as_str(), value)), &Limits::default())?;
+        let variables =
+            Variables::new(named.map(|(name, value)| (name.as_str(), value)), &Limits::default())?;
         let done = Template::new(source, Options { clock, ..Options::default() })
             .and_then(|template| template.render(&variables));
         let line = match done {

@@ -10,8 +10,8 @@ use super::super::python::{filters, methods, operators, tests};
 use super::super::syntax::parser::{mentions, names};
 use super::super::syntax::tree::{self, Expr, Node, Signature, Stmt, Target, What};
 use super::program::{
-    Aim, Applied, Block, Code, CodeKind, Given, LoopCode, MacroCode, Named, Of, Op, Program, Relation, Scoped,
-    Spot,
+    Aim, Applied, Block, Code, CodeKind, Given, LoopCode, MacroCode, Named, Of, Op, Program, Relation,
+    Scoped, Spot,
 };
 
 /// Texts of up to so many bytes are compared without being paid for.
@@ -411,7 +411,9 @@ impl Compiler {
             },
             Node::Slice(of, parts) => self.slice(of, parts)?,
             Node::Call(of, args) => self.call(of, args, expr.span)?,
-            Node::Filter(of, name, args) if name == "trim" && args.is_empty() => CodeKind::Trim(self.boxed(of)?),
+            Node::Filter(of, name, args) if name == "trim" && args.is_empty() => {
+                CodeKind::Trim(self.boxed(of)?)
+            }
             Node::Filter(of, name, args) if name == "tojson" => {
                 CodeKind::Json(self.boxed(of)?, self.given(args)?)
             }

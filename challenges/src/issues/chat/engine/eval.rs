@@ -47,7 +47,8 @@ impl<'t> Run<'t> {
             CodeKind::Item(of, key) => {
                 let base = self.eval(of)?;
                 let at = self.eval(key)?;
-                methods::item(&base, &at).map_err(|error| self.blamed(error, code, &[(of, &base), (key, &at)]))
+                methods::item(&base, &at)
+                    .map_err(|error| self.blamed(error, code, &[(of, &base), (key, &at)]))
             }
             CodeKind::Call(of, given) => self.call_code(code, of, given),
             CodeKind::Method(of, name, given) => {
@@ -106,7 +107,8 @@ impl<'t> Run<'t> {
                     // Jinja computes a slice of literals while it compiles, and takes what fails for undefined.
                     Err(error) if *literal && error.kind == Kind::Type => Ok(Value::Undefined),
                     done => {
-                        let operands = [(&**of, &base), (start, &places[0]), (stop, &places[1]), (step, &places[2])];
+                        let operands =
+                            [(&**of, &base), (start, &places[0]), (stop, &places[1]), (step, &places[2])];
                         done.map_err(|error| self.blamed(error, code, &operands))
                     }
                 }
@@ -335,7 +337,8 @@ impl<'t> Run<'t> {
             && items.iter().all(|item| matches!(item.kind, CodeKind::Text(_)))
         {
             charge(items.len().saturating_mul(1 + wanted.len() / 16))?;
-            let found = items.iter().any(|item| matches!(&item.kind, CodeKind::Text(text) if **text == *wanted));
+            let found =
+                items.iter().any(|item| matches!(&item.kind, CodeKind::Text(text) if **text == *wanted));
             return Ok(found == matches!(relation, Relation::In));
         }
         let right = self.eval(second)?;

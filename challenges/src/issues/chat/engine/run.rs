@@ -169,7 +169,8 @@ impl<'t> Run<'t> {
                     }
                     CodeKind::Method(of, name, given) => {
                         let base = self.eval(of)?;
-                        let done = self.with_args(given, Some(caller), |run, args| run.method(&base, name, args));
+                        let done =
+                            self.with_args(given, Some(caller), |run, args| run.method(&base, name, args));
                         done.map_err(|error| self.blamed(error, call, &[(of, &base)]))?
                     }
                     _ => self.eval(call)?,

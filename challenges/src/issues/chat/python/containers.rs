@@ -157,21 +157,26 @@ impl fmt::Debug for Dict {
 
 /// A generator: its items can be taken once. They are computed when it is made.
 pub(crate) struct Stream {
-    items: RefCell<Vec<Value>>,
+    items: RefCell<Result<Vec<Value>, Error>>,
     pub(crate) depth: usize,
 }
 
 impl Stream {
-    pub(crate) fn take(&self) -> Vec<Value> {
-        self.items.take()
+    fn take(&self) -> Result<Vec<Value>, Error> {
+        self.items.replace(Ok(Vec::new()))
     }
+}
+
+/// A generator that fails when its first item is asked for.
+pub(crate) fn failing(error: Error) -> Value {
+    Value::Stream(Rc::new(Stream { items: RefCell::new(Err(error)), depth: 0 }))
 }
 
 /// A generator of `items`.
 pub(crate) fn stream(items: Vec<Value>) -> Answer {
     charge(items.len() * size_of::<Value>() + 64)?;
     let depth = deepest(&items)?;
-    Ok(Value::Stream(Rc::new(Stream { items: RefCell::new(items), depth })))
+    Ok(Value::Stream(Rc::new(Stream { items: RefCell::new(Ok(items)), depth })))
 }
 
 impl fmt::Debug for Stream {
@@ -249,7 +254,7 @@ pub(crate) fn iterable(value: &Value) -> Result<Option<Vec<Value>>, Error> {
             charge(dict.entries.len() * size_of::<Value>())?;
             dict.entries.iter().map(|(key, _)| key.clone()).collect()
         }
-        View::Stream(stream) => stream.take(),
+        View::Stream(stream) => stream.take()?,
         _ => return Ok(None),
     }))
 }

@@ -72,11 +72,11 @@ pub(crate) fn percent(pattern: &str, args: &[Value], whole: &Value, markup: bool
     Ok(out)
 }
 
-/// Whether Python takes a value for a mapping here: whatever has items, a tuple and a text excepted.
+/// Whether Python takes a value for a mapping here: whatever can be subscripted, a tuple and a text excepted.
 fn is_mapping(value: &Value) -> bool {
     match view(value) {
         View::Seq(seq) => matches!(seq.kind, SeqKind::List | SeqKind::Range(..)),
-        View::Dict(_) | View::Bytes(_) => true,
+        View::Dict(_) | View::Bytes(_) | View::Undefined | View::Forbidden(_) => true,
         _ => false,
     }
 }

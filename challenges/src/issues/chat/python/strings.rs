@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
-use super::format::braces;
 use super::filters;
+use super::format::braces;
 use super::text::{escaped, is_space, str_of};
 use super::value::{
     Answer, Args, Value, View, index, items, list, part_of, text_like, tuple, type_name, view,
@@ -130,7 +130,8 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         }
         "startswith" | "endswith" => affix(text, name == "startswith", args),
         "replace" => {
-            let (old, new) = (str_arg(args, 0, "old")?, like(of, args.need(1, "new")?, str_arg(args, 1, "new")?)?);
+            let (old, new) =
+                (str_arg(args, 0, "old")?, like(of, args.need(1, "new")?, str_arg(args, 1, "new")?)?);
             let new = new.as_ref();
             let count = args.get(2, "count").map(index).transpose()?.unwrap_or(-1);
             same(replaced(text, old, new, count)?)
@@ -487,7 +488,9 @@ fn justified(of: &Value, text: &str, name: &str, args: &Args) -> Result<String, 
         None => ' ',
         Some(fill) => match single(&like(of, fill, str_arg(args, 1, "fillchar")?)?) {
             Some(fill) => fill,
-            None => return Err(Error::new(Kind::Type, "The fill character must be exactly one character long")),
+            None => {
+                return Err(Error::new(Kind::Type, "The fill character must be exactly one character long"));
+            }
         },
     };
     let length = text.chars().count();

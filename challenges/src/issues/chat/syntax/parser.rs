@@ -39,7 +39,8 @@ impl Parser<'_> {
 
     /// Where the next token stands; behind the last one that is the template's end.
     fn here(&self) -> Span {
-        let end = || self.tokens.last().map_or(Span::default(), |last| Span { start: last.span.end, ..last.span });
+        let end =
+            || self.tokens.last().map_or(Span::default(), |last| Span { start: last.span.end, ..last.span });
         self.tokens.get(self.at).map_or_else(end, |token| token.span)
     }
 

@@ -151,9 +151,12 @@ impl What {
             | What::Autoescape(_, body)
             | What::Generation(body)
             | What::Block(body) => (&[], [body, &[]]),
-            What::Data(_) | What::Print(_) | What::Set(..) | What::Foreign(_) | What::Break | What::Continue => {
-                (&[], [&[], &[]])
-            }
+            What::Data(_)
+            | What::Print(_)
+            | What::Set(..)
+            | What::Foreign(_)
+            | What::Break
+            | What::Continue => (&[], [&[], &[]]),
         };
         many.iter().map(|(_, body)| body.as_slice()).chain(two)
     }

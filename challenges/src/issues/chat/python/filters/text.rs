@@ -228,7 +228,8 @@ pub(crate) fn layout(args: &Args) -> Result<Layout, Error> {
 pub(super) fn truncate(value: &Value, args: &Args) -> Answer {
     let limit = args.get(0, "length").map_or(Ok(255), index)?;
     let leeway = args.get(3, "leeway").filter(|leeway| !leeway.is_none()).map_or(Ok(5), index)?;
-    let end = args.get(2, "end").map_or_else(|| Ok("...".to_string()), str_of)?;
+    let given = args.get(2, "end");
+    let end = given.map_or_else(|| Ok("...".to_string()), str_of)?;
     let room = limit.saturating_sub(end.chars().count() as i128);
     if room < 0 || leeway < 0 {
         return Err(raise(Kind::Value, format!("expected length >= {}, got {limit}", end.chars().count())));
@@ -250,7 +251,8 @@ pub(super) fn truncate(value: &Value, args: &Args) -> Answer {
     } else {
         cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words)
     };
-    text_like(value, format!("{cut}{end}"))
+    let bare = value.is_safe() && !given.is_some_and(Value::is_safe);
+    text_like(value, format!("{cut}{}", if bare { escaped(&end)? } else { end }))
 }
 
 pub(super) fn quoted(value: &Value, in_query: bool, out: &mut String) -> Result<(), Error> {
