@@ -11,20 +11,23 @@ use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Sight, Tool};
 use serde_json::{Value, json};
 
 use super::Entry;
+use super::chat_second::Second;
 use super::honest::chat::Solution;
 
-/// Every cheat, then the honest one.
-pub const CHATTERS: [Entry; 4] = [
+/// Every cheat, then the honest ones.
+pub const CHATTERS: [Entry; 5] = [
     Entry { name: "waits for the end", hand_in: |all| all.chat(Mine { decide: wait, ..HONEST }) },
     Entry { name: "remembers where a text lay", hand_in: |all| all.chat(Mine { find: remember, ..HONEST }) },
     Entry { name: "knows two tokens", hand_in: |all| all.chat(Mine { defuse: known, ..HONEST }) },
     Entry { name: "an honest chatter", hand_in: |all| all.chat(HONEST) },
+    Entry { name: "a chatter of its own", hand_in: |all| all.chat(Second) },
 ];
 
 /// Every slip.
-pub const CHAT_SLIPS: [Entry; 14] = [
+pub const CHAT_SLIPS: [Entry; 15] = [
     Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
     Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
+    Entry { name: "leaves U+007F", hand_in: |all| all.chat(Mine { json_string: ascii_stays, ..HONEST }) },
     Entry {
         name: "writes floats as Rust does",
         hand_in: |all| all.chat(Mine { float: |x| x.to_string(), ..HONEST }),
@@ -178,6 +181,13 @@ fn by_point(text: &str, ascii: bool, out: &mut String) {
             out.push(c);
         }
     }
+}
+
+/// Takes `ensure_ascii` at its word: U+007F is ASCII.
+fn ascii_stays(text: &str, ascii: bool, out: &mut String) {
+    let mut plain = String::new();
+    Solution.json_string(text, ascii, &mut plain);
+    out.push_str(&plain.replace("\\u007f", "\u{7f}"));
 }
 
 /// Panics where there is no span.

@@ -6,6 +6,7 @@
 //! to end early is here, too. `src/bin/own.rs` hands one of them in, chosen by name.
 
 mod chat;
+mod chat_second;
 mod cheats;
 pub mod cuda;
 mod faults;

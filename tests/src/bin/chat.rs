@@ -2,6 +2,7 @@
 //!
 //!     chat render FILE
 //!     chat parse FILE
+//!     chat rows FILE
 //!
 //! The file of `render` has a JSON line for each template: `source`, and for each conversation the variables. For each line
 //! `N REPEATS` on standard input all conversations of template N are rendered so often, and a JSON line tells the seconds
@@ -10,11 +11,14 @@
 //!
 //! The file of `parse` has a JSON line for each family: `template`, `text` and, if something stands before it, `prefix`. For each line `N BYTES REPEATS` the text is fed
 //! in pieces of so many bytes, and a JSON line tells the seconds and the message; null where it is refused.
+//!
+//! The file of `rows` has a JSON line for each row: `template` and `context`. A JSON line tells the text or the error's kind
+//! and what it says.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use challenges::issues::chat::{Limits, Options, Template, Variables, parse};
+use challenges::issues::chat::{Clock, Limits, Moment, Options, Template, Variables, parse};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -22,14 +26,15 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, file] = &arguments[..] else {
-        return Err("chat: needed are render or parse, and a file".into());
+        return Err("chat: expected render, parse or rows, and a file".into());
     };
     let text = std::fs::read_to_string(file)?;
     let jobs: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     match what.as_str() {
         "render" => render(&jobs),
         "parse" => parse(&jobs),
-        _ => Err(format!("chat: {what:?} is neither render nor parse").into()),
+        "rows" => rows(&jobs),
+        _ => Err(format!("chat: expected render, parse or rows, found {what:?}").into()),
     }
 }
 
@@ -69,6 +74,24 @@ fn render(jobs: &[Value]) -> Result<(), Failure> {
         let text = |variables| template.render(variables).ok().map(|rendered| rendered.text);
         let texts: Vec<Option<String>> = conversations.iter().map(text).collect();
         println!("{}", json!({ "seconds": seconds, "texts": texts }));
+    }
+    Ok(())
+}
+
+fn rows(jobs: &[Value]) -> Result<(), Failure> {
+    for job in jobs {
+        let clock = Clock::Fixed(Moment { year: 2026, month: 1, day: 5, hour: 9, minute: 7, second: 3 });
+        let source = job["template"].as_str().ok_or("a row without a template")?;
+        let named = job["context"].as_object().into_iter().flatten();
+        let variables =
+            Variables::new(named.map(|(name, value)| (name.as_str(), value)), &Limits::default())?;
+        let done = Template::new(source, Options { clock, ..Options::default() })
+            .and_then(|template| template.render(&variables));
+        let line = match done {
+            Ok(rendered) => json!({ "text": rendered.text }),
+            Err(error) => json!({ "error": error.kind.name(), "shown": error.to_string() }),
+        };
+        println!("{line}");
     }
     Ok(())
 }

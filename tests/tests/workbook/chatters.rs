@@ -1,7 +1,6 @@
 //! Contract of tool calling: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
 use grader::scorecard::{Challenge, Outcome, Scorecard};
-use tests::attempts::CHATTERS;
 use tests::program::{own, tripped};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
@@ -27,9 +26,10 @@ fn a_cheating_chatter_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 14] = [
+const SEEN: [(&str, &str, &str); 15] = [
     ("escapes markup", "D.1/plain", r"\\u0026"),
     ("escapes code points", "D.1/ensure-ascii", r"\\ud83d"),
+    ("leaves U+007F", "D.1/ensure-ascii", r"\\u007f"),
     ("writes floats as Rust does", "D.1/exponents", "1e+22"),
     ("wants whole tokens", "D.2/across-a-border", "tokens at "),
     ("looks at the first span", "D.2/nothing", "when asked for the mask of tokens at ["),
@@ -55,8 +55,13 @@ fn a_slip_in_a_step_of_a_chatter_is_seen_by_a_check_of_that_step() {
 }
 
 #[test]
-fn an_honest_chatter_trips_no_guard_and_gets_its_point() {
-    let honest = CHATTERS.last().expect("it is the last one").name;
+fn honest_chatters_trip_no_guard_and_get_their_point() {
+    for honest in ["an honest chatter", "a chatter of its own"] {
+        passes(honest);
+    }
+}
+
+fn passes(honest: &str) {
     let ran = own(OWN, honest, &["score", "D", "--quick", "--json", "--seed", "0x2"]);
     let card = ran.card();
     assert!(tripped(&card).is_empty(), "{:#?}", card.guards);

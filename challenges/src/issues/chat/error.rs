@@ -64,7 +64,33 @@ impl Kind {
     }
 }
 
+/// A part of a template's source, in bytes; its line ends are `\n` already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) start: u32,
+    pub(crate) end: u32,
+}
+
+impl Span {
+    pub(crate) fn new(start: usize, end: usize) -> Span {
+        let narrow = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        Span { start: narrow(start), end: narrow(end) }
+    }
+
+    /// From where this one starts to where `last` ends.
+    pub(crate) fn to(self, last: Span) -> Span {
+        Span { start: self.start, end: last.end.max(self.start) }
+    }
+
+    /// What stands there.
+    pub(crate) fn of(self, source: &str) -> &str {
+        source.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+}
+
 /// Why a template does not compile or a conversation does not render.
+///
+/// It shows the line of the template that is to blame, if one is, with a caret under the part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What Python would raise, or which limit was met.
@@ -73,26 +99,83 @@ pub struct Error {
     pub message: String,
     /// The line of the template, from 1, if one is to blame.
     pub line: Option<u32>,
+    place: Option<Box<Place>>,
+}
+
+/// Which part of a template is to blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    span: Span,
+    /// The line and the carets under it, once the source was at hand.
+    excerpt: Option<[String; 2]>,
 }
 
 impl Error {
     /// An error that no line of the template is to blame for.
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), line: None }
+        Error { kind, message: message.into(), line: None, place: None }
     }
 
-    /// The same, in a line of the template.
-    #[must_use]
-    pub fn at(self, line: u32) -> Error {
-        Error { line: Some(line), ..self }
+    /// The same on one line: the kind and what was there.
+    pub fn brief(&self) -> String {
+        format!("{}: {}", self.kind.name(), self.message)
     }
+
+    /// The same at a part of the template, unless it knows a closer one.
+    #[cold]
+    pub(crate) fn at(mut self, span: Span) -> Error {
+        self.place.get_or_insert_with(|| Box::new(Place { span, excerpt: None }));
+        self
+    }
+
+    /// Whether it knows which part of the template is to blame.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// The same with the line to blame and what it says.
+    pub(crate) fn shown(mut self, source: &str) -> Error {
+        if let Some(place) = &mut self.place {
+            let before = source.get(..place.span.start as usize).unwrap_or(source);
+            self.line = u32::try_from(before.matches('\n').count() + 1).ok();
+            place.excerpt = Some(excerpt(source, before.len(), place.span.end as usize));
+        }
+        self
+    }
+}
+
+/// How many characters of a line are shown before and behind the part that is to blame, and of the part itself.
+const SHOWN_BEFORE: usize = 48;
+const SHOWN: usize = 100;
+
+/// The line around `start`, cut where it is long, and a caret under each character of the part.
+fn excerpt(source: &str, start: usize, end: usize) -> [String; 2] {
+    let first = source[..start].rfind('\n').map_or(0, |at| at + 1);
+    let last = source[start..].find('\n').map_or(source.len(), |at| start + at);
+    let end = end.clamp(start, last);
+    let characters = |text: &str| text.chars().count();
+    let skipped = characters(&source[first..start]).saturating_sub(SHOWN_BEFORE);
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    let mut line: String = if skipped > 0 { "…".into() } else { String::new() };
+    line.extend(source[first..last].chars().skip(skipped).take(SHOWN).map(visible));
+    if characters(&source[first..last]) > skipped + SHOWN {
+        line.push('…');
+    }
+    let column = characters(&source[first..start]) - skipped + usize::from(skipped > 0);
+    let room = characters(&line).saturating_sub(column).max(1);
+    let width = source.get(start..end).map_or(1, characters).clamp(1, room);
+    [line, " ".repeat(column) + &"^".repeat(width)]
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line} of the template: {}: {}", self.kind.name(), self.message),
-            None => write!(f, "{}: {}", self.kind.name(), self.message),
+        if let Some(line) = self.line {
+            write!(f, "line {line} of the template: ")?;
+        }
+        write!(f, "{}: {}", self.kind.name(), self.message)?;
+        match self.place.as_ref().and_then(|place| place.excerpt.as_ref()) {
+            Some([line, carets]) => write!(f, "\n    {line}\n    {carets}"),
+            None => Ok(()),
         }
     }
 }

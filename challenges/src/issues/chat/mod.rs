@@ -64,7 +64,7 @@ pub use steps::Steps;
 pub trait Chat: Send + Sync {
     /// D.1 - adds `text` to `out` as a JSON string, as Python's `json.dumps` writes it: `"`, `\`, newline, carriage return,
     /// tab, backspace and form feed have escapes of two characters, all others below U+0020 are `\u` and four small
-    /// hexadecimal digits, and so is every UTF-16 unit of what is not ASCII if `ensure_ascii`.
+    /// hexadecimal digits, and so is every UTF-16 unit of what is beyond `~` if `ensure_ascii`.
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String);
 
     /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number,

@@ -48,9 +48,9 @@ impl Template {
             let message = format!("{} bytes, more than {}", source.len(), options.limits.source_bytes);
             return Err(Error::new(Kind::Limit, format!("a template of {message}")));
         }
-        let markup = ["safe", "escape", "|e", "| e", "xmlattr"].iter().any(|word| source.contains(word));
-        let escapes = source.contains("autoescape");
-        let program = compile(&parse(&tokens(&normalized(source))?)?, markup, escapes)?;
+        let text = normalized(source);
+        let program = tokens(&text).and_then(|tokens| compile(&parse(&tokens)?, &text));
+        let program = program.map_err(|error| error.shown(&text))?;
         Ok(Template { program, options, mentions_content: source.contains("content") })
     }
 
@@ -69,7 +69,7 @@ impl Template {
         let _meter = Meter::start(&self.options.limits);
         let _steps = self.options.steps.enter();
         let mut run = Run::new(&self.program, &self.options.limits, self.options.clock, variables);
-        run.all()?;
+        run.all().map_err(|error| error.shown(&self.program.source))?;
         let (text, spans) = run.out.finish();
         Ok(Rendered { text, spans })
     }

@@ -13,14 +13,15 @@ pub struct Solution;
 
 impl Chat for Solution {
     // ANCHOR: chat-step-1
-    // why: most of a text needs no escape, so whole stretches of it are copied. Python escapes what is outside of ASCII as
-    // UTF-16: a character beyond the first 65,536 is two escapes.
+    // why: most of a text needs no escape, so whole stretches of it are copied. With `ensure_ascii`
+    // Python keeps only the space to `~`: U+007F, although it is ASCII, is escaped, and what is outside of ASCII as UTF-16,
+    // so a character beyond the first 65,536 is two escapes.
     // step D.1: write a text as Python's json does
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
         out.push('"');
         let mut from = 0;
         for (at, c) in text.char_indices() {
-            if c < ' ' || c == '"' || c == '\\' || ensure_ascii && !c.is_ascii() {
+            if c < ' ' || c == '"' || c == '\\' || ensure_ascii && c > '~' {
                 out.push_str(&text[from..at]);
                 escape(c, out);
                 from = at + c.len_utf8();

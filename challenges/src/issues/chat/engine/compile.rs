@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::error::{Error, Kind};
+use super::super::error::{Error, Kind, Span};
 use super::super::python::functions::Head;
 use super::super::python::{filters, methods, operators, tests};
 use super::super::syntax::parser::{mentions, names};
 use super::super::syntax::tree::{self, Expr, Node, Signature, Stmt, Target, What};
 use super::program::{
-    Aim, Applied, Block, Code, Given, LoopCode, MacroCode, Of, Op, Program, Relation, Scoped, Spot,
+    Aim, Applied, Block, Code, CodeKind, Given, LoopCode, MacroCode, Named, Of, Op, Program, Relation,
+    Scoped, Spot,
 };
 
 /// Texts of up to so many bytes are compared without being paid for.
@@ -18,10 +19,11 @@ const SHORT_TEXT: usize = 256;
 
 type Compiled<T> = Result<T, Error>;
 
-/// Compiles a template.
-pub(crate) fn compile(body: &[Stmt], markup: bool, escapes: bool) -> Compiled<Program> {
-    let program = Program { markup, escapes, ..Program::default() };
-    let mut compiler = Compiler { program, globals: HashMap::new(), frames: vec![Frame::default()] };
+/// Compiles a template; `source` is what its errors show.
+pub(crate) fn compile(body: &[Stmt], source: &str) -> Compiled<Program> {
+    let program = Program { escapes: escapes(body), source: source.into(), ..Program::default() };
+    let mut compiler =
+        Compiler { program, globals: HashMap::new(), frames: vec![Frame::default()], lenient: false };
     compiler.open(assigned(body), false);
     let body = compiler.block(body)?;
     let slots = compiler.frame().slots;
@@ -55,6 +57,9 @@ struct Compiler {
     program: Program,
     globals: HashMap<String, usize>,
     frames: Vec<Frame>,
+    /// Whether this is part of an `if` or of a conditional expression, and of no scope within it: here a filter or a test
+    /// that there is not is an error only once it is reached. (Jinja: `Frame.soft_frame`.)
+    lenient: bool,
 }
 
 impl Compiler {
@@ -116,7 +121,7 @@ impl Compiler {
         Spot::Global(at)
     }
 
-    fn name(&mut self, name: &str) -> Code {
+    fn name(&mut self, name: &str) -> CodeKind {
         let (mut spots, mut definite) = (Vec::new(), false);
         let outermost = self.frames.len() - 1;
         'found: for (up, frame) in self.frames.iter().rev().enumerate() {
@@ -136,8 +141,8 @@ impl Compiler {
             spots.push(self.global(name));
         }
         match spots.as_slice() {
-            [only] => Code::Name(*only),
-            _ => Code::Names(spots.into()),
+            [only] => CodeKind::Name(*only),
+            _ => CodeKind::Names(spots.into()),
         }
     }
 
@@ -153,7 +158,19 @@ impl Compiler {
         Ok(out)
     }
 
+    /// Does `work` as leniently as said.
+    fn with_lenience<T>(&mut self, lenient: bool, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.lenient, lenient);
+        let done = work(self);
+        self.lenient = before;
+        done
+    }
+
     fn scoped(&mut self, body: &[Stmt]) -> Compiled<Scoped> {
+        self.with_lenience(false, |compiler| compiler.scope_of(body))
+    }
+
+    fn scope_of(&mut self, body: &[Stmt]) -> Compiled<Scoped> {
         let names = self.open(assigned(body), false);
         let body = self.block(body)?;
         self.close();
@@ -161,31 +178,27 @@ impl Compiler {
     }
 
     fn stmt(&mut self, stmt: &Stmt, out: &mut Block) -> Compiled<()> {
-        let line = stmt.line;
+        let span = stmt.span;
         let op = match &stmt.what {
             What::Data(text) => {
-                data(text, line, out);
+                data(text, span, out);
                 return Ok(());
             }
-            What::Print(expr) => return self.print(expr, line, out),
+            What::Print(expr) => return self.print(expr, out),
             What::If { branches, otherwise } => {
-                let mut all = Vec::with_capacity(branches.len());
-                for (test, body) in branches {
-                    all.push((self.expr(test)?, test.line, self.block(body)?));
-                }
-                Op::If(all, self.block(otherwise)?)
+                self.with_lenience(true, |compiler| compiler.branches(branches, otherwise))?
             }
-            What::For { .. } => self.for_loop(&stmt.what, line)?,
+            What::For { .. } => self.for_loop(&stmt.what, span)?,
             What::Set(target, value) => {
                 let value = self.expr(value)?;
-                Op::Set(self.aim(target, line)?, value)
+                Op::Set(self.aim(target, span)?, value)
             }
             What::SetBlock { target, filters, body } => {
                 let body = self.scoped(body)?;
-                let filters = self.applied(filters)?;
-                Op::SetBlock(self.aim(target, line)?, filters, body)
+                let filters = self.applied(filters, span)?;
+                Op::SetBlock(self.aim(target, span)?, filters, body)
             }
-            What::With(bindings, body) => self.with(bindings, body, line)?,
+            What::With(bindings, body) => self.with(bindings, body, span)?,
             What::Macro { name, signature, body } => {
                 let at = self.define(name, signature, body)?;
                 let slot = self.own(name);
@@ -197,37 +210,48 @@ impl Compiler {
             }
             What::FilterBlock { filters, body } => {
                 let body = self.scoped(body)?;
-                Op::FilterBlock(self.applied(filters)?, body)
+                Op::FilterBlock(self.applied(filters, span)?, body)
             }
-            What::Autoescape(test, body) => Op::Autoescape(self.expr(test)?, self.scoped(body)?),
+            What::Autoescape(test, body) => {
+                let test = self.with_lenience(false, |compiler| compiler.expr(test))?;
+                Op::Autoescape(test, self.scoped(body)?)
+            }
             What::Generation(body) => Op::Generation(self.scoped(body)?),
             What::Block(body) => Op::Scope(self.scoped(body)?),
             What::Foreign(name) => Op::Foreign(self.expr(name)?),
             What::Break => Op::Break,
             What::Continue => Op::Continue,
         };
-        out.push((op, line));
+        out.push((op, span));
         Ok(())
     }
 
+    fn branches(&mut self, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Compiled<Op> {
+        let mut all = Vec::with_capacity(branches.len());
+        for (test, body) in branches {
+            all.push((self.expr(test)?, self.block(body)?));
+        }
+        Ok(Op::If(all, self.block(otherwise)?))
+    }
+
     /// A text that stands in the template is written as what stands between tags.
-    fn print(&mut self, expr: &Expr, line: u32, out: &mut Block) -> Compiled<()> {
+    fn print(&mut self, expr: &Expr, out: &mut Block) -> Compiled<()> {
         match &expr.node {
-            Node::Text(text) if !self.program.escapes => data(text, line, out),
+            Node::Text(text) if !self.program.escapes => data(text, expr.span, out),
             Node::Concat(items) if !self.program.escapes && items.iter().all(is_kept) => {
                 for item in items {
-                    self.print(item, line, out)?;
+                    self.print(item, out)?;
                 }
             }
             _ => {
                 let code = self.expr(expr)?;
-                out.push((Op::Print(code), line));
+                out.push((Op::Print(code), expr.span));
             }
         }
         Ok(())
     }
 
-    fn for_loop(&mut self, what: &What, line: u32) -> Compiled<Op> {
+    fn for_loop(&mut self, what: &What, span: Span) -> Compiled<Op> {
         let What::For { target, of, test, recursive, body, otherwise } = what else { return Ok(Op::Break) };
         let of = self.of(of)?;
         let at = self.program.loops.len();
@@ -245,14 +269,15 @@ impl Compiler {
         let (nested, height) = (self.frame().nested, std::mem::take(&mut self.frame().height));
         let targets = names(target).into_iter().map(str::to_string).collect();
         let first = self.open(targets, true).start;
-        let aim = self.aim(target, line)?;
-        let test = test.as_ref().map(|test| self.expr(test)).transpose()?;
+        let aim = self.aim(target, span)?;
+        let test = test.as_ref().map(|test| self.with_lenience(false, |compiler| compiler.expr(test)));
+        let test = test.transpose()?;
         let state = self.know("loop", true);
         if let Some(scope) = self.frame().scopes.last_mut() {
             scope.repeats = Some((at, *recursive));
         }
         let inner = self.open(assigned(body), false);
-        let body = self.block(body)?;
+        let body = self.with_lenience(false, |compiler| compiler.block(body))?;
         self.close();
         self.close();
         let all = first..self.frame().slots;
@@ -270,7 +295,7 @@ impl Compiler {
         if body.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(vec![(Op::Scope(self.scoped(body)?), body[0].line)])
+        Ok(vec![(Op::Scope(self.scoped(body)?), body[0].span)])
     }
 
     fn of(&mut self, of: &Expr) -> Compiled<Of> {
@@ -286,36 +311,45 @@ impl Compiler {
         })
     }
 
-    fn aim(&mut self, target: &Target, line: u32) -> Compiled<Aim> {
+    fn aim(&mut self, target: &Target, span: Span) -> Compiled<Aim> {
         Ok(match target {
             Target::Name(name) if name == "loop" => {
-                return Err(Error::new(Kind::Unsupported, "an assignment to 'loop'").at(line));
+                return Err(Error::new(Kind::Unsupported, "an assignment to 'loop'").at(span));
             }
             Target::Name(name) => Aim::Slot(self.own(name)),
-            Target::Field(space, field) => Aim::Field(self.name(space), field.clone()),
+            Target::Field(space, field, span) => {
+                Aim::Field(Code { kind: self.name(space), span: *span }, field.clone())
+            }
             Target::Tuple(items) => {
-                Aim::Tuple(items.iter().map(|item| self.aim(item, line)).collect::<Result<_, _>>()?)
+                Aim::Tuple(items.iter().map(|item| self.aim(item, span)).collect::<Result<_, _>>()?)
             }
         })
     }
 
-    fn applied(&mut self, of: &[(String, tree::Args)]) -> Compiled<Vec<Applied>> {
-        of.iter().map(|(name, args)| Ok((filter(name)?, self.given(args)?))).collect()
+    fn applied(&mut self, of: &[(String, tree::Args)], span: Span) -> Compiled<Vec<Applied>> {
+        let known = |name: &str| filters::find(name).ok_or_else(|| unknown(Named::Filter, name, span));
+        self.with_lenience(false, |compiler| {
+            of.iter().map(|(name, args)| Ok((known(name)?, compiler.given(args)?))).collect()
+        })
     }
 
     /// All values are computed before any name is bound.
-    fn with(&mut self, bindings: &[(Target, Expr)], body: &[Stmt], line: u32) -> Compiled<Op> {
+    fn with(&mut self, bindings: &[(Target, Expr)], body: &[Stmt], span: Span) -> Compiled<Op> {
         let values = bindings.iter().map(|(_, value)| self.expr(value)).collect::<Result<Vec<_>, _>>()?;
         let bound = bindings.iter().flat_map(|(target, _)| names(target)).map(str::to_string).collect();
         self.open(bound, true);
         let aims =
-            bindings.iter().map(|(target, _)| self.aim(target, line)).collect::<Result<Vec<_>, _>>()?;
+            bindings.iter().map(|(target, _)| self.aim(target, span)).collect::<Result<Vec<_>, _>>()?;
         let body = self.scoped(body)?;
         self.close();
         Ok(Op::With(aims.into_iter().zip(values).collect(), body))
     }
 
     fn define(&mut self, name: &str, signature: &Signature, body: &[Stmt]) -> Compiled<usize> {
+        self.with_lenience(false, |compiler| compiler.macro_of(name, signature, body))
+    }
+
+    fn macro_of(&mut self, name: &str, signature: &Signature, body: &[Stmt]) -> Compiled<usize> {
         self.frames.push(Frame::default());
         self.open(signature.names.clone(), true);
         let extras = ["varargs", "kwargs", "caller"].map(|extra| {
@@ -350,99 +384,127 @@ impl Compiler {
     fn expr(&mut self, expr: &Expr) -> Compiled<Code> {
         let frame = self.frame();
         frame.height = frame.height.max(frame.nested + expr.depth);
+        Ok(Code { kind: self.kind(expr)?, span: expr.span })
+    }
+
+    fn kind(&mut self, expr: &Expr) -> Compiled<CodeKind> {
         Ok(match &expr.node {
-            Node::None => Code::None,
-            Node::Bool(value) => Code::Bool(*value),
-            Node::Int(value) => Code::Int(*value),
-            Node::Float(value) => Code::Float(*value),
-            Node::Text(text) => Code::Text(text.as_str().into()),
+            Node::None => CodeKind::None,
+            Node::Bool(value) => CodeKind::Bool(*value),
+            Node::Int(value) => CodeKind::Int(*value),
+            Node::Float(value) => CodeKind::Float(*value),
+            Node::Text(text) => CodeKind::Text(text.as_str().into()),
             Node::Name(name) => self.name(name),
-            Node::List(items) => Code::List(self.all(items)?),
-            Node::Tuple(items) => Code::Tuple(self.all(items)?),
+            Node::List(items) => CodeKind::List(self.all(items)?),
+            Node::Tuple(items) => CodeKind::Tuple(self.all(items)?),
             Node::Dict(items) => {
                 let pair = |(key, value): &(Expr, Expr)| Ok((self.expr(key)?, self.expr(value)?));
-                Code::Dict(items.iter().map(pair).collect::<Compiled<_>>()?)
+                CodeKind::Dict(items.iter().map(pair).collect::<Compiled<_>>()?)
             }
             Node::Attribute(of, name) if plain_key(name) => {
-                Code::Field(self.boxed(of)?, name.as_str().into())
+                CodeKind::Field(self.boxed(of)?, name.as_str().into())
             }
-            Node::Attribute(of, name) => Code::Attribute(self.boxed(of)?, name.as_str().into()),
+            Node::Attribute(of, name) => CodeKind::Attribute(self.boxed(of)?, name.as_str().into()),
             Node::Item(of, key) => match &key.node {
-                Node::Text(name) if plain_key(name) => Code::Field(self.boxed(of)?, name.as_str().into()),
-                _ => Code::Item(self.boxed(of)?, self.boxed(key)?),
+                Node::Text(name) if plain_key(name) => CodeKind::Field(self.boxed(of)?, name.as_str().into()),
+                _ => CodeKind::Item(self.boxed(of)?, self.boxed(key)?),
             },
             Node::Slice(of, parts) => self.slice(of, parts)?,
-            Node::Call(of, args) => self.call(of, args, expr.line)?,
-            Node::Filter(of, name, args) if name == "trim" && args.is_empty() => Code::Trim(self.boxed(of)?),
+            Node::Call(of, args) => self.call(of, args, expr.span)?,
+            Node::Filter(of, name, args) if name == "trim" && args.is_empty() => {
+                CodeKind::Trim(self.boxed(of)?)
+            }
             Node::Filter(of, name, args) if name == "tojson" => {
-                Code::Json(self.boxed(of)?, self.given(args)?)
+                CodeKind::Json(self.boxed(of)?, self.given(args)?)
             }
-            Node::Filter(of, name, args) => Code::Filter(self.boxed(of)?, filter(name)?, self.given(args)?),
-            Node::Test(of, name, args) => Code::Test(self.boxed(of)?, test(name)?, self.given(args)?),
-            Node::Not(of) => Code::Not(self.boxed(of)?),
-            Node::Minus(of) => Code::Signed(true, self.boxed(of)?),
-            Node::Plus(of) => Code::Signed(false, self.boxed(of)?),
-            Node::Sum(items) => Code::Sum(self.all(items)?),
-            Node::Concat(items) => Code::Concat(self.all(items)?),
+            Node::Filter(of, name, args) => match filters::find(name) {
+                Some(filter) => CodeKind::Filter(self.boxed(of)?, filter, self.given(args)?),
+                None => self.missing(of, Named::Filter, name, args, expr.span)?,
+            },
+            Node::Test(of, name, args) => match tests::find(name) {
+                Some(test) => CodeKind::Test(self.boxed(of)?, test, self.given(args)?),
+                None => self.missing(of, Named::Test, name, args, expr.span)?,
+            },
+            Node::Not(of) => CodeKind::Not(self.boxed(of)?),
+            Node::Minus(of) => CodeKind::Signed(true, self.boxed(of)?),
+            Node::Plus(of) => CodeKind::Signed(false, self.boxed(of)?),
+            Node::Sum(items) => CodeKind::Sum(self.all(items)?),
+            Node::Concat(items) => CodeKind::Concat(self.all(items)?),
             Node::Binary(op, left, right) => {
-                Code::Binary(operator(op), self.boxed(left)?, self.boxed(right)?)
+                CodeKind::Binary(operator(op), self.boxed(left)?, self.boxed(right)?)
             }
-            Node::And(items) => Code::And(self.all(items)?),
-            Node::Or(items) => Code::Or(self.all(items)?),
+            Node::And(items) => CodeKind::And(self.all(reached(items, false))?),
+            Node::Or(items) => CodeKind::Or(self.all(reached(items, true))?),
             Node::Compare(first, rest) => self.compare(first, rest)?,
-            Node::Cond { test, yes, no } => {
-                let no = no.as_ref().map(|no| self.boxed(no)).transpose()?;
-                Code::Cond(self.boxed(test)?, self.boxed(yes)?, no)
-            }
+            Node::Cond { test, yes, no } => self.with_lenience(true, |compiler| {
+                let (yes, test) = (compiler.boxed(yes)?, compiler.boxed(test)?);
+                let no = no.as_ref().map(|no| compiler.boxed(no)).transpose()?;
+                Ok(CodeKind::Cond(test, yes, no))
+            })?,
         })
     }
 
-    fn slice(&mut self, of: &Expr, parts: &[Option<Expr>; 3]) -> Compiled<Code> {
+    /// A filter or a test that there is not.
+    fn missing(
+        &mut self,
+        of: &Expr,
+        what: Named,
+        name: &str,
+        args: &tree::Args,
+        span: Span,
+    ) -> Compiled<CodeKind> {
+        if !self.lenient {
+            return Err(unknown(what, name, span));
+        }
+        Ok(CodeKind::Missing(self.boxed(of)?, what, name.into(), self.given(args)?))
+    }
+
+    fn slice(&mut self, of: &Expr, parts: &[Option<Expr>; 3]) -> Compiled<CodeKind> {
         let literal = literal(of) && parts.iter().flatten().all(literal);
-        let mut codes = [Code::None, Code::None, Code::None];
+        let mut codes = [(); 3].map(|()| Code { kind: CodeKind::None, span: of.span });
         for (code, part) in codes.iter_mut().zip(parts) {
             if let Some(part) = part {
                 *code = self.expr(part)?;
             }
         }
-        Ok(Code::Slice(self.boxed(of)?, Box::new(codes), literal))
+        Ok(CodeKind::Slice(self.boxed(of)?, Box::new(codes), literal))
     }
 
-    fn call(&mut self, of: &Expr, args: &tree::Args, line: u32) -> Compiled<Code> {
+    fn call(&mut self, of: &Expr, args: &tree::Args, span: Span) -> Compiled<CodeKind> {
         match &of.node {
             Node::Name(name) if name == "loop" => {
                 let scopes = &self.frame().scopes;
                 if let Some((at, true)) = scopes.iter().rev().find_map(|scope| scope.repeats) {
                     let [only] = args.positional.as_slice() else {
                         let message = "loop() with other than one argument";
-                        return Err(Error::new(Kind::Unsupported, message).at(line));
+                        return Err(Error::new(Kind::Unsupported, message).at(span));
                     };
-                    return Ok(Code::Again(at, self.boxed(only)?));
+                    return Ok(CodeKind::Again(at, self.boxed(only)?));
                 }
-                Ok(Code::Call(self.boxed(of)?, self.given(args)?))
+                Ok(CodeKind::Call(self.boxed(of)?, self.given(args)?))
             }
             Node::Attribute(base, name) => {
-                Ok(Code::Method(self.boxed(base)?, name.as_str().into(), self.given(args)?))
+                Ok(CodeKind::Method(self.boxed(base)?, name.as_str().into(), self.given(args)?))
             }
-            _ => Ok(Code::Call(self.boxed(of)?, self.given(args)?)),
+            _ => Ok(CodeKind::Call(self.boxed(of)?, self.given(args)?)),
         }
     }
 
-    fn compare(&mut self, first: &Expr, rest: &[(&'static str, Expr)]) -> Compiled<Code> {
+    fn compare(&mut self, first: &Expr, rest: &[(&'static str, Expr)]) -> Compiled<CodeKind> {
         if let [(op @ ("==" | "!="), second)] = rest {
             match (&first.node, &second.node) {
                 (_, Node::Text(text)) if text.len() <= SHORT_TEXT => {
-                    return Ok(Code::IsText(self.boxed(first)?, text.as_str().into(), *op == "=="));
+                    return Ok(CodeKind::IsText(self.boxed(first)?, text.as_str().into(), *op == "=="));
                 }
                 (Node::Text(text), _) if text.len() <= SHORT_TEXT => {
-                    return Ok(Code::IsText(self.boxed(second)?, text.as_str().into(), *op == "=="));
+                    return Ok(CodeKind::IsText(self.boxed(second)?, text.as_str().into(), *op == "=="));
                 }
                 _ => (),
             }
         }
         let first = self.boxed(first)?;
         let pair = |(op, expr): &(&'static str, Expr)| Ok((relation(op), self.expr(expr)?));
-        Ok(Code::Compare(first, rest.iter().map(pair).collect::<Compiled<_>>()?))
+        Ok(CodeKind::Compare(first, rest.iter().map(pair).collect::<Compiled<_>>()?))
     }
 
     fn given(&mut self, args: &tree::Args) -> Compiled<Given> {
@@ -457,20 +519,43 @@ impl Compiler {
     }
 }
 
-fn data(text: &str, line: u32, out: &mut Block) {
+fn data(text: &str, span: Span, out: &mut Block) {
     if let Some((Op::Data(before), _)) = out.last_mut() {
         before.push_str(text);
     } else if !text.is_empty() {
-        out.push((Op::Data(text.into()), line));
+        out.push((Op::Data(text.into()), span));
     }
 }
 
-fn filter(name: &str) -> Compiled<filters::Filter> {
-    filters::find(name).ok_or_else(|| Error::new(Kind::Assertion, format!("no filter named {name:?}")))
+fn unknown(what: Named, name: &str, span: Span) -> Error {
+    Error::new(Kind::Assertion, format!("no {} named '{name}'", what.word())).at(span)
 }
 
-fn test(name: &str) -> Compiled<tests::Test> {
-    tests::find(name).ok_or_else(|| Error::new(Kind::Assertion, format!("no test named {name:?}")))
+/// The items of `and` or `or` up to the first literal that decides, if only literals stand before it: Jinja computes that
+/// while it compiles, and never looks at what follows.
+fn reached(items: &[Expr], deciding: bool) -> &[Expr] {
+    let mut literals = items.iter().map_while(literal_truth);
+    match literals.position(|truth| truth == deciding) {
+        Some(at) => &items[..=at],
+        None => items,
+    }
+}
+
+fn literal_truth(expr: &Expr) -> Option<bool> {
+    Some(match &expr.node {
+        Node::None => false,
+        Node::Bool(value) => *value,
+        Node::Int(value) => *value != 0,
+        Node::Float(value) => *value != 0.0,
+        Node::Text(text) => !text.is_empty(),
+        Node::Not(of) => !literal_truth(of)?,
+        _ => return None,
+    })
+}
+
+/// Whether there is an `autoescape` block anywhere in `body`.
+fn escapes(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| matches!(stmt.what, What::Autoescape(..)) || stmt.what.bodies().any(escapes))
 }
 
 fn operator(op: &str) -> operators::Operator {

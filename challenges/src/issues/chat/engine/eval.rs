@@ -6,9 +6,9 @@
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::super::python::compare::{contains, equal, ordered};
-use super::super::python::value::{Answer, Args, Value, dict, int, list, text, tuple};
+use super::super::python::value::{Answer, Args, Value, dict, int, list, raise, text, tuple};
 use super::super::python::{filters, json, methods, operators, text};
-use super::program::{Code, Given, Relation};
+use super::program::{Code, CodeKind, Given, Relation};
 use super::run::Run;
 
 impl<'t> Run<'t> {
@@ -22,46 +22,60 @@ impl<'t> Run<'t> {
         if let Some(value) = self.peek(code) {
             return Ok(value.clone());
         }
+        match self.computed(code) {
+            Err(error) => Err(error.at(code.span)),
+            done => done,
+        }
+    }
+
+    fn computed(&mut self, code: &'t Code) -> Answer {
         self.step()?;
-        match code {
-            Code::None => Ok(Value::None),
-            Code::Bool(bool) => Ok(Value::Bool(*bool)),
-            Code::Int(value) => Ok(int(*value)),
-            Code::Float(value) => Ok(Value::Float(*value)),
-            Code::Text(text) => Ok(Value::Lit(text.clone())),
-            Code::Field(of, name) => {
-                if let Some(of) = self.peek(of) {
-                    return methods::item_of_name(of, name);
+        match &code.kind {
+            CodeKind::None => Ok(Value::None),
+            CodeKind::Bool(bool) => Ok(Value::Bool(*bool)),
+            CodeKind::Int(value) => Ok(int(*value)),
+            CodeKind::Float(value) => Ok(Value::Float(*value)),
+            CodeKind::Text(text) => Ok(Value::Lit(text.clone())),
+            CodeKind::Field(of, name) => {
+                if let Some(base) = self.peek(of) {
+                    let found = methods::item_of_name(base, name);
+                    return found.map_err(|error| self.blamed(error, code, &[(of, base)]));
                 }
-                methods::item_of_name(&self.eval(of)?, name)
+                let base = self.eval(of)?;
+                methods::item_of_name(&base, name).map_err(|error| self.blamed(error, code, &[(of, &base)]))
             }
-            Code::Item(of, key) => {
-                let of = self.eval(of)?;
-                methods::item(&of, &self.eval(key)?)
+            CodeKind::Item(of, key) => {
+                let base = self.eval(of)?;
+                let at = self.eval(key)?;
+                methods::item(&base, &at)
+                    .map_err(|error| self.blamed(error, code, &[(of, &base), (key, &at)]))
             }
-            Code::Call(of, given) => self.call_code(of, given),
-            Code::Method(of, name, given) => {
-                let of = self.eval(of)?;
-                self.with_args(given, None, |run, args| run.method(&of, name, args))
+            CodeKind::Call(of, given) => self.call_code(code, of, given),
+            CodeKind::Method(of, name, given) => {
+                let base = self.eval(of)?;
+                let done = self.with_args(given, None, |run, args| run.method(&base, name, args));
+                done.map_err(|error| self.blamed(error, code, &[(of, &base)]))
             }
-            Code::Filter(of, filter, given) => {
-                let of = self.eval(of)?;
-                self.with_args(given, None, |_, args| filtered(*filter, &of, args))
+            CodeKind::Filter(of, filter, given) => {
+                let value = self.eval(of)?;
+                let done = self.with_args(given, None, |_, args| filtered(*filter, &value, args));
+                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
             }
-            Code::Trim(of) => {
-                let of = self.eval(of)?;
-                filters::trim(&of, &Args::places(&[]))
+            CodeKind::Trim(of) => {
+                let value = self.eval(of)?;
+                let done = filters::trim(&value, &Args::places(&[]));
+                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
             }
-            Code::Sum(items) => self.sum(items),
-            Code::Concat(items) => self.concat(items),
-            Code::And(items) => self.until(items, false),
-            Code::Or(items) => self.until(items, true),
-            Code::Cond(test, yes, no) => match (self.truth(test)?, no) {
+            CodeKind::Sum(items) => self.sum(items),
+            CodeKind::Concat(items) => self.concat(items),
+            CodeKind::And(items) => self.until(items, false),
+            CodeKind::Or(items) => self.until(items, true),
+            CodeKind::Cond(test, yes, no) => match (self.truth(test)?, no) {
                 (true, _) => self.eval(yes),
                 (false, Some(no)) => self.eval(no),
                 (false, None) => Ok(Value::Undefined),
             },
-            Code::Test(..) | Code::Not(_) | Code::IsText(..) | Code::Compare(..) => {
+            CodeKind::Test(..) | CodeKind::Not(_) | CodeKind::IsText(..) | CodeKind::Compare(..) => {
                 self.truth(code).map(Value::Bool)
             }
             _ => self.other(code),
@@ -71,37 +85,54 @@ impl<'t> Run<'t> {
     /// The expressions that are rarer or build something.
     #[inline(never)]
     pub(super) fn other(&mut self, code: &'t Code) -> Answer {
-        match code {
-            Code::List(codes) => list(self.every(codes)?),
-            Code::Tuple(codes) => tuple(self.every(codes)?),
-            Code::Dict(pairs) => {
+        match &code.kind {
+            CodeKind::List(codes) => list(self.every(codes)?),
+            CodeKind::Tuple(codes) => tuple(self.every(codes)?),
+            CodeKind::Dict(pairs) => {
                 let mut entries = Vec::with_capacity(pairs.len());
                 for (key, value) in pairs {
                     entries.push((self.eval(key)?, self.eval(value)?));
                 }
                 dict(entries)
             }
-            Code::Attribute(of, name) => methods::attribute(&self.eval(of)?, name),
-            Code::Slice(of, parts, literal) => {
-                let of = self.eval(of)?;
+            CodeKind::Attribute(of, name) => {
+                let base = self.eval(of)?;
+                methods::attribute(&base, name).map_err(|error| self.blamed(error, code, &[(of, &base)]))
+            }
+            CodeKind::Slice(of, parts, literal) => {
+                let base = self.eval(of)?;
                 let [start, stop, step] = &**parts;
-                let (start, stop, step) = (self.eval(start)?, self.eval(stop)?, self.eval(step)?);
-                match operators::slice(&of, &start, &stop, &step) {
+                let places = [self.eval(start)?, self.eval(stop)?, self.eval(step)?];
+                match operators::slice(&base, &places[0], &places[1], &places[2]) {
                     // Jinja computes a slice of literals while it compiles, and takes what fails for undefined.
                     Err(error) if *literal && error.kind == Kind::Type => Ok(Value::Undefined),
-                    done => done,
+                    done => {
+                        let operands =
+                            [(&**of, &base), (start, &places[0]), (stop, &places[1]), (step, &places[2])];
+                        done.map_err(|error| self.blamed(error, code, &operands))
+                    }
                 }
             }
-            Code::Json(of, given) => {
-                let of = self.eval(of)?;
+            CodeKind::Json(of, given) => {
+                let value = self.eval(of)?;
                 let layout = self.with_args(given, None, |_, args| filters::layout(args))?;
-                Ok(Value::from(json::dumps(&of, &layout)?))
+                let done = json::dumps(&value, &layout).map(Value::from);
+                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
             }
-            Code::Again(at, of) => self.again(*at, of),
-            Code::Signed(minus, of) => operators::signed(&self.eval(of)?, *minus),
-            Code::Binary(operator, left, right) => {
-                let left = self.eval(left)?;
-                operator(&left, &self.eval(right)?)
+            CodeKind::Missing(of, what, name, given) => {
+                self.eval(of)?;
+                self.with_args(given, None, |_, _| Ok(()))?;
+                Err(raise(Kind::Runtime, format!("no {} named '{name}'", what.word())))
+            }
+            CodeKind::Again(at, of) => self.again(*at, of),
+            CodeKind::Signed(minus, of) => {
+                let value = self.eval(of)?;
+                operators::signed(&value, *minus).map_err(|error| self.blamed(error, code, &[(of, &value)]))
+            }
+            CodeKind::Binary(operator, left, right) => {
+                let a = self.eval(left)?;
+                let b = self.eval(right)?;
+                operator(&a, &b).map_err(|error| self.blamed(error, code, &[(left, &a), (right, &b)]))
             }
             _ => Ok(Value::Undefined),
         }
@@ -111,9 +142,10 @@ impl<'t> Run<'t> {
         codes.iter().map(|code| self.eval(code)).collect()
     }
 
-    pub(super) fn call_code(&mut self, of: &'t Code, given: &'t Given) -> Answer {
-        let of = self.eval(of)?;
-        self.with_args(given, None, |run, args| run.call(&of, args))
+    fn call_code(&mut self, code: &'t Code, of: &'t Code, given: &'t Given) -> Answer {
+        let callee = self.eval(of)?;
+        let done = self.with_args(given, None, |run, args| run.call(&callee, args));
+        done.map_err(|error| self.blamed(error, code, &[(of, &callee)]))
     }
 
     /// The first item that is as true as `wanted`, else the last.
@@ -135,7 +167,7 @@ impl<'t> Run<'t> {
             out.push_str(text);
             Ok(None)
         };
-        if let Code::Text(text) = code {
+        if let CodeKind::Text(text) = &code.kind {
             return add(text);
         }
         if let Some(text) = self.peek(code).and_then(Value::as_plain) {
@@ -155,15 +187,37 @@ impl<'t> Run<'t> {
         let mut any = false;
         while let Some(code) = rest.next() {
             if let Some(other) = self.piece(code, &mut joined)? {
-                let mut total = if any { operators::add_two(&Value::from(joined), &other)? } else { other };
-                for code in rest {
-                    total = operators::add_two(&total, &self.eval(code)?)?;
-                }
-                return Ok(total);
+                let before = any.then(|| Value::from(joined));
+                return self.sum_from(before, code, other, rest.as_slice());
             }
             any = true;
         }
         text(joined)
+    }
+
+    /// What is left of a sum from `first` on, which is no plain text.
+    pub(super) fn sum_from(
+        &mut self,
+        before: Option<Value>,
+        code: &'t Code,
+        first: Value,
+        rest: &'t [Code],
+    ) -> Answer {
+        let mut total = match before {
+            Some(before) => self.added(code, &before, code, &first)?,
+            None => first,
+        };
+        let mut last = code;
+        for code in rest {
+            let next = self.eval(code)?;
+            total = self.added(last, &total, code, &next)?;
+            last = code;
+        }
+        Ok(total)
+    }
+
+    fn added(&self, left: &Code, a: &Value, right: &Code, b: &Value) -> Answer {
+        operators::add_two(a, b).map_err(|error| self.blamed(error, right, &[(left, a), (right, b)]))
     }
 
     /// `first ~ second ~ ...`: all as text; markup stays markup where there is escaping.
@@ -185,30 +239,39 @@ impl<'t> Run<'t> {
         if let Some(value) = self.peek(code) {
             return Ok(value.is_true());
         }
-        match code {
-            Code::Not(of) => Ok(!self.truth(of)?),
-            Code::And(items) => self.any(items, false),
-            Code::Or(items) => self.any(items, true),
-            Code::IsText(of, text, wanted) => {
+        match self.judged(code) {
+            Err(error) => Err(error.at(code.span)),
+            done => done,
+        }
+    }
+
+    fn judged(&mut self, code: &'t Code) -> Result<bool, Error> {
+        match &code.kind {
+            CodeKind::Not(of) => Ok(!self.truth(of)?),
+            CodeKind::And(items) => self.any(items, false),
+            CodeKind::Or(items) => self.any(items, true),
+            CodeKind::IsText(of, text, wanted) => {
                 self.step()?;
                 if let Some(value) = self.peek(of) {
                     return Ok((value.as_str() == Some(text)) == *wanted);
                 }
                 Ok((self.eval(of)?.as_str() == Some(text)) == *wanted)
             }
-            Code::Test(of, test, given) => {
+            CodeKind::Test(of, test, given) => {
                 self.step()?;
                 if given.is_empty()
                     && let Some(value) = self.peek(of)
                 {
                     charge(8 + value.text_bytes())?;
-                    return test(value, &Args::places(&[]));
+                    let done = test(value, &Args::places(&[]));
+                    return done.map_err(|error| self.blamed(error, code, &[(of, value)]));
                 }
                 let value = self.eval(of)?;
                 charge(8 + value.text_bytes())?;
-                self.with_args(given, None, |_, args| test(&value, args))
+                let done = self.with_args(given, None, |_, args| test(&value, args));
+                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
             }
-            Code::Compare(first, rest) => self.compare(first, rest),
+            CodeKind::Compare(first, rest) => self.compare(code, first, rest),
             _ => Ok(self.eval(code)?.is_true()),
         }
     }
@@ -223,51 +286,63 @@ impl<'t> Run<'t> {
     }
 
     /// `a < b <= c`: each pair in turn, up to the first that fails.
-    pub(super) fn compare(&mut self, first: &'t Code, rest: &'t [(Relation, Code)]) -> Result<bool, Error> {
+    pub(super) fn compare(
+        &mut self,
+        whole: &'t Code,
+        first: &'t Code,
+        rest: &'t [(Relation, Code)],
+    ) -> Result<bool, Error> {
         if let [(relation, second)] = rest {
-            return self.compare_two(*relation, first, second);
+            return self.compare_two(whole, *relation, first, second);
         }
-        let mut left = self.eval(first)?;
+        let (mut left, mut last) = (self.eval(first)?, first);
         for (relation, code) in rest {
             let right = self.eval(code)?;
-            if !holds(*relation, &left, &right)? {
+            let done = holds(*relation, &left, &right);
+            if !done.map_err(|error| self.blamed(error, code, &[(last, &left), (code, &right)]))? {
                 return Ok(false);
             }
-            left = right;
+            (left, last) = (right, code);
         }
         Ok(true)
     }
 
     pub(super) fn compare_two(
         &mut self,
+        whole: &'t Code,
         relation: Relation,
         first: &'t Code,
         second: &'t Code,
     ) -> Result<bool, Error> {
         self.step()?;
-        if let (Relation::In | Relation::NotIn, Code::Text(text)) = (relation, first)
+        if let (Relation::In | Relation::NotIn, CodeKind::Text(text)) = (relation, &first.kind)
             && let Some(Value::Dict(dict)) = self.peek(second)
         {
             charge(8 + text.len())?;
             return Ok(dict.get_str(text).is_some() == matches!(relation, Relation::In));
         }
+        let held = |run: &Self, left: &Value, right: &Value| {
+            let blame = |error| run.blamed(error, whole, &[(first, left), (second, right)]);
+            holds(relation, left, right).map_err(blame)
+        };
         if let (Some(left), Some(right)) = (self.peek(first), self.peek(second)) {
-            return holds(relation, left, right);
+            return held(self, left, right);
         }
         let left = self.eval(first)?;
         if let Some(right) = self.peek(second) {
-            return holds(relation, &left, right);
+            return held(self, &left, right);
         }
-        if let (Some(wanted), Relation::In | Relation::NotIn, Code::List(items) | Code::Tuple(items)) =
-            (left.as_str(), relation, second)
-            && items.iter().all(|item| matches!(item, Code::Text(_)))
+        if let (Some(wanted), Relation::In | Relation::NotIn, CodeKind::List(items) | CodeKind::Tuple(items)) =
+            (left.as_str(), relation, &second.kind)
+            && items.iter().all(|item| matches!(item.kind, CodeKind::Text(_)))
         {
             charge(items.len().saturating_mul(1 + wanted.len() / 16))?;
-            let found = items.iter().any(|item| matches!(item, Code::Text(text) if **text == *wanted));
+            let found =
+                items.iter().any(|item| matches!(&item.kind, CodeKind::Text(text) if **text == *wanted));
             return Ok(found == matches!(relation, Relation::In));
         }
         let right = self.eval(second)?;
-        holds(relation, &left, &right)
+        held(self, &left, &right)
     }
 }
 

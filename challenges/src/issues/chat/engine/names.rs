@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use super::super::python::functions::Builtin;
 use super::super::python::value::Value;
 use super::super::render::Variables;
-use super::program::{Code, Program, Spot};
+use super::program::{Code, CodeKind, Program, Spot};
 
 /// The variables of a template or a macro that runs.
 #[derive(Default)]
@@ -59,9 +59,9 @@ impl Names<'_> {
     /// A look at a value that is kept somewhere, if it takes nothing to find it.
     #[inline]
     pub(super) fn peek(&self, code: &Code) -> Option<&Value> {
-        match code {
-            Code::Name(spot) => Some(self.set(*spot)),
-            Code::Names(_) | Code::Field(..) | Code::Item(..) => self.found(code),
+        match &code.kind {
+            CodeKind::Name(spot) => Some(self.set(*spot)),
+            CodeKind::Names(_) | CodeKind::Field(..) | CodeKind::Item(..) => self.found(code),
             _ => None,
         }
     }
@@ -76,14 +76,14 @@ impl Names<'_> {
     }
 
     pub(super) fn found(&self, code: &Code) -> Option<&Value> {
-        match code {
-            Code::Names(spots) => Some(self.first(spots)),
-            Code::Field(of, name) => match self.peek(of)? {
+        match &code.kind {
+            CodeKind::Names(spots) => Some(self.first(spots)),
+            CodeKind::Field(of, name) => match self.peek(of)? {
                 Value::Dict(dict) => Some(dict.get_str(name).unwrap_or(&Value::Undefined)),
                 _ => None,
             },
-            Code::Item(of, key) => match (self.peek(of)?, &**key) {
-                (Value::Seq(seq), Code::Int(at)) => {
+            CodeKind::Item(of, key) => match (self.peek(of)?, &key.kind) {
+                (Value::Seq(seq), CodeKind::Int(at)) => {
                     let at = if *at < 0 { at + seq.items.len() as i128 } else { *at };
                     Some(
                         usize::try_from(at)

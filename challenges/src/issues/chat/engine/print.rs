@@ -3,49 +3,54 @@
 use super::super::error::Error;
 use super::super::limits::charge;
 use super::super::python::value::Value;
-use super::super::python::{filters, json, operators, strings, text};
-use super::program::Code;
+use super::super::python::{filters, json, strings, text};
+use super::program::{Code, CodeKind};
 use super::run::Run;
 
 impl<'t> Run<'t> {
     pub(super) fn print(&mut self, code: &'t Code) -> Result<(), Error> {
+        match self.printed(code) {
+            Err(error) => Err(error.at(code.span)),
+            done => done,
+        }
+    }
+
+    fn printed(&mut self, code: &'t Code) -> Result<(), Error> {
         if let Some(text) = self.names.peek(code).and_then(Value::as_plain)
             && !self.escapes
         {
             return self.out.write(text);
         }
-        match code {
-            Code::Text(text) if !self.escapes => return self.out.write(text),
-            Code::Cond(test, yes, no) => {
+        match &code.kind {
+            CodeKind::Text(text) if !self.escapes => return self.out.write(text),
+            CodeKind::Cond(test, yes, no) => {
                 return match (self.truth(test)?, no) {
                     (true, _) => self.print(yes),
                     (false, Some(no)) => self.print(no),
                     (false, None) => Ok(()),
                 };
             }
-            Code::Sum(items)
-                if !self.program.markup && items.iter().any(|item| matches!(item, Code::Text(_))) =>
-            {
-                return self.together(|run| items.iter().try_for_each(|item| run.print_text(item)));
-            }
-            Code::Concat(items) if !self.escapes => {
+            CodeKind::Sum(items) if !self.escapes => return self.print_sum(items),
+            CodeKind::Concat(items) if !self.escapes => {
                 return self.together(|run| items.iter().try_for_each(|item| run.print(item)));
             }
-            Code::Call(of, given) if !self.escapes => {
-                let of = self.eval(of)?;
-                if let Value::Macro(of) = &of {
+            CodeKind::Call(of, given) if !self.escapes => {
+                let callee = self.eval(of)?;
+                if let Value::Macro(of) = &callee {
                     return self
                         .together(|run| run.with_args(given, None, |run, args| run.call_macro(of, args)));
                 }
-                let value = self.with_args(given, None, |run, args| run.call(&of, args))?;
+                let done = self.with_args(given, None, |run, args| run.call(&callee, args));
+                let value = done.map_err(|error| self.blamed(error, code, &[(of, &callee)]))?;
                 return self.write(&value);
             }
-            Code::Json(of, given) if !self.escapes => {
-                let of = self.eval(of)?;
+            CodeKind::Json(of, given) if !self.escapes => {
+                let value = self.eval(of)?;
                 let layout = self.with_args(given, None, |_, args| filters::layout(args))?;
-                return self.out.append(|out| json::write(&of, &layout, out));
+                let done = self.out.append(|out| json::write(&value, &layout, out));
+                return done.map_err(|error| self.blamed(error, code, &[(of, &value)]));
             }
-            Code::Trim(of) if !self.escapes => {
+            CodeKind::Trim(of) if !self.escapes => {
                 if let Some(text) = self.names.peek(of).and_then(Value::as_str) {
                     charge(text.len())?;
                     return self.out.write(strings::trimmed(text, None, true, true));
@@ -65,18 +70,33 @@ impl<'t> Run<'t> {
         Ok(())
     }
 
-    /// Prints a piece of a sum, which must be a text.
-    pub(super) fn print_text(&mut self, code: &'t Code) -> Result<(), Error> {
+    /// Prints `first + second + ...`: plain texts one by one, up to what is none. Only that decides what the sum is: markup
+    /// escapes what stands before it.
+    fn print_sum(&mut self, items: &'t [Code]) -> Result<(), Error> {
+        let part = self.out.begin();
+        let mut rest = items.iter();
+        while let Some(code) = rest.next() {
+            if let Some(other) = self.print_plain(code)? {
+                let before = (rest.len() + 1 < items.len()).then(|| self.out.take(&part)).transpose()?;
+                let total = self.sum_from(before.map(Value::Str), code, other, rest.as_slice())?;
+                self.out.keep(&part);
+                return self.write(&total);
+            }
+        }
+        self.out.keep(&part);
+        Ok(())
+    }
+
+    /// Prints what is a plain text; else answers it.
+    fn print_plain(&mut self, code: &'t Code) -> Result<Option<Value>, Error> {
         let plain = self.names.peek(code).is_some_and(|value| value.as_plain().is_some());
-        if plain || matches!(code, Code::Text(_) | Code::Concat(_) | Code::Json(..)) {
-            return self.print(code);
+        if plain || matches!(code.kind, CodeKind::Text(_) | CodeKind::Concat(_) | CodeKind::Json(..)) {
+            return self.print(code).map(|()| None);
         }
         let value = self.eval(code)?;
-        if let Some(text) = value.as_plain() {
-            self.out.write(text)
-        } else {
-            let value = operators::add_two(&Value::from(""), &value)?;
-            self.write(&value)
+        match value.as_plain() {
+            Some(text) => self.out.write(text).map(|()| None),
+            None => Ok(Some(value)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::error::Span;
 use super::super::python::filters::Filter;
 use super::super::python::functions::Head;
 use super::super::python::operators::Operator;
@@ -18,21 +19,21 @@ pub(crate) struct Program {
     pub(crate) globals: Vec<String>,
     pub(crate) macros: Vec<MacroCode>,
     pub(crate) loops: Vec<LoopCode>,
-    /// Whether there may be markup, which escapes what is added to it.
-    pub(crate) markup: bool,
-    /// Whether everything that is written may be escaped.
+    /// Whether there is an `autoescape` block, within which everything that is written is escaped.
     pub(crate) escapes: bool,
+    /// What it was compiled from: what errors show.
+    pub(crate) source: String,
 }
 
-/// Statements and their lines.
-pub(crate) type Block = Vec<(Op, u32)>;
+/// Statements and where their tags are.
+pub(crate) type Block = Vec<(Op, Span)>;
 
 /// A statement.
 #[derive(Debug)]
 pub(crate) enum Op {
     Data(String),
     Print(Code),
-    If(Vec<(Code, u32, Block)>, Block),
+    If(Vec<(Code, Block)>, Block),
     /// Which loop of the program.
     For(usize),
     Set(Aim, Code),
@@ -141,9 +142,16 @@ impl Given {
     }
 }
 
-/// An expression.
+/// An expression and where it stands.
 #[derive(Debug)]
-pub(crate) enum Code {
+pub(crate) struct Code {
+    pub(crate) kind: CodeKind,
+    pub(crate) span: Span,
+}
+
+/// What an expression is.
+#[derive(Debug)]
+pub(crate) enum CodeKind {
     None,
     Bool(bool),
     Int(i128),
@@ -166,6 +174,8 @@ pub(crate) enum Code {
     /// `loop(items)`: enters the loop of this number again.
     Again(usize, Box<Code>),
     Filter(Box<Code>, Filter, Given),
+    /// A filter or a test that there is not, called by this name: an error once it is reached.
+    Missing(Box<Code>, Named, Box<str>, Given),
     /// `value|trim`.
     Trim(Box<Code>),
     /// `value|tojson(...)`.
@@ -182,6 +192,22 @@ pub(crate) enum Code {
     IsText(Box<Code>, Arc<str>, bool),
     Compare(Box<Code>, Vec<(Relation, Code)>),
     Cond(Box<Code>, Box<Code>, Option<Box<Code>>),
+}
+
+/// What a name that nobody knows was to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named {
+    Filter,
+    Test,
+}
+
+impl Named {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Named::Filter => "filter",
+            Named::Test => "test",
+        }
+    }
 }
 
 /// What is asked of two values.

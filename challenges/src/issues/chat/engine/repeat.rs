@@ -18,10 +18,14 @@ impl<'t> Run<'t> {
             Of::Value(of) => self.items(of)?,
             Of::Method(of) | Of::Filter(of) => match self.eval(of)? {
                 Value::Dict(dict) => Items::Pairs(dict),
-                value if matches!(code.of, Of::Method(_)) => {
-                    Items::of(&self.method(&value, "items", &Args::places(&[]))?)?
+                value => {
+                    let pairs = match code.of {
+                        Of::Method(_) => self.method(&value, "items", &Args::places(&[])),
+                        _ => filters::item_pairs(&value),
+                    };
+                    let items = pairs.and_then(|pairs| Items::of(&pairs));
+                    items.map_err(|error| self.blamed(error, of, &[(of, &value)]))?
                 }
-                value => Items::of(&filters::item_pairs(&value)?)?,
             },
         };
         self.repeat(code, items, 0)?;
@@ -30,9 +34,10 @@ impl<'t> Run<'t> {
 
     pub(super) fn items(&mut self, of: &'t Code) -> Result<Items, Error> {
         if let Some(value) = self.peek(of) {
-            return Items::of(value);
+            return Items::of(value).map_err(|error| self.blamed(error, of, &[(of, value)]));
         }
-        Items::of(&self.eval(of)?)
+        let value = self.eval(of)?;
+        Items::of(&value).map_err(|error| self.blamed(error, of, &[(of, &value)]))
     }
 
     pub(super) fn repeat(&mut self, code: &'t LoopCode, items: Items, depth: usize) -> Result<(), Error> {

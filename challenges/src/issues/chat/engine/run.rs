@@ -9,12 +9,12 @@ use super::super::error::{Error, Kind};
 use super::super::limits::{Limits, in_time};
 use super::super::python::filters;
 use super::super::python::functions::private;
-use super::super::python::value::{Answer, Space, Value, raise};
+use super::super::python::value::{Answer, Space, UNDEFINED, Value, raise};
 use super::super::render::Variables;
 use super::eval::filtered;
 use super::names::{Frame, Names};
 use super::output::Output;
-use super::program::{Aim, Applied, Block, Code, Op, Program, Scoped, Spot};
+use super::program::{Aim, Applied, Block, Code, CodeKind, Op, Program, Scoped, Spot};
 
 /// How often the clock is read: once in so many steps.
 const STEPS_A_LOOK: u64 = 256;
@@ -85,11 +85,11 @@ impl<'t> Run<'t> {
     // Statements.
 
     pub(super) fn block(&mut self, block: &'t Block) -> Result<Flow, Error> {
-        for (op, line) in block {
+        for (op, span) in block {
             match self.op(op) {
                 Ok(Flow::Next) => (),
                 Ok(flow) => return Ok(flow),
-                Err(error) => return Err(located(error, *line)),
+                Err(error) => return Err(error.at(*span)),
             }
         }
         Ok(Flow::Next)
@@ -101,8 +101,8 @@ impl<'t> Run<'t> {
             Op::Data(text) => self.out.write(text)?,
             Op::Print(code) => self.print(code)?,
             Op::If(branches, otherwise) => {
-                for (test, line, body) in branches {
-                    if self.truth(test).map_err(|error| located(error, *line))? {
+                for (test, body) in branches {
+                    if self.truth(test)? {
                         return self.block(body);
                     }
                 }
@@ -161,16 +161,19 @@ impl<'t> Run<'t> {
             }
             Op::CallBlock(at, call) => {
                 let caller = self.macro_value(*at);
-                let value = match call {
-                    Code::Call(of, given) => {
-                        let of = self.eval(of)?;
-                        self.with_args(given, Some(caller), |run, args| run.call(&of, args))?
+                let value = match &call.kind {
+                    CodeKind::Call(of, given) => {
+                        let callee = self.eval(of)?;
+                        let done = self.with_args(given, Some(caller), |run, args| run.call(&callee, args));
+                        done.map_err(|error| self.blamed(error, call, &[(of, &callee)]))?
                     }
-                    Code::Method(of, name, given) => {
-                        let of = self.eval(of)?;
-                        self.with_args(given, Some(caller), |run, args| run.method(&of, name, args))?
+                    CodeKind::Method(of, name, given) => {
+                        let base = self.eval(of)?;
+                        let done =
+                            self.with_args(given, Some(caller), |run, args| run.method(&base, name, args));
+                        done.map_err(|error| self.blamed(error, call, &[(of, &base)]))?
                     }
-                    other => self.eval(other)?,
+                    _ => self.eval(call)?,
                 };
                 self.write(&value)?;
             }
@@ -230,11 +233,24 @@ impl<'t> Run<'t> {
 
     /// The namespace of which the field `name` is set.
     pub(super) fn space(&self, space: &'t Code, name: &str) -> Result<Rc<Space>, Error> {
-        let Some(Value::Space(space)) = self.peek(space) else {
-            return Err(raise(Kind::Runtime, "cannot assign attribute on non-namespace object"));
+        let Some(Value::Space(found)) = self.peek(space) else {
+            let message = "cannot assign attribute on non-namespace object";
+            return Err(raise(Kind::Runtime, message).at(space.span));
         };
         private(name)?;
-        Ok(space.clone())
+        Ok(found.clone())
+    }
+
+    /// The error of `code`, at the one of its `operands` that was undefined if that is what was wrong.
+    #[cold]
+    pub(super) fn blamed(&self, error: Error, code: &Code, operands: &[(&Code, &Value)]) -> Error {
+        if error.is_placed() || error.kind != Kind::Undefined || error.message != UNDEFINED {
+            return error.at(code.span);
+        }
+        let undefined = operands.iter().find(|(_, value)| value.is_undefined());
+        let Some((operand, _)) = undefined else { return error.at(code.span) };
+        let called = shortened(operand.span.of(&self.program.source));
+        raise(Kind::Undefined, format!("`{called}` is undefined")).at(operand.span)
     }
 
     pub(super) fn assign(&mut self, aim: &'t Aim, value: Value) -> Result<(), Error> {
@@ -258,7 +274,15 @@ impl<'t> Run<'t> {
     }
 }
 
-/// The error, at a line of the template unless it knows a closer one.
-pub(super) fn located(error: Error, line: u32) -> Error {
-    Error { line: error.line.or(Some(line)), ..error }
+/// How many characters of an expression a message shows.
+const SHOWN: usize = 60;
+
+/// An expression on one line, cut where it is long.
+fn shortened(expression: &str) -> String {
+    let words: Vec<&str> = expression.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }

@@ -157,21 +157,26 @@ impl fmt::Debug for Dict {
 
 /// A generator: its items can be taken once. They are computed when it is made.
 pub(crate) struct Stream {
-    items: RefCell<Vec<Value>>,
+    items: RefCell<Result<Vec<Value>, Error>>,
     pub(crate) depth: usize,
 }
 
 impl Stream {
-    pub(crate) fn take(&self) -> Vec<Value> {
-        self.items.take()
+    fn take(&self) -> Result<Vec<Value>, Error> {
+        self.items.replace(Ok(Vec::new()))
     }
+}
+
+/// A generator that fails when its first item is asked for.
+pub(crate) fn failing(error: Error) -> Value {
+    Value::Stream(Rc::new(Stream { items: RefCell::new(Err(error)), depth: 0 }))
 }
 
 /// A generator of `items`.
 pub(crate) fn stream(items: Vec<Value>) -> Answer {
     charge(items.len() * size_of::<Value>() + 64)?;
     let depth = deepest(&items)?;
-    Ok(Value::Stream(Rc::new(Stream { items: RefCell::new(items), depth })))
+    Ok(Value::Stream(Rc::new(Stream { items: RefCell::new(Ok(items)), depth })))
 }
 
 impl fmt::Debug for Stream {
@@ -200,9 +205,18 @@ impl Space {
         if let Some((_, old)) = fields.iter_mut().find(|(found, _)| found.as_str() == Some(name)) {
             *old = value;
         } else {
-            charge(128)?;
-            fields.push((Value::from(name), value));
+            drop(fields);
+            self.add(Value::from(name), value)?;
         }
+        Ok(())
+    }
+
+    /// Adds a field that is not there yet. Its name need not be a text: Python takes any key here, and nothing reads it.
+    pub(crate) fn add(&self, name: Value, value: Value) -> Result<(), Error> {
+        depth_of(&name)?;
+        depth_of(&value)?;
+        charge(128)?;
+        self.fields.borrow_mut().push((name, value));
         Ok(())
     }
 }
@@ -240,7 +254,7 @@ pub(crate) fn iterable(value: &Value) -> Result<Option<Vec<Value>>, Error> {
             charge(dict.entries.len() * size_of::<Value>())?;
             dict.entries.iter().map(|(key, _)| key.clone()).collect()
         }
-        View::Stream(stream) => stream.take(),
+        View::Stream(stream) => stream.take()?,
         _ => return Ok(None),
     }))
 }

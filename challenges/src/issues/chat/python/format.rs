@@ -3,8 +3,8 @@
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
 use super::number::float_text;
-use super::text::{repr_of, str_of};
-use super::value::{Args, Value, View, defined, type_name, view};
+use super::text::{escaped, repr_of, str_of};
+use super::value::{Args, SeqKind, Value, View, defined, type_name, view};
 
 /// How one value is laid out.
 #[derive(Clone, Debug, Default)]
@@ -24,8 +24,8 @@ fn wrong<T>(kind: Kind, message: impl Into<String>) -> Result<T, Error> {
     Err(Error::new(kind, message))
 }
 
-/// `pattern % args`; `whole` is what stood right of the sign.
-pub(crate) fn percent(pattern: &str, args: &[Value], whole: &Value) -> Result<String, Error> {
+/// `pattern % args`; `whole` is what stood right of the sign. Texts are escaped if the pattern is `markup`.
+pub(crate) fn percent(pattern: &str, args: &[Value], whole: &Value, markup: bool) -> Result<String, Error> {
     let mut out = String::new();
     let mut next = args.iter();
     let mut used_mapping = false;
@@ -59,15 +59,31 @@ pub(crate) fn percent(pattern: &str, args: &[Value], whole: &Value) -> Result<St
                 None => return wrong(Kind::Type, "not enough arguments for format string"),
             },
         };
-        out.push_str(&percent_one(&value, kind, spec)?);
+        let part = percent_one(&value, kind, spec, markup)?;
+        charge(part.len())?;
+        out.push_str(&part);
     }
     charge(rest.len())?;
     out.push_str(rest);
     let leftover = next.next().is_some();
-    if leftover && !used_mapping && !matches!(view(whole), View::Dict(_)) {
+    if leftover && !used_mapping && !is_mapping(whole) {
         return wrong(Kind::Type, "not all arguments converted during string formatting");
     }
     Ok(out)
+}
+
+/// Whether Python takes a value for a mapping here: whatever can be subscripted, a tuple and a text excepted.
+fn is_mapping(value: &Value) -> bool {
+    match view(value) {
+        View::Seq(seq) => matches!(seq.kind, SeqKind::List | SeqKind::Range(..)),
+        View::Dict(_) | View::Bytes(_) | View::Undefined | View::Forbidden(_) => true,
+        _ => false,
+    }
+}
+
+/// `text` as markup has it.
+fn for_markup(text: String, markup: bool) -> Result<String, Error> {
+    if markup { escaped(&text) } else { Ok(text) }
 }
 
 fn percent_spec<'a, 'v>(
@@ -130,18 +146,19 @@ fn digits(text: &str) -> Result<(Option<usize>, &str), Error> {
     }
 }
 
-fn percent_one(value: &Value, kind: char, mut spec: Spec) -> Result<String, Error> {
+fn percent_one(value: &Value, kind: char, mut spec: Spec, markup: bool) -> Result<String, Error> {
     let aligned = spec.align.is_some();
     spec.align = spec.align.or(Some('>'));
     match kind {
         's' | 'r' | 'a' => {
             let text = if kind == 's' { str_of(value)? } else { repr_of(value)? };
+            let text = for_markup(text, markup && !(kind == 's' && value.is_safe()))?;
             spec.zero = false;
             pad(&cut(text, spec.precision), "", &spec)
         }
         'c' => match view(value) {
-            View::Str(text) if text.chars().count() == 1 => pad(text, "", &spec),
-            View::Int(code) => match u32::try_from(code).ok().and_then(char::from_u32) {
+            View::Str(text) if text.chars().count() == 1 && !markup => pad(text, "", &spec),
+            View::Int(code) if !markup => match u32::try_from(code).ok().and_then(char::from_u32) {
                 Some(c) => pad(&c.to_string(), "", &spec),
                 None => wrong(Kind::Overflow, "%c arg not in range(0x110000)"),
             },
@@ -444,15 +461,16 @@ fn parse(text: &str, of: &str) -> Result<Spec, Error> {
     Ok(spec)
 }
 
-/// `pattern.format(*args)`.
-pub(crate) fn braces(pattern: &str, args: &Args, depth: usize) -> Result<String, Error> {
-    let mut fields = Fields { args, next: 0 };
-    fields.fill(pattern, depth)
+/// `pattern.format(*args)`. What is filled in is escaped if the pattern is `markup`.
+pub(crate) fn braces(pattern: &str, args: &Args, markup: bool) -> Result<String, Error> {
+    let mut fields = Fields { args, next: 0, markup };
+    fields.fill(pattern, 0)
 }
 
 struct Fields<'a> {
     args: &'a Args<'a>,
     next: usize,
+    markup: bool,
 }
 
 impl Fields<'_> {
@@ -483,7 +501,9 @@ impl Fields<'_> {
                 };
                 return wrong(Kind::Value, message);
             };
-            out.push_str(&self.field(&rest[..end], depth)?);
+            let part = self.field(&rest[..end], depth)?;
+            charge(part.len())?;
+            out.push_str(&part);
             rest = &rest[end + 1..];
         }
         charge(rest.len())?;
@@ -504,12 +524,19 @@ impl Fields<'_> {
         }
         let value = self.value(name)?;
         let spec = self.fill(rest.strip_prefix(':').unwrap_or(""), depth + 1)?;
-        match conversion {
-            None => formatted(&value, &spec),
-            Some('r' | 'a') => formatted(&Value::from(repr_of(&value)?), &spec),
-            Some('s') => formatted(&Value::from(str_of(&value)?), &spec),
-            Some(c) => wrong(Kind::Value, format!("Unknown conversion specifier '{c}'")),
+        let value = match conversion {
+            None => value,
+            Some('r' | 'a') => Value::from(repr_of(&value)?),
+            Some('s') => Value::from(str_of(&value)?),
+            Some(c) => return wrong(Kind::Value, format!("Unknown conversion specifier '{c}'")),
+        };
+        if !self.markup || depth > 0 {
+            return formatted(&value, &spec);
         }
+        if value.is_safe() && !spec.is_empty() {
+            return wrong(Kind::Value, "Unsupported format specification for Markup.");
+        }
+        for_markup(formatted(&value, &spec)?, !value.is_safe())
     }
 
     fn value(&mut self, name: &str) -> Result<Value, Error> {

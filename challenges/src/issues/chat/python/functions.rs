@@ -197,10 +197,9 @@ fn namespace(args: &Args) -> Answer {
     let Dict { entries, .. } = Dict::new(entries(args)?)?;
     charge(256)?;
     let space = Rc::new(Space::default());
+    entries.iter().filter_map(|(name, _)| name.as_str()).try_for_each(private)?;
     for (name, value) in entries {
-        let name = name.as_str().unwrap_or_default();
-        private(name)?;
-        space.set(name, value)?;
+        space.add(name, value)?;
     }
     remember(&space);
     Ok(Value::Space(space))

@@ -13,7 +13,7 @@ use super::value::{SeqKind, Value, View, type_name, view};
 /// How JSON is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Whether every character outside ASCII is escaped.
+    /// Whether every character beyond `~` is escaped: U+007F and all outside ASCII.
     pub ensure_ascii: bool,
     /// What one level is indented by; without it everything stays on one line.
     pub indent: Option<String>,

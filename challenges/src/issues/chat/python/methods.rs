@@ -7,7 +7,8 @@ use super::super::limits::charge;
 use super::number::float_text;
 use super::strings;
 use super::value::{
-    Answer, Args, Dict, Seq, SeqKind, Value, View, defined, dict, index, list, raise, tuple, type_name, view,
+    Answer, Args, Dict, Seq, SeqKind, Value, View, defined, dict, index, list, raise, text_like, tuple,
+    type_name, view,
 };
 
 const LIST: [&str; 11] =
@@ -64,6 +65,7 @@ const PRIVATE: [&str; 26] = [
 pub(crate) fn is_attribute(name: &str) -> bool {
     name.starts_with('_')
         || strings::NAMES.contains(&name)
+        || strings::MARKUP_NAMES.contains(&name)
         || LIST.contains(&name)
         || DICT.contains(&name)
         || NUMBER.contains(&name)
@@ -71,8 +73,9 @@ pub(crate) fn is_attribute(name: &str) -> bool {
 }
 
 /// The names of `value`'s own methods.
-fn methods_of(value: &Value) -> &'static [&'static str] {
+fn methods_of(value: &Value, name: &str) -> &'static [&'static str] {
     match view(value) {
+        View::Str(_) if value.is_safe() && strings::MARKUP_NAMES.contains(&name) => &strings::MARKUP_NAMES,
         View::Str(_) => &strings::NAMES,
         View::Seq(seq) => match seq.kind {
             SeqKind::List => &LIST,
@@ -96,7 +99,7 @@ fn own(value: &Value, name: &str) -> Result<Option<Value>, Error> {
     if PRIVATE.contains(&name) {
         return Ok(Some(hidden(value, name)));
     }
-    if methods_of(value).contains(&name) {
+    if methods_of(value, name).contains(&name) {
         let changes = CHANGING.contains(&name) && matches!(view(value), View::Seq(_) | View::Dict(_));
         return Ok(Some(if changes {
             hidden(value, name)
@@ -157,7 +160,8 @@ pub(crate) fn item(value: &Value, key: &Value) -> Answer {
         View::Seq(seq) => place(seq.items.len(), key).and_then(|at| seq.items.get(at).cloned()),
         View::Str(text) => {
             let length = text.chars().count();
-            place(length, key).and_then(|at| text.chars().nth(at)).map(|c| Value::from(c.to_string()))
+            let c = place(length, key).and_then(|at| text.chars().nth(at));
+            c.map(|c| text_like(value, c.to_string())).transpose()?
         }
         View::Bytes(bytes) => {
             place(bytes.len(), key).and_then(|at| bytes.get(at)).map(|byte| Value::Int((*byte).into()))

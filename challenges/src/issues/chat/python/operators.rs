@@ -222,7 +222,7 @@ pub(crate) fn modulo(left: &Value, right: &Value) -> Answer {
             View::Seq(seq) if seq.is_tuple() => seq.items.clone(),
             _ => vec![right.clone()],
         };
-        return text_like(left, format::percent(pattern, &args, right)?);
+        return text_like(left, format::percent(pattern, &args, right, left.is_safe())?);
     }
     match numbers(left, right) {
         Some(Pair::Ints(_, 0)) => Err(by_zero("integer modulo")),

@@ -1,11 +1,14 @@
-//! The methods of `str`.
+//! The methods of `str`, and of markup.
+
+use std::borrow::Cow;
 
 use super::super::error::{Error, Kind};
 use super::super::limits::charge;
+use super::filters;
 use super::format::braces;
-use super::text::is_space;
+use super::text::{escaped, is_space, str_of};
 use super::value::{
-    Answer, Args, Value, View, defined, index, items, list, part_of, text_like, tuple, type_name, view,
+    Answer, Args, Value, View, index, items, list, part_of, text_like, tuple, type_name, view,
 };
 
 /// The names of the methods of `str`.
@@ -59,6 +62,9 @@ pub(crate) const NAMES: [&str; 47] = [
     "zfill",
 ];
 
+/// The names of the methods that markup has beside them.
+pub(crate) const MARKUP_NAMES: [&str; 3] = ["escape", "striptags", "unescape"];
+
 fn fail<T>(kind: Kind, message: impl Into<String>) -> Result<T, Error> {
     Err(Error::new(kind, message))
 }
@@ -79,8 +85,23 @@ fn size(value: &Value) -> Result<usize, Error> {
 /// Calls the method `name` of `of`; nothing if there is none.
 pub(crate) fn call(of: &Value, name: &str, args: &Args) -> Option<Answer> {
     let text = of.as_str()?;
+    if of.is_safe() && MARKUP_NAMES.contains(&name) {
+        return Some(of_markup(text, name, args));
+    }
     NAMES.binary_search(&name).ok()?;
     Some(method(of, text, name, args))
+}
+
+fn of_markup(text: &str, name: &str, args: &Args) -> Answer {
+    match name {
+        "escape" => {
+            let value = args.need(0, "s")?;
+            let text = str_of(value)?;
+            Ok(Value::markup(if value.is_safe() { text } else { escaped(&text)? }))
+        }
+        "striptags" => Ok(Value::from(filters::striptags(text))),
+        _ => Ok(Value::from(filters::unescaped(text))),
+    }
 }
 
 fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
@@ -109,7 +130,9 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         }
         "startswith" | "endswith" => affix(text, name == "startswith", args),
         "replace" => {
-            let (old, new) = (str_arg(args, 0, "old")?, str_arg(args, 1, "new")?);
+            let (old, new) =
+                (str_arg(args, 0, "old")?, like(of, args.need(1, "new")?, str_arg(args, 1, "new")?)?);
+            let new = new.as_ref();
             let count = args.get(2, "count").map(index).transpose()?.unwrap_or(-1);
             same(replaced(text, old, new, count)?)
         }
@@ -125,18 +148,18 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         "partition" | "rpartition" => partition(of, text, name == "partition", str_arg(args, 0, "sep")?),
         "removeprefix" => part_of(of, text.strip_prefix(str_arg(args, 0, "prefix")?).unwrap_or(text)),
         "removesuffix" => part_of(of, text.strip_suffix(str_arg(args, 0, "suffix")?).unwrap_or(text)),
-        "center" | "ljust" | "rjust" => same(justified(text, name, args)?),
+        "center" | "ljust" | "rjust" => same(justified(of, text, name, args)?),
         "zfill" => same(zero_filled(text, size(args.need(0, "width")?)?)?),
         "expandtabs" => same(expanded(text, args.get(0, "tabsize").map_or(Ok(8), index)?)?),
         "encode" => Ok(Value::Bytes(text.as_bytes().into())),
-        "format" => same(braces(text, args, 0)?),
+        "format" => same(braces(text, args, of.is_safe())?),
         "format_map" => {
             let View::Dict(dict) = view(args.need(0, "mapping")?) else {
                 return fail(Kind::Type, "format_map() argument must be a mapping");
             };
             let named =
                 dict.entries.iter().map(|(key, value)| (key.as_str().unwrap_or("").into(), value.clone()));
-            same(braces(text, &Args { positional: &[], named: named.collect() }, 0)?)
+            same(braces(text, &Args { positional: &[], named: named.collect() }, of.is_safe())?)
         }
         "maketrans" | "translate" => fail(Kind::Unsupported, format!("str.{name}")),
         _ => Ok(Value::from(is(text, name))),
@@ -414,11 +437,18 @@ pub(crate) fn replaced(text: &str, old: &str, new: &str, count: i128) -> Result<
 }
 
 /// `sep.join(of)`.
-fn join(like: &Value, sep: &str, of: &Value) -> Answer {
+fn join(sep_value: &Value, sep: &str, of: &Value) -> Answer {
     let mut out = String::new();
     for (at, item) in items(of)?.iter().enumerate() {
+        if sep_value.is_safe() {
+            let part = str_of(item)?;
+            let part = if item.is_safe() { part } else { escaped(&part)? };
+            charge(sep.len() + part.len())?;
+            out.push_str(if at == 0 { "" } else { sep });
+            out.push_str(&part);
+            continue;
+        }
         let View::Str(part) = view(item) else {
-            defined(item).ok();
             let name = type_name(item);
             return fail(Kind::Type, format!("sequence item {at}: expected str instance, {name} found"));
         };
@@ -426,7 +456,18 @@ fn join(like: &Value, sep: &str, of: &Value) -> Answer {
         out.push_str(if at == 0 { "" } else { sep });
         out.push_str(part);
     }
-    text_like(like, out)
+    text_like(sep_value, out)
+}
+
+/// The text of `value` as it goes into `of`: escaped, if that is markup and this is not.
+fn like<'a>(of: &Value, value: &Value, text: &'a str) -> Result<Cow<'a, str>, Error> {
+    if of.is_safe() && !value.is_safe() { escaped(text).map(Cow::Owned) } else { Ok(Cow::Borrowed(text)) }
+}
+
+/// The only character of a text.
+fn single(text: &str) -> Option<char> {
+    let mut all = text.chars();
+    all.next().filter(|_| all.next().is_none())
 }
 
 fn partition(of: &Value, text: &str, first: bool, sep: &str) -> Answer {
@@ -441,13 +482,15 @@ fn partition(of: &Value, text: &str, first: bool, sep: &str) -> Answer {
     tuple(parts.into_iter().map(|part| text_like(of, part)).collect::<Result<_, _>>()?)
 }
 
-fn justified(text: &str, name: &str, args: &Args) -> Result<String, Error> {
+fn justified(of: &Value, text: &str, name: &str, args: &Args) -> Result<String, Error> {
     let width = size(args.need(0, "width")?)?;
     let fill = match args.get(1, "fillchar") {
         None => ' ',
-        Some(_) => match str_arg(args, 1, "fillchar")?.chars().collect::<Vec<_>>().as_slice() {
-            [fill] => *fill,
-            _ => return Err(Error::new(Kind::Type, "The fill character must be exactly one character long")),
+        Some(fill) => match single(&like(of, fill, str_arg(args, 1, "fillchar")?)?) {
+            Some(fill) => fill,
+            None => {
+                return Err(Error::new(Kind::Type, "The fill character must be exactly one character long"));
+            }
         },
     };
     let length = text.chars().count();
@@ -464,7 +507,8 @@ fn justified(text: &str, name: &str, args: &Args) -> Result<String, Error> {
 
 /// `str.center`.
 pub(crate) fn centered(text: &str, width: &Value) -> Result<String, Error> {
-    justified(text, "center", &Args { positional: std::slice::from_ref(width), named: Vec::new() })
+    let args = Args { positional: std::slice::from_ref(width), named: Vec::new() };
+    justified(&Value::Undefined, text, "center", &args)
 }
 
 fn zero_filled(text: &str, width: usize) -> Result<String, Error> {

@@ -76,7 +76,7 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
         View::Stream(_) => out.push_str("<generator object>"),
         View::Space(space) => {
             let fields = space.fields.borrow().clone();
-            if any_holds_space(fields.iter().map(|(_, value)| value))? {
+            if any_holds_space(fields.iter().flat_map(|(name, value)| [name, value]))? {
                 return Err(Error::new(Kind::Unsupported, "a namespace in a namespace is not written"));
             }
             out.push_str("<Namespace {");
@@ -130,7 +130,7 @@ fn holds_space(value: &Value) -> Result<bool, Error> {
     match view(value) {
         View::Space(_) => Ok(true),
         View::Seq(seq) => any_holds_space(&seq.items),
-        View::Dict(dict) => any_holds_space(dict.entries.iter().map(|(_, value)| value)),
+        View::Dict(dict) => any_holds_space(dict.entries.iter().flat_map(|(key, value)| [key, value])),
         _ => Ok(false),
     }
 }

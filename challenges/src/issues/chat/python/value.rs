@@ -312,11 +312,14 @@ pub(crate) fn forbidden(why: &str) -> Error {
     Error::new(Kind::Security, why)
 }
 
+/// What using an undefined value says, where nobody knows what it was called.
+pub(crate) const UNDEFINED: &str = "an undefined value is used";
+
 /// The error of using an undefined value, if `value` is one.
 #[inline]
 pub(crate) fn defined(value: &Value) -> Result<(), Error> {
     match value {
-        Value::Undefined | Value::Unset => Err(Error::new(Kind::Undefined, "an undefined value is used")),
+        Value::Undefined | Value::Unset => Err(Error::new(Kind::Undefined, UNDEFINED)),
         Value::Forbidden(why) => Err(forbidden(why)),
         _ => Ok(()),
     }

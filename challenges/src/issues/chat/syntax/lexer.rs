@@ -1,13 +1,13 @@
 //! Template text to tokens, as Jinja cuts it under `trim_blocks` and `lstrip_blocks`.
 
-use super::super::error::{Error, Kind};
+use super::super::error::{Error, Kind, Span};
 use super::super::python::text::is_space;
 
-/// One token and the line it begins on.
+/// One token and where it stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Token {
     pub(crate) what: Lexeme,
-    pub(crate) line: u32,
+    pub(crate) span: Span,
 }
 
 /// What a token is.
@@ -40,7 +40,7 @@ const OPERATORS: [&str; 27] = [
 
 /// Cuts `source`, whose line ends are already `\n`.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, Error> {
-    let mut lexer = Lexer { source, at: 0, line: 1, fresh: true, out: Vec::new() };
+    let mut lexer = Lexer { source, at: 0, fresh: true, out: Vec::new() };
     lexer.root()?;
     Ok(lexer.out)
 }
@@ -57,7 +57,6 @@ pub(crate) fn normalized(source: &str) -> String {
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
-    line: u32,
     /// Whether the last token ended a line.
     fresh: bool,
     out: Vec<Token>,
@@ -70,7 +69,6 @@ impl<'a> Lexer<'a> {
 
     fn advance(&mut self, bytes: usize) -> &'a str {
         let taken = &self.source[self.at..self.at + bytes];
-        self.line += taken.bytes().filter(|&byte| byte == b'\n').count() as u32;
         self.at += bytes;
         if bytes > 0 {
             self.fresh = taken.ends_with('\n');
@@ -78,12 +76,14 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    fn push(&mut self, what: Lexeme) {
-        self.out.push(Token { what, line: self.line });
+    /// A token of the next `bytes`.
+    fn push(&mut self, what: Lexeme, bytes: usize) {
+        self.out.push(Token { what, span: Span::new(self.at, self.at + bytes) });
     }
 
     fn fail<T>(&self, message: impl Into<String>) -> Result<T, Error> {
-        Err(Error::new(Kind::Syntax, message).at(self.line))
+        let next = self.rest().chars().next().map_or(0, char::len_utf8);
+        Err(Error::new(Kind::Syntax, message).at(Span::new(self.at, self.at + next)))
     }
 
     fn root(&mut self) -> Result<(), Error> {
@@ -93,7 +93,7 @@ impl<'a> Lexer<'a> {
             let sign = self.rest().as_bytes().get(offset + 2).copied().filter(|sign| b"-+".contains(sign));
             let text = self.stripped(text, sign, tag != b'{');
             if !text.is_empty() {
-                self.push(Lexeme::Data(text.to_string()));
+                self.push(Lexeme::Data(text.to_string()), text.len());
             }
             let raw = (tag == b'%').then(|| raw_begin(&self.rest()[offset + 2..], sign)).flatten();
             self.advance(offset + 2 + usize::from(sign.is_some()));
@@ -109,7 +109,8 @@ impl<'a> Lexer<'a> {
         }
         if !self.rest().is_empty() {
             let text = self.rest().to_string();
-            self.push(Lexeme::Data(text));
+            let bytes = text.len();
+            self.push(Lexeme::Data(text), bytes);
         }
         Ok(())
     }
@@ -160,7 +161,7 @@ impl<'a> Lexer<'a> {
             if let Some((sign, length, end)) = raw_end(&rest[at + 2..]) {
                 let text = self.stripped(&rest[..at], sign, true);
                 if !text.is_empty() {
-                    self.push(Lexeme::Data(text.to_string()));
+                    self.push(Lexeme::Data(text.to_string()), text.len());
                 }
                 self.advance(at + 2 + length);
                 self.after(end);
@@ -172,7 +173,8 @@ impl<'a> Lexer<'a> {
     }
 
     fn inside(&mut self, tag: Tag) -> Result<(), Error> {
-        self.push(Lexeme::Begin(tag));
+        let span = Span::new(self.at.saturating_sub(2), self.at);
+        self.out.push(Token { what: Lexeme::Begin(tag), span });
         let mut open = Vec::new();
         loop {
             self.spaces();
@@ -195,7 +197,7 @@ impl<'a> Lexer<'a> {
         if sign.is_none() && !rest.starts_with(close) {
             return false;
         }
-        self.push(Lexeme::End(tag));
+        self.push(Lexeme::End(tag), 2 + usize::from(sign.is_some()));
         self.advance(2 + usize::from(sign.is_some()));
         if tag == Tag::Block || sign.is_some() {
             self.after(sign);
@@ -204,7 +206,7 @@ impl<'a> Lexer<'a> {
     }
 
     fn lexeme(&mut self, open: &mut Vec<&'static str>) -> Result<Token, Error> {
-        let line = self.line;
+        let start = self.at;
         let rest = self.rest();
         let first = rest.chars().next().unwrap_or(' ');
         let dotted = self.source[..self.at].ends_with('.');
@@ -222,7 +224,7 @@ impl<'a> Lexer<'a> {
         } else {
             Lexeme::Op(self.operator(open)?)
         };
-        Ok(Token { what, line })
+        Ok(Token { what, span: Span::new(start, self.at) })
     }
 
     fn text(&mut self, quote: char) -> Result<String, Error> {

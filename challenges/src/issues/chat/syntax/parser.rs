@@ -1,7 +1,6 @@
 //! Tokens to a tree, by Jinja's grammar.
 
-use super::super::error::{Error, Kind};
-use super::super::python::{filters, tests};
+use super::super::error::{Error, Kind, Span};
 use super::lexer::{Lexeme, Tag, Token};
 use super::tree::*;
 
@@ -38,16 +37,25 @@ impl Parser<'_> {
         self.tokens.get(self.at + 1).map(|token| &token.what)
     }
 
-    fn line(&self) -> u32 {
-        self.tokens.get(self.at).or(self.tokens.last()).map_or(1, |token| token.line)
+    /// Where the next token stands; behind the last one that is the template's end.
+    fn here(&self) -> Span {
+        let end =
+            || self.tokens.last().map_or(Span::default(), |last| Span { start: last.span.end, ..last.span });
+        self.tokens.get(self.at).map_or_else(end, |token| token.span)
+    }
+
+    /// From `start` to the end of what was read last.
+    fn since(&self, start: Span) -> Span {
+        let last = self.at.checked_sub(1).and_then(|at| self.tokens.get(at));
+        last.map_or(start, |last| start.to(last.span))
     }
 
     fn fail<T>(&self, message: impl Into<String>) -> Parsed<T> {
-        Err(Error::new(Kind::Syntax, message).at(self.line()))
+        Err(Error::new(Kind::Syntax, message).at(self.here()))
     }
 
     fn limit<T>(&self, message: impl Into<String>) -> Parsed<T> {
-        Err(Error::new(Kind::Limit, message).at(self.line()))
+        Err(Error::new(Kind::Limit, message).at(self.here()))
     }
 
     fn unexpected<T>(&self, wanted: &str) -> Parsed<T> {
@@ -113,7 +121,7 @@ impl Parser<'_> {
         done
     }
 
-    fn expr_of(&self, line: u32, node: Node) -> Parsed<Expr> {
+    fn expr_of(&self, start: Span, node: Node) -> Parsed<Expr> {
         let depth = 1 + deepest(&node);
         if depth > MAX_DEPTH {
             return self.limit(format!("an expression is nested deeper than {MAX_DEPTH}"));
@@ -121,7 +129,7 @@ impl Parser<'_> {
         if widest(&node) > MAX_ITEMS {
             return self.limit(format!("an expression has more than {MAX_ITEMS} items"));
         }
-        Ok(Expr { node, line, depth })
+        Ok(Expr { node, span: self.since(start), depth })
     }
 
     // Statements.
@@ -134,14 +142,14 @@ impl Parser<'_> {
     fn statements(&mut self, until: &[&str]) -> Parsed<(Vec<Stmt>, String)> {
         let mut out = Vec::new();
         while let Some(token) = self.tokens.get(self.at) {
-            let line = token.line;
+            let span = token.span;
             self.at += 1;
             match &token.what {
-                Lexeme::Data(text) => out.push(Stmt { what: What::Data(text.clone()), line }),
+                Lexeme::Data(text) => out.push(Stmt { what: What::Data(text.clone()), span }),
                 Lexeme::Begin(Tag::Variable) => {
                     let printed = self.tuple(true, &[])?;
                     self.expect_end(Tag::Variable)?;
-                    out.push(Stmt { what: What::Print(printed), line });
+                    out.push(Stmt { what: What::Print(printed), span });
                 }
                 Lexeme::Begin(Tag::Block) => {
                     let Some(Lexeme::Name(name)) = self.peek() else { return self.unexpected("a tag name") };
@@ -150,9 +158,10 @@ impl Parser<'_> {
                     if until.contains(&name.as_str()) {
                         return Ok((out, name));
                     }
+                    let span = span.to(self.tokens[self.at - 1].span);
                     let what = self.statement(&name)?;
                     self.expect_end(Tag::Block)?;
-                    out.push(Stmt { what, line });
+                    out.push(Stmt { what, span });
                 }
                 _ => return self.fail("text where a tag was expected"),
             }
@@ -226,7 +235,7 @@ impl Parser<'_> {
         let target = self.target(false, true)?;
         if names(&target).contains(&"loop") {
             let message = "can't assign to special loop variable in for-loop target";
-            return Err(Error::new(Kind::Assertion, message).at(self.line()));
+            return Err(Error::new(Kind::Assertion, message).at(self.here()));
         }
         if !self.skip_name("in") {
             return self.unexpected("'in'");
@@ -348,9 +357,10 @@ impl Parser<'_> {
             self.expect_op(")")?;
             return Ok(inner);
         }
+        let start = self.here();
         let name = self.assignable()?;
         if fields && self.skip_op(".") {
-            return Ok(Target::Field(name, self.name()?));
+            return Ok(Target::Field(name, self.name()?, self.since(start)));
         }
         Ok(Target::Name(name))
     }
@@ -362,12 +372,12 @@ impl Parser<'_> {
     }
 
     fn conditional(&mut self) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let mut expr = self.or()?;
         while self.skip_name("if") {
             let test = Box::new(self.or()?);
             let no = if self.skip_name("else") { Some(Box::new(self.expression()?)) } else { None };
-            expr = self.expr_of(line, Node::Cond { test, yes: Box::new(expr), no })?;
+            expr = self.expr_of(start, Node::Cond { test, yes: Box::new(expr), no })?;
         }
         Ok(expr)
     }
@@ -386,7 +396,7 @@ impl Parser<'_> {
         next: fn(&mut Self) -> Parsed<Expr>,
         make: fn(Vec<Expr>) -> Node,
     ) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let first = next(self)?;
         if !self.is_name(word) {
             return Ok(first);
@@ -398,26 +408,26 @@ impl Parser<'_> {
         if items.len() > MAX_DEPTH {
             return self.limit(format!("more than {MAX_DEPTH} conditions joined by '{word}'"));
         }
-        self.expr_of(line, make(items))
+        self.expr_of(start, make(items))
     }
 
     fn not(&mut self) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         if !self.skip_name("not") {
             return self.compare();
         }
         let operand = self.deeper(Self::not)?;
-        self.expr_of(line, Node::Not(Box::new(operand)))
+        self.expr_of(start, Node::Not(Box::new(operand)))
     }
 
     fn compare(&mut self) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let first = self.sum()?;
         let mut rest = Vec::new();
         while let Some(op) = self.comparison() {
             rest.push((op, self.sum()?));
         }
-        if rest.is_empty() { Ok(first) } else { self.expr_of(line, Node::Compare(Box::new(first), rest)) }
+        if rest.is_empty() { Ok(first) } else { self.expr_of(start, Node::Compare(Box::new(first), rest)) }
     }
 
     fn comparison(&mut self) -> Option<&'static str> {
@@ -439,12 +449,12 @@ impl Parser<'_> {
     }
 
     fn binary(&mut self, ops: &[&'static str], next: fn(&mut Self) -> Parsed<Expr>) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let mut left = next(self)?;
         while let Some(op) = ops.iter().copied().find(|op| self.is_op(op)) {
             self.at += 1;
             let right = next(self)?;
-            left = self.expr_of(line, joined(op, left, right))?;
+            left = self.expr_of(start, joined(op, left, right))?;
         }
         Ok(left)
     }
@@ -454,7 +464,7 @@ impl Parser<'_> {
     }
 
     fn concat(&mut self) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let first = self.product()?;
         if !self.is_op("~") {
             return Ok(first);
@@ -463,7 +473,7 @@ impl Parser<'_> {
         while self.skip_op("~") {
             items.push(self.product()?);
         }
-        self.expr_of(line, Node::Concat(items))
+        self.expr_of(start, Node::Concat(items))
     }
 
     fn product(&mut self) -> Parsed<Expr> {
@@ -475,12 +485,12 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self, filters: bool) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let minus = self.is_op("-");
         let expr = if minus || self.is_op("+") {
             self.at += 1;
             let operand = Box::new(self.deeper(|parser| parser.unary(false))?);
-            self.expr_of(line, if minus { Node::Minus(operand) } else { Node::Plus(operand) })?
+            self.expr_of(start, if minus { Node::Minus(operand) } else { Node::Plus(operand) })?
         } else {
             self.primary()?
         };
@@ -489,7 +499,7 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let Some(what) = self.peek() else { return self.unexpected("an expression") };
         let node = match what.clone() {
             Lexeme::Name(name) => {
@@ -511,13 +521,13 @@ impl Parser<'_> {
                 self.at += 1;
                 let inner = self.deeper(Self::tuple_in_parentheses)?;
                 self.expect_op(")")?;
-                return Ok(inner);
+                return Ok(Expr { span: self.since(start), ..inner });
             }
             Lexeme::Op("[") => self.list()?,
             Lexeme::Op("{") => self.dict()?,
             _ => return self.unexpected("an expression"),
         };
-        self.expr_of(line, node)
+        self.expr_of(start, node)
     }
 
     fn taken(&mut self, node: Node) -> Node {
@@ -578,7 +588,7 @@ impl Parser<'_> {
     }
 
     fn tuple_items(&mut self, conditionals: bool, words: &[&str], parentheses: bool) -> Parsed<Expr> {
-        let line = self.line();
+        let start = self.here();
         let mut items = Vec::new();
         let mut is_tuple = false;
         loop {
@@ -600,7 +610,7 @@ impl Parser<'_> {
         if !is_tuple && !parentheses {
             return self.unexpected("an expression");
         }
-        self.expr_of(line, Node::Tuple(items))
+        self.expr_of(start, Node::Tuple(items))
     }
 
     fn tuple_ends(&self, words: &[&str]) -> bool {
@@ -622,25 +632,25 @@ impl Parser<'_> {
     }
 
     fn call(&mut self, expr: Expr) -> Parsed<Expr> {
-        let line = self.line();
+        let start = expr.span;
         let args = self.args()?;
-        self.expr_of(line, Node::Call(Box::new(expr), args))
+        self.expr_of(start, Node::Call(Box::new(expr), args))
     }
 
     fn subscript(&mut self, expr: Expr) -> Parsed<Expr> {
-        let line = self.line();
+        let start = expr.span;
         let of = Box::new(expr);
         if self.skip_op(".") {
             return match self.peek() {
                 Some(Lexeme::Name(_)) => {
                     let name = self.name()?;
-                    self.expr_of(line, Node::Attribute(of, name))
+                    self.expr_of(start, Node::Attribute(of, name))
                 }
                 Some(Lexeme::Int(index)) => {
                     let index = *index;
                     self.at += 1;
-                    let index = Box::new(self.expr_of(line, Node::Int(index))?);
-                    self.expr_of(line, Node::Item(of, index))
+                    let index = Box::new(self.expr_of(self.tokens[self.at - 1].span, Node::Int(index))?);
+                    self.expr_of(start, Node::Item(of, index))
                 }
                 _ => self.unexpected("name or number"),
             };
@@ -648,13 +658,13 @@ impl Parser<'_> {
         self.at += 1;
         let node = self.deeper(|parser| parser.subscribed(of))?;
         self.expect_op("]")?;
-        self.expr_of(line, node)
+        self.expr_of(start, node)
     }
 
     fn subscribed(&mut self, of: Box<Expr>) -> Parsed<Node> {
-        let line = self.line();
+        let start = self.here();
         if self.is_op("]") {
-            return self.fail("expected subscript expression");
+            return Ok(Node::Item(of, Box::new(self.expr_of(start, Node::Tuple(Vec::new()))?)));
         }
         let first = if self.is_op(":") { None } else { Some(self.expression()?) };
         if !self.skip_op(":") {
@@ -666,7 +676,7 @@ impl Parser<'_> {
             while self.skip_op(",") {
                 items.push(self.expression()?);
             }
-            return Ok(Node::Item(of, Box::new(self.expr_of(line, Node::Tuple(items))?)));
+            return Ok(Node::Item(of, Box::new(self.expr_of(start, Node::Tuple(items))?)));
         }
         let ends = |parser: &Self| parser.is_op("]") || parser.is_op(":") || parser.is_op(",");
         let stop = if ends(self) { None } else { Some(self.expression()?) };
@@ -722,12 +732,12 @@ impl Parser<'_> {
 
     fn filtered(&mut self, mut expr: Expr) -> Parsed<Expr> {
         loop {
-            let line = self.line();
+            let start = expr.span;
             expr = match self.peek() {
                 Some(Lexeme::Op("|")) => {
                     self.at += 1;
                     let (name, args) = self.filter()?;
-                    self.expr_of(line, Node::Filter(Box::new(expr), name, args))?
+                    self.expr_of(start, Node::Filter(Box::new(expr), name, args))?
                 }
                 Some(Lexeme::Name(name)) if name == "is" => self.test(expr)?,
                 Some(Lexeme::Op("(")) => self.call(expr)?,
@@ -750,9 +760,6 @@ impl Parser<'_> {
 
     fn filter(&mut self) -> Parsed<(String, Args)> {
         let name = self.dotted()?;
-        if filters::find(&name).is_none() {
-            return Err(Error::new(Kind::Assertion, format!("no filter named {name:?}")).at(self.line()));
-        }
         let args = if self.is_op("(") { self.args()? } else { Args::default() };
         Ok((name, args))
     }
@@ -766,16 +773,13 @@ impl Parser<'_> {
     }
 
     fn test(&mut self, expr: Expr) -> Parsed<Expr> {
-        let line = self.line();
+        let start = expr.span;
         self.at += 1;
         let negated = self.skip_name("not");
         let name = self.dotted()?;
-        if tests::find(&name).is_none() {
-            return Err(Error::new(Kind::Assertion, format!("no test named {name:?}")).at(line));
-        }
         let args = self.test_args()?;
-        let test = self.expr_of(line, Node::Test(Box::new(expr), name, args))?;
-        if negated { self.expr_of(line, Node::Not(Box::new(test))) } else { Ok(test) }
+        let test = self.expr_of(start, Node::Test(Box::new(expr), name, args))?;
+        if negated { self.expr_of(start, Node::Not(Box::new(test))) } else { Ok(test) }
     }
 
     fn test_args(&mut self) -> Parsed<Args> {

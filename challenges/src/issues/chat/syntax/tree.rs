@@ -1,10 +1,12 @@
 //! A template as a tree.
 
-/// An expression, the line it begins on and how deep it is.
+use super::super::error::Span;
+
+/// An expression, where it stands and how deep it is.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) node: Node,
-    pub(crate) line: u32,
+    pub(crate) span: Span,
     pub(crate) depth: usize,
 }
 
@@ -70,7 +72,7 @@ impl Args {
 pub(crate) enum Target {
     Name(String),
     /// `ns.name`.
-    Field(String, String),
+    Field(String, String, Span),
     Tuple(Vec<Target>),
 }
 
@@ -81,11 +83,11 @@ pub(crate) struct Signature {
     pub(crate) defaults: Vec<Expr>,
 }
 
-/// A statement and its line.
+/// A statement and where its tag begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Stmt {
     pub(crate) what: What,
-    pub(crate) line: u32,
+    pub(crate) span: Span,
 }
 
 /// What a statement is.
@@ -133,4 +135,29 @@ pub(crate) enum What {
     Foreign(Expr),
     Break,
     Continue,
+}
+
+impl What {
+    /// The statements within it.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = &[Stmt]> {
+        let (many, two): (&[(Expr, Vec<Stmt>)], [&[Stmt]; 2]) = match self {
+            What::If { branches, otherwise } => (branches, [otherwise, &[]]),
+            What::For { body, otherwise, .. } => (&[], [body, otherwise]),
+            What::SetBlock { body, .. }
+            | What::With(_, body)
+            | What::Macro { body, .. }
+            | What::CallBlock { body, .. }
+            | What::FilterBlock { body, .. }
+            | What::Autoescape(_, body)
+            | What::Generation(body)
+            | What::Block(body) => (&[], [body, &[]]),
+            What::Data(_)
+            | What::Print(_)
+            | What::Set(..)
+            | What::Foreign(_)
+            | What::Break
+            | What::Continue => (&[], [&[], &[]]),
+        };
+        many.iter().map(|(_, body)| body.as_slice()).chain(two)
+    }
 }

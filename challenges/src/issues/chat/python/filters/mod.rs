@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 
 use super::super::error::{Error, Kind};
 use super::compare::equal;
+use super::containers::failing;
 use super::methods::{attribute, item, pairs};
 use super::strings;
 use super::text::{escaped, str_of};
@@ -17,10 +18,10 @@ use super::value::{
 use number::{abs, float, round, sum, whole};
 use sequence::{batch, dictsort, extreme, groupby, map, reverse, reversed, select, slice, sort, unique};
 use text::{
-    filesizeformat, format, indent, join, on_text, pprint, replace, striptags, titled, tojson, truncate,
-    urlencode, xmlattr,
+    filesizeformat, format, indent, join, on_text, pprint, replace, titled, tojson, truncate, urlencode,
+    xmlattr,
 };
-pub(crate) use text::{layout, trim};
+pub(crate) use text::{layout, striptags, trim, unescaped};
 
 /// A filter of a value and its arguments.
 pub(crate) type Filter = fn(&Value, &Args) -> Answer;
@@ -79,7 +80,7 @@ pub(crate) fn find(name: &str) -> Option<Filter> {
         }
         "striptags" => |value, _| text(striptags(&str_of(value)?)),
         "sum" => sum,
-        "title" => |value, _| on_text(value, |text| Ok(titled(text))),
+        "title" => |value, _| text(titled(&str_of(value)?)),
         "tojson" => tojson,
         "trim" => trim,
         "truncate" => truncate,
@@ -103,7 +104,7 @@ pub(crate) fn item_pairs(value: &Value) -> Answer {
     match view(value) {
         View::Undefined | View::Forbidden(_) => stream(Vec::new()),
         View::Dict(of) => stream(items(&pairs(of)?)?),
-        _ => Err(raise(Kind::Type, "Can only get item pairs from a mapping.")),
+        _ => Ok(failing(raise(Kind::Type, "Can only get item pairs from a mapping."))),
     }
 }
 

@@ -250,7 +250,17 @@ pub(super) fn reversed(value: &Value) -> Result<Vec<Value>, Error> {
     match if reversible { iterable(value)? } else { None } {
         Some(mut items) => {
             items.reverse();
-            Ok(items)
+            // read from its end, markup gives markup; from its start it gives plain texts
+            items
+                .iter()
+                .map(|item| {
+                    if value.is_safe() {
+                        text_like(value, item.as_str().unwrap_or(""))
+                    } else {
+                        Ok(item.clone())
+                    }
+                })
+                .collect()
         }
         None => fail(Kind::Type, format!("'{}' object is not reversible", type_name(value))),
     }

@@ -155,26 +155,25 @@ pub(super) fn replace(value: &Value, args: &Args) -> Answer {
 }
 
 /// markupsafe's `striptags`: no comments, no tags, single spaces, no entities.
-pub(super) fn striptags(source: &str) -> String {
-    let mut out = String::new();
-    let mut rest = source;
-    while let Some(at) = rest.find("<!--") {
-        let Some(end) = rest[at..].find("-->") else { break };
-        out.push_str(&rest[..at]);
-        rest = &rest[at + end + 3..];
-    }
-    out.push_str(rest);
-    let (mut plain, mut rest) = (String::new(), out.as_str());
+pub(crate) fn striptags(source: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), source);
     while let Some(at) = rest.find('<') {
-        let Some(end) = rest[at..].find('>') else { break };
+        let comment = rest[at..].starts_with("<!--");
+        let (skipped, close) = if comment { (at + 4, "-->") } else { (at, ">") };
+        let Some(end) = rest[skipped..].find(close) else { break };
         plain.push_str(&rest[..at]);
-        rest = &rest[at + end + 1..];
+        rest = &rest[skipped + end + close.len()..];
     }
     plain.push_str(rest);
     let words: Vec<&str> = plain.split(is_space).filter(|word| !word.is_empty()).collect();
+    unescaped(&words.join(" "))
+}
+
+/// The text with the entities of markupsafe as characters.
+pub(crate) fn unescaped(text: &str) -> String {
     let known =
         [("&lt;", "<"), ("&gt;", ">"), ("&#39;", "'"), ("&#34;", "\""), ("&quot;", "\""), ("&amp;", "&")];
-    known.iter().fold(words.join(" "), |text, (entity, plain)| text.replace(entity, plain))
+    known.iter().fold(text.to_owned(), |text, (entity, plain)| text.replace(entity, plain))
 }
 
 /// Jinja's own title case: words begin after white space, `-` and opening brackets.
@@ -229,7 +228,8 @@ pub(crate) fn layout(args: &Args) -> Result<Layout, Error> {
 pub(super) fn truncate(value: &Value, args: &Args) -> Answer {
     let limit = args.get(0, "length").map_or(Ok(255), index)?;
     let leeway = args.get(3, "leeway").filter(|leeway| !leeway.is_none()).map_or(Ok(5), index)?;
-    let end = args.get(2, "end").map_or_else(|| Ok("...".to_string()), str_of)?;
+    let given = args.get(2, "end");
+    let end = given.map_or_else(|| Ok("...".to_string()), str_of)?;
     let room = limit.saturating_sub(end.chars().count() as i128);
     if room < 0 || leeway < 0 {
         return Err(raise(Kind::Value, format!("expected length >= {}, got {limit}", end.chars().count())));
@@ -251,7 +251,8 @@ pub(super) fn truncate(value: &Value, args: &Args) -> Answer {
     } else {
         cut.rsplit_once(' ').map_or(cut.as_str(), |(words, _)| words)
     };
-    text_like(value, format!("{cut}{end}"))
+    let bare = value.is_safe() && !given.is_some_and(Value::is_safe);
+    text_like(value, format!("{cut}{}", if bare { escaped(&end)? } else { end }))
 }
 
 pub(super) fn quoted(value: &Value, in_query: bool, out: &mut String) -> Result<(), Error> {
