@@ -120,7 +120,7 @@ fn attribute(text: &str) -> Option<((String, String), &str)> {
     Some(((name, unescape(value)), after))
 }
 
-/// Resolves the entities that a serialiser writes: four names and every number. Another name stays.
+/// Resolves the entities that a serialiser writes: five names and every number. Another name stays.
 pub fn unescape(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -147,6 +147,7 @@ fn character(name: &str) -> Option<char> {
         "gt" => Some('>'),
         "quot" => Some('"'),
         "amp" => Some('&'),
+        "nbsp" => Some('\u{a0}'),
         _ => {
             let number = name.strip_prefix('#')?;
             let hex = number.strip_prefix(['x', 'X']);
