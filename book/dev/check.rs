@@ -5,13 +5,14 @@
 //! commands and plain output are typed.
 //!
 //! *Pages*: every link and anchor leads somewhere; no directive and no formula is left as it was written;
-//! every picture says in words what it shows; no script, style, font or picture is fetched from elsewhere.
+//! every picture says in words what it shows; nothing is escaped twice; no script, style, font or picture is
+//! fetched from elsewhere, and every one that a style sheet names is there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::html::{Token, tokens};
+use crate::html::{Token, tokens, unescape};
 use crate::markdown::{Block, Piece, line_of, pieces};
 use crate::{Error, Fault};
 
@@ -160,8 +161,14 @@ impl Page {
         let mut verbatim: Vec<String> = Vec::new();
         for token in tokens(html) {
             match token {
-                Token::Text(text) if verbatim.is_empty() => page.text(text),
-                Token::Text(_) => {}
+                Token::Text(text) => {
+                    if verbatim.is_empty() {
+                        page.text(text);
+                    }
+                    if verbatim.iter().all(|element| element == "text") {
+                        page.escaped_once(&unescape(text));
+                    }
+                }
                 Token::Tag { name, attributes } => {
                     follow(&mut verbatim, &name);
                     page.tag(&name, &attributes);
@@ -180,7 +187,15 @@ impl Page {
         }
     }
 
+    /// What a browser shows outside code holds no name of a character: that was escaped twice.
+    fn escaped_once(&mut self, shown: &str) {
+        if let Some(entity) = entity(shown) {
+            self.faults.push(format!("escaped twice: `{entity}` in `{}`", shown.trim()));
+        }
+    }
+
     fn tag(&mut self, name: &str, attributes: &[(String, String)]) {
+        attributes.iter().for_each(|(_, value)| self.escaped_once(value));
         let get =
             |wanted: &str| attributes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
         self.ids.extend(get("id"));
@@ -239,6 +254,16 @@ fn follow(verbatim: &mut Vec<String>, tag: &str) {
     }
 }
 
+/// The first `&name;` or `&#1;` of a text.
+fn entity(text: &str) -> Option<&str> {
+    text.match_indices('&').find_map(|(at, _)| {
+        let name = text[at + 1..].split_once(';')?.0;
+        let plain = name.strip_prefix('#').unwrap_or(name);
+        let known = !plain.is_empty() && plain.chars().all(|c| c.is_ascii_alphanumeric());
+        known.then(|| &text[at..at + name.len() + 2])
+    })
+}
+
 fn is_external(address: &str) -> bool {
     let scheme =
         address.split_once(':').is_some_and(|(scheme, _)| scheme.chars().all(|c| c.is_ascii_alphabetic()));
@@ -282,7 +307,7 @@ fn slashed(path: &Path) -> String {
     path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// Style sheets that fetch from elsewhere.
+/// Style sheets that fetch from elsewhere, or name a file that is not there.
 fn stylesheets(folder: &Path) -> Result<Vec<Fault>, Error> {
     let mut faults = Vec::new();
     for path in crate::files(folder, "css")? {
@@ -291,9 +316,25 @@ fn stylesheets(folder: &Path) -> Result<Vec<Fault>, Error> {
         if let Some(mark) = fetches.into_iter().find(|mark| text.contains(mark)) {
             let at = slashed(path.strip_prefix(folder).unwrap_or(&path));
             faults.push(Fault { at, what: format!("`{mark}` fetches from elsewhere") });
+        } else {
+            let beside = path.parent().unwrap_or(folder);
+            let gone = addresses(&text).filter(|address| !beside.join(address).is_file());
+            let at = || slashed(path.strip_prefix(folder).unwrap_or(&path));
+            faults.extend(
+                gone.map(|file| Fault { at: at(), what: format!("names `{file}`, which is not there") }),
+            );
         }
     }
     Ok(faults)
+}
+
+/// The files that a style sheet names by `url(..)`.
+fn addresses(css: &str) -> impl Iterator<Item = &str> {
+    let inside = css.split("url(").skip(1).filter_map(|from| from.split_once(')'));
+    let addresses = inside.map(|(address, _)| address.trim().trim_matches(['\'', '"']));
+    addresses
+        .map(|address| address.split(['?', '#']).next().unwrap_or(""))
+        .filter(|a| !a.starts_with("data:"))
 }
 
 impl fmt::Display for Seen {
@@ -340,6 +381,40 @@ mod tests {
     fn nothing_is_fetched_from_elsewhere() {
         assert_eq!(faults("<script src='//x.org/a.js'></script>").len(), 1);
         assert_eq!(faults("<link rel=stylesheet href='https://x.org/a.css'>").len(), 1);
+    }
+
+    #[test]
+    fn what_is_escaped_twice_is_found() {
+        for html in [
+            "<p>a &amp;lt; b</p>",
+            "<svg><text>&amp;#39;</text></svg>",
+            "<math><mtext>&amp;nbsp;</mtext></math>",
+        ] {
+            assert!(faults(html)[0].starts_with("escaped twice: `&"), "{html}: {:?}", faults(html));
+        }
+        let label = "<svg role='img' aria-label='&amp;lt;'></svg>";
+        assert_eq!(faults(label), ["escaped twice: `&lt;` in `&lt;`"]);
+        for html in [
+            "<p>a &lt; b &amp; c; d</p>",
+            "<code>&amp;lt;</code>",
+            "<svg role='img' aria-label='&lt;'></svg>",
+        ] {
+            assert!(faults(html).is_empty(), "{html}: {:?}", faults(html));
+        }
+    }
+
+    #[test]
+    fn a_font_that_a_style_sheet_names_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.css"), "@font-face { src: url('fonts/a.woff2?v=1') }").unwrap();
+        let named = |error: Error| error.to_string();
+        assert_eq!(
+            pages(folder.path()).map_err(named),
+            Err("a.css: names `fonts/a.woff2`, which is not there".into())
+        );
+        std::fs::create_dir(folder.path().join("fonts")).unwrap();
+        std::fs::write(folder.path().join("fonts/a.woff2"), "").unwrap();
+        assert!(pages(folder.path()).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use crate::html::escape;
+use crate::html::{escape, unescape};
 use crate::maths::one_line;
 
 /// The drawing `NAME.svg` as a figure with caption and alternative text.
@@ -18,7 +18,7 @@ pub fn inline(folder: &Path, name: &str) -> Result<String, String> {
     let svg = crate::read(&path).map_err(|error| error.to_string())?;
     let (title, svg) = take(&svg, "title").ok_or_else(|| lacks(name, "title"))?;
     let (desc, svg) = take(&svg, "desc").ok_or_else(|| lacks(name, "desc"))?;
-    let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escape(&one_line(&desc)));
+    let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escape(&unescape(&one_line(&desc))));
     Ok(framed(&one_line(&svg).replacen("<svg ", &label, 1), &title))
 }
 
@@ -40,4 +40,20 @@ fn take(svg: &str, element: &str) -> Option<(String, String)> {
     let (before, from) = svg.split_once(&format!("<{element}>"))?;
     let (text, after) = from.split_once(&format!("</{element}>"))?;
     Some((text.trim().to_owned(), format!("{before}{after}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_is_told_as_it_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let svg =
+            "<svg viewBox=\"0 0 1 1\"><title>a &lt; b</title><desc>\"&lt;|x|&gt;\" &amp; c</desc></svg>";
+        std::fs::write(folder.path().join("one.svg"), svg).unwrap();
+        let html = inline(folder.path(), "one").unwrap();
+        assert!(html.contains("aria-label=\"&quot;&lt;|x|&gt;&quot; &amp; c\""), "{html}");
+        assert!(html.contains("<figcaption>a &lt; b</figcaption>"), "{html}");
+    }
 }

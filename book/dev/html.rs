@@ -120,10 +120,41 @@ fn attribute(text: &str) -> Option<((String, String), &str)> {
     Some(((name, unescape(value)), after))
 }
 
-/// Resolves the five entities that a serialiser writes.
+/// Resolves the entities that a serialiser writes: five names and every number. Another name stays.
 pub fn unescape(text: &str) -> String {
-    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-    text.replace("&#39;", "'").replace("&#x27;", "'").replace("&amp;", "&")
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, from)) = rest.split_once('&') {
+        out += before;
+        match from.split_once(';').and_then(|(name, after)| Some((character(name)?, after))) {
+            Some((c, after)) => {
+                out.push(c);
+                rest = after;
+            }
+            None => {
+                out.push('&');
+                rest = from;
+            }
+        }
+    }
+    out + rest
+}
+
+/// The character of an entity's name.
+fn character(name: &str) -> Option<char> {
+    match name {
+        "lt" => Some('<'),
+        "gt" => Some('>'),
+        "quot" => Some('"'),
+        "amp" => Some('&'),
+        "nbsp" => Some('\u{a0}'),
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let hex = number.strip_prefix(['x', 'X']);
+            hex.map_or_else(|| number.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok())
+                .and_then(char::from_u32)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -142,6 +173,17 @@ mod tests {
             .collect();
         let want = ["a", "<p 3>", "t", "</p 0>", "<script 0>", "if (a<b) {}", "</script 0>", "<br 0>"];
         assert_eq!(names, want);
+    }
+
+    #[test]
+    fn an_entity_is_resolved_once() {
+        for (text, want) in
+            [("&lt;&#92;&#x27;", "<\\'"), ("&amp;lt;", "&lt;"), ("a & b;", "a & b;"), ("&no;&", "&no;&")]
+        {
+            assert_eq!(unescape(text), want);
+        }
+        assert_eq!(unescape(&escape("&lt; <\">")), "&lt; <\">");
+        assert_eq!(unescape("&#99999999;&#xd800;&#;"), "&#99999999;&#xd800;&#;");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Formulas: LaTeX between dollars becomes `MathML`, which browsers draw by themselves.
 //!
-//! No script, no font and no network: the formula is in the page. A formula that the parser refuses fails
-//! the build; it is never shown in red. `\$` is a dollar sign. An inline formula begins and ends with
-//! something other than a space, stays within its paragraph, and is not followed by a digit, so that two
-//! prices in one sentence are no formula.
+//! No script and no network: the formula is in the page, and its font lies beside the page
+//! (`theme/fonts`; without a `MATH` table in the font a browser cannot place or stretch its signs). A formula
+//! that the parser refuses fails the build; it is never shown in red. A word is set by `\text` or
+//! `\operatorname`: as letters of mathematics it would be a product. `\$` is a dollar sign. An inline formula
+//! begins and ends with something other than a space, stays within its paragraph, and is not followed by a
+//! digit, so that two prices in one sentence are no formula.
 
 use pulldown_latex::config::{DisplayMode, RenderConfig};
+use pulldown_latex::event::{Content, Dimension, DimensionUnit};
 use pulldown_latex::{Event, Parser, ParserError, Storage, push_mathml};
 
 /// Renders every formula of a text that holds no code; what is not a formula goes through `keep`.
@@ -65,14 +68,65 @@ impl Formula<'_> {
 
 /// One formula as `MathML` on one line, safe to stand in Markdown.
 fn mathml(latex: &str, display_mode: DisplayMode) -> Result<String, String> {
+    if let Some(word) = styled_word(latex).or_else(|| bare_word(latex)) {
+        return Err(unset(latex.trim(), word));
+    }
     let storage = Storage::new();
     let events: Result<Vec<Event<'_>>, ParserError> = Parser::new(latex.trim(), &storage).collect();
     let events = events.map_err(|error| format!("the formula `{latex}` cannot be read: {error}"))?;
+    let events: Vec<Event<'_>> = events.into_iter().map(spaced).collect();
     let config = RenderConfig { display_mode, annotation: Some(latex.trim()), ..RenderConfig::default() };
     let mut math = String::new();
     push_mathml(&mut math, events.into_iter().map(Ok::<_, ParserError>), config)
         .map_err(|error| format!("the formula `{latex}` cannot be drawn: {error}"))?;
     Ok(inert(&one_line(&math)))
+}
+
+fn unset(latex: &str, word: &str) -> String {
+    format!(
+        "the formula `{latex}` sets a word as a product: expected \\text{{{word}}} or \\operatorname{{{word}}}, \
+         found `{word}`"
+    )
+}
+
+/// A word in an alphabet of mathematics, as in `\mathrm{clip}`; one letter in it is a name.
+fn styled_word(latex: &str) -> Option<&str> {
+    let styles = ["\\mathrm{", "\\mathit{", "\\mathbf{", "\\mathsf{", "\\mathtt{", "\\mathnormal{"];
+    let words = styles.iter().flat_map(|style| latex.split(style).skip(1));
+    words.filter_map(|from| Some(from.split_once('}')?.0)).find(|word| word.chars().count() > 1)
+}
+
+/// Three letters side by side are no product of three names. What is no letter of the formula is left out: commands,
+/// and the inside of those that take words.
+fn bare_word(latex: &str) -> Option<&str> {
+    let mut rest = latex;
+    while let Some(at) = rest.find(|c: char| c == '\\' || c.is_ascii_alphabetic()) {
+        let command = rest[at..].strip_prefix('\\');
+        let from = command.unwrap_or(&rest[at..]);
+        let (name, after) =
+            from.split_at(from.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(from.len()));
+        rest = match (command, name) {
+            (None, name) if name.len() > 2 => return Some(name),
+            (Some(_), "") => after.split_at(after.chars().next().map_or(0, char::len_utf8)).1,
+            (Some(_), "text" | "operatorname" | "begin" | "end") => {
+                after.split_once('}').map_or("", |(_, after)| after)
+            }
+            _ => after,
+        };
+    }
+    None
+}
+
+/// `\ ` and `~` are a space between words, 1/3 em; the parser gives the name of a character for them, which would be
+/// printed as it is written.
+fn spaced(event: Event<'_>) -> Event<'_> {
+    match event {
+        Event::Content(Content::Text("&nbsp;")) => {
+            let width = Some(Dimension::new(1.0 / 3.0, DimensionUnit::Em));
+            Event::Space { width, height: None, depth: None }
+        }
+        event => event,
+    }
 }
 
 /// Writes what Markdown would take for markup as entities, between tags only.
@@ -123,6 +177,39 @@ mod tests {
     fn dollars_that_are_no_formula_stay() {
         for (text, want) in [("5$ and 6$ more", "5$ and 6$ more"), (r"\$5", "$5"), ("a $ b", "a $ b")] {
             assert_eq!(expanded(text), want);
+        }
+    }
+
+    #[test]
+    fn a_space_is_a_space() {
+        for latex in [r"$a,\ b$", "$a~b$", r"$\text{for }a$"] {
+            let html = expanded(latex);
+            assert!(!html.contains("&amp;nbsp;"), "{html}");
+            assert!(html.contains("<mspace width=\"0.333") || html.contains("for&nbsp;"), "{html}");
+        }
+    }
+
+    #[test]
+    fn a_word_is_set_as_text() {
+        for latex in [
+            r"$\mathrm{clip}(x)$",
+            r"$\mathit{row} \cdot n$",
+            r"$\mathrm{f32}(x)$",
+            "$row + 1$",
+            r"$a \\row$",
+        ] {
+            let error = expand(latex, str::to_owned).unwrap_err();
+            assert!(error.contains("as a product: expected \\text{"), "{error}");
+        }
+        for latex in [
+            r"$\operatorname{clip}(x)$",
+            r"$\text{f32}(x)$",
+            r"$\mathrm{T}\,xA$",
+            r"$\max(a, b)$",
+            "$N V H$",
+            r"$a\,b$",
+        ] {
+            assert!(expand(latex, str::to_owned).is_ok(), "{latex}");
         }
     }
 

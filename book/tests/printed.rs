@@ -34,7 +34,10 @@ use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 const AS_GRADER: &str = "WARPBOOK_AS_GRADER";
 
 /// The pages that show what the grader prints.
-const PAGES: [&str; 3] = ["nf4.md", "graph.md", "chat.md"];
+const PAGES: [&str; 4] = ["nf4.md", "graph.md", "chat.md", PRINTS];
+
+/// The page whose attempt prints what it does; also the value of [`AS_GRADER`] for it.
+const PRINTS: &str = "debugging.md";
 
 /// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for the
 /// largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step of tool
@@ -57,7 +60,7 @@ fn stale(page: &Path) -> usize {
     assert!(!shown.is_empty(), "{} shows no replay", page.display());
     let (mut fresh, mut stale) = (text.clone(), 0);
     for (command, body) in shown {
-        let printed = printed(command);
+        let printed = printed(command, page);
         if printed != body {
             eprintln!("{command}\n-- the page\n{body}-- the grader\n{printed}");
             fresh = fresh.replace(body, &printed);
@@ -86,16 +89,23 @@ fn replay(body: &str) -> Option<&str> {
     body.trim().strip_prefix("cargo grader ").filter(|words| words.starts_with("replay "))
 }
 
-/// What a command of the grader prints.
-fn printed(command: &str) -> String {
+/// What a command of the grader prints, with the attempt of a page.
+fn printed(command: &str, page: &Path) -> String {
     let program = std::env::current_exe().expect("this program has a path");
-    let output =
-        Command::new(program).args(command.split_whitespace()).env(AS_GRADER, "1").output().expect("it runs");
+    let name = page.file_name().expect("a page has a name");
+    let output = Command::new(program)
+        .args(command.split_whitespace())
+        .env(AS_GRADER, name)
+        .output()
+        .expect("it runs");
     String::from_utf8(output.stdout).expect("the grader prints UTF-8")
 }
 
 impl Nf4 for Mistaken {
     fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
+        if std::env::var_os(AS_GRADER).is_some_and(|page| page == PRINTS) {
+            packed.iter().for_each(|byte| println!("byte {byte:#04x}: {} and {}", byte & 15, byte >> 4));
+        }
         let swapped: Vec<u8> = packed.iter().map(|byte| byte.rotate_left(4)).collect();
         Solution.unpack(&swapped, codes);
     }

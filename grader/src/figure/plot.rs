@@ -128,9 +128,10 @@ pub struct Plot {
 }
 
 /// How wide a character of [`Ink::Code`] is.
-pub const CODE: f64 = 6.0;
+pub const CODE: f64 = 6.6;
 
-/// Width of every figure: 12-unit text stays readable when a phone shrinks it to 360 pixels.
+/// Width of every figure. No text is smaller than 11 units, so a page that gives a figure this many pixels shows every
+/// word at 11 pixels or more.
 pub const WIDTH: f64 = 460.0;
 
 const STYLE: &str = "\
@@ -157,8 +158,8 @@ const WORK_STYLE: &str = "\
 
 /// Added where a figure shows characters of a text.
 const CODE_STYLE: &str = "\
-.wb-fig .wb-code{font:10px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\
-.wb-fig .wb-id{font-size:8px;opacity:.8}";
+.wb-fig .wb-code{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\
+.wb-fig .wb-id{font-size:11px;opacity:.72}";
 
 impl Ink {
     fn class(self) -> &'static str {

@@ -49,10 +49,10 @@ pub struct Piece {
 }
 
 /// Characters of a token that are shown.
-const LONGEST: usize = 72;
+const LONGEST: usize = 65;
 
-const LINE: f64 = 31.0;
-const ID: f64 = 4.8;
+const LINE: f64 = 35.0;
+const ID: f64 = 7.6;
 
 /// A prompt token by token: the text in its lines, each token's number beneath it, what is trained underlined.
 pub fn prompt(title: &str, pieces: &[Piece]) -> String {
@@ -76,7 +76,7 @@ pub fn prompt(title: &str, pieces: &[Piece]) -> String {
             framed(&mut plot, Rect { x, y, width, height: 13.0 }, role);
         }
         plot.text((x + width / 2.0, y + 9.8), Anchor::Middle, Ink::Code, &words);
-        plot.text((x + width / 2.0, y + 24.0), Anchor::Middle, Ink::Id, &piece.id.to_string());
+        plot.text((x + width / 2.0, y + 26.5), Anchor::Middle, Ink::Id, &piece.id.to_string());
         if piece.trained {
             underlined(&mut plot, x, x + width, y + 15.5);
         }
@@ -140,7 +140,7 @@ fn told(pieces: &[Piece]) -> String {
 pub type Named<'t> = (&'t str, &'t str);
 
 /// How many characters of a line are shown before and behind the place where it departs.
-const AROUND: usize = 35;
+const AROUND: usize = 32;
 
 /// Two texts, and an arrow at the first byte at which they differ.
 pub fn difference(title: &str, texts: [Named<'_>; 2]) -> String {
@@ -215,7 +215,7 @@ pub enum Out {
 }
 
 const ROW: f64 = 22.0;
-const COLUMNS: Range<f64> = 128.0..352.0;
+const COLUMNS: Range<f64> = 132.0..352.0;
 
 /// A text that arrives in pieces: a row for each, with what is handed out and what is held back.
 pub fn stream(title: &str, arrivals: &[Arrival]) -> String {
@@ -227,11 +227,11 @@ pub fn stream(title: &str, arrivals: &[Arrival]) -> String {
     for (row, arrival) in arrivals.iter().enumerate() {
         let y = 44.0 + ROW * row as f64;
         plot.line((LEFT, y), (RIGHT, y), 1.0, Ink::Grid);
-        plot.text((LEFT, y + 14.0), Anchor::Start, Ink::Code, &cut(&arrival.piece, 19));
+        plot.text((LEFT, y + 14.0), Anchor::Start, Ink::Code, &cut(&arrival.piece, 17));
         handed(&mut plot, y, &arrival.out);
         if !arrival.held.is_empty() {
-            let to = COLUMNS.end + CODE * arrival.held.chars().count().min(16) as f64;
-            plot.text((COLUMNS.end, y + 14.0), Anchor::Start, Ink::Code, &cut(&arrival.held, 16));
+            let to = COLUMNS.end + CODE * arrival.held.chars().count().min(14) as f64;
+            plot.text((COLUMNS.end, y + 14.0), Anchor::Start, Ink::Code, &cut(&arrival.held, 14));
             plot.line((COLUMNS.end, y + 18.0), (to, y + 18.0), 1.5, Ink::Threshold);
         }
     }

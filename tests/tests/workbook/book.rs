@@ -1,8 +1,9 @@
 //! *Look*: the book in a real browser.
 //!
-//! The pages are checked as text by `book::check`; this loads each of them in Chromium, wide and narrow,
-//! and asks the browser: did a script or a file fail, is each formula drawn, is each picture there, does
-//! the page scroll sideways. Where there is no Chromium the test prints `not measured`.
+//! The pages are checked as text by `book::check`; this loads each of them in Chromium, on a wide screen and
+//! on a phone, and asks the browser: did a script or a file fail, is each formula drawn and in its font, is
+//! each picture there and its smallest word 11 pixels high, does the page scroll sideways, does a shadow
+//! lie on what scrolls by itself. Where there is no Chromium the test prints `not measured`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,12 @@ const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "g
 /// One page may take this long.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// Added to each page: writes what the browser found into an attribute of the root element.
+/// The width of a screen and of a phone, in pixels. No window of the browser is as narrow as a phone: a frame is.
+const SCREEN: usize = 1280;
+const PHONE: usize = 390;
+
+/// Added to each page: writes what the browser found into an attribute of the root element, of the frame's page where
+/// the page is in a frame.
 const PROBE: &str = r"<script>addEventListener('load', () => {
 const found = [], box = e => e.getBoundingClientRect();
 for (const e of document.querySelectorAll('details')) e.open = true;
@@ -25,7 +31,17 @@ for (const e of document.querySelectorAll('math'))
   if (!box(e).height || e.querySelector('merror')) found.push('formula not drawn: ' + e.textContent);
 for (const e of document.querySelectorAll('html, .content'))
   if (e.scrollWidth > e.clientWidth) found.push('scrolls sideways: ' + e.scrollWidth + ' in ' + e.clientWidth);
-document.documentElement.dataset.probe = found.join('; ') || 'nothing';
+const wide = e => e.scrollWidth > e.clientWidth && /auto|scroll/.test(getComputedStyle(e).overflowX);
+for (const e of document.querySelectorAll('main *'))
+  if (wide(e) && !getComputedStyle(e).backgroundAttachment.includes('local'))
+    found.push('scrolls without a shadow: ' + e.tagName + ' ' + e.className);
+for (const e of document.querySelectorAll('main svg text')) {
+  const height = parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a;
+  if (height < 10.99) found.push('a word of ' + height.toFixed(1) + ' pixels: ' + e.textContent);
+}
+const font = [...document.fonts].find(font => font.family.includes('STIX Two Math'));
+if (document.querySelector('math') && font?.status !== 'loaded') found.push('formulas without their font');
+top.document.documentElement.dataset.probe = found.join('; ') || 'nothing';
 });</script>";
 
 #[test]
@@ -43,7 +59,7 @@ fn every_page_of_the_book_loads_in_a_browser_without_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = probed(folder.path());
     let jobs: Vec<Job> =
-        pages.iter().flat_map(|page| [(page, 1280), (page, 500)]).enumerate().map(Job::of).collect();
+        pages.iter().flat_map(|page| [(page, SCREEN), (page, PHONE)]).enumerate().map(Job::of).collect();
     let (even, odd): (Vec<_>, Vec<_>) = jobs.iter().partition(|job| job.number % 2 == 0);
     let load = |jobs: Vec<&Job>| {
         jobs.into_iter().flat_map(|job| job.faults(&browser, folder.path())).collect::<Vec<_>>()
@@ -75,11 +91,23 @@ impl<'a> Job<'a> {
         match self.load(browser, folder) {
             Ok((dom, log)) => {
                 let console = log.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned);
-                let left = ::book::check::page(&dom).into_iter();
+                let own = self.width == SCREEN; // otherwise what came is the page around the frame
+                let left = own.then(|| ::book::check::page(&dom)).into_iter().flatten();
                 console.chain(left).chain(probe(&dom)).map(|what| format!("{name}: {what}")).collect()
             }
             Err(what) => vec![format!("{name}: {what}")],
         }
+    }
+
+    /// The page, or one that shows it in a frame.
+    fn shown(&self, folder: &Path) -> Result<PathBuf, String> {
+        if self.width == SCREEN {
+            return Ok(self.page.to_path_buf());
+        }
+        let (frame, page) = (folder.join("frame.html"), self.page.display());
+        let html = format!("<iframe src=\"file://{page}\" width=\"{}\" height=\"844\"></iframe>", self.width);
+        fs::write(&frame, html).map_err(|error| error.to_string())?;
+        Ok(frame)
     }
 
     /// The page's elements after its scripts have run, and the browser's log.
@@ -92,8 +120,8 @@ impl<'a> Job<'a> {
             .args(["--disable-component-update", "--disable-sync", "--no-first-run", "--hide-scrollbars"])
             .args(["--enable-logging=stderr", "--v=0", "--dump-dom"])
             .arg(format!("--user-data-dir={}", own.join("profile").display()))
-            .arg(format!("--window-size={},900", self.width))
-            .arg(format!("file://{}", self.page.display()))
+            .args([&format!("--window-size={SCREEN},900"), "--disable-web-security"])
+            .arg(format!("file://{}", self.shown(&own)?.display()))
             .stdin(Stdio::null())
             .stdout(File::create(&out).map_err(|error| error.to_string())?)
             .stderr(File::create(&log).map_err(|error| error.to_string())?)
