@@ -65,7 +65,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
 /// A result that no memory system could give is refused, never clamped. The bound is the fastest of its
 /// samples, so that a neighbour's noise in it condemns nobody; the attempt is judged by its lower quartile, so
 /// that noise in most of its samples does not hide that it skips work.
-fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
+pub(super) fn past_the_bound(case: &str, samples: &Samples) -> Option<String> {
     let bound = samples.bound.iter().copied().fold(f64::INFINITY, f64::min);
     let attempt = lower_quartile(&samples.attempt);
     (attempt * REFUSED < bound)
@@ -222,7 +222,7 @@ fn micros(begin: Instant) -> f64 {
 }
 
 /// Bytes that one pass must move: codes, 8-bit scales, second-level scales, 16-bit outputs.
-pub(super) fn total_bytes(len: usize) -> f64 {
+pub(crate) fn total_bytes(len: usize) -> f64 {
     len as f64 * (0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0) + 2.0)
 }
 

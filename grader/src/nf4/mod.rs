@@ -16,9 +16,13 @@ use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight};
 use kernels::Cpu;
 use reference::nf4::Dtype;
 
+pub(crate) use bench::total_bytes;
 pub(crate) use evidence::{facts, total as total_speedup};
 
 use crate::gather::{Child, Effort, Item};
+
+/// The guards of the timed cases, in their order.
+pub(crate) const TIMED_GUARDS: [&str; 2] = [bench::TIMED_CALLS, bench::PAST_THE_BOUND];
 
 /// Bytes that a child of this challenge may hold: three matrices of the largest case, inputs and outputs,
 /// beside the attempt's own.
@@ -70,8 +74,14 @@ pub(crate) fn is_right(attempt: &dyn Nf4, seed: u64) -> bool {
         .all(|name| matches!(crate::gather::caught(|| checks::run(&name, attempt, seed)), Ok(Ok(()))))
 }
 
+/// Whether a case's samples are refused by the guard on the physical bound, and what it says then.
+pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2]) -> Option<String> {
+    let samples = bench::Samples { baseline: vec![], attempt: attempt.to_vec(), bound: bound.to_vec() };
+    bench::past_the_bound(case, &samples)
+}
+
 /// `4096x14336.bf16`.
-fn bench_name(bench: &challenges::nf4::Bench) -> String {
+pub(crate) fn bench_name(bench: &challenges::nf4::Bench) -> String {
     format!("{}x{}.{}", bench.rows, bench.columns, dtype_name(bench.dtype))
 }
 

@@ -53,3 +53,4 @@ mod template;
 mod text;
 mod transcription;
 mod walls;
+mod written;

@@ -42,7 +42,7 @@ const COPY_BYTES: usize = 1 << 30;
 const COPIES: usize = 2;
 
 /// The guard on work behind the second event.
-const BEHIND_THE_CLOCK: &str = "work behind the second event";
+pub(super) const BEHIND_THE_CLOCK: &str = "work behind the second event";
 
 /// How much longer than the events the host's clock may run: 25 %, and what it takes to queue and wait.
 const HOST_SLACK: f64 = 1.25;
@@ -70,7 +70,7 @@ pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
             if let Some(wrong) = timed.wrong.or(timed.behind) {
                 return child.unmeasured(&unmeasured, &wrong);
             }
-            let credit = session.gpu.card().l2_bytes as f64 / timed.calls as f64;
+            let credit = credit(bench, session.gpu.card().l2_bytes);
             child.guard(PAST_THE_BOUND, || Ok(past_the_bound(bench, &timed.samples, credit)));
             report_samples(child, bench, &timed.samples);
             report_copy(child, bench, &timed.samples);
@@ -113,9 +113,20 @@ fn tell(child: &mut Child, condition: Option<&Condition>) {
     }
 }
 
+/// Calls of a sample on a card with an L2 of so many bytes.
+fn calls(bench: &Bench, l2_bytes: usize) -> usize {
+    let set_bytes = total_bytes(bench.rows * bench.columns) as usize;
+    CALLS.max((ROTATION * l2_bytes).div_ceil(set_bytes) + 1)
+}
+
+/// Bytes a call that the L2 may still hold when the second event is recorded.
+pub(super) fn credit(bench: &Bench, l2_bytes: usize) -> f64 {
+    l2_bytes as f64 / calls(bench, l2_bytes) as f64
+}
+
 /// A result that no memory system could give is refused, never clamped. Of the bytes that a sample writes, the
 /// L2 may still hold its own size when the second event is recorded: `credit` bytes a call.
-fn past_the_bound(bench: &Bench, samples: &Samples, credit: f64) -> Option<String> {
+pub(super) fn past_the_bound(bench: &Bench, samples: &Samples, credit: f64) -> Option<String> {
     let copy = samples.bound.iter().copied().fold(f64::INFINITY, f64::min); // us for all bytes of a call
     let bytes = total_bytes(bench.rows * bench.columns);
     let bound = copy * (1.0 - credit / bytes).max(0.0);
@@ -129,7 +140,6 @@ fn past_the_bound(bench: &Bench, samples: &Samples, credit: f64) -> Option<Strin
 /// What a case's samples are, and what the calls left behind.
 struct Timed {
     samples: Samples,
-    calls: usize,
     wrong: Option<String>,
     behind: Option<String>,
 }
@@ -149,7 +159,7 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
         None => (fewest, budget),
     };
     let begin = Instant::now();
-    let mut timed = Timed { samples: Samples::default(), calls: rotation.calls(), wrong: None, behind: None };
+    let mut timed = Timed { samples: Samples::default(), wrong: None, behind: None };
     let mut excess = f64::INFINITY;
     loop {
         timed.samples.bound.push(rotation.copy_us(total_bytes(rotation.len))?);
@@ -206,8 +216,7 @@ impl<'a> Rotation<'a> {
     pub fn new(session: &'a Session, bench: &Bench, seed: u64) -> Tried<Self> {
         let gpu = &session.gpu;
         let len = bench.rows * bench.columns;
-        let set_bytes = total_bytes(len) as usize;
-        let count = CALLS.max((ROTATION * gpu.card().l2_bytes).div_ceil(set_bytes) + 1);
+        let count = calls(bench, gpu.card().l2_bytes);
         let set = |i: usize| {
             let content = Content::new(session, len, seed ^ bench.seed ^ (i as u64) << 32)?;
             let output = Output::new(gpu, bench.dtype, len, seed ^ i as u64, 0)?;
