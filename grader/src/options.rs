@@ -221,9 +221,10 @@ impl Options {
         if let Some(n) = device {
             Gpu::nth(n).map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
-        let whole = ["nf4.version.", "loss.sizes.", "loss.published."]; // what --quick leaves out
-        let is_whole = |name: &String| whole.iter().any(|part| name.starts_with(part));
+        let left_out = ["nf4.version.", "loss.sizes.", "loss.published."]; // by --quick
+        let is_whole = |name: &String| left_out.iter().any(|part| name.starts_with(part));
         let is_whole = ran().flat_map(|ran| ran.measurements.keys()).any(is_whole);
+        let shows = courses.iter().any(|course| ["nf4", "loss"].contains(&course.name));
         Ok(Plan {
             attempt,
             device: device.map_or(Device::Auto, Device::Cuda),
@@ -231,7 +232,7 @@ impl Options {
             scope: Scope::Score,
             step: None,
             case: self.case.clone(),
-            effort: Effort { seed, quick: self.quick || !is_whole, samples: None, model: None },
+            effort: Effort { seed, quick: self.quick || (shows && !is_whole), samples: None, model: None },
             progress: terminal::progress(),
         })
     }

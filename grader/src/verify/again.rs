@@ -1,4 +1,4 @@
-//! A report beside a new run of the same attempt with the same seed.
+//! A report beside a new run of the same attempt with the same seed: the same code ends alike.
 
 use super::{About, Finding};
 use crate::report::{clean, ratio};
@@ -18,6 +18,7 @@ pub(crate) fn compare(report: &Scorecard, now: &Scorecard) -> Compared {
     let mut compared = Compared::default();
     for then in &report.challenges {
         let Some(again) = now.challenges.iter().find(|again| again.name == then.name) else { continue };
+        compared.outcome(&format!("{} code", then.name), &then.code, &again.code);
         compared.checks(then, again);
         compared.rows(then, again);
         compared.times(then, again);

@@ -85,6 +85,7 @@ pub(super) fn together(course: &Course) -> &'static [&'static [&'static str]] {
             &["nf4.graph_weights", "nf4.graph_weights_equal", "nf4.graph_breaks", "nf4.graph_launches"],
             &["nf4.vector_instructions", "nf4.instructions"],
             &["nf4.streamed_bytes", "nf4.streaming_stores", "nf4.unfenced_stores"],
+            &["nf4.timed_elements", "nf4.timed_vector_instructions", "nf4.timed_streamed_bytes"],
         ],
         ("nf4", Back::Cuda) => &[
             &["nf4.working_bytes", "nf4.launches"],

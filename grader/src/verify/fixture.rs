@@ -98,12 +98,12 @@ fn measurements(course: &Course) -> Numbers {
     let mut numbers = Numbers::new();
     match (course.name, course.back) {
         ("nf4", Back::Cpu) => {
-            cases(&mut numbers, &challenges::nf4::BENCHES, [24, 24], false);
+            cases(&mut numbers, &challenges::nf4::BENCHES, 24, false);
             counts(&mut numbers, &CPU);
             timed(&mut numbers, "nf4.version.1-three-passes", "us", &around(900.0, 5));
         }
         ("nf4", Back::Cuda) => {
-            cases(&mut numbers, &challenges::nf4::cuda::BENCHES, [30, 15], true);
+            cases(&mut numbers, &challenges::nf4::cuda::BENCHES, 30, true);
             counts(&mut numbers, &CARD);
             for (family, bytes) in nf4::cuda::version_bytes() {
                 let times = around(75.0, 9);
@@ -228,16 +228,11 @@ fn pair(numbers: &mut Numbers, ratio: &str, [baseline, attempt]: [&str; 2], coun
 }
 
 /// The timed cases of A: three times as fast as the baseline, at nine tenths of the bound.
-fn cases(
-    numbers: &mut Numbers,
-    benches: &[challenges::nf4::Bench],
-    [pairs, bounds]: [usize; 2],
-    on_a_card: bool,
-) {
+fn cases(numbers: &mut Numbers, benches: &[challenges::nf4::Bench], pairs: usize, on_a_card: bool) {
     for bench in benches {
         let (case, bytes) = (nf4::bench_name(bench), nf4::total_bytes(bench.rows * bench.columns));
         let time = bytes / if on_a_card { 2.9e6 } else { 3.0e4 };
-        let times = [around(3.0 * time, pairs), around(time, pairs), around(0.9 * time, bounds)];
+        let times = [around(3.0 * time, pairs), around(time, pairs), around(0.9 * time, pairs)];
         for (kind, times) in ["baseline", "attempt", "bound"].into_iter().zip(&times) {
             timed(numbers, &format!("nf4.{kind}.{case}"), "us", times);
         }

@@ -24,7 +24,7 @@ use crate::course::{self, Back, Course};
 use crate::report::clean;
 use crate::rubric::{self, RUBRICS, Rubric};
 use crate::score::Attempt;
-use crate::scorecard::{Basis, Challenge, Guard, Scorecard};
+use crate::scorecard::{Basis, Challenge, Check, Guard, Outcome, Scorecard};
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +177,7 @@ impl Findings {
             [rubric.letter, &rubric.possible.to_string(), &course.is_some().to_string()].join(", ");
         let says = format!("{}, {}, {}", challenge.letter, challenge.possible, challenge.built);
         self.compare(About::Version, &format!("{name} (letter, possible, built)"), &says, &expected);
-        self.device(challenge);
+        self.device(challenge, course);
         let is_its = |guard: &&Guard| guard.challenge == *name;
         let guards: Vec<Guard> = card.guards.iter().filter(is_its).cloned().collect();
         let Some(course) = course.filter(|_| rows::was_run(challenge, &guards)) else {
@@ -194,13 +194,26 @@ impl Findings {
         self.rows(&subject);
     }
 
-    fn device(&mut self, challenge: &Challenge) {
+    /// A device is one of those that there are, and one without a back end measures nothing.
+    fn device(&mut self, challenge: &Challenge, course: Option<&Course>) {
         let number = challenge.device.strip_prefix("cuda:");
         let known = matches!(challenge.device.as_str(), "cpu" | "sim")
             || number.is_some_and(|n| n.parse::<usize>().is_ok_and(|parsed| parsed.to_string() == n));
         if !known {
             let what = format!("{} device", challenge.name);
             self.add(About::Numbers, &what, &challenge.device, "cpu, sim or cuda:N");
+        }
+        let back = course::back_of(&challenge.device);
+        let runs = challenge.device != "sim" && course.is_some_and(|course| course.back == back);
+        let ran = |check: &Check| check.outcome != Outcome::NotMeasured;
+        if !runs && (challenge.checks.iter().any(ran) || !challenge.measurements.is_empty()) {
+            let what = format!("{} on {}", challenge.name, challenge.device);
+            self.add(
+                About::Version,
+                &what,
+                "something was run",
+                "nothing measured, for there is no back end",
+            );
         }
     }
 

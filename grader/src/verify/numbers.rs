@@ -105,6 +105,14 @@ impl Findings {
                 None => {}
             }
         }
+        for name in derived.keys().filter(|name| !numbers.contains_key(*name)) {
+            self.add(
+                About::Version,
+                &subject.what("numbers"),
+                &format!("no {name}"),
+                "it beside its samples",
+            );
+        }
     }
 
     /// Finite, and a time is positive.
@@ -177,7 +185,9 @@ impl Findings {
         if let Some((value, interval)) = nf4::total_speedup(numbers) {
             derived.insert("nf4.speedup".into(), Derived { value, interval: Some(interval) });
         }
-        of_versions(numbers, derived);
+        if subject.course.back == Back::Cuda {
+            of_versions(numbers, derived);
+        }
         self.bound(subject);
     }
 
@@ -192,8 +202,7 @@ impl Findings {
         if attempt < fewest {
             self.add(About::Version, &what, &format!("{attempt} samples"), &format!("{fewest} at least"));
         }
-        let bounds = if on_a_card { attempt / 2 } else { attempt };
-        self.compare(About::Version, &format!("{what} (samples of the bound)"), &bound.len(), &bounds);
+        self.compare(About::Version, &format!("{what} (samples of the bound)"), &bound.len(), &attempt);
     }
 
     /// The ratios that a report shows are those of its times, pair by pair.
@@ -208,6 +217,9 @@ impl Findings {
     fn bound(&mut self, subject: &Subject<'_>) {
         let is_it = |guard: &&Guard| Some(&guard.name.as_str()) == nf4::TIMED_GUARDS.last();
         let Some(guard) = subject.guards.iter().find(is_it) else { return };
+        if subject.course.back == Back::Cuda && l2_bytes(subject).is_none() {
+            self.add(About::Numbers, "machine", "none", "the size of the GPU's L2");
+        }
         let refusals = refusals(subject);
         let what = subject.what(&format!("guard {}", guard.name));
         match refusals.first() {
@@ -300,7 +312,7 @@ fn of_a_step(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
     ratio("graph.over_op_by_op", [baseline, attempt], derived);
     let saved = median(&baseline.samples) - median(&attempt.samples);
     let spent = ["graph.compile", "graph.tuning"].map(|name| numbers.get(name).map(|number| number.value));
-    if let [Some(compile), Some(tuning)] = spent {
+    if let ([Some(compile), Some(tuning)], true) = (spent, saved > 0.0) {
         let value = ((compile + tuning) / saved).ceil();
         derived.insert("graph.pays_after".into(), Derived { value, interval: None });
     }

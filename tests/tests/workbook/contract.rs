@@ -210,21 +210,13 @@ fn a_typed_in_compiler_gets_every_point() {
     let Challenge { points, checks, rows, .. } = &card.challenges[2];
     assert!(checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
     assert_eq!((*points, ran.code), (9, 0), "{rows:#?}");
-    let part_a = |card: &Scorecard| card.challenges[2].rows[3].fact;
-    assert_eq!(part_a(&card), Truth::Unmet, "there is no attempt at A");
+    let part_a = |card: &Scorecard| card.challenges[2].measurements["graph.part_a"].value > 0.0;
+    assert_eq!(rows[3].fact, Truth::Unmet, "there is no attempt at A");
     copy.write(&solved());
     let arguments = ["bench", "C", "--quick", "--case", "lengths", "--json"];
-    assert_eq!(
-        part_a(&copy.grader(&arguments).card()),
-        Truth::Met,
-        "the reader's own dequantiser is the graph's"
-    );
+    assert!(part_a(&copy.grader(&arguments).card()), "the reader's own dequantiser is the graph's");
     copy.write(&solved().replace("fn unpack(", "fn unpack(;"));
-    assert_eq!(
-        part_a(&copy.grader(&arguments).card()),
-        Truth::Unmet,
-        "and stops nothing where it is half typed"
-    );
+    assert!(!part_a(&copy.grader(&arguments).card()), "and stops nothing where it is half typed");
 }
 
 #[test]
