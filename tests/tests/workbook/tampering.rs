@@ -8,7 +8,7 @@ use grader::report::fixture;
 use grader::scorecard::{Outcome, Scorecard, Truth};
 use grader::{About, Verified, verified_fixture, verify};
 use serde_json::{Value, json};
-use tests::program::{Ran, run};
+use tests::program::{Ran, own, run};
 
 /// Runs the grader: `own` with nothing to hand in.
 fn grader(arguments: &[&str]) -> Ran {
@@ -50,27 +50,55 @@ fn a_run_verifies_and_a_run_of_part_wins_nothing() {
 
 #[test]
 fn an_edited_report_does_not_verify() {
-    for on_a_card in [false, true] {
-        let card = json_of(&verified_fixture::whole(on_a_card));
-        let holds = verified(&card);
-        assert_eq!(holds, Verified::default(), "a card: {on_a_card}");
-        for (what, edit) in edits() {
+    let mut held = Vec::new();
+    let mut tried = |card: &Value, edits: Vec<(&'static str, Edit)>| {
+        for (what, edit) in edits {
             let mut edited = card.clone();
             edit(&mut edited);
-            assert_ne!(edited, card, "{what} was edited");
-            let found = verified(&edited);
-            assert!(!found.findings.is_empty(), "{what} was edited, and the report still holds");
+            assert_ne!(edited, *card, "{what} was edited");
+            if verified(&edited).findings.is_empty() {
+                held.push(what);
+            }
         }
+    };
+    let [cpu, card] = [false, true].map(|on_a_card| json_of(&verified_fixture::whole(on_a_card)));
+    assert_eq!((verified(&cpu), verified(&card)), (Verified::default(), Verified::default()));
+    tried(&cpu, edits());
+    tried(&cpu, edits_of_a_cpu());
+    tried(&card, edits());
+    tried(&card, vec![("the L2 of the GPU", |card| card["machine"]["gpu"] = "a GPU".into())]);
+    assert!(held.is_empty(), "these were edited, and the report still holds: {held:#?}");
+}
+
+#[test]
+fn an_attempt_past_the_bound_trips_the_guard_again() {
+    for on_a_card in [false, true] {
+        let mut card = json_of(&verified_fixture::whole(on_a_card));
+        scale_all(number(&mut card, &format!("nf4.attempt.{CASE}")), 0.01);
+        let found = verified(&card).findings;
+        let bound = found.iter().find(|finding| finding.what.ends_with("past the physical bound"));
+        assert!(bound.is_some_and(|finding| finding.follows.contains(CASE)), "{found:#?}");
     }
-    let mut on_a_card = json_of(&verified_fixture::whole(true));
-    on_a_card["machine"]["gpu"] = "a GPU".into();
-    assert!(!verified(&on_a_card).findings.is_empty(), "the L2 was taken away");
-    let whole = json_of(&verified_fixture::whole(false));
-    for (what, edit) in edits_of_a_cpu() {
-        let mut edited = whole.clone();
-        edit(&mut edited);
-        assert_ne!(edited, whole, "{what} was edited");
-        assert!(!verified(&edited).findings.is_empty(), "{what} was edited, and the report still holds");
+}
+
+#[test]
+fn a_run_verifies_whatever_became_of_it() {
+    let folder = tempfile::tempdir().expect("a folder for reports");
+    let path = folder.path().join("card.json");
+    let name = path.to_str().expect("a plain path");
+    let runs: [(&str, &[&str]); 6] = [
+        ("panics", &["test", "nf4"]),
+        ("segfaults", &["test", "nf4"]),
+        ("exits", &["test", "nf4", "--case", "A.5"]),
+        ("answers zero", &["test", "nf4"]),
+        ("escapes markup", &["score", "issues", "--quick"]),
+        ("answers zero", &["score", "--device", "sim"]),
+    ];
+    for (attempt, run) in runs {
+        let ran = own(env!("CARGO_BIN_EXE_own"), attempt, &[run, &["--json", "-o", name]].concat());
+        assert!(matches!(ran.code, 0 | 1), "{attempt}: {}", ran.stderr);
+        let told = grader(&["verify-report", name]);
+        assert_eq!(told.code, 0, "{attempt}: {}{}", told.stdout, told.stderr);
     }
 }
 
@@ -140,7 +168,6 @@ fn edits() -> Vec<(&'static str, Edit)> {
         ("what is unmeasured", |card| card["unmeasured"] = 0.into()),
         ("what rests on stand-ins", |card| card["stand_in"] = (-1).into()),
         ("the version", |card| card["warpbook"] = "9.9.9".into()),
-        ("the attempt's name, to a reader's", |card| card["attempt"] = "exercise".into()),
         ("the attempt's name, to a program's own", |card| card["attempt"] = "own".into()),
         ("the attempt's name, to nobody's", |card| card["attempt"] = "mine".into()),
         ("the seed", |card| card["seed"] = "0x1".into()),
@@ -292,7 +319,9 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("breaks, which are missing", |card| without(card, "graph.breaks")),
         ("compilations", |card| number(card, "graph.compilations")["value"] = 31.into()),
         ("a ratio of C", |card| scale(&mut number(card, "graph.over_op_by_op")["value"], 1.01)),
-        ("times of C", |card| scale(&mut number(card, "graph.step")["samples"][0], 0.5)),
+        ("times of C", |card| {
+            list(number(card, "graph.step"), "samples").iter_mut().for_each(|time| scale(time, 0.5));
+        }),
         ("a ratio of E", |card| scale(&mut number(card, "loss.over_whole")["value"], 1.01)),
         ("losses of E", |card| scale(&mut number(card, "loss.training.chunked")["samples"][7], 1.1)),
         ("losses of E, which are missing", |card| {
@@ -316,7 +345,7 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
             list(&mut card["challenges"][2], "checks").truncate(12);
         }),
         ("a guard of E that is taken away", |card| _ = list(card, "guards").pop()),
-        ("a solution of E as an exercise", |card| card["attempt"] = "exercise".into()),
+        ("the attempt's name, to a reader's", |card| card["attempt"] = "exercise".into()),
     ]
 }
 
