@@ -1,10 +1,12 @@
 //! *Evaluation*: every scorecard in `book/src/results`, rows by machines.
 //!
-//! A scorecard is what `cargo grader score --json` wrote; nothing on the page was typed. One that cannot
-//! be read, or that does not follow from its own samples and from the code of this version, fails the book.
+//! A scorecard is what `cargo grader score --json` wrote; nothing on the page was typed. One that cannot be read, or
+//! that contradicts itself, fails the book. One that another version wrote - other checks, other sentences, another
+//! solution - is shown as such: this version cannot judge it again.
 
 use std::path::Path;
 
+use grader::About;
 use grader::rubric::Rubric;
 use grader::scorecard::{Basis, Challenge, Machine, Measurement, Outcome, Row, Scorecard, Truth};
 
@@ -27,7 +29,7 @@ pub(crate) const NOTHING: &str = "<p class=\"no-result\">No result has been reco
 /// Reads every `*.json` of the folder, in the order of their names. A missing folder is an empty one.
 ///
 /// # Errors
-/// Where a file is no scorecard, or one that `verify-report` refuses.
+/// Where a file is no scorecard, or one that contradicts itself.
 pub fn read(folder: &Path) -> Result<Vec<Report>, String> {
     if !folder.is_dir() {
         return Ok(Vec::new());
@@ -43,10 +45,20 @@ fn report(path: &Path) -> Result<Report, String> {
     Ok(Report { name, card })
 }
 
-/// Holds a scorecard to its own samples and to the code of this version, as `verify-report` does.
+/// Holds a scorecard to its own samples, as `verify-report` does.
 fn verify(card: &Scorecard) -> Result<(), String> {
-    let findings: Vec<String> = grader::verify(card).iter().map(ToString::to_string).collect();
-    if findings.is_empty() { Ok(()) } else { Err(findings.join("; ")) }
+    let found = grader::verify(card).findings;
+    let contradictions = found.iter().filter(|finding| finding.about == About::Numbers);
+    let contradictions: Vec<String> = contradictions.map(ToString::to_string).collect();
+    if contradictions.is_empty() { Ok(()) } else { Err(contradictions.join("; ")) }
+}
+
+/// What is said of a report that this version did not write.
+fn version(card: &Scorecard) -> &'static str {
+    if grader::verify(card).findings.is_empty() {
+        return "";
+    }
+    "<br><small>of an earlier version: follows from its own samples, not judged again</small>"
 }
 
 /// The plots of a challenge, each with its caption.
@@ -84,13 +96,14 @@ fn machines(reports: &[Report]) -> String {
 fn machine(report: &Report) -> String {
     let Scorecard { machine, attempt, points, possible, unmeasured, stand_in, .. } = &report.card;
     format!(
-        "<tr><th><a href=\"results/{0}.json\">{0}</a></th><td class=\"machine\">{1}</td><td>{2} {3}</td><td>{attempt}</td>\
+        "<tr><th><a href=\"results/{0}.json\">{0}</a>{5}</th><td class=\"machine\">{1}</td><td>{2} {3}</td><td>{attempt}</td>\
          <td>{points} of {possible}</td><td>{stand_in}</td><td>{unmeasured}</td><td>{4}</td></tr>",
         escape(&report.name),
         escape(&processor(machine)),
         escape(&machine.os),
         escape(&machine.arch),
         escape(&machine.date),
+        version(&report.card),
         attempt = escape(attempt),
     )
 }

@@ -21,6 +21,7 @@ use clap::{Parser, Subcommand};
 use crate::Attempts;
 use crate::attempts::Handed;
 use crate::options::{Failure, Options};
+use crate::report::clean;
 use crate::score::Scope;
 use crate::verb;
 
@@ -96,10 +97,13 @@ enum Verb {
         #[command(subcommand)]
         what: verb::Template,
     },
-    /// Computes a report's score again from its samples and the hashes of the code
+    /// Computes a report again: does it follow from its own numbers?
     VerifyReport {
         /// A scorecard in JSON
         file: PathBuf,
+        /// Runs its attempt anew with its seed, too, and compares
+        #[arg(long)]
+        again: bool,
     },
 }
 
@@ -123,7 +127,7 @@ pub(crate) fn run(attempts: &Attempts, arguments: Vec<OsString>) -> ExitCode {
                 Failure::NoDevice(message) => (3, message),
                 Failure::Fault(message) => (6, message),
             };
-            eprintln!("warpbook: {message}");
+            eprintln!("warpbook: {}", clean(&message)); // it may quote a stranger's file
             ExitCode::from(code)
         }
     }
@@ -164,7 +168,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Replay { case }) => verb::replay(&options, own, &case),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
         Some(Verb::Template { what }) => verb::template(&options, &what),
-        Some(Verb::VerifyReport { file }) => verb::verify_report(&file),
+        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(own, &[], Scope::Score)?)
         }

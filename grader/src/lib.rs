@@ -44,6 +44,7 @@ pub mod report;
 pub mod rubric;
 mod score;
 pub mod scorecard;
+mod scorecard_file;
 mod screen;
 mod step;
 pub mod stub;
@@ -55,7 +56,7 @@ mod verify;
 mod workbook;
 
 pub use attempts::Attempts;
-pub use verify::{Finding, verify};
+pub use verify::{About, Finding, Verified, fixture as verified_fixture, verify};
 
 /// The JSON schema of a scorecard: what `--json` prints.
 pub fn schema() -> serde_json::Value {

@@ -1,11 +1,12 @@
 //! The flags of every verb, and what a grading verb makes of them.
 
-use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::io::{ErrorKind, IsTerminal};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
 use kernels::cuda::Gpu;
+use reference::atomic_write;
 
 use crate::attempts::Handed;
 use crate::course::{self, Back, COURSES, Course};
@@ -13,7 +14,9 @@ use crate::gather::Effort;
 use crate::random::fresh_seed;
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, Scope};
+use crate::scorecard::Scorecard;
 use crate::terminal;
+use crate::verify;
 use crate::workbook::Workbook;
 
 /// Why a command did not do what it was asked.
@@ -134,12 +137,22 @@ fn there_are_exercises(courses: &[&Course]) -> Result<(), Failure> {
     courses.iter().try_for_each(|course| workbook.exercise(course).map(drop)).map_err(Failure::Usage)
 }
 
+/// A file's one name, also before it is there.
+fn place(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.into(),
+    }
+}
+
 impl Options {
     /// What a grading verb does.
     pub fn plan(&self, own: Handed, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
         if let Some(flag) = self.flag_without_meaning() {
             return Err(Failure::Usage(flag));
         }
+        self.writes_elsewhere(&[])?;
         if let Device::Cuda(n) = self.device {
             let found = Gpu::nth(n); // a card can be listed and still not start
             found.map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
@@ -181,6 +194,69 @@ impl Options {
             effort: self.effort(),
             progress: terminal::progress(),
         })
+    }
+
+    /// What runs a report's attempt anew: its challenges, where they ran, with its seed.
+    pub fn again(&self, own: Handed, card: &Scorecard) -> Result<Plan, Failure> {
+        let unusable = |what: &str| Failure::Usage(format!("--again: {what}"));
+        let (Some(attempt), Some(seed)) = (verify::attempt(card), verify::seed(card)) else {
+            return Err(unusable("expected a report's attempt and seed, found none"));
+        };
+        if self.seed.is_some() {
+            return Err(unusable("the seed is the report's, expected no --seed"));
+        }
+        if attempt == Attempt::Own && !own.any() {
+            return Err(unusable("expected the program that handed the attempt in, found the workbook's"));
+        }
+        let ran = || card.challenges.iter().filter(|challenge| challenge.attempted);
+        let courses = ran().filter_map(|ran| course::find(&ran.name, course::back_of(&ran.device)));
+        let courses: Vec<&Course> = courses.collect();
+        if courses.is_empty() {
+            return Err(unusable("expected a report of an attempt, found none"));
+        }
+        if attempt == Attempt::Exercise {
+            there_are_exercises(&courses)?;
+        }
+        let device = ran().find_map(|ran| ran.device.strip_prefix("cuda:")?.parse().ok());
+        if let Some(n) = device {
+            Gpu::nth(n).map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
+        }
+        let left_out = ["nf4.version.", "loss.sizes.", "loss.published."]; // by --quick
+        let is_whole = |name: &String| left_out.iter().any(|part| name.starts_with(part));
+        let is_whole = ran().flat_map(|ran| ran.measurements.keys()).any(is_whole);
+        let shows = courses.iter().any(|course| ["nf4", "loss"].contains(&course.name));
+        Ok(Plan {
+            attempt,
+            device: device.map_or(Device::Auto, Device::Cuda),
+            courses,
+            scope: Scope::Score,
+            step: None,
+            case: self.case.clone(),
+            effort: Effort { seed, quick: self.quick || (shows && !is_whole), samples: None, model: None },
+            progress: terminal::progress(),
+        })
+    }
+
+    /// Every file that is written is a regular one, no other than the others, and none of those that are read.
+    ///
+    /// # Errors
+    /// The flag, and what its file is, in a sentence.
+    pub fn writes_elsewhere(&self, read: &[&Path]) -> Result<(), Failure> {
+        let flags = [("-o", &self.output), ("--html", &self.html), ("--md", &self.md)];
+        let mut taken: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        for (flag, path) in flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
+            let refused = |what: &str| Failure::Usage(format!("{flag} {}: {what}", path.display()));
+            let target = match atomic_write::target(path) {
+                Err(error) if error.kind() == ErrorKind::NotADirectory => continue, // told when it is written
+                target => target.map_err(|error| refused(&error.to_string()))?.0,
+            };
+            let place = place(&target);
+            if taken.contains(&place) {
+                return Err(refused("expected a file of its own, found one that is read or written already"));
+            }
+            taken.push(place);
+        }
+        Ok(())
     }
 
     /// The back end that the device means: with `auto` a GPU where one answers and there are kernels to run.

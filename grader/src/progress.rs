@@ -5,16 +5,26 @@
 //! deleted at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Once;
 
+use reference::atomic_write;
 use serde::{Deserialize, Serialize};
 
 use crate::course::{back_of, key};
+use crate::report::clean;
+use crate::rubric;
 use crate::score::Scope;
 use crate::scorecard::{Check, Outcome, Scorecard};
+use crate::scorecard_file::read_text;
 use crate::stub::Step;
 use crate::workbook::Workbook;
+
+/// Bytes of the file that are read.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Hints of a step that are counted: there are three.
+const MOST_HINTS: usize = 3;
 
 /// The reader's progress.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -116,15 +126,45 @@ pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
 }
 
 impl Progress {
-    /// What was written last; nothing if it was never written or cannot be read.
+    /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is told once.
     pub fn load(workbook: &Workbook) -> Self {
-        let text = std::fs::read_to_string(folder(workbook).join("progress.json")).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+        static TOLD: Once = Once::new();
+        let path = folder(workbook).join("progress.json");
+        if !path.exists() {
+            return Self::default();
+        }
+        let read = read_text(&path, MOST_BYTES).and_then(|text| {
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
+        });
+        match read {
+            Ok(progress) => Self::possible(progress),
+            Err(reason) => {
+                TOLD.call_once(|| eprintln!("warpbook: progress is not read: {}", clean(&reason)));
+                Self::default()
+            }
+        }
+    }
+
+    /// The file is the reader's: what cannot be is not taken from it.
+    fn possible(mut self) -> Self {
+        for (key, standing) in &mut self.challenges {
+            let rubric = rubric::find(key.split('.').next().unwrap_or(key));
+            let earned = standing.checks.iter().any(|check| check.outcome == Outcome::Passed);
+            let most = rubric.filter(|_| earned).map_or(0, |rubric| rubric.possible);
+            let least = -rubric::possible(); // no challenge takes more than all of them give
+            standing.points = standing.points.map(|points| points.clamp(least, most));
+            for check in &mut standing.checks {
+                (check.name, check.detail) = (clean(&check.name), clean(&check.detail));
+            }
+        }
+        self.hints.values_mut().for_each(|shown| *shown = (*shown).min(MOST_HINTS));
+        self
     }
 
     /// Writes it.
     pub fn save(&self, workbook: &Workbook) -> std::io::Result<()> {
-        write_atomically(&folder(workbook).join("progress.json"), &serde_json::to_string_pretty(self)?)
+        let text = serde_json::to_string_pretty(self)?;
+        atomic_write::write(&folder(workbook).join("progress.json"), text.as_bytes())
     }
 
     /// Takes over the outcomes of a run, of all checks or of some.
@@ -145,14 +185,4 @@ impl Progress {
             self.last = Some(key);
         }
     }
-}
-
-/// Writes a file so that nobody ever sees half of it.
-pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
 }

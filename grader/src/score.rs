@@ -15,6 +15,7 @@ use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::code_hash;
+use crate::verify::Expected;
 use crate::workbook::{NotBuilt, Workbook};
 
 /// Whose attempt is graded.
@@ -291,7 +292,10 @@ fn without_answer(
 
 fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> Challenge {
     let Graded { code, guards, checks, measurements, unmeasured } = graded;
-    let facts = (course.facts)(&Seen { checks, guards, measurements, unmeasured });
+    let facts = match Expected::of(course, Vector::widest()).part(checks, guards) {
+        Some(part) => of_part(rubric, &part),
+        None => (course.facts)(&Seen { checks, guards, measurements, unmeasured }),
+    };
     let device = plan.device.name(course.back);
     let mut measurements = measurements.clone();
     if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4")
@@ -313,8 +317,13 @@ fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> 
     )
 }
 
+/// The facts of a run of part of the checks and guards: nothing is measured by it.
+pub(crate) fn of_part(rubric: &Rubric, part: &str) -> Facts {
+    rubric.facts().into_iter().map(|name| (name, unmeasured(part))).collect()
+}
+
 /// Whether a check saw more than a hole.
-fn is_attempt(outcome: Outcome) -> bool {
+pub(crate) fn is_attempt(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Passed | Outcome::Wrong | Outcome::DoesNotCompile)
 }
 
@@ -332,7 +341,7 @@ pub(crate) fn judged(rubric: &Rubric, facts: &Facts, challenge: Challenge) -> Ch
     Challenge { points, unmeasured: score.unmeasured + score.points - points, rows: score.rows, ..challenge }
 }
 
-fn blank(rubric: &Rubric, built: bool) -> Challenge {
+pub(crate) fn blank(rubric: &Rubric, built: bool) -> Challenge {
     Challenge {
         name: rubric.name.into(),
         letter: rubric.letter.into(),
@@ -350,7 +359,7 @@ fn blank(rubric: &Rubric, built: bool) -> Challenge {
 }
 
 /// A challenge that is not built, or that nobody asked for.
-fn absent(rubric: &Rubric) -> Challenge {
+pub(crate) fn absent(rubric: &Rubric) -> Challenge {
     let built = COURSES.iter().any(|course| course.name == rubric.name);
     let reason = if built { "not asked for" } else { "not part of this version" };
     let facts = rubric.facts().into_iter().map(|name| (name, unmeasured(reason))).collect();

@@ -4,9 +4,11 @@
 //! `grader/schema.json` is generated from these types (a test compares the two).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One run of the grader over the workbook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -83,6 +85,7 @@ pub struct Challenge {
     /// Every correctness check.
     pub checks: Vec<Check>,
     /// Every number, by name.
+    #[serde(deserialize_with = "each_once")]
     pub measurements: BTreeMap<String, Measurement>,
 }
 
@@ -205,6 +208,32 @@ pub struct Guard {
     /// What it saw (empty when nothing).
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub detail: String,
+}
+
+/// Numbers by name; a name that stands twice would say one thing to one program and another to the next.
+fn each_once<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<String, Measurement>, D::Error> {
+    struct EachOnce;
+    impl<'a> Visitor<'a> for EachOnce {
+        type Value = BTreeMap<String, Measurement>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object of measurements")
+        }
+
+        fn visit_map<A: MapAccess<'a>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut all = BTreeMap::new();
+            while let Some((name, number)) = entries.next_entry::<String, Measurement>()? {
+                if all.contains_key(&name) {
+                    return Err(A::Error::custom(format!(
+                        "expected each measurement once, found {name:?} twice"
+                    )));
+                }
+                all.insert(name, number);
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_map(EachOnce)
 }
 
 impl Check {

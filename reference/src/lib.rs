@@ -4,6 +4,7 @@
 //! definition's own order and arithmetic. Nothing here is fast, and nothing here knows how anything is
 //! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
 
+pub mod atomic_write;
 pub mod grad;
 pub mod graph;
 pub mod issues;
@@ -12,4 +13,3 @@ pub mod lora;
 pub mod loss;
 pub mod nf4;
 pub mod optim;
-pub mod whole;

@@ -86,7 +86,7 @@ impl Tuned {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let line = |(key, cut): (&String, &Cut)| format!("{key}\t{}\n", name(*cut));
         let text: String = self.answers.iter().map(line).collect();
-        reference::whole::write(path, text.as_bytes())
+        reference::atomic_write::write(path, text.as_bytes())
             .map_err(|source| Error { path: path.display().to_string(), source })
     }
 

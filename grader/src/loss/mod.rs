@@ -15,6 +15,7 @@ use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
 pub(crate) use evidence::{APART, facts};
+pub(crate) use train::apart as series_apart;
 
 use crate::gather::{Child, Effort, Item};
 

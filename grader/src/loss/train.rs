@@ -81,7 +81,7 @@ fn series(
 }
 
 /// The largest difference, as a part of the loss.
-fn apart([whole, chunked]: &[Vec<f64>; 2]) -> f64 {
+pub(crate) fn apart([whole, chunked]: &[Vec<f64>; 2]) -> f64 {
     let apart = whole.iter().zip(chunked).map(|(whole, chunked)| ((chunked - whole) / whole).abs());
     let apart = apart.fold(0.0, |largest: f64, x| if x.is_nan() { f64::INFINITY } else { largest.max(x) });
     apart.min(f64::MAX)

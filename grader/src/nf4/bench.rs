@@ -40,7 +40,7 @@ const DRAWN: usize = 96;
 pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 
 /// The guard on speed itself.
-pub(super) const PAST_THE_BOUND: &str = "past the physical bound";
+pub(crate) const PAST_THE_BOUND: &str = "past the physical bound";
 
 /// The guards that look on while a case is timed.
 pub(super) const GUARDS: [&str; 2] = [TIMED_CALLS, PAST_THE_BOUND];
@@ -292,7 +292,7 @@ pub(super) fn micros(time: Duration) -> f64 {
 }
 
 /// Bytes that one pass must move: codes, 8-bit scales, second-level scales, 16-bit outputs.
-pub(super) fn total_bytes(len: usize) -> f64 {
+pub(crate) fn total_bytes(len: usize) -> f64 {
     len as f64 * (0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0) + 2.0)
 }
 

@@ -14,6 +14,7 @@ use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight, solution_calls};
 use kernels::Cpu;
 use reference::nf4::Dtype;
 
+pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
 pub(crate) use evidence::{facts, total as total_speedup};
 
 use crate::gather::{Child, Effort, Item};
@@ -89,8 +90,14 @@ pub(crate) fn is_right(attempt: &dyn Nf4, seed: u64) -> bool {
         .all(|name| matches!(crate::gather::caught(|| checks::run(&name, attempt, seed)), Ok(Ok(()))))
 }
 
+/// Whether a case's samples are refused by the guard on the physical bound, and what it says then.
+pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2]) -> Option<String> {
+    let samples = bench::Samples { baseline: vec![], attempt: attempt.to_vec(), bound: bound.to_vec() };
+    bench::past_the_bound(case, &samples, 0.0)
+}
+
 /// `4096x14336.bf16`.
-fn bench_name(bench: &challenges::nf4::Bench) -> String {
+pub(crate) fn bench_name(bench: &challenges::nf4::Bench) -> String {
     format!("{}x{}.{}", bench.rows, bench.columns, dtype_name(bench.dtype))
 }
 

@@ -1,10 +1,10 @@
 //! Text that somebody else wrote, made harmless for a terminal.
 //!
 //! A compiler's or an attempt's words may hold terminal escape sequences (ECMA-48), other control
-//! characters, and Unicode's direction marks, which make a line read otherwise than it is stored. Whole
-//! sequences go, not only their first byte, so that no `[31m` remains. Line ends and indentation stay.
+//! characters, and Unicode's direction marks and characters without a width, which make a line read otherwise than
+//! it is stored. Whole sequences go, not only their first byte, so that no `[31m` remains. Line ends and indentation stay.
 
-/// The text without escape sequences, control characters and direction marks; tabs become four spaces.
+/// The text without escape sequences, control characters, direction marks and characters that nobody sees; tabs become four spaces.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();
@@ -15,7 +15,7 @@ pub fn clean(text: &str) -> String {
             '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut rest),
             '\n' => out.push('\n'),
             '\t' => out.push_str("    "),
-            c if c.is_control() || is_direction(c) => {}
+            c if c.is_control() || is_unseen(c) => {}
             c => out.push(c),
         }
     }
@@ -72,8 +72,10 @@ fn skip_while(rest: &mut Chars, belongs: impl Fn(char) -> bool) {
     }
 }
 
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+/// Marks of direction, and characters that nobody sees: a line with them reads otherwise than it is stored.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]
@@ -91,6 +93,7 @@ mod tests {
             ("a\rb\u{8}c\u{0}d\u{7f}", "abcd"),
             ("\tx\n  y\r\n", "    x\n  y\n"),
             ("left\u{202e}right\u{2066}", "leftright"),
+            ("A.1\u{200b}/pri\u{ad}me\u{e0041}\u{2060}", "A.1/prime"),
             ("\u{1b}]open string\nnext line", "\nnext line"),
             ("\u{1b}", ""),
             ("\u{1b}[", ""),

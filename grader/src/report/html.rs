@@ -134,7 +134,7 @@ fn page(card: &Scorecard) -> Page {
         challenges: shown.into_iter().map(part).collect(),
         idle: idle
             .into_iter()
-            .map(|c| (clean(&c.letter), clean(&c.name), super::idle(c).unwrap_or_default()))
+            .map(|c| (clean(&c.letter), clean(&c.name), clean(&super::idle(c).unwrap_or_default())))
             .collect(),
     }
 }

@@ -58,7 +58,7 @@ fn guards(out: &mut String, card: &Scorecard) {
 }
 
 fn absent(out: &mut String, challenge: &Challenge, said: &str) {
-    line(out, &format!("- **{} {}** {said}", text(&challenge.letter), text(&challenge.name)));
+    line(out, &format!("- **{} {}** {}", text(&challenge.letter), text(&challenge.name), text(said)));
 }
 
 fn challenge(out: &mut String, challenge: &Challenge) {

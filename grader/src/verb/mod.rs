@@ -3,6 +3,7 @@
 mod doctor;
 mod hint;
 mod list;
+mod report;
 mod reset;
 mod score;
 mod template;
@@ -11,7 +12,8 @@ mod watch;
 pub(crate) use doctor::doctor;
 pub(crate) use hint::hint;
 pub(crate) use list::{first_screen, list, what_next};
+pub(crate) use report::{report, verify_report};
 pub(crate) use reset::reset;
-pub(crate) use score::{replay, report, rubric, score, verify_report};
+pub(crate) use score::{replay, rubric, score};
 pub(crate) use template::{Template, template};
 pub(crate) use watch::watch;

@@ -1,9 +1,11 @@
 //! `reset`: an exercise as it was in the beginning, the reader's text kept aside.
 
+use reference::atomic_write;
+
 use crate::course::Course;
 use crate::date;
 use crate::options::Failure;
-use crate::progress::{Progress, folder, write_atomically};
+use crate::progress::{Progress, folder};
 use crate::stub;
 use crate::terminal::print;
 use crate::workbook::Workbook;
@@ -23,10 +25,10 @@ pub(crate) fn reset(course: &Course) -> Result<u8, Failure> {
         let (stem, ending) = course.file().split_once('.').unwrap_or_default();
         let name = format!("{}-{stem}-{}.{ending}", course.name, date::stamp());
         let backup = folder(&workbook).join("backups").join(name);
-        write_atomically(&backup, &old).map_err(fault)?;
+        atomic_write::write(&backup, old.as_bytes()).map_err(fault)?;
         print(&format!("kept your text as {}\n", backup.display()));
     }
-    write_atomically(&path, &fresh).map_err(fault)?;
+    atomic_write::write(&path, fresh.as_bytes()).map_err(fault)?;
     let mut progress = Progress::load(&workbook);
     let steps = stub::steps(course.solution);
     progress.hints.retain(|step, _| steps.iter().all(|own| own.name != step)); // hints begin small again

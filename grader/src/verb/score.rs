@@ -1,17 +1,18 @@
-//! `score`, `test`, `bench`, `replay`, `report`, `rubric`, `verify-report`: run or read, then show.
+//! `score`, `test`, `bench`, `replay`, `rubric`: run, then show.
 
 use std::path::Path;
+
+use reference::atomic_write;
 
 use crate::attempts::Handed;
 use crate::course;
 use crate::options::{Failure, Options};
-use crate::progress::{Progress, folder, write_atomically};
+use crate::progress::{Progress, folder};
 use crate::report::{self, text};
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, Scope, exit_code, run};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
-use crate::verify::verify;
 use crate::workbook::Workbook;
 
 /// Grades and shows the scorecard.
@@ -48,8 +49,8 @@ fn remember(card: &Scorecard, plan: &Plan) {
         return;
     }
     let json = serde_json::to_string_pretty(card).unwrap_or_default();
-    let written =
-        progress.save(&workbook).and_then(|()| write_atomically(&folder(&workbook).join("last.json"), &json));
+    let last = folder(&workbook).join("last.json");
+    let written = progress.save(&workbook).and_then(|()| atomic_write::write(&last, json.as_bytes()));
     if let Err(error) = written {
         eprintln!(
             "warpbook: progress is not kept: {} cannot be written ({error})",
@@ -86,7 +87,7 @@ pub(crate) fn show(options: &Options, card: &Scorecard, scope: Scope) -> Result<
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_atomically(path, text)
+    atomic_write::write(path, text.as_bytes())
         .map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
 }
 
@@ -115,38 +116,9 @@ pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, F
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
 }
 
-/// Shows a scorecard that was measured before.
-pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failure> {
-    let path = match file {
-        Some(path) => path.to_path_buf(),
-        None => folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json"),
-    };
-    let card = read(&path)?;
-    show(options, &card, Scope::Score)?;
-    Ok(exit_code(&card, options.strict))
-}
-
-fn read(path: &Path) -> Result<Scorecard, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Usage(format!("no scorecard at {}: {error}", path.display())))?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{} is not a scorecard: {error}", path.display())))
-}
-
-/// Computes a report again.
-pub(crate) fn verify_report(path: &Path) -> Result<u8, Failure> {
-    let findings = verify(&read(path)?);
-    for finding in &findings {
-        print(&format!("{finding}\n"));
-    }
-    if findings.is_empty() {
-        print(&format!("{} holds: points, rows and intervals follow from its samples\n", path.display()));
-    }
-    Ok(u8::from(!findings.is_empty()))
-}
-
 /// The published scheme.
 pub(crate) fn rubric(options: &Options, challenges: &[String]) -> Result<u8, Failure> {
+    options.writes_elsewhere(&[])?;
     let mut text = String::new();
     for rubric in &RUBRICS {
         let asked = challenges.is_empty()

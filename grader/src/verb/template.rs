@@ -216,12 +216,16 @@ fn give(options: &Options, text: &str) -> Result<(), Failure> {
         print(text);
         return Ok(());
     };
-    reference::whole::write(path, text.as_bytes())
+    reference::atomic_write::write(path, text.as_bytes())
         .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))
 }
 
 impl Render {
     fn run(&self, options: &Options) -> Result<u8, Failure> {
+        let given = [&self.tools, &self.documents].into_iter().flatten();
+        let read: Vec<&Path> =
+            [&self.from, &self.messages].into_iter().chain(given).map(PathBuf::as_path).collect();
+        options.writes_elsewhere(&read)?;
         let source = Source::read(&self.from)?;
         let clock = self.now.map_or(Clock::Utc, Clock::Fixed);
         let compiled = source.compiled(&self.from, chat::Options { clock, ..chat::Options::default() })?;
@@ -302,6 +306,7 @@ fn json_of(path: &Path) -> Result<Json, Failure> {
 }
 
 fn lint(options: &Options, from: &Path) -> Result<u8, Failure> {
+    options.writes_elsewhere(&[from])?;
     let findings = Source::read(from)?.findings(from)?;
     let text = if options.json {
         format!("{}\n", Json::Array(findings.iter().map(told).collect()))
@@ -377,7 +382,7 @@ impl Repair {
             }
             match source.kind {
                 Kind::Config => with_template(&self.from, to, &repaired.source)?,
-                _ => reference::whole::write(to, repaired.source.as_bytes()).map_err(fault)?,
+                _ => reference::atomic_write::write(to, repaired.source.as_bytes()).map_err(fault)?,
             }
             let how = if repaired.diff.is_empty() { ", as it was" } else { "" };
             return Ok(format!("written: {}{how}\n", to.display()));
@@ -405,7 +410,7 @@ impl Repair {
         }
         if source.kind == Kind::Folder {
             let path = to.join("chat_template.jinja");
-            reference::whole::write(&path, repaired.source.as_bytes())
+            reference::atomic_write::write(&path, repaired.source.as_bytes())
                 .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))?;
         } else {
             let name = "tokenizer_config.json";

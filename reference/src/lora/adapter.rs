@@ -77,7 +77,7 @@ impl Adapter {
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
         let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), write::tensors(&self.values)];
         for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
-            crate::whole::write(path, &bytes).map_err(|source| failed(path, source))?;
+            crate::atomic_write::write(path, &bytes).map_err(|source| failed(path, source))?;
         }
         Ok(())
     }

@@ -55,3 +55,4 @@ mod template;
 mod text;
 mod transcription;
 mod walls;
+mod written;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use reference::whole;
+use reference::atomic_write;
 use serde_json::Value as Json;
 
 /// What is wrong with a checkpoint's file.
@@ -137,5 +137,5 @@ pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
 pub fn write_json(path: &Path, json: &Json) -> Result<(), FileError> {
     let mut text = serde_json::to_vec_pretty(json).map_err(|error| Problem::Json(error).of(path))?;
     text.push(b'\n');
-    whole::write(path, &text).map_err(|error| Problem::Io(error).of(path))
+    atomic_write::write(path, &text).map_err(|error| Problem::Io(error).of(path))
 }

@@ -15,7 +15,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
-use reference::whole;
+use reference::atomic_write;
 use serde_json::{Map, Value as Json, json};
 
 use super::files::{FileError, Problem, read_json, write_json};
@@ -272,14 +272,14 @@ impl Plan {
 
     fn write(&self, from: &Path, to: &Path) -> Result<(), FileError> {
         if self.growth() == 0 {
-            let copied = whole::write_by(to, |out| {
+            let copied = atomic_write::write_by(to, |out| {
                 std::io::copy(&mut File::open(from)?, out)?;
                 Ok::<(), std::io::Error>(())
             });
             return copied.map_err(|error| Problem::Io(error).of(to));
         }
         let header = self.new_header().map_err(|problem| problem.of(from))?;
-        let written = whole::write_by(to, |out| {
+        let written = atomic_write::write_by(to, |out| {
             out.write_all(&(header.len() as u64).to_le_bytes())?;
             out.write_all(&header)?;
             let mut file = BufReader::with_capacity(BUFFER, File::open(from)?);

@@ -45,7 +45,7 @@ const COPY_BYTES: usize = 1 << 30;
 const COPIES: usize = 2;
 
 /// The guard on work behind the second event.
-const BEHIND_THE_CLOCK: &str = "work behind the second event";
+pub(super) const BEHIND_THE_CLOCK: &str = "work behind the second event";
 
 /// The guards that look on while a case is timed.
 pub(super) const GUARDS: [&str; 3] = [TIMED_CALLS, BEHIND_THE_CLOCK, PAST_THE_BOUND];
@@ -99,12 +99,6 @@ fn report_copy(child: &mut Child, bench: &Bench, timed: &Timed) {
     }
 }
 
-/// The share of a call's bytes that need not have left the L2 when the second event is recorded: it may still hold
-/// its own size of what a sample of so many calls wrote.
-fn credit(l2_bytes: usize, calls: usize, len: usize) -> f64 {
-    (l2_bytes as f64 / calls as f64 / total_bytes(len)).min(1.0)
-}
-
 /// What NVML says of the card; nothing where there is no NVML, which `doctor` tells.
 fn condition(session: &Session) -> Option<Condition> {
     Condition::of(&session.gpu.card().pci_bus).ok()
@@ -125,6 +119,18 @@ fn tell(child: &mut Child, condition: Option<&Condition>) {
             child.measured(name, Measurement { value, unit: unit.into(), interval: None, samples: vec![] });
         }
     }
+}
+
+/// Calls of a sample on a card with an L2 of so many bytes.
+fn calls(bench: &Bench, l2_bytes: usize) -> usize {
+    let set_bytes = total_bytes(bench.rows * bench.columns) as usize;
+    CALLS.max((ROTATION * l2_bytes).div_ceil(set_bytes) + 1)
+}
+
+/// The share of a call's bytes that need not have left the L2 when the second event is recorded: it may still hold
+/// its own size of what a sample's calls wrote.
+pub(super) fn credit(bench: &Bench, l2_bytes: usize) -> f64 {
+    (l2_bytes as f64 / calls(bench, l2_bytes) as f64 / total_bytes(bench.rows * bench.columns)).min(1.0)
 }
 
 /// What a case's samples are, and what the calls left behind.
@@ -150,7 +156,7 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
         None => (fewest, budget),
     };
     let begin = Tick::now();
-    let credit = credit(session.gpu.card().l2_bytes, rotation.calls(), rotation.len);
+    let credit = credit(bench, session.gpu.card().l2_bytes);
     let mut timed = Timed { samples: Samples::default(), credit, wrong: None, behind: None };
     let mut excess = f64::INFINITY;
     loop {
@@ -217,8 +223,7 @@ impl<'a> Rotation<'a> {
     pub fn new(session: &'a Session, bench: &Bench, seed: u64) -> Tried<Self> {
         let gpu = &session.gpu;
         let len = bench.rows * bench.columns;
-        let set_bytes = total_bytes(len) as usize;
-        let count = CALLS.max((ROTATION * gpu.card().l2_bytes).div_ceil(set_bytes) + 1);
+        let count = calls(bench, gpu.card().l2_bytes);
         let set = |i: usize| {
             let content = Content::new(session, len, seed ^ bench.seed ^ (i as u64) << 32)?;
             let output = Output::new(gpu, bench.dtype, len, seed ^ i as u64, 0)?;
@@ -323,12 +328,12 @@ mod tests {
 
     #[test]
     fn the_l2_is_credited_to_the_bound() {
-        let len = 4096 * 14336;
+        let bench = BENCHES.iter().find(|bench| bench_name(bench) == "4096x14336.bf16").expect("a timed case");
         let samples =
             |attempt: f64| Samples { attempt: vec![attempt; 18], bound: vec![50.0; 18], baseline: vec![] };
         assert_eq!(past_the_bound("case", &samples(49.0), 0.0), None);
         assert!(past_the_bound("case", &samples(45.0), 0.0).expect("refused").contains("45.0 us a call"));
-        let two_percent = credit(60_000_000, 20, len);
+        let two_percent = credit(bench, 60_000_000);
         assert!((two_percent - 0.0203).abs() < 1e-4, "3 MB of 148 a call may stay in the cache");
         assert_eq!(past_the_bound("case", &samples(45.0), two_percent), None);
     }

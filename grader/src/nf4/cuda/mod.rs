@@ -24,6 +24,19 @@ use session::Session;
 use super::bench_name;
 use crate::gather::{Child, Effort, Item};
 
+/// The families of versions that stand on the staircase, and the bytes that a call of each moves.
+pub(crate) fn version_bytes() -> [(&'static str, f64); 2] {
+    staircase::SIZES.map(|(family, bench)| (family, super::total_bytes(bench.rows * bench.columns)))
+}
+
+/// Whether a case's samples are refused on a card with an L2 of so many bytes, and what the guard says then.
+pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2], l2_bytes: usize) -> Option<String> {
+    let bench = BENCHES.iter().find(|bench| bench_name(bench) == case)?;
+    let samples =
+        super::bench::Samples { baseline: vec![], attempt: attempt.to_vec(), bound: bound.to_vec() };
+    super::bench::past_the_bound(case, &samples, bench::credit(bench, l2_bytes))
+}
+
 /// Bytes of host memory that a child may hold; the driver itself takes several hundred MiB.
 pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 

@@ -23,7 +23,7 @@ use crate::timing::median;
 const ROUNDS: usize = 9;
 
 /// The two sizes, and what their measurements are called.
-const SIZES: [(&str, Bench); 2] = [
+pub(super) const SIZES: [(&str, Bench); 2] = [
     ("version", Bench { rows: 4096, columns: 14336, dtype: Dtype::Bf16, seed: 3408, published: true }),
     ("small_version", Bench { rows: 2048, columns: 8192, dtype: Dtype::F16, seed: 3407, published: true }),
 ];

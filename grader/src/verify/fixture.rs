@@ -1,0 +1,255 @@
+//! Whole reports that hold, made up for tests: **none of their numbers was measured.**
+//!
+//! Every check that this version runs has passed, every guard has looked, every row is met that can be; the rows are
+//! judged as those of a run are.
+
+use std::collections::BTreeMap;
+
+use kernels::Vector;
+
+use super::expected::Expected;
+use crate::course::{Back, COURSES, Course};
+use crate::evidence::Seen;
+use crate::gather::replay_command;
+use crate::nf4;
+use crate::rubric::{RUBRICS, possible};
+use crate::score::{absent, blank, judged};
+use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
+use crate::stub::code_hash;
+use crate::timing::{Pairs, median, speedup};
+
+const SEED: u64 = 0x5eed;
+
+type Numbers = BTreeMap<String, Measurement>;
+
+/// A report of the solution: on a CPU of everything that is built, on a card of A.
+pub fn whole(on_a_card: bool) -> Scorecard {
+    let back = if on_a_card { Back::Cuda } else { Back::Cpu };
+    let mut guards = Vec::new();
+    let challenges: Vec<Challenge> = RUBRICS
+        .iter()
+        .map(|rubric| match COURSES.iter().find(|course| course.name == rubric.name && course.back == back) {
+            Some(course) => challenge(course, &mut guards),
+            None => absent(rubric),
+        })
+        .collect();
+    let sum = |of: fn(&Challenge) -> i32| challenges.iter().map(of).sum();
+    let rows = challenges.iter().flat_map(|challenge| &challenge.rows);
+    Scorecard {
+        warpbook: env!("CARGO_PKG_VERSION").into(),
+        attempt: "solution".into(),
+        seed: format!("{SEED:#x}"),
+        machine: machine(on_a_card),
+        points: sum(|challenge| challenge.points),
+        possible: possible(),
+        unmeasured: sum(|challenge| challenge.unmeasured),
+        stand_in: rows.filter(|row| row.basis == Basis::StandIn).map(|row| row.points).sum(),
+        challenges,
+        guards,
+    }
+}
+
+fn machine(on_a_card: bool) -> Machine {
+    let gpu = "a made-up GPU, 132 multiprocessors, sm_90, 50 MiB L2, 79.2 GiB memory, driver for CUDA 13.0";
+    Machine {
+        cpu: "a made-up processor".into(),
+        cores: 2,
+        vector: Vector::Avx2.to_string(),
+        cache_bytes: 32 << 20,
+        memory_bytes: 16 << 30,
+        gpu: on_a_card.then(|| gpu.into()),
+        os: "linux".into(),
+        arch: "x86_64".into(),
+        date: "2026-01-31".into(),
+    }
+}
+
+fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
+    let expected = Expected::of(course, Vector::Avx2);
+    let passed = |name: &String| Check {
+        name: name.clone(),
+        outcome: Outcome::Passed,
+        detail: String::new(),
+        replay: replay_command(course.name, name, SEED),
+    };
+    let checks: Vec<Check> = expected.checks.iter().map(passed).collect();
+    let timed = expected.timed_guards.iter().map(|name| (*name).to_owned());
+    let looked = |name: String| Guard {
+        challenge: course.name.into(),
+        name,
+        ran: true,
+        tripped: false,
+        detail: String::new(),
+    };
+    let own: Vec<Guard> = expected.guards.iter().cloned().chain(timed).map(looked).collect();
+    let measurements = measurements(course);
+    let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
+    let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
+    let facts = (course.facts)(&seen);
+    guards.extend(own);
+    let rubric = crate::rubric::find(course.name).expect("a course belongs to a challenge");
+    let device = if course.back == Back::Cuda { "cuda:0" } else { "cpu" }.into();
+    let code = code_hash(course.solution);
+    let rest = blank(rubric, true);
+    judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
+}
+
+fn measurements(course: &Course) -> Numbers {
+    let mut numbers = Numbers::new();
+    match (course.name, course.back) {
+        ("nf4", Back::Cpu) => {
+            cases(&mut numbers, &challenges::nf4::BENCHES, 24, false);
+            counts(&mut numbers, &CPU);
+            timed(&mut numbers, "nf4.version.1-three-passes", "us", &around(900.0, 5));
+        }
+        ("nf4", Back::Cuda) => {
+            cases(&mut numbers, &challenges::nf4::cuda::BENCHES, 30, true);
+            counts(&mut numbers, &CARD);
+            for (family, bytes) in nf4::cuda::version_bytes() {
+                let times = around(75.0, 9);
+                timed(&mut numbers, &format!("nf4.{family}.01-naive"), "us", &times);
+                let rate = bytes / median(&times) / 1e3;
+                number(&mut numbers, &format!("nf4.{family}_rate.01-naive"), rate, "GB/s");
+            }
+        }
+        ("graph", _) => {
+            counts(&mut numbers, &GRAPH);
+            pair(&mut numbers, "graph.over_op_by_op", ["graph.op_by_op.step", "graph.step"], 8);
+        }
+        ("issues", _) => {
+            counts(&mut numbers, &ISSUES);
+            timed(&mut numbers, "issues.prompts.time", "us", &around(25.0, 25));
+        }
+        _ => {
+            counts(&mut numbers, &LOSS);
+            pair(&mut numbers, "loss.over_whole", ["loss.timed.whole", "loss.timed.chunked"], 4);
+            number(&mut numbers, "loss.training", 0.0, "relative");
+            let losses: Vec<f64> = (0..40).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
+            for name in ["loss.training.whole", "loss.training.chunked"] {
+                number(&mut numbers, name, losses[39], "nats");
+                numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
+            }
+        }
+    }
+    numbers
+}
+
+const CPU: [(&str, f64); 12] = [
+    ("nf4.working_bytes", 0.0),
+    ("nf4.peak_bytes", 0.0),
+    ("nf4.launches", 1.0),
+    ("nf4.instructions", 16702.0),
+    ("nf4.vector_instructions", 6151.0),
+    ("nf4.streaming_stores", 512.0),
+    ("nf4.streamed_bytes", 32768.0),
+    ("nf4.unfenced_stores", 0.0),
+    ("nf4.graph_weights", 4.0),
+    ("nf4.graph_weights_equal", 4.0),
+    ("nf4.graph_breaks", 0.0),
+    ("nf4.graph_launches", 12.0),
+];
+
+const CARD: [(&str, f64); 6] = [
+    ("nf4.working_bytes", 24.0),
+    ("nf4.launches", 1.0),
+    ("nf4.inline_ptx_executions", 6.0e6),
+    ("nf4.plain_inline_ptx", 0.0),
+    ("nf4.hinted_load_bytes", 8388608.0),
+    ("nf4.hinted_store_bytes", 33554432.0),
+];
+
+const GRAPH: [(&str, f64); 19] = [
+    ("graph.lengths", 100.0),
+    ("graph.lengths_right", 100.0),
+    ("graph.breaks", 0.0),
+    ("graph.buckets", 20.0),
+    ("graph.compilations", 12.0),
+    ("graph.hidden_compilations", 0.0),
+    ("graph.launches", 268.0),
+    ("graph.layers", 2.0),
+    ("graph.attention_layers", 2.0),
+    ("graph.mlp_layers", 2.0),
+    ("graph.norm_layers", 2.0),
+    ("graph.loss_parts", 1.0),
+    ("graph.flex_launches", 2.0),
+    ("graph.dequantized", 27.0),
+    ("graph.dequantizer_calls", 27.0),
+    ("graph.products", 108.0),
+    ("graph.questions", 324.0),
+    ("graph.trials", 6480.0),
+    ("graph.part_a", 1.0),
+];
+
+const ISSUES: [(&str, f64); 4] = [
+    ("issues.prompts.same", 432.0),
+    ("issues.prompts.all", 432.0),
+    ("issues.calls.same", 232.0),
+    ("issues.calls.all", 232.0),
+];
+
+const LOSS: [(&str, f64); 7] = [
+    ("loss.bytes.whole", 4.0e8),
+    ("loss.bytes.chunked", 1.0e8),
+    ("loss.bytes.rows", 164.0),
+    ("loss.policy.bytes.whole", 4.0e8),
+    ("loss.policy.bytes.chunked", 1.0e8),
+    ("loss.policy.bytes.rows", 164.0),
+    ("loss.compiler", 0.0),
+];
+
+fn counts(numbers: &mut Numbers, all: &[(&str, f64)]) {
+    for (name, value) in all {
+        number(numbers, name, *value, "count");
+    }
+}
+
+fn number(numbers: &mut Numbers, name: &str, value: f64, unit: &str) {
+    let unit = unit.into();
+    numbers.insert(name.into(), Measurement { value, unit, interval: None, samples: vec![] });
+}
+
+fn timed(numbers: &mut Numbers, name: &str, unit: &str, times: &[f64]) {
+    let (value, unit, samples) = (median(times), unit.into(), times.to_vec());
+    numbers.insert(name.into(), Measurement { value, unit, interval: None, samples });
+}
+
+/// So many times around one.
+fn around(time: f64, count: usize) -> Vec<f64> {
+    (0..count).map(|i| time * (1.0 + 0.003 * ((i * 7) % 5) as f64)).collect()
+}
+
+fn pair(numbers: &mut Numbers, ratio: &str, [baseline, attempt]: [&str; 2], count: usize) {
+    let times = [around(500.0, count), around(250.0, count)];
+    timed(numbers, baseline, "ms", &times[0]);
+    timed(numbers, attempt, "ms", &times[1]);
+    let (value, interval) = speedup(Pairs { baseline: &times[0], attempt: &times[1] });
+    let ratio_of = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
+    numbers.insert(ratio.into(), ratio_of);
+}
+
+/// The timed cases of A: three times as fast as the baseline, at nine tenths of the bound.
+fn cases(numbers: &mut Numbers, benches: &[challenges::nf4::Bench], pairs: usize, on_a_card: bool) {
+    for bench in benches {
+        let (case, bytes) = (nf4::bench_name(bench), nf4::total_bytes(bench.rows * bench.columns));
+        let time = bytes / if on_a_card { 2.9e6 } else { 3.0e4 };
+        let times = [around(3.0 * time, pairs), around(time, pairs), around(0.9 * time, pairs)];
+        for (kind, times) in ["baseline", "attempt", "bound"].into_iter().zip(&times) {
+            timed(numbers, &format!("nf4.{kind}.{case}"), "us", times);
+        }
+        let both = Pairs { baseline: &times[0], attempt: &times[1] };
+        let (value, interval) = speedup(both);
+        let ratio = Measurement { value, unit: "x".into(), interval: Some(interval), samples: both.ratios() };
+        numbers.insert(format!("nf4.speedup.{case}"), ratio);
+        let share = median(&times[2]) / median(&times[1]);
+        number(numbers, &format!("nf4.share_of_bound.{case}"), share, "share");
+        number(numbers, &format!("nf4.rate.{case}"), bytes / median(&times[1]) / 1e3, "GB/s");
+        if on_a_card {
+            let fastest = times[2].iter().copied().fold(f64::INFINITY, f64::min);
+            number(numbers, &format!("nf4.copy_rate.{case}"), bytes / fastest / 1e3, "GB/s");
+        }
+    }
+    if let Some((value, interval)) = nf4::total_speedup(numbers) {
+        let total = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
+        numbers.insert("nf4.speedup".into(), total);
+    }
+}

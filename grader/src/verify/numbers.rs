@@ -1,0 +1,342 @@
+//! The numbers of a report against its raw samples.
+
+use std::collections::BTreeMap;
+
+use challenges::nf4::Bench;
+
+use super::{About, Findings, Subject};
+use crate::course::Back;
+use crate::nf4;
+use crate::scorecard::{Guard, Measurement};
+use crate::timing::{Pairs, median, speedup};
+
+/// Samples of one number at most, as many as `--samples` takes.
+pub(crate) const MOST_SAMPLES: usize = 10_000;
+
+/// Timed pairs of a case of A that the protocol takes at least, with `--quick` and without.
+const FEWEST_PAIRS: [usize; 2] = [10, 24];
+const FEWEST_PAIRS_ON_A_CARD: [usize; 2] = [12, 30];
+
+type Numbers = BTreeMap<String, Measurement>;
+
+/// How a number follows from its own samples.
+#[derive(Clone, Copy)]
+enum Rule {
+    Median,
+    Sum,
+    Largest,
+    Last,
+    Count,
+}
+
+/// The rule of a number, and how many samples it has at least. Of the rest the samples are what was counted or timed
+/// once for a picture.
+fn rule(name: &str) -> Option<(Rule, usize)> {
+    let starts = |prefix: &str| name.starts_with(prefix);
+    match name {
+        "graph.step" | "graph.op_by_op.step" => Some((Rule::Median, 3)),
+        "loss.timed.whole" | "loss.timed.chunked" => Some((Rule::Median, 2)),
+        "issues.prompts.time" | "issues.calls.rate" => Some((Rule::Median, 5)),
+        "nf4.host_share" => Some((Rule::Median, 5)),
+        _ if starts("nf4.version.") || starts("nf4.small_version.") => Some((Rule::Median, 5)),
+        _ if starts("nf4.baseline.") || starts("nf4.attempt.") || starts("nf4.bound.") => {
+            Some((Rule::Median, 1))
+        }
+        "graph.plan.bytes" => Some((Rule::Sum, 1)),
+        _ if starts("graph.timeline.") => Some((Rule::Sum, 1)),
+        "graph.losses.compiled" | "graph.losses.op_by_op" => Some((Rule::Last, 40)),
+        "loss.training.whole" | "loss.training.chunked" => Some((Rule::Last, 40)),
+        "loss.stairs.op_by_op" | "loss.stairs.whole" | "loss.stairs.chunked" => Some((Rule::Largest, 1)),
+        "loss.stairs.op_by_op_ms" | "loss.stairs.whole_ms" | "loss.stairs.chunked_ms" => Some((Rule::Sum, 1)),
+        "loss.stairs.parts" => Some((Rule::Count, 1)),
+        _ => None,
+    }
+}
+
+impl Rule {
+    fn of(self, samples: &[f64]) -> f64 {
+        match self {
+            Self::Median => median(samples),
+            Self::Sum => samples.iter().sum(),
+            Self::Largest => samples.iter().copied().fold(0.0, f64::max),
+            Self::Last => samples.last().copied().unwrap_or(f64::NAN),
+            Self::Count => samples.len() as f64,
+        }
+    }
+}
+
+/// A number that follows from others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Derived {
+    value: f64,
+    interval: Option<[f64; 2]>,
+}
+
+impl Findings {
+    pub(super) fn numbers(&mut self, subject: &Subject<'_>) {
+        let numbers = &subject.challenge.measurements;
+        if !numbers.values().all(|number| number.samples.len() <= MOST_SAMPLES) {
+            let most = format!("at most {MOST_SAMPLES} samples a number");
+            return self.add(About::Numbers, &subject.what("numbers"), "more samples", &most);
+        }
+        for (name, number) in numbers {
+            self.sound(subject, name, number);
+            self.own_samples(subject, name, number);
+        }
+        let mut derived = BTreeMap::new();
+        match subject.challenge.name.as_str() {
+            "nf4" => self.cases(subject, &mut derived),
+            "graph" => of_a_step(numbers, &mut derived),
+            "loss" => of_chunks(numbers, &mut derived),
+            _ => {}
+        }
+        for (name, number) in numbers {
+            match derived.get(name) {
+                Some(follows) => self.derived(&subject.what(&format!("number {name}")), number, *follows),
+                None if number.interval.is_some() || is_derived(name, number) => {
+                    let what = subject.what(&format!("number {name}"));
+                    self.add(
+                        About::Numbers,
+                        &what,
+                        &number.value.to_string(),
+                        "the samples that it rests on",
+                    );
+                }
+                None => {}
+            }
+        }
+        for name in derived.keys().filter(|name| !numbers.contains_key(*name)) {
+            self.add(
+                About::Version,
+                &subject.what("numbers"),
+                &format!("no {name}"),
+                "it beside its samples",
+            );
+        }
+    }
+
+    /// Finite, and a time is positive.
+    fn sound(&mut self, subject: &Subject<'_>, name: &str, number: &Measurement) {
+        let is_time = matches!(number.unit.as_str(), "us" | "MB/s" | "GB/s" | "x");
+        let is_amount = matches!(number.unit.as_str(), "count" | "B" | "B/thread" | "ms" | "s" | "steps");
+        let ends = number.interval.unwrap_or_default();
+        let sound = |value: &f64| value.is_finite() && (!is_amount || *value >= 0.0);
+        let all = number.samples.iter().chain([&number.value]);
+        let positive = |value: &f64| sound(value) && (!is_time || *value > 0.0);
+        if !all.clone().all(positive) || !ends.iter().all(|end| end.is_finite()) {
+            let what = subject.what(&format!("number {name}"));
+            self.add(About::Numbers, &what, "one that cannot be", "finite numbers, and times above 0");
+        }
+    }
+
+    fn own_samples(&mut self, subject: &Subject<'_>, name: &str, number: &Measurement) {
+        let Some((rule, fewest)) = rule(name) else { return };
+        let what = subject.what(&format!("number {name}"));
+        if number.samples.len() < fewest {
+            let says = format!("{} samples", number.samples.len());
+            return self.add(About::Version, &what, &says, &format!("{fewest} at least"));
+        }
+        self.near(&what, number.value, rule.of(&number.samples));
+    }
+
+    fn derived(&mut self, what: &str, number: &Measurement, follows: Derived) {
+        self.near(what, number.value, follows.value);
+        match (number.interval, follows.interval) {
+            (Some([low, high]), Some(interval)) => {
+                self.near(&format!("{what} (lower end)"), low, interval[0]);
+                self.near(&format!("{what} (upper end)"), high, interval[1]);
+            }
+            (None, None) => {}
+            (says, _) => {
+                let word = |there: bool| if there { "an interval" } else { "no interval" };
+                self.compare(About::Numbers, what, &word(says.is_some()), &word(says.is_none()));
+            }
+        }
+    }
+
+    /// The timed cases of A: what their samples say, and whether there are enough of them.
+    fn cases(&mut self, subject: &Subject<'_>, derived: &mut BTreeMap<String, Derived>) {
+        let numbers = &subject.challenge.measurements;
+        for bench in cases(subject.course.back) {
+            let case = nf4::bench_name(bench);
+            let kinds = ["baseline", "attempt", "bound"];
+            let times = kinds.map(|kind| numbers.get(&format!("nf4.{kind}.{case}")));
+            let [Some(baseline), Some(attempt), Some(bound)] = times else { continue };
+            let pairs = Pairs { baseline: &baseline.samples, attempt: &attempt.samples };
+            self.counts(subject, &case, pairs, &bound.samples);
+            if pairs.baseline.is_empty() || pairs.attempt.is_empty() {
+                continue;
+            }
+            let (value, interval) = speedup(pairs);
+            let name = format!("nf4.speedup.{case}");
+            if let Some(says) = numbers.get(&name) {
+                self.ratios(&subject.what(&format!("number {name}")), &says.samples, &pairs.ratios());
+            }
+            derived.insert(name, Derived { value, interval: Some(interval) });
+            let plain = |value| Derived { value, interval: None };
+            let (bytes, time) = (nf4::total_bytes(bench.rows * bench.columns), median(pairs.attempt));
+            derived.insert(format!("nf4.share_of_bound.{case}"), plain(median(&bound.samples) / time));
+            derived.insert(format!("nf4.rate.{case}"), plain(bytes / time / 1e3));
+            if subject.course.back == Back::Cuda {
+                let fastest = bound.samples.iter().copied().fold(f64::INFINITY, f64::min);
+                derived.insert(format!("nf4.copy_rate.{case}"), plain(bytes / fastest / 1e3));
+            }
+        }
+        if let Some((value, interval)) = nf4::total_speedup(numbers) {
+            derived.insert("nf4.speedup".into(), Derived { value, interval: Some(interval) });
+        }
+        if subject.course.back == Back::Cuda {
+            of_versions(numbers, derived);
+        }
+        self.bound(subject);
+    }
+
+    /// Pairs are pairs, and as many as the protocol takes.
+    fn counts(&mut self, subject: &Subject<'_>, case: &str, pairs: Pairs<'_>, bound: &[f64]) {
+        let what = subject.what(&format!("number nf4.attempt.{case}"));
+        let quick = !subject.challenge.measurements.keys().any(|name| name.starts_with("nf4.version."));
+        let on_a_card = subject.course.back == Back::Cuda;
+        let fewest = if on_a_card { FEWEST_PAIRS_ON_A_CARD } else { FEWEST_PAIRS }[usize::from(!quick)];
+        let (baseline, attempt) = (pairs.baseline.len(), pairs.attempt.len());
+        self.compare(About::Numbers, &format!("{what} (samples)"), &attempt, &baseline);
+        if attempt < fewest {
+            self.add(About::Version, &what, &format!("{attempt} samples"), &format!("{fewest} at least"));
+        }
+        self.compare(About::Version, &format!("{what} (samples of the bound)"), &bound.len(), &attempt);
+    }
+
+    /// The ratios that a report shows are those of its times, pair by pair.
+    fn ratios(&mut self, what: &str, says: &[f64], follows: &[f64]) {
+        self.compare(About::Numbers, &format!("{what} (samples)"), &says.len(), &follows.len());
+        for (i, (says, follows)) in says.iter().zip(follows).enumerate() {
+            self.near(&format!("{what} (sample {i})"), *says, *follows);
+        }
+    }
+
+    /// What the guard on the physical bound says of these samples.
+    fn bound(&mut self, subject: &Subject<'_>) {
+        let is_it = |guard: &&Guard| guard.name == nf4::PAST_THE_BOUND;
+        let Some(guard) = subject.guards.iter().find(is_it) else { return };
+        if subject.course.back == Back::Cuda && l2_bytes(subject).is_none() {
+            self.add(About::Numbers, "machine", "none", "the size of the GPU's L2");
+        }
+        let refusals = refusals(subject);
+        let what = subject.what(&format!("guard {}", guard.name));
+        match refusals.first() {
+            None if guard.tripped => {
+                self.add(About::Numbers, &what, &guard.detail, "not tripped by these samples")
+            }
+            Some(refusal) if !guard.tripped => self.add(About::Numbers, &what, "not tripped", refusal),
+            Some(_) if !refusals.contains(&guard.detail) => {
+                self.add(About::Version, &what, &guard.detail, &refusals.join(" or "));
+            }
+            _ => {}
+        }
+    }
+
+    /// Equal but for the last digits of a decimal number that was written and read.
+    fn near(&mut self, what: &str, says: f64, follows: f64) {
+        let equal = (says - follows).abs() <= 1e-9 * follows.abs();
+        if !equal {
+            self.add(About::Numbers, what, &says.to_string(), &follows.to_string());
+        }
+    }
+}
+
+/// Whether a number is of a kind that follows from others. Trainings with a loss that is no number are the largest
+/// number apart, and have no samples.
+fn is_derived(name: &str, number: &Measurement) -> bool {
+    let kinds = ["nf4.speedup", "nf4.share_of_bound.", "nf4.rate.", "nf4.copy_rate.", "nf4.version_rate."];
+    kinds.iter().any(|kind| name.starts_with(kind))
+        || matches!(name, "graph.over_op_by_op" | "loss.over_whole")
+        || (name == "loss.training" && number.value < f64::MAX)
+}
+
+/// The timed cases of A on a back end.
+fn cases(back: Back) -> &'static [Bench] {
+    match back {
+        Back::Cpu => &challenges::nf4::BENCHES,
+        Back::Cuda => &challenges::nf4::cuda::BENCHES,
+    }
+}
+
+/// What the guard on the physical bound says of each case that it refuses.
+fn refusals(subject: &Subject<'_>) -> Vec<String> {
+    let numbers = &subject.challenge.measurements;
+    let refusal = |bench: &Bench| {
+        let case = nf4::bench_name(bench);
+        let samples = ["bound", "attempt"]
+            .map(|kind| numbers.get(&format!("nf4.{kind}.{case}")).map(|n| &n.samples[..]));
+        let [Some(bound), Some(attempt)] = samples else { return None };
+        match subject.course.back {
+            Back::Cpu => nf4::past_the_bound(&case, [bound, attempt]),
+            Back::Cuda => nf4::cuda::past_the_bound(&case, [bound, attempt], l2_bytes(subject)?),
+        }
+    };
+    cases(subject.course.back).iter().filter_map(refusal).collect()
+}
+
+/// The L2 cache of the GPU, as the machine's line names it.
+fn l2_bytes(subject: &Subject<'_>) -> Option<usize> {
+    let gpu = subject.card.machine.gpu.as_ref()?;
+    let words = gpu.split(", ").find_map(|part| part.strip_suffix(" L2"))?;
+    let (number, unit) = words.split_once(' ')?;
+    let unit: f64 = match unit {
+        "B" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1048576.0,
+        "GiB" => 1073741824.0,
+        _ => return None,
+    };
+    Some((number.parse::<f64>().ok()? * unit) as usize)
+}
+
+/// The rates of the versions on a card, from their times.
+fn of_versions(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
+    for (family, bytes) in nf4::cuda::version_bytes() {
+        for (name, number) in numbers {
+            if let Some(version) = name.strip_prefix(&format!("nf4.{family}.")) {
+                let value = bytes / median(&number.samples) / 1e3;
+                derived.insert(format!("nf4.{family}_rate.{version}"), Derived { value, interval: None });
+            }
+        }
+    }
+}
+
+/// The timed step of C.
+fn of_a_step(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
+    let (Some(baseline), Some(attempt)) = (numbers.get("graph.op_by_op.step"), numbers.get("graph.step"))
+    else {
+        return;
+    };
+    ratio("graph.over_op_by_op", [baseline, attempt], derived);
+    let saved = median(&baseline.samples) - median(&attempt.samples);
+    let spent = ["graph.compile", "graph.tuning"].map(|name| numbers.get(name).map(|number| number.value));
+    if let ([Some(compile), Some(tuning)], true) = (spent, saved > 0.0) {
+        let value = ((compile + tuning) / saved).ceil();
+        derived.insert("graph.pays_after".into(), Derived { value, interval: None });
+    }
+}
+
+/// The timed chunks of E, and its two trainings.
+fn of_chunks(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
+    let both = |names: [&str; 2]| {
+        let [one, other] = names.map(|name| numbers.get(name));
+        one.zip(other)
+    };
+    if let Some((whole, chunked)) = both(["loss.timed.whole", "loss.timed.chunked"]) {
+        ratio("loss.over_whole", [whole, chunked], derived);
+    }
+    if let Some((whole, chunked)) = both(["loss.training.whole", "loss.training.chunked"]) {
+        let value = crate::loss::series_apart(&[whole.samples.clone(), chunked.samples.clone()]);
+        derived.insert("loss.training".into(), Derived { value, interval: None });
+    }
+}
+
+fn ratio(name: &str, [baseline, attempt]: [&Measurement; 2], derived: &mut BTreeMap<String, Derived>) {
+    if baseline.samples.is_empty() || baseline.samples.len() != attempt.samples.len() {
+        return; // then nothing follows, and the number is told
+    }
+    let (value, interval) = speedup(Pairs { baseline: &baseline.samples, attempt: &attempt.samples });
+    derived.insert(name.into(), Derived { value, interval: Some(interval) });
+}
