@@ -5,9 +5,16 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::ProgressBar;
 
+use crate::report::clean;
+
 /// A closed pipe (`| head`) is no fault.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Prints a text that somebody else wrote: as it is into a file or a pipe, on a terminal without what would steer it.
+pub(crate) fn print_foreign(text: &str) {
+    if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
 }
 
 /// Columns of the terminal, 80 elsewhere.

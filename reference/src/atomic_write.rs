@@ -51,8 +51,9 @@ pub fn target(path: &Path) -> io::Result<(PathBuf, Option<Metadata>)> {
         Err(error) => return Err(error),
     };
     if there.is_symlink() {
-        return match fs::canonicalize(path) {
-            Ok(path) => target(&path),
+        return match fs::metadata(path) {
+            Ok(there) if there.is_file() => target(&fs::canonicalize(path)?),
+            Ok(_) => found(ErrorKind::InvalidInput, "a symbolic link to something else"),
             Err(_) => found(ErrorKind::NotFound, "a symbolic link that leads nowhere"),
         };
     }

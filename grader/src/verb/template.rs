@@ -17,7 +17,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use crate::options::{Failure, Options};
-use crate::terminal::print;
+use crate::report::clean;
+use crate::terminal::{print, print_foreign};
 
 /// What is done with a template.
 #[derive(Debug, Subcommand)]
@@ -213,7 +214,7 @@ impl Source {
 /// Writes to `--output`, or prints.
 fn give(options: &Options, text: &str) -> Result<(), Failure> {
     let Some(path) = &options.output else {
-        print(text);
+        print_foreign(text);
         return Ok(());
     };
     reference::atomic_write::write(path, text.as_bytes())
@@ -232,7 +233,7 @@ impl Render {
         let rendered = match compiled.chat(&self.conversation(&source)?) {
             Ok(rendered) => rendered,
             Err(error) => {
-                eprintln!("warpbook: {}: {error}", self.from.display());
+                eprintln!("warpbook: {}", clean(&format!("{}: {error}", self.from.display())));
                 return Ok(1);
             }
         };
@@ -358,7 +359,7 @@ impl Repair {
         if options.json {
             print(&format!("{}\n", summary(&repaired, plan.as_ref())));
         } else {
-            print(&format!("{}{}{written}", repaired.diff, sentences(&repaired, plan.as_ref())));
+            print_foreign(&format!("{}{}{written}", repaired.diff, sentences(&repaired, plan.as_ref())));
         }
         Ok(u8::from(!repaired.left.is_empty()))
     }

@@ -36,18 +36,16 @@ fn rule(name: &str) -> Option<(Rule, usize)> {
     match name {
         "graph.step" | "graph.op_by_op.step" => Some((Rule::Median, 3)),
         "loss.timed.whole" | "loss.timed.chunked" => Some((Rule::Median, 2)),
-        "issues.prompts.time" | "issues.calls.rate" => Some((Rule::Median, 5)),
-        "nf4.host_share" => Some((Rule::Median, 5)),
+        "issues.prompts.time" | "issues.calls.rate" | "nf4.host_share" => Some((Rule::Median, 5)),
         _ if starts("nf4.version.") || starts("nf4.small_version.") => Some((Rule::Median, 5)),
         _ if starts("nf4.baseline.") || starts("nf4.attempt.") || starts("nf4.bound.") => {
             Some((Rule::Median, 1))
         }
-        "graph.plan.bytes" => Some((Rule::Sum, 1)),
-        _ if starts("graph.timeline.") => Some((Rule::Sum, 1)),
-        "graph.losses.compiled" | "graph.losses.op_by_op" => Some((Rule::Last, 40)),
+        _ if name == "graph.plan.bytes" || starts("graph.timeline.") => Some((Rule::Sum, 1)),
+        _ if starts("graph.losses.") => Some((Rule::Last, 40)),
         "loss.training.whole" | "loss.training.chunked" => Some((Rule::Last, 40)),
+        _ if starts("loss.stairs.") && name.ends_with("_ms") => Some((Rule::Sum, 1)),
         "loss.stairs.op_by_op" | "loss.stairs.whole" | "loss.stairs.chunked" => Some((Rule::Largest, 1)),
-        "loss.stairs.op_by_op_ms" | "loss.stairs.whole_ms" | "loss.stairs.chunked_ms" => Some((Rule::Sum, 1)),
         "loss.stairs.parts" => Some((Rule::Count, 1)),
         _ => None,
     }
@@ -224,7 +222,7 @@ impl Findings {
         let what = subject.what(&format!("guard {}", guard.name));
         match refusals.first() {
             None if guard.tripped => {
-                self.add(About::Numbers, &what, &guard.detail, "not tripped by these samples")
+                self.add(About::Numbers, &what, &guard.detail, "not tripped by these samples");
             }
             Some(refusal) if !guard.tripped => self.add(About::Numbers, &what, "not tripped", refusal),
             Some(_) if !refusals.contains(&guard.detail) => {

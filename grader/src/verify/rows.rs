@@ -43,7 +43,7 @@ impl Findings {
         });
         let facts = match &subject.part {
             Some(part) => of_part(subject.rubric, part),
-            None => facts.into_iter().map(|(name, fact)| (name, without_reason(fact))).collect(),
+            None => facts.into_iter().map(|(name, fact)| (name, without_reason(&fact))).collect(),
         };
         let attempted = challenge.checks.iter().any(|check| is_attempt(check.outcome))
             || !challenge.measurements.is_empty();
@@ -79,9 +79,9 @@ fn told(row: &Row) -> String {
 }
 
 /// The reason why something was not measured does not stand in a report.
-fn without_reason(fact: Fact) -> Fact {
+fn without_reason(fact: &Fact) -> Fact {
     let evidence = fact.evidence.replace("not measured: not run", &format!("not measured: {REASON}"));
-    Fact { evidence, ..fact }
+    Fact { evidence, truth: fact.truth }
 }
 
 /// Whether a sentence is the one that follows, whatever the reasons in it are.

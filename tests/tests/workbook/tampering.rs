@@ -12,7 +12,7 @@ use tests::program::{Ran, own, run};
 
 /// Runs the grader: `own` with nothing to hand in.
 fn grader(arguments: &[&str]) -> Ran {
-    run(Path::new(env!("CARGO_BIN_EXE_own")), Path::new(env!("CARGO_MANIFEST_DIR")), arguments)
+    run(Path::new(env!("CARGO_BIN_EXE_own")), &std::env::temp_dir(), arguments)
 }
 
 fn json_of(card: &Scorecard) -> Value {
@@ -507,6 +507,21 @@ fn a_strangers_report_prints_nothing_but_text() {
                 assert!(!text.contains("<script>@someone"), "markup of a stranger: {text}");
             }
         }
+    }
+}
+
+#[test]
+fn a_strangers_template_prints_nothing_but_text() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [template, messages] = ["t.jinja", "m.json"].map(|name| folder.path().join(name));
+    fs::write(&messages, "[]").expect("messages");
+    for text in ["{{ raise_exception('\u{1b}[2Jno\u{202e}') }}", "{{ \u{1b}[2J }}", "{% \u{9b}31m %}"] {
+        fs::write(&template, text).expect("a template");
+        let [template, messages] = [&template, &messages].map(|path| path.to_str().expect("a plain path"));
+        let ran = grader(&["template", "render", template, "--messages", messages]);
+        assert!(matches!(ran.code, 1 | 2) && !ran.stderr.is_empty(), "{text:?}: {}", ran.stdout);
+        let bad = ran.stderr.chars().find(|c| (c.is_control() && *c != '\n') || *c == '\u{202e}');
+        assert_eq!(bad, None, "{}", ran.stderr.escape_debug());
     }
 }
 
