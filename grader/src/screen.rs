@@ -52,11 +52,12 @@ const WORDS: [(&str, &str); 14] = [
 ];
 
 /// Paths that are refused, and with them whatever is below.
-const PATHS: [(&[&str], &str); 8] = [
+const PATHS: [(&[&str], &str); 9] = [
     (&["std", "env"], PROCESS),
     (&["std", "fs"], PROCESS),
     (&["std", "net"], PROCESS),
     (&["std", "os"], PROCESS),
+    (&["std", "path"], PROCESS),
     (&["std", "process"], PROCESS),
     (&["std", "alloc"], MEMORY),
     (&["kernels", "bytes"], MEMORY),
@@ -152,9 +153,10 @@ fn is_local(tokens: &[Token], at: usize) -> bool {
         return word
             .is_some_and(|word| !["crate", "self", "super", "use", "return", "in", "as"].contains(&word));
     }
+    // alone it is a variable, but where a macro could put it in front of a path
     let begins_path = is(tokens.get(at + 1), ':') && is(tokens.get(at + 2), ':');
     let in_use = is_in_use(tokens, at);
-    !begins_path && !in_use
+    !begins_path && !in_use && tokens.iter().all(|token| token.word() != Some("macro_rules"))
 }
 
 /// Whether a word stands in a `use` declaration.
@@ -226,14 +228,20 @@ fn tree(tokens: &[Token], mut at: usize, path: &mut Vec<String>) -> Result<usize
 
 /// `$root::fs`, `$(...)*::fs`: a path whose root the text does not name.
 fn hidden_root(tokens: &[Token], at: usize) -> Result<(), Refused> {
-    let Some(word) = tokens[at].word().filter(|_| at >= 4) else { return Ok(()) };
-    let is_part = PATHS.iter().any(|(path, _)| path.get(1) == Some(&word));
-    let below = tokens[at - 1].is(':') && tokens[at - 2].is(':');
-    let hidden = tokens[at - 3].is('*') || tokens[at - 3].is(')') || tokens[at - 4].is('$');
-    if is_part && below && hidden {
-        return Err(refused(&tokens[at], format!("::{word}"), HIDDEN));
+    let back = |count: usize| at.checked_sub(count).map(|i| &tokens[i]);
+    let is = |token: Option<&Token>, sign| token.is_some_and(|token| token.is(sign));
+    let below = is(back(1), ':') && is(back(2), ':');
+    let word = tokens[at].word();
+    let is_part = word.is_some_and(|word| PATHS.iter().any(|(path, _)| path.get(1) == Some(&word)));
+    let has_root = is(back(3), '>') || back(3).is_some_and(|token| token.word().is_some());
+    let from_argument = is(back(4), '$') && back(3).and_then(Token::word) != Some("crate");
+    match (below, word) {
+        (true, Some(word)) if is_part && (from_argument || !has_root) => {
+            Err(refused(&tokens[at], format!("::{word}"), HIDDEN))
+        }
+        (true, None) if from_argument && tokens[at].is('$') => Err(refused(&tokens[at], "$::$", HIDDEN)),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// `$name!(...)`: a macro that the text does not name.
@@ -275,7 +283,8 @@ fn assembly(tokens: &[Token], at: usize) -> Result<(), Refused> {
             Kind::Sign('(' | '[' | '{') => depth += 1,
             Kind::Sign(')' | ']' | '}') => depth -= 1,
             Kind::Text(text) => instructions(token, text)?,
-            Kind::Word(word) if word == "concat" => return Err(refused(token, "concat", MACHINE)),
+            Kind::Word(word) if word == "concat" => return Err(refused(token, "asm!: concat", MACHINE)),
+            Kind::Sign('$') => return Err(refused(token, "asm!: $", HIDDEN)),
             _ => {}
         }
         if depth == 0 {
@@ -423,7 +432,11 @@ fn quote(rest: &str) -> (usize, Option<Kind>) {
             (end, None)
         }
         (Some(_), Some((at, '\''))) => (at + 1, None),
-        _ => (1, Some(Kind::Sign('\''))),
+        _ => {
+            // the whole name, so that the `r` of `'r"..."` begins no raw string
+            let name = rest[1..].chars().take_while(|c| c.is_alphanumeric() || *c == '_');
+            (1 + name.map(char::len_utf8).sum::<usize>(), Some(Kind::Sign('\'')))
+        }
     }
 }
 
@@ -449,7 +462,7 @@ mod tests {
     }
 
     /// Texts, each with what is refused in it.
-    const REFUSED: [(&str, &str); 44] = [
+    const REFUSED: [(&str, &str); 50] = [
         ("#[unsafe(link_section = \".init_array\")] static F: fn() = f;", "link_section"),
         ("#[no_mangle] pub fn write() {}", "no_mangle"),
         ("#[unsafe(no_mangle)] pub fn clock_gettime() {}", "no_mangle"),
@@ -475,8 +488,14 @@ mod tests {
         ("use std::net::TcpStream;", "std::net"),
         ("use std::alloc::System;", "std::alloc"),
         ("macro_rules! m { ($a:ident) => { std::$a::exit(0) } } m!(process);", "std::$"),
-        ("macro_rules! m { ($a:ident) => { $a::process::exit(0) } } m!(std);", "::process"),
-        ("macro_rules! m { ($($a:tt)*) => { $($a)*::process::exit(0) } } m!(std);", "::process"),
+        ("macro_rules! m { ($a:ident) => { $a::process::exit(0) } } m!(s);", "::process"),
+        ("macro_rules! m { ($($a:tt)*) => { $($a)*::process::exit(0) } } m!(s);", "::process"),
+        ("macro_rules! m { ($a:ident, $b:ident) => { $a::$b::exit(0) } } m!(s, p);", "$::$"),
+        ("macro_rules! m { ($a:ident $($b:tt)*) => { $a $($b)* } } m!(s, ::process);", "::process"),
+        ("macro_rules! m { ($a:ident) => { } } m!(std);", "std"),
+        ("macro_rules! a { ($($t:tt)*) => { core::arch::asm!($($t)*) } }", "asm!: $"),
+        ("fn f() { m!('r\"\\\"\" std::process::exit(0) \"x\") }", "std::process"),
+        ("use std::path::Path;", "std::path"),
         ("macro_rules! m { ($a:ident) => { $a!(\"/etc/passwd\") } }", "$a!"),
         ("const S: &str = include_str!(\"solution.rs\");", "include_str"),
         ("include!(\"solution.rs\");", "include"),
@@ -492,8 +511,8 @@ mod tests {
         ("use grader::Attempts;", "grader"),
         ("fn f() { challenges::nf4::Solution.unpack(a, b) }", "Solution"),
         ("use challenges::nf4::{Nf4, Solution as S};", "Solution"),
-        ("fn f() { unsafe { core::arch::asm!(\"mov eax, 60\", \"syscall\") } }", "asm!: syscall"),
-        ("fn f() { unsafe { core::arch::asm!(\".byte 0x0f, 0x05\") } }", "asm!: a directive"),
+        ("fn f() { unsafe{ core::arch::asm!(\"mov eax, 60\", \"syscall\") } }", "asm!: syscall"),
+        ("fn f() { unsafe{ core::arch::asm!(\".byte 0x0f, 0x05\") } }", "asm!: a directive"),
     ];
 
     #[test]
@@ -505,7 +524,7 @@ mod tests {
     }
 
     /// Texts that only look like those.
-    const HONEST: [&str; 18] = [
+    const HONEST: [&str; 19] = [
         "// std::process::exit(0), #[no_mangle], extern",
         "/* /* std::fs */ extern \"C\" */ fn f() {}",
         "/// `std::env` is not used\nfn f() {}",
@@ -519,9 +538,10 @@ mod tests {
         "struct S { path: String } fn f(s: &mut S) { s.path = String::new(); let path = \"x\"; }",
         "use kernels::{Cpu, Vector}; use kernels::tile::{self, Op as Tile, Value};",
         "mod inner { pub fn process() {} } fn f() { inner::process() }",
-        "fn f() { unsafe { core::arch::asm!(\"vmovntdq [{}], {}\", in(reg) p, in(zmm_reg) z) } }",
+        "fn f() { unsafe{ core::arch::asm!(\"vmovntdq [{}], {}\", in(reg) p, in(zmm_reg) z) } }",
         "fn f() { println!(\"{}\", std::mem::size_of::<u8>()); std::thread::scope(|s| ()); }",
         "fn f(var: f64) -> f64 { let std = var.sqrt(); let kernels = std; kernels }",
+        "enum E { A } macro_rules! m { ($v:ident) => { E::$v } } fn f<'r>(x: &'r str) -> E { m!(A) }",
         "macro_rules! m { ($t:ty) => { <$t>::process(); $t::MAX; Vec::<$t>::new() } }",
         "macro_rules! m { ($a:expr) => { $a + $crate::one() } }",
     ];

@@ -6,7 +6,7 @@
 
 use crate::evidence::{Seen, unmeasured, unmet};
 use crate::rubric::Fact;
-use crate::scorecard::{Guard, Outcome, Truth};
+use crate::scorecard::{Check, Guard, Outcome, Truth};
 
 /// What is left of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,9 +63,10 @@ fn look(seen: &Seen<'_>, name: &str, guard: Option<&Guard>) -> Verdict {
 /// Whether a guard could not look because of a hole that a check reached as well. A hole that only guards reach is
 /// no hole.
 fn reached_a_hole(seen: &Seen<'_>, guard: &Guard) -> bool {
-    let is_hole = |outcome: Outcome| outcome == Outcome::NotAttempted;
-    let steps = seen.checks.iter().filter(|check| is_hole(check.outcome)).map(crate::scorecard::Check::step);
-    guard.detail.contains("not written yet") && { steps }.any(|step| guard.detail.contains(step))
+    let told = &guard.detail;
+    let names = |step: &str| told.contains(&format!("{step}: ")) || told.contains(&format!("{step} is "));
+    let holes = seen.checks.iter().filter(|check| check.outcome == Outcome::NotAttempted);
+    told.contains("not written yet") && holes.map(Check::step).any(names)
 }
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
     use crate::course::{COURSES, Course};
     use crate::gather::Effort;
     use crate::rubric::{Facts, RUBRICS};
-    use crate::scorecard::{Basis, Check, Measurement, Scorecard};
+    use crate::scorecard::{Basis, Measurement, Scorecard};
 
     /// What is seen of an attempt that does everything right, with the numbers of a kept report.
     struct Right {
@@ -137,7 +138,7 @@ mod tests {
         }
 
         /// The points without a guard, or with it changed, and the facts.
-        fn with_guard(&self, name: &str, change: fn(Guard) -> Option<Guard>) -> (i32, Facts) {
+        fn with_guard(&self, name: &str, change: impl Fn(Guard) -> Option<Guard>) -> (i32, Facts) {
             let changed =
                 |guard: &Guard| if guard.name == name { change(guard.clone()) } else { Some(guard.clone()) };
             let guards: Vec<Guard> = self.guards.iter().filter_map(changed).collect();
@@ -152,16 +153,13 @@ mod tests {
         }
     }
 
-    fn tripped(guard: Guard) -> Option<Guard> {
-        Some(Guard { tripped: true, detail: "caught".into(), ..guard })
+    fn tripped(guard: Guard) -> Guard {
+        Guard { tripped: true, detail: "caught".into(), ..guard }
     }
 
-    fn blind(guard: Guard) -> Option<Guard> {
-        Some(Guard {
-            ran: false,
-            detail: "left the process with exit(0) instead of returning".into(),
-            ..guard
-        })
+    fn blind(guard: Guard) -> Guard {
+        let detail = "left the process with exit(0) instead of returning".into();
+        Guard { ran: false, detail, ..guard }
     }
 
     #[test]
@@ -171,8 +169,8 @@ mod tests {
             assert!(best > 0, "{}: {:#?}", right.course.name, right.facts(&right.checks, &right.guards));
             for guard in &right.guards {
                 let (name, what) = (&guard.name, format!("{}: {}", right.course.name, guard.name));
-                let (caught, seen) = right.with_guard(name, tripped);
-                let (unseen, left) = right.with_guard(name, blind);
+                let (caught, seen) = right.with_guard(name, |guard| Some(tripped(guard)));
+                let (unseen, left) = right.with_guard(name, |guard| Some(blind(guard)));
                 assert!(caught < best, "{what} trips for nothing");
                 assert_eq!(unseen, caught, "{what}");
                 let truths = |facts: &Facts| facts.values().map(|fact| fact.truth).collect::<Vec<_>>();

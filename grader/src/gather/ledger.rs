@@ -38,8 +38,8 @@ impl<'a> Ledger<'a> {
         match message {
             Message::Check(check) => self.check(check),
             Message::Guard(guard) => self.guard(guard),
-            Message::Measured(name, value) => self.measured(name, value),
-            Message::Unmeasured(name, reason) => self.unmeasured(name, reason),
+            Message::Measured(name, value) => self.measured(&name, value),
+            Message::Unmeasured(name, reason) => self.unmeasured(&name, reason),
             Message::Ready | Message::Done | Message::Recycle => Err("began twice".into()),
         }
     }
@@ -72,9 +72,9 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    fn measured(&mut self, name: String, value: Measurement) -> Result<(), String> {
-        if !self.item.may_measure(&name) {
-            return Err(self.foreign("number", &name));
+    fn measured(&mut self, name: &str, value: Measurement) -> Result<(), String> {
+        if !self.item.may_measure(name) {
+            return Err(self.foreign("number", name));
         }
         if value.samples.len() > MOST_SAMPLES {
             return Err(format!(
@@ -82,20 +82,20 @@ impl<'a> Ledger<'a> {
                 value.samples.len()
             ));
         }
-        match self.measurements.insert(name.clone(), value) {
+        match self.measurements.insert(name.to_owned(), value) {
             None => Ok(()),
-            Some(_) => Err(twice("number", &name)),
+            Some(_) => Err(twice("number", name)),
         }
     }
 
-    fn unmeasured(&mut self, name: String, reason: String) -> Result<(), String> {
+    fn unmeasured(&mut self, name: &str, reason: String) -> Result<(), String> {
         let is_own = matches!(self.item.group(), "bench" | "watch") && name == self.item.name;
-        if !is_own && !self.item.may_measure(&name) {
-            return Err(self.foreign("number", &name));
+        if !is_own && !self.item.may_measure(name) {
+            return Err(self.foreign("number", name));
         }
-        match self.unmeasured.insert(name.clone(), reason) {
+        match self.unmeasured.insert(name.to_owned(), reason) {
             None => Ok(()),
-            Some(_) => Err(twice("reason", &name)),
+            Some(_) => Err(twice("reason", name)),
         }
     }
 

@@ -41,6 +41,9 @@ mod system {
 
     use super::{BufReader, ChildWrapper, Command, Read, io};
 
+    /// How long an order may stay unread.
+    const UNREAD: std::time::Duration = std::time::Duration::from_mins(1);
+
     /// A child's way to the grader.
     pub(in super::super) type Results = UnixStream;
 
@@ -50,6 +53,7 @@ mod system {
     /// A connection whose other end is the standard input of what `command` starts.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
         let (ours, theirs) = UnixStream::pair()?;
+        ours.set_write_timeout(Some(UNREAD))?; // a small buffer and a child that never reads
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Link(ours))
     }

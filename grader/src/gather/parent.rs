@@ -66,7 +66,7 @@ const POLL: Duration = Duration::from_millis(50);
 const COUNT: Duration = Duration::from_millis(400);
 
 /// What a program may take to start.
-const STARTUP: Duration = Duration::from_secs(60);
+const STARTUP: Duration = Duration::from_mins(1);
 
 /// How long a child that closed its connection may take to end.
 const LAST_BREATH: Duration = Duration::from_secs(2);
@@ -400,7 +400,7 @@ fn forward(reader: impl Read, to: &SyncSender<Line>, printed: &Mutex<Vec<u8>>) {
 fn nonce() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the system has random numbers");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_ne_bytes(bytes))
 }
 
 /// The command in a process group or job of its own, so that what it starts ends with it.

@@ -75,7 +75,7 @@ impl Answer<'_> {
     /// Every row rests on every guard that looked, and on all checks of the answer, holes or not.
     fn verdict_on_all(&self) -> verdict::Verdict {
         let looked = |name: &&str| self.seen.guards.iter().any(|guard| guard.name == **name);
-        let timed = self.timed.iter().copied().filter(|name| looked(&name));
+        let timed = self.timed.iter().copied().filter(looked);
         self.rests_on(&self.guards.iter().copied().chain(timed).collect::<Vec<_>>())
     }
 

@@ -210,16 +210,16 @@ fn a_typed_in_compiler_gets_every_point() {
     let Challenge { points, checks, rows, .. } = &card.challenges[2];
     assert!(checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
     assert_eq!((*points, ran.code), (9, 0), "{rows:#?}");
-    let part_a = |card: &Scorecard| card.challenges[2].measurements["graph.part_a"].value;
+    let part_a = |card: &Scorecard| card.challenges[2].measurements["graph.part_a"].value > 0.0;
     assert_eq!(card.challenges[2].rows[3].fact, Truth::Unmet, "there is no attempt at A");
-    assert_eq!(part_a(&card), 0.0);
+    assert!(!part_a(&card));
     copy.write(&solved());
     let arguments = ["bench", "C", "--quick", "--case", "lengths", "--json"];
     let own = copy.grader(&arguments).card();
-    assert_eq!(part_a(&own), 1.0, "the reader's own dequantiser is the graph's");
+    assert!(part_a(&own), "the reader's own dequantiser is the graph's");
     assert_eq!(own.challenges[2].rows[3].fact, Truth::Unmeasured, "no guard looked");
     copy.write(&solved().replace("fn unpack(", "fn unpack(;"));
-    assert_eq!(part_a(&copy.grader(&arguments).card()), 0.0, "and stops nothing where it is half typed");
+    assert!(!part_a(&copy.grader(&arguments).card()), "and stops nothing where it is half typed");
 }
 
 #[test]

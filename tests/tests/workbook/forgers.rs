@@ -43,7 +43,7 @@ fn a_forger_of_results_wins_nothing() {
 
 /// An attempt, its challenge, the guard that it leaves, and a row that rests on that.
 const LEFT: [(&str, &str, &str, &str); 4] = [
-    ("leaves when A is timed", "nf4", "wrong answers in timed calls", "single_triton_kernel"),
+    ("leaves when A is timed", "nf4", "wrong answers in timed calls", "tested_in_f16_and_bf16"),
     ("leaves a guard of C", "graph", "answers of the examples", "attention_compiled"),
     ("leaves a guard of D", "issues", "known tokens only", "Tool calling"),
     ("leaves a guard of E", "loss", "logits kept", "VRAM_50_percent_reduction"),
