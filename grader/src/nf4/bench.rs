@@ -43,7 +43,7 @@ pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 pub(super) const PAST_THE_BOUND: &str = "past the physical bound";
 
 /// How long rounds go on that speak against the attempt and could still be chance.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The thresholds that a case is sampled for until its interval is clear of them.
 const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];

@@ -27,7 +27,7 @@ pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     // A hang, not a busy machine, runs into it.
-    let bench_limit = Duration::from_secs(if effort.quick { 90 } else { 180 });
+    let bench_limit = Duration::from_secs(if effort.quick { 120 } else { 240 });
     let item = |name: String, seconds| Item { name, limit: Duration::from_secs(seconds), fresh: false };
     let checks = checks::names().into_iter().map(|name| item(name, 10));
     let guards = guards::NAMES.iter().map(|name| item(format!("guard/{name}"), 30));
