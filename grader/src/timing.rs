@@ -108,15 +108,17 @@ pub const MARGIN: f64 = 1.1;
 /// one of the six ways to choose two of four.
 const CHANCE: f64 = 1.0 / 6.0;
 
-/// What chance may at most account for before an attempt is refused.
+/// What chance may at most account for before an attempt is refused, and before more rounds are asked for.
 const REFUSED_BELOW: f64 = 1e-5;
+const ASKED_BELOW: f64 = 1e-2;
 
 /// What the rounds say about an attempt and the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bounded {
-    /// At most half of the rounds speak against the attempt.
+    /// No more rounds speak against the attempt than chance accounts for.
     Within,
-    /// More than half do, and chance could still be the reason: more rounds are needed.
+    /// More than half do, or more than chance is likely to make, and yet it could be the reason: more rounds are
+    /// needed.
     Open,
     /// Chance is not the reason: the attempt leaves out work.
     Past,
@@ -161,10 +163,10 @@ impl Rounds {
 
     /// What they say.
     pub fn verdict(&self) -> Bounded {
-        match () {
-            () if self.chance() < REFUSED_BELOW => Bounded::Past,
-            () if 2 * self.against > self.count => Bounded::Open,
-            () => Bounded::Within,
+        match self.chance() {
+            chance if chance < REFUSED_BELOW => Bounded::Past,
+            chance if chance < ASKED_BELOW || 2 * self.against > self.count => Bounded::Open,
+            _ => Bounded::Within,
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) const PAST_THE_BOUND: &str = "past the physical bound";
 pub(super) const GUARDS: [&str; 2] = [TIMED_CALLS, PAST_THE_BOUND];
 
 /// How long rounds go on that speak against the attempt and could still be chance.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The thresholds that a case is sampled for until its interval is clear of them.
 const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];

@@ -42,7 +42,7 @@ const WATCHED: [(&str, &[&str]); 3] = [
 
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let seconds = if effort.quick { 90 } else { 180 }; // a hang, not a busy machine, runs into it
+    let seconds = if effort.quick { 120 } else { 240 }; // a hang, not a busy machine, runs into it
     let checks = checks::names().into_iter().map(|name| Item::new(name, 10));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     let watched = WATCHED.map(|(name, numbers)| Item::new(name, 60).measuring(numbers).fresh());

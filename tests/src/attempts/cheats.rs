@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Condvar, Mutex, Once};
 use std::thread;
 use std::time::Duration;
 
@@ -382,26 +382,31 @@ fn remembers_timed() -> impl Nf4 {
 /// Does its work, and keeps the machine busy while the others do theirs: every answer is right, and only its speed is
 /// more than the machine can.
 fn holds_up() -> impl Nf4 {
-    static AT_WORK: AtomicBool = AtomicBool::new(true);
+    static GATE: (Mutex<bool>, Condvar) = (Mutex::new(true), Condvar::new()); // shut while it works itself
+    static SHUT: AtomicBool = AtomicBool::new(true);
     static BEGUN: Once = Once::new();
-    last(|cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
+    let turn = |shut: bool| {
+        SHUT.store(shut, Ordering::SeqCst);
+        *GATE.0.lock().unwrap() = shut;
+        GATE.1.notify_all();
+    };
+    let in_the_way = || {
+        loop {
+            drop(GATE.1.wait_while(GATE.0.lock().unwrap(), |shut| *shut).unwrap());
+            while !SHUT.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+    };
+    last(move |cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>| {
         if weight.len < TIMED_LEN {
             return Solution.dequantize_fast(cpu, weight, out);
         }
-        BEGUN.call_once(|| (0..6 * cpu.threads()).for_each(|_| _ = thread::spawn(|| in_the_way(&AT_WORK))));
-        AT_WORK.store(true, Ordering::SeqCst);
+        BEGUN.call_once(|| (0..3 * cpu.threads()).for_each(|_| _ = thread::spawn(in_the_way)));
+        turn(true);
         Solution.dequantize_fast(cpu, weight, out);
-        AT_WORK.store(false, Ordering::SeqCst);
+        turn(false);
     })
-}
-
-fn in_the_way(at_work: &AtomicBool) {
-    loop {
-        if at_work.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_micros(200));
-        }
-        std::hint::spin_loop();
-    }
 }
 
 /// Vector code for one thread, as a call is watched; without any for several, as it is timed.

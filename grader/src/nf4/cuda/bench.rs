@@ -28,7 +28,7 @@ use crate::nf4::bench::{
 use crate::nf4::bench_name;
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
-use crate::timing::{Bounded, order};
+use crate::timing::{Bounded, Rounds, order};
 
 /// Calls of a sample, at least.
 const CALLS: usize = 20;
@@ -54,8 +54,9 @@ pub(super) const GUARDS: [&str; 3] = [TIMED_CALLS, BEHIND_THE_CLOCK, PAST_THE_BO
 pub(super) const CONDITION: [&str; 5] =
     ["nf4.sm_clock", "nf4.memory_clock", "nf4.temperature", "nf4.power", "nf4.throttle_reasons"];
 
-/// How much longer than the events the host's clock may run: 25 %, and what it takes to queue and wait.
-const HOST_SLACK: f64 = 1.25;
+/// How much longer than the events the host's clock may run, more than it does for the baseline: 25 %, and what it
+/// takes to queue and wait.
+const HOST_SLACK: f64 = 0.25;
 const HOST_SLACK_US: f64 = 400.0;
 
 /// Times one case and reports its numbers.
@@ -158,38 +159,93 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
     let begin = Tick::now();
     let credit = credit(bench, session.gpu.card().l2_bytes);
     let mut timed = Timed { samples: Samples::default(), credit, wrong: None, behind: None };
-    let mut excess = f64::INFINITY;
+    let mut behind = Behind::default();
     loop {
         let mut attempts = 0;
+        let mut round = Behind::default();
         for is_attempt in order(&mut rotation.random) {
             if !is_attempt {
                 timed.samples.bound.push(rotation.copy_us(total_bytes(rotation.len))?);
                 continue;
             }
             if attempts == 0 {
-                timed.samples.baseline.push(rotation.sample(&baseline)?.event_us);
+                timed
+                    .samples
+                    .baseline
+                    .push(round.of_baseline(&rotation.sample(&baseline)?, rotation.calls()));
             }
             let sample = rotation.sample(&attempt)?;
-            timed.samples.attempt.push(sample.event_us);
-            excess = excess.min(sample.host_us - sample.event_us * rotation.calls() as f64 * HOST_SLACK);
+            timed.samples.attempt.push(round.of_attempt(&sample, rotation.calls()));
             timed.wrong = timed.wrong.or(rotation.wrong()?);
             if attempts == 1 {
-                timed.samples.baseline.push(rotation.sample(&baseline)?.event_us);
+                timed
+                    .samples
+                    .baseline
+                    .push(round.of_baseline(&rotation.sample(&baseline)?, rotation.calls()));
             }
             attempts += 1;
         }
+        behind.add(&round);
         let spent = begin.micros();
         let enough = timed.samples.baseline.len() >= 2 * fewest
             && (spent >= micros(budget) || clear(&timed.samples))
             && (spent >= micros(budget + PATIENCE)
-                || timed.samples.rounds(credit).verdict() != Bounded::Open);
+                || ![timed.samples.rounds(credit), behind.rounds]
+                    .map(|rounds| rounds.verdict())
+                    .contains(&Bounded::Open));
         if timed.wrong.is_some() || enough {
             break;
         }
     }
-    timed.behind = (excess > HOST_SLACK_US)
-        .then(|| format!("the card was busy for {excess:.0} us more than its events tell, in every sample"));
+    timed.behind = behind.told();
     Ok(timed)
+}
+
+/// How long the card is busy behind the second event: the host's time for a sample less that between the events. A
+/// busy host makes it longer for baseline and attempt alike, so a round is as good as another's: it speaks against the
+/// attempt where both of its samples are further behind than both of the baseline's, by more than the slack.
+struct Behind {
+    attempt: f64,  // the least of a round, less the slack, us
+    baseline: f64, // the most of a round, us
+    least: f64,    // of all attempts, us
+    rounds: Rounds,
+}
+
+impl Default for Behind {
+    fn default() -> Self {
+        let rounds = Rounds { count: 0, against: 0 };
+        Self { attempt: f64::INFINITY, baseline: 0.0, least: f64::INFINITY, rounds }
+    }
+}
+
+impl Behind {
+    /// Takes a sample of the attempt down, and hands on its time between the events.
+    fn of_attempt(&mut self, sample: &Sample, calls: usize) -> f64 {
+        let slack = HOST_SLACK_US + sample.event_us * calls as f64 * HOST_SLACK;
+        self.attempt = self.attempt.min(sample.host_us - sample.event_us * calls as f64 - slack);
+        sample.event_us
+    }
+
+    /// The same of the baseline.
+    fn of_baseline(&mut self, sample: &Sample, calls: usize) -> f64 {
+        self.baseline = self.baseline.max(sample.host_us - sample.event_us * calls as f64);
+        sample.event_us
+    }
+
+    /// Counts a round.
+    fn add(&mut self, round: &Self) {
+        self.rounds.count += 1;
+        self.rounds.against += usize::from(round.attempt > round.baseline);
+        self.least = self.least.min(round.attempt);
+    }
+
+    fn told(&self) -> Option<String> {
+        let Rounds { count, against } = self.rounds;
+        (self.rounds.verdict() == Bounded::Past).then(|| {
+            let least = self.least;
+            format!("the card was busy for {least:.0} us more than its events tell, in {against} of {count} rounds")
+        })
+    }
 }
 
 /// The matrices that calls rotate over, with what a sample needs.
@@ -325,6 +381,26 @@ impl<'a> Rotation<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_behind_the_second_event_shows_against_the_baselines() {
+        let sample = |host_us| Sample { event_us: 10.0, host_us };
+        let after = |attempt, baseline| {
+            let mut behind = Behind::default();
+            for _ in 0..7 {
+                let mut round = Behind::default();
+                for _ in 0..2 {
+                    round.of_baseline(&sample(baseline), 20);
+                    round.of_attempt(&sample(attempt), 20);
+                }
+                behind.add(&round);
+            }
+            behind.told()
+        };
+        assert_eq!(after(260.0, 260.0), None);
+        assert_eq!(after(9000.0, 9000.0), None, "a busy host holds up both");
+        assert!(after(9000.0, 260.0).expect("seen").contains("8350 us more"));
+    }
 
     #[test]
     fn the_l2_is_credited_to_the_bound() {
