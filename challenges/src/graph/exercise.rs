@@ -27,58 +27,58 @@ pub struct Exercise;
 
 impl Compile for Exercise {
     // ANCHOR: graph-step-1
-    // step C.1: let the program run on a tape of the recorder below, which keeps graph and breaks
+    // step C.1: trace the program; keep the graph and the breaks
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        todo!("C.1: let the program run on a tape of the recorder below, which keeps graph and breaks")
+        todo!("C.1: trace the program; keep the graph and the breaks")
     }
     // ANCHOR_END: graph-step-1
 
     // ANCHOR: graph-step-2
-    // step C.2: choose the sizes that a symbol is rounded up to, from what is known of it
+    // step C.2: choose the padded lengths (buckets) of a dynamic dimension
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        todo!("C.2: choose the sizes that a symbol is rounded up to, from what is known of it")
+        todo!("C.2: choose the padded lengths (buckets) of a dynamic dimension")
     }
     // ANCHOR_END: graph-step-2
 
     // ANCHOR: graph-step-3
-    // step C.3: write the graph without what no output needs, what is there twice, what does nothing
+    // step C.3: prune dead nodes, duplicates and no-ops
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        todo!("C.3: write the graph without what no output needs, what is there twice, what does nothing")
+        todo!("C.3: prune dead nodes, duplicates and no-ops")
     }
     // ANCHOR_END: graph-step-3
 
     // ANCHOR: graph-step-4
-    // step C.4: choose the nodes that get a buffer, beyond those that must have one
+    // step C.4: choose the nodes to materialise; the others are fused into their consumers
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        todo!("C.4: choose the nodes that get a buffer, beyond those that must have one")
+        todo!("C.4: choose the nodes to materialise; the others are fused into their consumers")
     }
     // ANCHOR_END: graph-step-4
 
     // ANCHOR: graph-step-5
-    // step C.5: find each buffer a place in one arena, apart from all that live at the same time
+    // step C.5: plan the memory: an offset in one arena for each buffer, by its live range
     fn place(&self, lives: &[Option<Life>]) -> Arena {
-        todo!("C.5: find each buffer a place in one arena, apart from all that live at the same time")
+        todo!("C.5: plan the memory: an offset in one arena for each buffer, by its live range")
     }
     // ANCHOR_END: graph-step-5
 
     // ANCHOR: graph-step-6
-    // step C.6: say an operation on single elements in the machine's words
+    // step C.6: lower an element-wise operation to tile operations
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        todo!("C.6: say an operation on single elements in the machine's words")
+        todo!("C.6: lower an element-wise operation to tile operations")
     }
     // ANCHOR_END: graph-step-6
 
     // ANCHOR: graph-step-7
-    // step C.7: find the candidate that runs fastest
+    // step C.7: autotune a product: time the candidates, take the fastest
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
-        todo!("C.7: find the candidate that runs fastest")
+        todo!("C.7: autotune a product: time the candidates, take the fastest")
     }
     // ANCHOR_END: graph-step-7
 
     // ANCHOR: graph-step-8
-    // step C.8: write a score or mask program over all scores at once, or the gradient of its score
+    // step C.8: vectorise a score or mask program over all scores, or differentiate it
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        todo!("C.8: write a score or mask program over all scores at once, or the gradient of its score")
+        todo!("C.8: vectorise a score or mask program over all scores, or differentiate it")
     }
     // ANCHOR_END: graph-step-8
 }
@@ -96,7 +96,7 @@ struct Recorder {
 }
 
 impl Record for Recorder {
-    // step C.1: an operation that fits becomes a node
+    // step C.1: record an operation as a node
     fn apply(
         &mut self,
         op: Op,
@@ -104,30 +104,30 @@ impl Record for Recorder {
         ty: Option<Type>,
         at: &'static Location<'static>,
     ) -> Option<(usize, Type)> {
-        todo!("C.1: an operation that fits becomes a node")
+        todo!("C.1: record an operation as a node")
     }
 
-    // step C.1: values that are read: a break, answered with what the examples make of them
+    // step C.1: record a read of values as a break; answer it from the example inputs
     fn read(&mut self, place: usize, at: &'static Location<'static>) -> Option<Vec<f64>> {
-        todo!("C.1: values that are read: a break, answered with what the examples make of them")
+        todo!("C.1: record a read of values as a break; answer it from the example inputs")
     }
 
-    // step C.1: an address that is asked for: a break without an answer
+    // step C.1: record a read of an address as a break without an answer
     fn pointer(&mut self, place: usize, at: &'static Location<'static>) -> Option<usize> {
-        todo!("C.1: an address that is asked for: a break without an answer")
+        todo!("C.1: record a read of an address as a break without an answer")
     }
 
-    // step C.1: a call into a library: a break, and a fresh input for what it gives
+    // step C.1: record a foreign call as a break; its result is a new input
     fn foreign(
         &mut self,
         call: &Foreign,
         inputs: &[usize],
         at: &'static Location<'static>,
     ) -> Option<(usize, Type)> {
-        todo!("C.1: a call into a library: a break, and a fresh input for what it gives")
+        todo!("C.1: record a foreign call as a break; its result is a new input")
     }
 
-    // step C.1: the host: a break, with the answer that it gives now
+    // step C.1: record a call to the host as a break; answer it with the value of now
     fn host(
         &mut self,
         host: Host,
@@ -135,12 +135,12 @@ impl Record for Recorder {
         run: &dyn Fn() -> f64,
         at: &'static Location<'static>,
     ) -> Option<f64> {
-        todo!("C.1: the host: a break, with the answer that it gives now")
+        todo!("C.1: record a call to the host as a break; answer it with the value of now")
     }
 
-    // step C.1: a tensor that is overwritten: a break, and from here on another node
+    // step C.1: record an in-place write as a break; later uses see the new node
     fn write(&mut self, place: usize, value: usize, at: &'static Location<'static>) {
-        todo!("C.1: a tensor that is overwritten: a break, and from here on another node")
+        todo!("C.1: record an in-place write as a break; later uses see the new node")
     }
 
     fn know(&mut self, symbol: &str, facts: Facts) {
@@ -161,9 +161,9 @@ impl Record for Recorder {
 }
 
 impl Recorder {
-    // step C.1: what the examples make of a result; nothing where one is missing
+    // step C.1: evaluate a result on the example inputs; `None` if one is missing
     fn value(&mut self, place: usize, at: &'static Location<'static>) -> Option<Array<f32>> {
-        todo!("C.1: what the examples make of a result; nothing where one is missing")
+        todo!("C.1: evaluate a result on the example inputs; `None` if one is missing")
     }
 
     /// Keeps the first mistake, with the line that made it.
@@ -173,9 +173,9 @@ impl Recorder {
     }
 }
 
-// step C.3: the input, where a node gives nothing else
+// step C.3: find the input that a no-op passes on
 fn passes_on(to: &Graph, node: &Node, inputs: &[Id]) -> Option<Id> {
-    todo!("C.3: the input, where a node gives nothing else")
+    todo!("C.3: find the input that a no-op passes on")
 }
 
 /// What it takes to compute a node again.
@@ -188,54 +188,54 @@ struct Cost {
 /// Operations that are worth a pass over memory.
 const DEAR: usize = 6;
 
-// step C.4: how many operations a node adds to a pass; functions count more than arithmetic
+// step C.4: estimate a node's cost in a pass; functions count more than arithmetic
 fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
-    todo!("C.4: how many operations a node adds to a pass; functions count more than arithmetic")
+    todo!("C.4: estimate a node's cost in a pass; functions count more than arithmetic")
 }
 
-// step C.4: the nodes that use a node, views of it aside
+// step C.4: collect a node's consumers, looking through views
 fn consumers(sized: &Sized<'_>, id: Id) -> BTreeSet<Id> {
-    todo!("C.4: the nodes that use a node, views of it aside")
+    todo!("C.4: collect a node's consumers, looking through views")
 }
 
-// step C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes
+// step C.5: find the lowest offset that is free for a live range; `placed` is sorted by offset
 fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
-    todo!("C.5: the lowest place that is free for a whole life; `placed` is in the order of first bytes")
+    todo!("C.5: find the lowest offset that is free for a live range; `placed` is sorted by offset")
 }
 
-// step C.6: an f32 rounded to the type that the graph gives it
+// step C.6: round an f32 to its 16-bit type
 fn rounded(code: &mut Code, value: Value, to: Dtype) -> Value {
-    todo!("C.6: an f32 rounded to the type that the graph gives it")
+    todo!("C.6: round an f32 to its 16-bit type")
 }
 
-// step C.6: a value as one of another type
+// step C.6: lower a cast
 fn cast(code: &mut Code, value: Value, from: Dtype, to: Dtype) -> Value {
-    todo!("C.6: a value as one of another type")
+    todo!("C.6: lower a cast")
 }
 
-// step C.6: a whole number as one of its type
+// step C.6: clamp an integer to its type
 fn bounded(code: &mut Code, value: Value, to: Dtype) -> Value {
-    todo!("C.6: a whole number as one of its type")
+    todo!("C.6: clamp an integer to its type")
 }
 
-// step C.6: a constant as its type has it
+// step C.6: round a constant to its type, once
 fn constant(value: f64, to: Dtype) -> f32 {
-    todo!("C.6: a constant as its type has it")
+    todo!("C.6: round a constant to its type, once")
 }
 
-// step C.6: a function of one number
+// step C.6: map a unary operation to its tile operation
 fn of_unary(unary: Unary) -> tile::Unary {
-    todo!("C.6: a function of one number")
+    todo!("C.6: map a unary operation to its tile operation")
 }
 
-// step C.6: a function of two numbers
+// step C.6: map a binary operation to its tile operation
 fn of_binary(binary: Binary) -> tile::Binary {
-    todo!("C.6: a function of two numbers")
+    todo!("C.6: map a binary operation to its tile operation")
 }
 
-// step C.6: a relation
+// step C.6: map a comparison to its tile operation
 fn of_compare(compare: Compare) -> tile::Compare {
-    todo!("C.6: a relation")
+    todo!("C.6: map a comparison to its tile operation")
 }
 
 /// How often each candidate is timed.

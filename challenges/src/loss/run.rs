@@ -206,10 +206,15 @@ impl<'a> Runner<'a> {
             fits("bias", &Type::new(*dtype, [*vocab]))?;
         }
         loss.extras().try_for_each(|(name, ty)| fits(name, ty))?;
-        if loss.extras().any(|(name, ty)| name == "labels" && ty.dtype == Dtype::I32) {
-            labels(job, *vocab)?;
+        let is_labels = |(name, ty): &(&str, &Type)| *name == "labels" && ty.dtype == Dtype::I32;
+        match loss.extras().find(is_labels) {
+            Some((_, ty)) if ty.rank() == 1 && job.given["labels"].shape == [rows] => labels(job, *vocab),
+            Some((name, ty)) => {
+                let need = "a label for each row, i32 (N)".to_owned();
+                Err(Error::Shape { name: name.to_owned(), got: ty.to_string(), need })
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether a chunk's graph takes its inputs for what they are.

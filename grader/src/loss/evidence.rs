@@ -190,7 +190,8 @@ impl Answer<'_> {
 
     fn policies(&self) -> Fact {
         let evidence = "GRPO, BNPO, Dr. GRPO, DAPO's clip, GSPO";
-        let right = self.hold(&POLICIES, &["a hard-coded derivative"], evidence);
+        let right =
+            self.hold(&POLICIES, &["a hard-coded derivative", "an oracle called inside a step"], evidence);
         if right.truth != Truth::Met {
             return right;
         }

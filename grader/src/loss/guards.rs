@@ -1,19 +1,25 @@
 //! Guards: attempts that look as if they were chunked. `tests` holds a cheat for each guard.
 
-use challenges::loss::Chunked;
 use challenges::loss::plan::Plan;
 use challenges::loss::run;
+use challenges::loss::{Chunked, Sampled};
 
 use super::bytes;
 use super::case::{Case, SMALL, Sizes};
 use super::checks::{exact_in_half, made_up, plain, unequal};
 use crate::graph::told;
 use crate::random::Random;
-use reference::loss::Reduction;
+use reference::loss::{Average, Clip, Policy, Reduction, oracle_calls};
 
 /// The guards of E.
-pub(super) const NAMES: [&str; 5] =
-    ["a hard-coded derivative", "no upcast", "logits kept", "chunk size ignored", "mean of chunk means"];
+pub(super) const NAMES: [&str; 6] = [
+    "a hard-coded derivative",
+    "no upcast",
+    "logits kept",
+    "chunk size ignored",
+    "mean of chunk means",
+    "an oracle called inside a step",
+];
 
 type Verdict = Result<Option<String>, String>;
 
@@ -26,6 +32,7 @@ pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Verdict {
         "logits kept" => kept(attempt, random),
         "chunk size ignored" => ignored(attempt, random),
         "mean of chunk means" => means(attempt, random),
+        "an oracle called inside a step" => oracle_called(attempt),
         _ => Err(format!("no guard is called {name}")),
     }
 }
@@ -84,6 +91,27 @@ fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
         let case = unequal(random)?;
         if let Err(told) = case.near(&case.run(attempt, 4)?) {
             return Ok(Some(format!("with chunks of 4, 4 and 2 rows that count: {told}")));
+        }
+    }
+    Ok(None)
+}
+
+/// The oracle counts its calls; no step that it could answer may add to them.
+fn oracle_called(attempt: &dyn Chunked) -> Verdict {
+    let clip = Clip::both(0.2);
+    let tokens = Policy { average: Average::Tokens, ..Policy::gspo(0.1, clip) };
+    let policies =
+        [Policy::grpo(0.1, clip), Policy::dr_grpo(0.0, clip, 5.0), Policy::gspo(0.1, clip), tokens];
+    for given in [false, true] {
+        let (old, reference) = (given, given);
+        let sampled = Sampled { sequences: 3, length: 5, vocab: 7, temperature: 1.0, old, reference };
+        for policy in &policies {
+            let before = oracle_calls();
+            let _ = crate::gather::caught(|| attempt.policy(policy, &sampled)); // a step that is still a hole asks nobody
+            let calls = oracle_calls() - before;
+            if calls > 0 {
+                return Ok(Some(format!("the reference was called {calls} times while E.5 ran")));
+            }
         }
     }
     Ok(None)

@@ -12,7 +12,7 @@
 //!
 //! Source: torch's `cross_entropy`; Chowdhery et al., "`PaLM`" (2022), section 5, for u.
 
-use super::functions::{at_label, each_row, log_softmax_of, log_sum_exp};
+use super::functions::{at_label, each_row, log_softmax_of, log_sum_exp, one_a_row};
 use super::log_probabilities::kept;
 use super::{Error, Exact, IGNORED, Reduction, Rows, Value, check};
 use crate::graph::{Dtype, Tensor};
@@ -162,6 +162,7 @@ impl CrossEntropy {
 
     /// Which rows are ignored, u8 (N), and their labels with 0 there.
     fn split(&self, labels: &Tensor) -> (Tensor, Tensor) {
+        let labels = &one_a_row(labels);
         let ignored = labels.equal(&labels.like(f64::from(self.ignore_index)));
         let label = ignored.select(&labels.like(0.0), labels);
         (ignored, label)

@@ -70,6 +70,11 @@ pub(super) fn at_label(logits: &Tensor, labels: &Tensor) -> Tensor {
     here.select(logits, &logits.like(0.0)).sum(1)
 }
 
+/// Labels as one for each row: (N,), or (N, 1) to it. Of more in a row, an error.
+pub(super) fn one_a_row(labels: &Tensor) -> Tensor {
+    if labels.ty().rank() == 1 { labels.clone() } else { labels.reshape([labels.dim(0)]) }
+}
+
 /// One row after the other: `row` gives its value, its weight and its part of the gradient.
 pub(super) fn each_row(rows: usize, mut row: impl FnMut(usize) -> (f64, f64, Vec<f64>)) -> Exact {
     let mut all = Exact { values: Vec::new(), weights: Vec::new(), gradient: Vec::new() };

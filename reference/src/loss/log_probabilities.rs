@@ -5,7 +5,7 @@
 //! sequence   sum: m_t x_t added up           mean: the same over sum m_t
 //! ```
 
-use super::functions::{at_label, each_row, log_softmax_of};
+use super::functions::{at_label, each_row, log_softmax_of, one_a_row};
 use super::{Error, Exact, IGNORED, Rows, check};
 use crate::graph::{Dtype, Tensor};
 
@@ -25,6 +25,7 @@ impl Default for LogProbabilities {
 
 /// 1 where a label counts and 0 where it is the ignored one, f32 (N).
 pub fn kept(labels: &Tensor, ignore_index: i32) -> Tensor {
+    let labels = &one_a_row(labels);
     let ignored = labels.equal(&labels.like(f64::from(ignore_index)));
     ignored.equal(&ignored.like(0.0)).cast(Dtype::F32)
 }
@@ -50,7 +51,7 @@ impl LogProbabilities {
     ///
     /// When it is computed, a label that is neither ignored nor in 0..V is an error that names the row.
     pub fn rows(&self, logits: &Tensor, labels: &Tensor) -> Rows {
-        let logits = logits.cast(Dtype::F32);
+        let (logits, labels) = (logits.cast(Dtype::F32), &one_a_row(labels));
         let ignored = labels.equal(&labels.like(f64::from(self.ignore_index)));
         let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels));
         let value = (&picked - &logits.logsumexp(1)).reshape([labels.dim(0)]);

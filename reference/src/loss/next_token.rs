@@ -1,7 +1,7 @@
 //! The loss of a language model, in its simplest form.
 
 use super::IGNORED;
-use super::functions::at_label;
+use super::functions::{at_label, one_a_row};
 use crate::graph::{Dim, Dtype, Tensor, Type};
 
 /// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V) of
@@ -10,7 +10,7 @@ use crate::graph::{Dim, Dtype, Tensor, Type};
 /// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
 /// `cross_entropy`, but for the mean of nothing, which is NaN there.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let logits = logits.cast(Dtype::F32);
+    let (logits, labels) = (logits.cast(Dtype::F32), &one_a_row(labels));
     let ignored = labels.equal(&labels.like(f64::from(IGNORED))); // (N,)
     let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels)); // (N, 1)
     let losses = (&logits.logsumexp(1) - &picked).reshape([labels.dim(0)]);

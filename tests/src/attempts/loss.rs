@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled};
 use reference::graph::{Builder, Dtype, Error, Graph, Id, Op, Tensor};
-use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Policy, kept};
+use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Policy, Tokens, kept};
 
 use super::Entry;
 use super::honest::loss::Solution;
 
 /// Every cheat, then the honest one.
-pub const CHUNKERS: [Entry; 6] = [
+pub const CHUNKERS: [Entry; 7] = [
     Entry {
         name: "derives cross entropy by hand",
         hand_in: |all| all.loss(Cheat { rows: by_hand, ..HONEST }),
@@ -25,6 +25,7 @@ pub const CHUNKERS: [Entry; 6] = [
         name: "takes the mean of chunk means",
         hand_in: |all| all.loss(Cheat { rows: by_chunk, ..HONEST }),
     },
+    Entry { name: "asks the oracle", hand_in: |all| all.loss(slips(Slip::Oracle)) },
     Entry { name: "an honest chunker", hand_in: |all| all.loss(HONEST) },
 ];
 
@@ -47,6 +48,7 @@ pub const CHUNK_SLIPS: [Entry; 12] = [
 /// What a reader may write in one step who does not mean to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slip {
+    Oracle,
     OneChunk,
     NoShift,
     EveryRow,
@@ -88,6 +90,14 @@ pub(super) fn leaving() -> impl Chunked {
         Ok(problem.loss.clone())
     };
     Cheat { rows: leave, ..HONEST }
+}
+
+/// What the oracle makes of a policy's tokens.
+fn ask(policy: &Policy) {
+    let builder = Builder::new("oracle");
+    let [log_p, mask] = ["log_p", "mask"].map(|name| builder.tape().input(name, Dtype::F32, [3, 5]));
+    let advantages = builder.tape().input("advantages", Dtype::F32, [3]);
+    _ = policy.tokens(&Tokens { log_p, old: None, reference: None, advantages, mask });
 }
 
 /// Rows made anew from logits and from the values that the loss gives for them.
@@ -279,6 +289,10 @@ impl Chunked for Cheat {
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
         let clip = Clip { high: policy.clip.low, ..policy.clip };
         match self.slip {
+            Some(Slip::Oracle) => {
+                ask(policy);
+                Solution.policy(policy, sampled)
+            }
             Some(Slip::OneClip) => Solution.policy(&Policy { clip, ..*policy }, sampled),
             Some(Slip::TokenMean) => {
                 Solution.policy(&Policy { average: Average::Tokens, ..*policy }, sampled)

@@ -13,7 +13,7 @@ use challenges::graph::{Compile, Solution};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{
-    Array, Builder, Dtype, Eager, Error, Facts, Fault, Graph, Host, Tape, Tensor, Type, interpret,
+    Array, Builder, Dtype, Eager, Error, Facts, Fault, Graph, Host, Id, Tape, Tensor, Type, interpret,
 };
 use reference::llama::{Llama, Model, Spec, rope};
 use reference::lora::{self, Adapter, Targets};
@@ -422,4 +422,76 @@ fn a_llama_run_at_once_is_what_the_interpreter_says() {
     let graph = spec.training_loss().expect("a graph");
     assert_eq!(vec![eager["loss"].clone()], interpret(&graph, &values).expect("it runs"));
     assert!(eager["loss"].wide()[0] > 0.0);
+}
+
+#[test]
+fn a_handle_may_be_read_inside_a_host_call() {
+    let program = |tape: &Tape| {
+        let x = tape.input("x", Dtype::F32, [2]);
+        let largest = tape.host(Host::Print, "print(x.max())", || {
+            x.reduce_max(0).read().and_then(|values| values.first().copied()).unwrap_or(-1.0)
+        });
+        tape.output("y", &(&x * largest.unwrap_or(-1.0)));
+    };
+    let values: Values<f32> = [("x".to_owned(), Array::floats(Dtype::F32, &[2], [3.0, 5.0]))].into();
+    let captured = Solution.capture("host", &program, &values).expect("it is sound");
+    assert_eq!(captured.breaks.len(), 2, "{:?}", captured.breaks);
+    let eager = Eager::new(values);
+    program(eager.tape());
+    assert_eq!(eager.finish().expect("it runs")["y"].wide(), [15.0, 25.0]);
+    let builder = Builder::new("host");
+    program(builder.tape());
+    let told = builder.finish().expect_err("it looks at the host").to_string();
+    assert!(told.starts_with("`print(x.max())`: the host writes to a log"), "{told}");
+}
+
+#[test]
+fn a_handle_inside_a_foreign_function_names_its_line() {
+    let values: Values<f32> = [("x".to_owned(), Array::floats(Dtype::F32, &[2], [3.0, 5.0]))].into();
+    let eager = Eager::new(values);
+    let x = eager.tape().input("x", Dtype::F32, [2]);
+    let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        eager.tape().foreign("doubled", &[&x], x.ty(), |given| {
+            _ = x.read();
+            given[0].clone()
+        })
+    }));
+    let told = ran.err().expect("it is at work");
+    let told = told.downcast_ref::<&str>().copied();
+    let need = "a handle is used inside a function that its recorder runs: expected the values that the function is given";
+    assert_eq!(told, Some(need));
+}
+
+#[test]
+fn the_id_of_a_mistake_is_the_first_mistake() {
+    let builder = Builder::new("wrong");
+    let [a, b] = [2, 3].map(|size| builder.tape().input(&size.to_string(), Dtype::F32, [size]));
+    let wrong = a.matmul(&b).exp();
+    let told = builder.id(&wrong).expect_err("no node").to_string();
+    assert!(told.contains("matmul") && told.contains("capture.rs:"), "{told}");
+    assert_eq!(builder.id(&a), Ok(Id(0)));
+}
+
+/// A mean of cross entropy with labels of that shape.
+fn labelled(columns: &[i64], write: fn(&Tensor, &Tensor) -> Tensor) -> Result<Graph, Error> {
+    let builder = Builder::new("labels");
+    let logits = builder.tape().input("logits", Dtype::F32, [4, 5]);
+    let labels = builder.tape().input("labels", Dtype::I32, [&[4], columns].concat());
+    builder.tape().output("loss", &write(&logits, &labels));
+    builder.finish()
+}
+
+#[test]
+fn labels_are_one_a_row() {
+    let writes: [fn(&Tensor, &Tensor) -> Tensor; 3] = [
+        loss::cross_entropy,
+        |logits, labels| loss::CrossEntropy::default().loss(logits, labels, None, loss::Reduction::Mean),
+        |logits, labels| loss::LogProbabilities::default().rows(logits, labels).values.total(),
+    ];
+    for write in writes {
+        let told = labelled(&[2], write).expect_err("two labels a row").to_string();
+        assert!(told.contains("needed is 8 elements of i32"), "{told}");
+        let (one, column) = (labelled(&[], write), labelled(&[1], write));
+        assert_eq!(one.expect("a graph").outputs().len(), column.expect("a graph").outputs().len());
+    }
 }

@@ -7,12 +7,13 @@ use tests::program::{own, tripped};
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
 /// A cheat, and the guards that see it.
-const CAUGHT: [(&str, &[&str]); 5] = [
+const CAUGHT: [(&str, &[&str]); 6] = [
     ("derives cross entropy by hand", &["a hard-coded derivative"]),
     ("never upcasts", &["no upcast"]),
     ("keeps the logits", &["logits kept"]),
     ("ignores the chunk size", &["chunk size ignored", "logits kept"]),
     ("takes the mean of chunk means", &["mean of chunk means", "a hard-coded derivative"]),
+    ("asks the oracle", &["an oracle called inside a step"]),
 ];
 
 fn loss(card: &Scorecard) -> &Challenge {

@@ -407,3 +407,21 @@ fn a_loss_that_declares_an_input_twice_is_refused_with_its_name() {
     case.problem.loss.whole = builder.finish().expect("a graph");
     says(&told_of(&case, &Solution, Size::Rows(3)), &["`nll`", "the name is used twice"]);
 }
+
+#[test]
+fn labels_of_more_than_one_a_row_are_refused() {
+    let rows = |tape: &Tape, logits: &Tensor| {
+        let labels = tape.input("labels", Dtype::I32, [row_dim(tape), 2.into()]);
+        vec![(
+            "value",
+            &logits.sum(1).reshape([row_dim(tape)])
+                + &labels.cast(Dtype::F32).sum(1).reshape([row_dim(tape)]),
+        )]
+    };
+    let loss = Loss::new("two labels", 11, rows, |tape| input(tape, "value", &[]).total());
+    let mut case = sound();
+    let count = case.counts.len();
+    case.problem.loss = loss.expect("a loss");
+    case.values.insert("labels".into(), Array::integers(&[count, 2], vec![0; 2 * count]));
+    says(&told(&case), &["`labels`", "i32[N, 2]", "a label for each row"]);
+}
