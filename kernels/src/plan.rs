@@ -5,9 +5,10 @@
 //! written. A step names its memory by views: where the first element lies, and how far apart the neighbours are along
 //! each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it runs without allocating.
 //!
-//! A plan is checked once, when a device takes it: every view lies inside its memory, no two lanes of a step write one
-//! element, and nothing is read that the same step writes. The one exception is a pass *in place*: a lane may read the
-//! element that it writes itself, if every read of that memory is such a one.
+//! A plan is checked once, when a device takes it, whoever made it: every view lies inside its memory, read or not; no
+//! number overflows; no two lanes of a step write one element; and nothing is read that the same step writes. The one
+//! exception is a pass *in place*: a lane may read the element that it writes itself, if every read of that memory is
+//! such a one.
 
 mod attention;
 
