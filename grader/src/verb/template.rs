@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use challenges::issues::chat::defuse::defused;
+use challenges::issues::chat::defuse::Defuser;
 use challenges::issues::chat::files::{read_json, read_text, write_json};
 use challenges::issues::chat::lint::{Came, Finding, Probe, limits, lint_by, probes};
 use challenges::issues::chat::markers::{Markers, Place, Plan};
@@ -17,8 +18,13 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use crate::options::{Failure, Options};
+<<<<<<< HEAD
 use crate::report::clean;
 use crate::terminal::{print, print_foreign};
+=======
+use crate::report::clean::clean;
+use crate::terminal::print;
+>>>>>>> w-templates
 
 /// What is done with a template.
 #[derive(Debug, Subcommand)]
@@ -93,14 +99,24 @@ pub(crate) fn template(options: &Options, what: &Template) -> Result<u8, Failure
     }
 }
 
+/// What a file says stands in the message: a template, or the names in a checkpoint.
 fn usage(error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(error.to_string())
+    Failure::Usage(clean(&error.to_string()))
+}
+
+fn fault(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::Fault(clean(&format!("{}: {error}", path.display())))
+}
+
+/// Prints what holds texts of somebody else's: to a terminal without control characters, elsewhere as it is.
+fn print_foreign(text: &str) {
+    if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
 }
 
 fn moment(text: &str) -> Result<Moment, String> {
     let parts: Vec<&str> = text.split(['-', 'T', ':', ' ']).collect();
     let numbers: Option<Vec<u32>> = parts.iter().map(|part| part.parse().ok()).collect();
-    let whole = format!("{text:?} is no moment: 2026-01-05T09:07:03 is needed");
+    let whole = format!("{text:?}: invalid time; expected YYYY-MM-DDThh:mm:ss");
     let Some(&[year, month, day, hour, minute, second]) = numbers.as_deref() else { return Err(whole) };
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {
@@ -114,7 +130,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 }
 
 fn variable(text: &str) -> Result<(String, Json), String> {
-    let (name, value) = text.split_once('=').ok_or("NAME=JSON is needed")?;
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=JSON, found {text:?}"))?;
     let json = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
     Ok((name.into(), json))
 }
@@ -163,10 +179,7 @@ impl Source {
         }
         let names: Vec<&str> = markers.templates.iter().map(|(name, _)| name.as_str()).collect();
         let there = if names.is_empty() { "none".to_string() } else { names.join(", ") };
-        Err(usage(format!(
-            "{}: its templates are {there}; one, or one that is called default, is needed",
-            path.display()
-        )))
+        Err(usage(format!("{}: expected one template, or one called default, found {there}", path.display())))
     }
 
     /// Special tokens by the names that templates ask for.
@@ -217,8 +230,12 @@ fn give(options: &Options, text: &str) -> Result<(), Failure> {
         print_foreign(text);
         return Ok(());
     };
+<<<<<<< HEAD
     reference::atomic_write::write(path, text.as_bytes())
         .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))
+=======
+    reference::whole::write(path, text.as_bytes()).map_err(|error| fault(path, error))
+>>>>>>> w-templates
 }
 
 impl Render {
@@ -257,7 +274,7 @@ impl Render {
             match value {
                 Some(other) if !other.is_array() => {
                     let file = file.unwrap_or(&self.messages).display();
-                    Err(usage(format!("{file}: {name} are {}; a list is needed", kind(&other))))
+                    Err(usage(format!("{file}: expected a list of {name}, found {}", kind(&other))))
                 }
                 value => Ok(value),
             }
@@ -267,14 +284,16 @@ impl Render {
         let messages = if given.is_object() { given.get("messages") } else { Some(&given) };
         let Some(Json::Array(messages)) = messages else {
             return Err(usage(format!(
-                "{}: no list of messages, and no object with messages",
+                "{}: expected a list of messages or an object with messages, found neither",
                 self.messages.display()
             )));
         };
         let mut variables = source.variables();
         variables.extend(self.set.iter().cloned());
         let special = if self.defuse { source.special(&self.from)? } else { Vec::new() };
-        let safe = |value: &Json| defused(value, &special, &Steps::default());
+        let steps = Steps::default();
+        let defuser = Defuser::new(&special, &steps);
+        let safe = |value: &Json| defuser.defused(value);
         let is_trusted = |message: &Json| message["role"] == "system" || message["role"] == "assistant";
         let messages = messages.iter().map(|one| if is_trusted(one) { one.clone() } else { safe(one) });
         Ok(Conversation {
@@ -303,7 +322,7 @@ fn kind(value: &Json) -> &'static str {
 fn json_of(path: &Path) -> Result<Json, Failure> {
     let text = read_text(path).map_err(usage)?;
     let text = text.ok_or_else(|| usage(format!("{}: there is no such file", path.display())))?;
-    serde_json::from_str(&text).map_err(|error| usage(format!("{}: no JSON: {error}", path.display())))
+    serde_json::from_str(&text).map_err(|error| usage(format!("{}: invalid JSON: {error}", path.display())))
 }
 
 fn lint(options: &Options, from: &Path) -> Result<u8, Failure> {
@@ -315,7 +334,7 @@ fn lint(options: &Options, from: &Path) -> Result<u8, Failure> {
         format!("{}: nothing is lost in any probe\n", from.display())
     } else {
         findings.iter().fold(String::new(), |mut told, finding| {
-            let _ = writeln!(told, "{finding}");
+            let _ = writeln!(told, "{}", clean(&finding.to_string()));
             told
         })
     };
@@ -332,7 +351,7 @@ fn told(finding: &Finding) -> Json {
     });
     match &finding.came {
         Came::Text(text) => told["text"] = json!(text),
-        Came::Refusal(error) => told["error"] = json!(error.to_string()),
+        Came::Refusal(error) => told["error"] = json!(error.brief()),
     }
     told
 }
@@ -373,28 +392,32 @@ impl Repair {
         plan: Option<&Plan>,
     ) -> Result<String, Failure> {
         let Some(to) = to else { return Ok(String::new()) };
-        let fault = |error: std::io::Error| Failure::Fault(format!("{}: {error}", to.display()));
         if matches!(source.kind, Kind::Text | Kind::Config) {
             if fs::metadata(to).is_ok_and(|there| there.len() > 0 || there.is_dir()) {
                 return Err(usage(format!(
-                    "{}: there is something already; a new or an empty file is needed",
+                    "{}: expected a new or an empty file, found one with something in it",
                     to.display()
                 )));
             }
             match source.kind {
                 Kind::Config => with_template(&self.from, to, &repaired.source)?,
+<<<<<<< HEAD
                 _ => reference::atomic_write::write(to, repaired.source.as_bytes()).map_err(fault)?,
+=======
+                _ => reference::whole::write(to, repaired.source.as_bytes())
+                    .map_err(|error| fault(to, error))?,
+>>>>>>> w-templates
             }
             let how = if repaired.diff.is_empty() { ", as it was" } else { "" };
             return Ok(format!("written: {}{how}\n", to.display()));
         }
         if !is_free(to) {
             return Err(usage(format!(
-                "{}: there is something already; a new or an empty folder is needed",
+                "{}: expected a new or an empty folder, found one with something in it",
                 to.display()
             )));
         }
-        fs::create_dir_all(to).map_err(fault)?;
+        fs::create_dir_all(to).map_err(|error| fault(to, error))?;
         self.write_folder(to, source, repaired, plan)
     }
 
@@ -411,8 +434,13 @@ impl Repair {
         }
         if source.kind == Kind::Folder {
             let path = to.join("chat_template.jinja");
+<<<<<<< HEAD
             reference::atomic_write::write(&path, repaired.source.as_bytes())
                 .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))?;
+=======
+            reference::whole::write(&path, repaired.source.as_bytes())
+                .map_err(|error| fault(&path, error))?;
+>>>>>>> w-templates
         } else {
             let name = "tokenizer_config.json";
             let from = if plan.is_some() { to.join(name) } else { self.from.join(name) };
@@ -445,7 +473,7 @@ fn with_template(from: &Path, to: &Path, template: &str) -> Result<(), Failure> 
         }
         other => *other = json!(template),
     }
-    write_json(to, &json).map_err(|error| Failure::Fault(error.to_string()))
+    write_json(to, &json).map_err(|error| Failure::Fault(clean(&error.to_string())))
 }
 
 fn place(text: &str, place: &Place) -> String {

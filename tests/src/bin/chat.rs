@@ -12,13 +12,15 @@
 //! The file of `parse` has a JSON line for each family: `template`, `text` and, if something stands before it, `prefix`. For each line `N BYTES REPEATS` the text is fed
 //! in pieces of so many bytes, and a JSON line tells the seconds and the message; null where it is refused.
 //!
-//! The file of `rows` has a JSON line for each row: `template` and `context`. A JSON line tells the text or the error's kind
-//! and what it says.
+//! The file of `rows` has a JSON line for each row: `template` and `context`; with `messages` that many short ones are added. A
+//! JSON line tells the text or the error's kind and what it says, and how many bytes the render took at its peak.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use challenges::issues::chat::{Clock, Limits, Moment, Options, Template, Variables, parse};
+use grader as _; // its allocator counts
+use kernels::bytes;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -82,15 +84,20 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
     for job in jobs {
         let clock = Clock::Fixed(Moment { year: 2026, month: 1, day: 5, hour: 9, minute: 7, second: 3 });
         let source = job["template"].as_str().ok_or("a row without a template")?;
-        let named = job["context"].as_object().into_iter().flatten();
-        let variables =
-            Variables::new(named.map(|(name, value)| (name.as_str(), value)), &Limits::default())?;
+        let mut context = job["context"].as_object().cloned().unwrap_or_default();
+        if let Some(count) = job["messages"].as_u64() {
+            let message = json!({"role": "user", "content": "hi"});
+            context.insert("messages".into(), Value::Array(vec![message; count as usize]));
+        }
+        let before = bytes::reset_peak();
+        let named = context.iter().map(|(name, value)| (name.as_str(), value));
         let done = Template::new(source, Options { clock, ..Options::default() })
-            .and_then(|template| template.render(&variables));
-        let line = match done {
+            .and_then(|template| template.render(&Variables::new(named, &Limits::default())?));
+        let mut line = match done {
             Ok(rendered) => json!({ "text": rendered.text }),
             Err(error) => json!({ "error": error.kind.name(), "shown": error.to_string() }),
         };
+        line["peak"] = json!(bytes::peak() - before);
         println!("{line}");
     }
     Ok(())

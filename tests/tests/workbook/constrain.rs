@@ -539,7 +539,7 @@ fn a_schema_that_cannot_be_held_to_is_refused() {
     let wrong = [
         (json!(3), "an object, true or false"),
         (json!(false), "nothing is valid"),
-        (json!({"properties": {"a": 3}}), "properties.a: 3 is there"),
+        (json!({"properties": {"a": 3}}), "found 3"),
         (json!({"type": "thing"}), "thing"),
         (json!({"type": "string", "minLength": 5, "maxLength": 3}), "minLength"),
         (json!({"not": {}}), "not"),
@@ -570,7 +570,7 @@ fn a_vocabulary_that_is_none_is_refused() {
     let end = || Token::Special("<|end|>".to_owned());
     let wrong = [
         (vec![text("a"), end()], 0, "a special token"),
-        (vec![end()], 7, "nothing is there"),
+        (vec![end()], 7, "found nothing"),
         (vec![text("a"), text("a"), end()], 2, "what token 0 is"),
         (vec![text(&"a".repeat(2000)), end()], 1, "2000 bytes"),
         (vec![Token::Text(b"\xff<|end|>".to_vec()), end()], 1, "0xff"),

@@ -166,15 +166,15 @@ fn what_is_wrong_with_a_file_is_said_with_its_name_and_place() {
         (
             "tokenizer.json",
             json!({"added_tokens": [{"id": -1, "content": "a"}]}),
-            "added_tokens[0].id is -1, an id of a token is needed",
+            "added_tokens[0].id: expected an id of a token, found -1",
         ),
         ("tokenizer.json", json!({"added_tokens": [{"id": 1e300, "content": "a"}]}), "added_tokens[0].id"),
         (
             "tokenizer.json",
             json!({"added_tokens": {"id": 1}}),
-            "added_tokens is {\"id\":1}, a list is needed",
+            "added_tokens: expected a list, found {\"id\":1}",
         ),
-        ("tokenizer.json", json!([1]), "it is [1], an object is needed"),
+        ("tokenizer.json", json!([1]), "it: expected an object, found [1]"),
         ("tokenizer.json", json!({"added_tokens": [token(1, "a"), token(2, "a")]}), "another file"),
         ("tokenizer.json", json!({"model": {"vocab": 3}}), "model.vocab is 3"),
         (

@@ -124,8 +124,8 @@ fn what_is_no_list_and_a_step_that_does_not_run_are_refused() {
     place.write("bad.jinja", "{% if %}");
     let render = ["render", "t.jinja", "--messages", "m.json"];
     for (more, needed) in [
-        (["--tools", "o.json"], "o.json: tools are an object; a list is needed"),
-        (["--documents", "o.json"], "o.json: documents are an object; a list is needed"),
+        (["--tools", "o.json"], "o.json: expected a list of tools, found an object"),
+        (["--documents", "o.json"], "o.json: expected a list of documents, found an object"),
         (["--attempt", "exercise"], "template runs the steps of the solution"),
     ] {
         let ran = place.template(&[&render[..], &more[..]].concat());
@@ -209,16 +209,20 @@ fn a_bad_input_is_named_with_what_is_needed() {
     let cases: [(i32, &[&str], &str); 14] = [
         (2, &["lint", "none.jinja"], "none.jinja: there is no such file"),
         (2, &["lint", "bad.jinja"], "TemplateSyntaxError"),
-        (2, &["lint", "bad.json"], "bad.json: no JSON"),
-        (2, &["lint", "two.json"], "its templates are a, b"),
+        (2, &["lint", "bad.json"], "bad.json: invalid JSON"),
+        (2, &["lint", "two.json"], "expected one template, or one called default, found a, b"),
         (2, &["lint", "."], "the folder holds no tokenizer.json or tokenizer_config.json"),
-        (2, &["render", "t.jinja", "--messages", "bad.json"], "bad.json: no JSON"),
-        (2, &["render", "t.jinja", "--messages", "two.json"], "two.json: no list of messages"),
-        (2, &["render", "t.jinja", "--messages", "m.json", "--now", "2023-02-29T00:00:00"], "is no moment"),
-        (2, &["render", "t.jinja", "--messages", "m.json", "--set", "x"], "NAME=JSON is needed"),
+        (2, &["render", "t.jinja", "--messages", "bad.json"], "bad.json: invalid JSON"),
+        (2, &["render", "t.jinja", "--messages", "two.json"], "two.json: expected a list of messages"),
+        (
+            2,
+            &["render", "t.jinja", "--messages", "m.json", "--now", "2023-02-29T00:00:00"],
+            "invalid time; expected YYYY-MM-DDThh:mm:ss",
+        ),
+        (2, &["render", "t.jinja", "--messages", "m.json", "--set", "x"], "expected NAME=JSON, found \"x\""),
         (1, &["render", "no.jinja", "--messages", "m.json"], "not this"),
-        (2, &["repair", "t.jinja", "-o", "m.json"], "m.json: there is something already"),
-        (2, &["repair", "model", "-o", "model"], "model: there is something already"),
+        (2, &["repair", "t.jinja", "-o", "m.json"], "m.json: expected a new or an empty file"),
+        (2, &["repair", "model", "-o", "model"], "model: expected a new or an empty folder"),
         (2, &["repair", "t.jinja", "--markers", "<x>"], "need a checkpoint's folder"),
         (2, &["repair", "model", "--resize"], "--resize needs --output"),
     ];
@@ -226,5 +230,52 @@ fn a_bad_input_is_named_with_what_is_needed() {
         let ran = place.template(arguments);
         assert!(ran.code == code && ran.stderr.contains(want), "{arguments:?}: {} {}", ran.code, ran.stderr);
         assert!(ran.stdout.is_empty(), "{arguments:?}: {}", ran.stdout);
+    }
+}
+
+/// A tokenizer's file with this template and so many special tokens.
+fn config(template: &str, tokens: usize) -> String {
+    let token =
+        |at: usize| (at.to_string(), json!({"content": format!("<|reserved_{at}|>"), "special": true}));
+    let added: serde_json::Map<String, Value> = (0..tokens).map(token).collect();
+    json!({"chat_template": template, "added_tokens_decoder": added}).to_string()
+}
+
+#[test]
+fn many_special_tokens_are_broken_soon() {
+    let place = Place::new();
+    place.write(
+        "tokenizer_config.json",
+        &config("{% for m in messages %}{{ m.content }}{% endfor %}", 300_000),
+    );
+    let text = |at: usize| json!({"role": "user", "content": format!("a<|reserved_{at}|>b<|reserved_")});
+    place.write("many.json", &Value::from((0..1000).map(text).collect::<Vec<_>>()).to_string());
+    let ran = place.template(&["render", "tokenizer_config.json", "--messages", "many.json", "--defuse"]);
+    assert!(
+        ran.code == 0 && ran.stdout.contains("a<\u{2060}|reserved_999|>b<\u{2060}|reserved_"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stdout.contains("<|"), "a token is left");
+}
+
+#[test]
+fn what_a_template_says_does_not_steer_the_terminal() {
+    let place = Place::new();
+    let escape = "\u{1b}]0;owned\u{7}\u{202e}";
+    for source in [
+        format!("{{{{ raise_exception('{escape}no') }}}}"),
+        format!("{{{{ 'x' + {escape} }}}}"),
+        format!("{{{{ 1|{escape}nope }}}}"),
+        format!("{{% {escape} %}}"),
+        format!("{escape}{{{{ gone.x }}}}{escape}"),
+    ] {
+        place.write("hostile.jinja", &source);
+        for verb in [&["render", "hostile.jinja", "--messages", "m.json"][..], &["lint", "hostile.jinja"]] {
+            let ran = place.template(verb);
+            let said = ran.stdout + &ran.stderr;
+            assert!(ran.code > 0 && !said.is_empty(), "{source:?}");
+            assert!(!said.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{verb:?} {source:?}: {said:?}");
+        }
     }
 }

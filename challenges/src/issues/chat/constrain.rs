@@ -101,14 +101,14 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Schema { at, found, needed } if at.is_empty() => {
-                write!(f, "schema: {found} is there, {needed} is needed")
+                write!(f, "schema: expected {needed}, found {found}")
             }
             Self::Schema { at, found, needed } => {
-                write!(f, "schema, {at}: {found} is there, {needed} is needed")
+                write!(f, "schema, {at}: expected {needed}, found {found}")
             }
             Self::Unsupported { why } => write!(f, "schema: no mask can be made of it: {why}"),
             Self::Vocabulary { token, found, needed } => {
-                write!(f, "vocabulary, token {token}: {found} is there, {needed} is needed")
+                write!(f, "vocabulary, token {token}: expected {needed}, found {found}")
             }
             Self::Refused { token, text } => write!(f, "token {token}, {text:?}: no valid text goes on so"),
             Self::Ended => f.write_str("the end has been taken"),

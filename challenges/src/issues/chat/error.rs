@@ -116,9 +116,10 @@ impl Error {
         Error { kind, message: message.into(), line: None, place: None }
     }
 
-    /// The same on one line: the kind and what was there.
+    /// The same on one line: the line of the template, the kind and what was there.
     pub fn brief(&self) -> String {
-        format!("{}: {}", self.kind.name(), self.message)
+        let line = self.line.map_or_else(String::new, |line| format!("line {line} of the template: "));
+        format!("{line}{}: {}", self.kind.name(), self.message)
     }
 
     /// The same at a part of the template, unless it knows a closer one.
@@ -169,10 +170,7 @@ fn excerpt(source: &str, start: usize, end: usize) -> [String; 2] {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line} of the template: ")?;
-        }
-        write!(f, "{}: {}", self.kind.name(), self.message)?;
+        f.write_str(&self.brief())?;
         match self.place.as_ref().and_then(|place| place.excerpt.as_ref()) {
             Some([line, carets]) => write!(f, "\n    {line}\n    {carets}"),
             None => Ok(()),

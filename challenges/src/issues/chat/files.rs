@@ -89,8 +89,8 @@ impl fmt::Display for FileError {
         match &self.problem {
             Problem::Io(error) => write!(f, "{error}"),
             Problem::TooLarge { most } => write!(f, "the file is larger than {most} bytes"),
-            Problem::Json(error) => write!(f, "no JSON: {error}"),
-            Problem::Entry { entry, got, need } => write!(f, "{entry} is {got}, {need} is needed"),
+            Problem::Json(error) => write!(f, "invalid JSON: {error}"),
+            Problem::Entry { entry, got, need } => write!(f, "{entry}: expected {need}, found {got}"),
             Problem::Disagree { token, here, there } => {
                 write!(f, "the token {token:?} has the id {here}, and {there} in another file of the folder")
             }

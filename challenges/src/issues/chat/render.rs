@@ -7,7 +7,7 @@ use super::engine::compile::compile;
 use super::engine::program::Program;
 use super::engine::run::Run;
 use super::error::{Error, Kind};
-use super::limits::{Limits, Meter, charge};
+use super::limits::{Limit, Limits, Meter, charge, exceeded, left};
 use super::python::value::{Value, dict, int, list};
 use super::steps::Steps;
 use super::syntax::lexer::{normalized, tokens};
@@ -45,8 +45,7 @@ impl Template {
     /// Compiles `source`.
     pub fn new(source: &str, options: Options) -> Result<Template, Error> {
         if source.len() > options.limits.source_bytes {
-            let message = format!("{} bytes, more than {}", source.len(), options.limits.source_bytes);
-            return Err(Error::new(Kind::Limit, format!("a template of {message}")));
+            return Err(options.limits.exceeded(Limit::Source));
         }
         let text = normalized(source);
         let program = tokens(&text).and_then(|tokens| compile(&parse(&tokens)?, &text));
@@ -88,7 +87,7 @@ impl Variables {
         named: impl IntoIterator<Item = (&'a str, &'a serde_json::Value)>,
         limits: &Limits,
     ) -> Result<Variables, Error> {
-        let _meter = Meter::start(limits);
+        let _meter = Meter::variables(limits);
         let mut out: Vec<(String, Value)> = Vec::new();
         for (name, json) in named {
             let value = from_json(json, limits.depth)?;
@@ -111,11 +110,22 @@ impl Variables {
     }
 }
 
+/// What a text takes besides its characters: what the allocator and the count of its holders add.
+const TEXT_BYTES: usize = 32;
+/// What a dict takes besides its entries, and what it may keep of a key to find it soon.
+const DICT_BYTES: usize = 128;
+const KEY_BYTES: usize = 40;
+
+/// Refuses at once what would not fit; what does is paid for where it is built.
+fn room(count: usize, bytes: usize) -> Result<(), Error> {
+    if left() < count.saturating_mul(bytes) { Err(exceeded(Limit::Variables)) } else { Ok(()) }
+}
+
 /// A JSON value as the template sees it.
 fn from_json(json: &serde_json::Value, depth: usize) -> Result<Value, Error> {
     use serde_json::Value as Json;
     let Some(inner) = depth.checked_sub(1) else {
-        return Err(Error::new(Kind::Limit, "a value that is nested deeper than allowed"));
+        return Err(exceeded(Limit::Depth));
     };
     match json {
         Json::Null => Ok(Value::None),
@@ -126,15 +136,21 @@ fn from_json(json: &serde_json::Value, depth: usize) -> Result<Value, Error> {
             _ => Value::from(number.as_f64().unwrap_or(f64::NAN)),
         }),
         Json::String(text) => {
-            charge(text.len())?;
+            charge(TEXT_BYTES + text.len())?;
             Ok(Value::from(text.as_str()))
         }
         Json::Array(all) => {
+            room(all.len(), size_of::<Value>())?;
             let items = all.iter().map(|item| from_json(item, inner)).collect::<Result<_, _>>()?;
             list(items)
         }
         Json::Object(entries) => {
-            let pair = |(key, value): (&String, _)| Ok((Value::from(key.as_str()), from_json(value, inner)?));
+            room(entries.len(), 2 * size_of::<Value>())?;
+            charge(DICT_BYTES)?;
+            let pair = |(key, value): (&String, _)| {
+                charge(TEXT_BYTES + KEY_BYTES + key.len())?;
+                Ok((Value::from(key.as_str()), from_json(value, inner)?))
+            };
             dict(entries.iter().map(pair).collect::<Result<_, Error>>()?)
         }
     }

@@ -62,13 +62,17 @@ impl Chat for Solution {
 
     // ANCHOR: chat-step-3
     // why: a token can begin inside another one, so every place is looked at, also those within a token that is broken
-    // already. The shortest one decides only whether the character alone is a token: then nothing of it may stay.
+    // already. The shortest one decides only whether the character alone is a token: then nothing of it may stay. A
+    // vocabulary may have 100,000 special tokens, so they are searched in order and not one after the other: of tokens none
+    // of which begins another, only the last one that is not behind the text can begin it.
     // step D.3: break every special token in a text
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
+        let tokens = shortest(special);
         let mut out = String::with_capacity(text.len());
         for (at, c) in text.char_indices() {
-            let begins = |token: &&str| !token.is_empty() && text[at..].starts_with(token);
-            match special.iter().copied().filter(begins).map(str::len).min() {
+            let rest = &text[at..];
+            let last = tokens[..tokens.partition_point(|token| *token <= rest)].last();
+            match last.filter(|token| rest.starts_with(**token)).map(|token| token.len()) {
                 Some(length) if length == c.len_utf8() => out.push(mark),
                 Some(_) => out.extend([c, mark]),
                 None => out.push(c),
@@ -223,6 +227,15 @@ fn escape(c: char, out: &mut String) {
             }
         }
     }
+}
+
+/// The tokens that begin with no other one, in order.
+// step D.3: leave out empty tokens and those that begin with another
+fn shortest<'t>(special: &[&'t str]) -> Vec<&'t str> {
+    let mut tokens: Vec<&str> = special.iter().copied().filter(|token| !token.is_empty()).collect();
+    tokens.sort_unstable();
+    tokens.dedup_by(|token, before| token.starts_with(*before));
+    tokens
 }
 
 /// A part of a text in a dialect of JSON.

@@ -89,6 +89,63 @@ fn an_error_names_its_line() {
     assert_eq!((error.kind, error.line), (Kind::Syntax, Some(3)));
 }
 
+#[track_caller]
+fn blames(source: &str, message: &str, line: &str, carets: &str) {
+    let context = json!({"messages": [{"role": "user"}], "text": "a", "n": 1});
+    let error = render(source, &context).expect_err(source);
+    assert_eq!(error.message, message, "{source}");
+    assert_eq!(error.to_string(), format!("{}\n    {line}\n    {carets}", error.brief()), "{source}");
+}
+
+#[test]
+fn an_undefined_value_is_named_above_a_caret() {
+    for (source, name, carets) in [
+        ("{{ tool.name }}", "tool", "   ^^^^"),
+        ("{{ 'x' + tool }}", "tool", "         ^^^^"),
+        ("{{ messages[0].tool.name }}", "messages[0].tool", "   ^^^^^^^^^^^^^^^^"),
+        ("{{ messages[0]['tool']['name'] }}", "messages[0]['tool']", "   ^^^^^^^^^^^^^^^^^^^"),
+        ("{% if n > tool %}{% endif %}", "tool", "          ^^^^"),
+        ("{% for x in tool.names %}{% endfor %}", "tool", "            ^^^^"),
+        ("{{ tool() }}", "tool", "   ^^^^"),
+        ("{{ n * -tool }}", "tool", "        ^^^^"),
+        ("{{ (text|attr('gone')).x }}", "(text|attr('gone'))", "   ^^^^^^^^^^^^^^^^^^^"),
+        ("{% set x = tool[1:] %}", "tool", "           ^^^^"),
+        ("{{ tool|tojson }}", "tool", "   ^^^^"),
+    ] {
+        let message = match name {
+            "tool" if source.contains("tojson") => "Object of type Undefined is not JSON serializable".into(),
+            name => format!("`{name}` is undefined"),
+        };
+        let carets = if source.contains("tojson") { "   ^^^^^^^^^^^" } else { carets };
+        blames(source, &message, source, carets);
+    }
+}
+
+#[test]
+fn an_error_shows_its_line_and_a_caret() {
+    let concat = "can only concatenate str (not \"int\") to str";
+    blames("a\n  {{ n }}{{ text + n }}", concat, "  {{ n }}{{ text + n }}", "                    ^");
+    let refusal = "{{ raise_exception('no') }}";
+    blames(refusal, "no", refusal, "   ^^^^^^^^^^^^^^^^^^^^^");
+    let unknown = "{{ n }}\n{{ n|nope }}\n";
+    blames(unknown, "no filter named 'nope'", "{{ n|nope }}", "   ^^^^^^");
+    blames(
+        "{% if n %}{{ n is nope }}{% endif %}",
+        "no test named 'nope'",
+        "{% if n %}{{ n is nope }}{% endif %}",
+        "             ^^^^^^^^^",
+    );
+    let open = "{{ n }\n";
+    blames(open, "unexpected '}'", "{{ n }", "     ^");
+    let long = format!("{{% set x = '{}' %}}{{{{ text + n }}}}{}", "é".repeat(300), "b".repeat(300));
+    let error = render(&long, &json!({"text": "a", "n": 1})).expect_err("text and number");
+    let shown = error.to_string();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() < 120), "{shown}");
+    let column = lines[2].find('^').expect("a caret");
+    assert_eq!(lines[1].chars().nth(column), Some('n'), "{shown}");
+}
+
 #[test]
 fn space_around_blocks_goes_as_jinja_takes_it() {
     writes("a\n  {% if true %}\n  b\n  {% endif %}\nc\n", &json!({}), "a\n  b\nc");

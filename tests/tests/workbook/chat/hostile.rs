@@ -1,9 +1,11 @@
 //! Templates that would panic, hang or grow: each ends with an error of its kind.
 
+use std::fmt::Write as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use challenges::issues::chat::{Kind, Limits, Options};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{options, render, render_with};
 
@@ -304,4 +306,131 @@ fn what_panics_in_the_engine_does_not_here() {
     ] {
         let _ = render(source, &json!({"v": [1, 2]}));
     }
+}
+
+/// What a render may take at its peak, whatever it would build: a few times `Limits::value_bytes`.
+const PEAK: u64 = 200 << 20;
+
+/// Each template in one process of its own, which counts its bytes.
+fn measured(rows: &[Value]) -> Vec<Value> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let lines = rows.iter().fold(String::new(), |mut lines, row| {
+        let _ = writeln!(lines, "{row}");
+        lines
+    });
+    std::fs::write(file.path(), lines).expect("it is written");
+    let run =
+        Command::new(env!("CARGO_BIN_EXE_chat")).arg("rows").arg(file.path()).output().expect("it runs");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let text = String::from_utf8(run.stdout).expect("JSON is UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+#[test]
+fn growth_is_refused_before_it_is_built() {
+    let big = "{% set s = 'a<' * 5000000 %}";
+    let sources: Vec<String> = [
+        "{{ ('x' * 10**9)|length }}",
+        "{{ ([1] * 10**9)|length }}",
+        "{{ v|tojson(indent=100000) }}",
+        "{{ v|tojson(indent='ab' * 50000, separators=['x' * 90000, ': ']) }}",
+        "{{ 'x'|center(10**9)|length }}{{ 'x'.ljust(10**9) }}",
+        "{{ '%999999999d' % 1 }}",
+        "{{ '{:>999999999}'.format(1) }}",
+        "{{ 'x\n'|indent(10**9) }}",
+        "{{ ([s] * 1000)|join|length }}",
+        "{{ s.join([s] * 1000)|length }}",
+        "{{ s.join(range(1000)|map('string')|list)|length }}",
+        "{{ s.replace('a', s)|length }}",
+        "{{ s|replace('a', 'b' * 100)|length }}",
+        "{{ ('%s' * 1000) % ((s,) * 1000) }}",
+        "{{ ('{0}' * 1000).format(s)|length }}",
+        "{{ s.split('a')|length }}",
+        "{{ ('\n' * 50000000).splitlines()|length }}",
+        "{{ ('a ' * 30000000).split()|length }}",
+        "{{ s|list|length }}",
+        "{{ ([s] * 1000)|string|length }}",
+        "{{ ([s] * 1000)|tojson|length }}",
+        "{{ ([s] * 1000) }}",
+        "{{ ([s] * 1000)|tojson }}",
+        "{{ ('\\u0001' * 60000000)|tojson|length }}",
+        "{{ (['\\u0001' * 60000000])|string|length }}",
+        "{{ ('\"' * 60000000)|e|length }}",
+        "{% set ns = namespace(s=s) %}{% for i in range(99999) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}",
+        "{% set ns = namespace(s=s) %}{% for i in range(99) %}{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}",
+        "{{ s + s + s + s + s + s + s + s }}",
+        "{% for i in range(99999) %}{{ s }}{% endfor %}",
+    ]
+    .map(|source| format!("{big}{source}"))
+    .into();
+    let deep = (0..40).fold(json!(1), |inner, _| json!([inner, inner.is_number()]));
+    let mut rows: Vec<Value> =
+        sources.iter().map(|source| json!({"template": source, "context": {"v": deep}})).collect();
+    rows.push(json!({"template": "{{ messages|length }}", "messages": 300_000}));
+    for (row, got) in rows.iter().zip(measured(&rows)) {
+        assert_eq!(got["error"], "limit", "{row}: {}", &got.to_string()[..got.to_string().len().min(200)]);
+        assert!(got["peak"].as_u64().expect("a count") < PEAK, "{row}: {got}");
+    }
+}
+
+#[test]
+fn compiling_takes_no_more_than_running() {
+    let full = |piece: &str| piece.repeat((1 << 20) / piece.len());
+    let sources = [
+        full("{{a}}"),
+        full("{{a+b}}"),
+        full("{%if a%}{%endif%}"),
+        full("{%set a=1%}"),
+        full("{%macro a()%}{%endmacro%}"),
+        full("{#x#}"),
+        format!("{{{{ {} }}}}", full("a|e|")),
+        format!("{{{{ {} }}}}", full("a+")),
+        format!("{{{{ {} }}}}", full("[")),
+        format!("{{{{ [{}] }}}}", full("1,")),
+        format!("{{{{ {} }}}}", full("'a' ")),
+        full("{{ 1 }}{{ 'a' ~ 'b' }}"),
+        full("{{[1,1,1,1,1,1,1,1,1,1]}}"),
+    ];
+    let rows: Vec<Value> = sources
+        .iter()
+        .map(|source| json!({"template": format!("{{% if x %}}{source}{{% endif %}}")}))
+        .collect();
+    for (source, got) in sources.iter().zip(measured(&rows)) {
+        assert!(got["peak"].as_u64().expect("a count") < 2 * PEAK, "{}: {}", &source[..40], got["peak"]);
+    }
+}
+
+#[test]
+fn a_limit_says_its_name_and_its_size() {
+    let limits = Limits {
+        source_bytes: 200,
+        steps: 1000,
+        value_bytes: 1 << 20,
+        work_bytes: 3 << 20,
+        output_bytes: 16 << 10,
+        depth: 20,
+        ..Limits::default()
+    };
+    let says = |source: &str, context: Value| {
+        render_with(source, &context, Options { limits, ..options() }).expect_err(source).message
+    };
+    assert_eq!(says(&"a".repeat(201), json!({})), "source exceeds 200 bytes (`Limits::source_bytes`)");
+    assert_eq!(
+        says("{% for i in range(9999) %}{% endfor %}", json!({})),
+        "steps exceed 1000 (`Limits::steps`)"
+    );
+    assert_eq!(says("{{ 'x' * 2000000 }}", json!({})), "a value exceeds 1 MiB (`Limits::value_bytes`)");
+    assert_eq!(
+        says("{% for i in range(9) %}{% set x = 'x' * 1000000 %}{% endfor %}", json!({})),
+        "work exceeds 3 MiB (`Limits::work_bytes`)"
+    );
+    assert_eq!(says("{{ 'x' * 20000 }}", json!({})), "output exceeds 16 KiB (`Limits::output_bytes`)");
+    assert_eq!(
+        says(
+            "{% set ns = namespace(x=1) %}{% for i in range(50) %}{% set ns.x = [ns.x] %}{% endfor %}",
+            json!({})
+        ),
+        "depth exceeds 20 (`Limits::depth`)"
+    );
 }

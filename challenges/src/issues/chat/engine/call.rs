@@ -161,7 +161,7 @@ impl<'t> Run<'t> {
         let before = self.levels;
         self.levels += height + CALL_LEVELS;
         if self.levels > MAX_LEVELS {
-            return Err(Error::new(Kind::Limit, "calls are nested deeper than allowed"));
+            return Err(Error::new(Kind::Limit, format!("calls nest deeper than {MAX_LEVELS}")));
         }
         let done = work(self);
         self.levels = before;

@@ -4,7 +4,7 @@
 //! the look is all that is taken ([`Run::peek`]).
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, grow};
 use super::super::python::compare::{contains, equal, ordered};
 use super::super::python::value::{Answer, Args, Value, dict, int, list, raise, text, tuple};
 use super::super::python::{filters, json, methods, operators, text};
@@ -163,7 +163,7 @@ impl<'t> Run<'t> {
     /// Appends to `out` what an expression is, if that is a plain text; else answers it.
     pub(super) fn piece(&mut self, code: &'t Code, out: &mut String) -> Result<Option<Value>, Error> {
         let mut add = |text: &str| {
-            charge(text.len())?;
+            grow(out, text.len())?;
             out.push_str(text);
             Ok(None)
         };

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::error::Error;
+use super::super::limits::{Limit, appending, charge, exceeded};
 use super::super::spans;
 
 /// The text so far.
@@ -32,7 +32,7 @@ impl Output {
     pub(crate) fn write(&mut self, text: &str) -> Result<(), Error> {
         charge(text.len())?;
         if text.len() > self.most.saturating_sub(self.text.len()) {
-            return Err(Error::new(Kind::Limit, "the text is longer than allowed"));
+            return Err(exceeded(Limit::Output));
         }
         self.text.push_str(text);
         Ok(())
@@ -43,11 +43,8 @@ impl Output {
         &mut self,
         work: impl FnOnce(&mut String) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        work(&mut self.text)?;
-        if self.text.len() > self.most {
-            return Err(Error::new(Kind::Limit, "the text is longer than allowed"));
-        }
-        Ok(())
+        appending(self.text.len(), self.most, || work(&mut self.text))?;
+        if self.text.len() > self.most { Err(exceeded(Limit::Output)) } else { Ok(()) }
     }
 
     /// Begins a part.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::super::clock::Clock;
 use super::super::error::{Error, Kind};
-use super::super::limits::{Limits, in_time};
+use super::super::limits::{Limit, Limits, exceeded, in_time};
 use super::super::python::filters;
 use super::super::python::functions::private;
 use super::super::python::value::{Answer, Space, UNDEFINED, Value, raise};
@@ -76,7 +76,7 @@ impl<'t> Run<'t> {
     #[inline]
     pub(super) fn step(&mut self) -> Result<(), Error> {
         let Some(left) = self.steps.checked_sub(1) else {
-            return Err(Error::new(Kind::Limit, "the render takes more steps than allowed"));
+            return Err(exceeded(Limit::Steps));
         };
         self.steps = left;
         if left % STEPS_A_LOOK == 0 { in_time() } else { Ok(()) }

@@ -118,7 +118,7 @@ impl Probe {
     /// Whether a form is refused, and what is wrong with it.
     fn form(&self, template: &Template, form: &Conversation, until: Instant) -> (bool, Vec<Finding>) {
         if Instant::now() > until {
-            let error = Error::new(Kind::Limit, "trying the template takes longer than allowed");
+            let error = Error::new(Kind::Limit, format!("the probes together take longer than {LONGEST:?}"));
             return (true, vec![self.refusal(Rule::Unusable, error)]);
         }
         match template.chat(form) {

@@ -22,7 +22,7 @@ impl TemplateError {
 
 impl fmt::Display for TemplateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "response template, {}: {} is there, {} is needed", self.at, self.found, self.needed)
+        write!(f, "response template, {}: expected {}, found {}", self.at, self.needed, self.found)
     }
 }
 
@@ -132,8 +132,8 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Json { needed, at } => write!(f, "no json: {needed} needed after {at} bytes"),
-            Self::Python { needed, at } => write!(f, "no python call: {needed} needed after {at} bytes"),
+            Self::Json { needed, at } => write!(f, "invalid JSON at byte {at}: expected {needed}"),
+            Self::Python { needed, at } => write!(f, "invalid Python call at byte {at}: expected {needed}"),
             Self::TooMuch { what, limit } => write!(f, "more than {limit} {what}"),
             Self::Number { needed } => write!(f, "no {needed}"),
             Self::Tag { group } => write!(f, "a tag without a {group}"),

@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::super::error::{Error, Kind};
-use super::super::limits::{charge, nest};
+use super::super::limits::{charge, charge_each, nest};
 use super::value::{Answer, Value, View, depth_of, type_name, view};
 
 /// What kind of sequence.
@@ -238,7 +238,7 @@ pub(crate) fn iterable(value: &Value) -> Result<Option<Vec<Value>>, Error> {
     Ok(Some(match view(value) {
         View::Undefined | View::Forbidden(_) => Vec::new(),
         View::Str(text) => {
-            charge(text.len() * size_of::<Value>())?;
+            charge_each(text.len(), size_of::<Value>() + 32)?;
             let mut buffer = [0; 4];
             text.chars().map(|c| Value::from(&*c.encode_utf8(&mut buffer))).collect()
         }

@@ -1,7 +1,7 @@
 //! `'%s' % x`, `'{}'.format(x)` and the format mini-language.
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, grow};
 use super::number::float_text;
 use super::text::{escaped, repr_of, str_of};
 use super::value::{Args, SeqKind, Value, View, defined, type_name, view};
@@ -60,7 +60,7 @@ pub(crate) fn percent(pattern: &str, args: &[Value], whole: &Value, markup: bool
             },
         };
         let part = percent_one(&value, kind, spec, markup)?;
-        charge(part.len())?;
+        grow(&out, part.len())?;
         out.push_str(&part);
     }
     charge(rest.len())?;
@@ -502,7 +502,7 @@ impl Fields<'_> {
                 return wrong(Kind::Value, message);
             };
             let part = self.field(&rest[..end], depth)?;
-            charge(part.len())?;
+            grow(&out, part.len())?;
             out.push_str(&part);
             rest = &rest[end + 1..];
         }

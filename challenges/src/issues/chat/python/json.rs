@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, grow};
 use super::super::{Chat, steps};
 use super::compare::{order, sorted};
 use super::number::float_text;
@@ -41,6 +41,9 @@ pub(crate) fn dumps(value: &Value, layout: &Layout) -> Result<String, Error> {
     Ok(out)
 }
 
+/// Texts below so many bytes are paid for by their length, whatever their escapes: at most six times as much.
+const SHORT: usize = 1 << 16;
+
 struct Writer<'a> {
     out: &'a mut String,
     layout: &'a Layout,
@@ -50,7 +53,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
-        charge(8)?;
+        grow(self.out, 8)?;
         match view(value) {
             View::None => self.out.push_str("null"),
             View::Bool(true) => self.out.push_str("true"),
@@ -90,6 +93,7 @@ impl Writer<'_> {
             Some(key) => self.text(key)?,
             None => self.text(&key_text(key)?)?,
         }
+        grow(self.out, self.layout.separators.1.len())?;
         self.out.push_str(&self.layout.separators.1);
         self.value(value)
     }
@@ -104,7 +108,7 @@ impl Writer<'_> {
         self.level += 1;
         for (at, item) in items.iter().enumerate() {
             if at > 0 {
-                charge(self.layout.separators.0.len())?;
+                grow(self.out, self.layout.separators.0.len())?;
                 self.out.push_str(&self.layout.separators.0);
             }
             self.newline()?;
@@ -120,14 +124,25 @@ impl Writer<'_> {
 
     fn newline(&mut self) -> Result<(), Error> {
         let Some(indent) = &self.layout.indent else { return Ok(()) };
-        charge(1 + indent.len().saturating_mul(self.level))?;
+        grow(self.out, 1 + indent.len().saturating_mul(self.level))?;
         self.out.push('\n');
         (0..self.level).for_each(|_| self.out.push_str(indent));
         Ok(())
     }
 
+    /// The bytes that `text` takes in JSON.
+    fn escaped_bytes(&self, text: &str) -> usize {
+        let bytes = |c: char| match c {
+            '"' | '\\' => 2,
+            ' '..='~' => 1,
+            c if c < ' ' || self.layout.ensure_ascii => 6 * c.len_utf16(),
+            c => c.len_utf8(),
+        };
+        2 + text.chars().map(bytes).sum::<usize>()
+    }
+
     fn text(&mut self, text: &str) -> Result<(), Error> {
-        charge(text.len())?;
+        grow(self.out, if text.len() < SHORT { text.len() } else { self.escaped_bytes(text) })?;
         self.steps.json_string(text, self.layout.ensure_ascii, self.out);
         Ok(())
     }

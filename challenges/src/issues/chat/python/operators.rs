@@ -1,7 +1,7 @@
 //! Python's operators.
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, charge_each};
 use super::format;
 use super::text::{escaped, str_of, write_str};
 use super::value::{
@@ -84,7 +84,8 @@ pub(crate) fn add_two(left: &Value, right: &Value) -> Answer {
                 charge(a.len() + b.len())?;
                 return Ok(Value::markup(a + &b));
             }
-            text([a, b].concat())
+            charge(a.len() + b.len())?;
+            Ok(Value::from([a, b].concat()))
         }
         (View::Str(_), _) => {
             defined(right)?;
@@ -94,6 +95,7 @@ pub(crate) fn add_two(left: &Value, right: &Value) -> Answer {
         (View::Seq(a), View::Seq(b))
             if a.kind == b.kind && matches!(a.kind, SeqKind::List | SeqKind::Tuple) =>
         {
+            charge_each(a.items.len() + b.items.len(), size_of::<Value>())?;
             let items = a.items.iter().chain(&b.items).cloned().collect();
             if a.is_tuple() { tuple(items) } else { list(items) }
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, charge_each, grow};
 use super::filters;
 use super::format::braces;
 use super::text::{escaped, is_space, str_of};
@@ -126,6 +126,7 @@ fn method(of: &Value, text: &str, name: &str, args: &Args) -> Answer {
         "rsplit" => split(of, text, args, true),
         "splitlines" => {
             let keep = args.get(0, "keepends").is_some_and(Value::is_true);
+            charge_each(text.chars().filter(|c| ends_line(*c)).count() + 1, PART_BYTES)?;
             list(lines(text, keep).into_iter().map(|line| text_like(of, line)).collect::<Result<_, _>>()?)
         }
         "startswith" | "endswith" => affix(text, name == "startswith", args),
@@ -291,12 +292,23 @@ pub(crate) fn trimmed<'a>(text: &'a str, chars: Option<&str>, left: bool, right:
     if right { text.trim_end_matches(gone) } else { text }
 }
 
+/// What a part of a text takes, its characters aside: where it was found, the value, and what lies before its characters.
+const PART_BYTES: usize = size_of::<&str>() + size_of::<Value>() + 32;
+
 fn split(of: &Value, text: &str, args: &Args, from_right: bool) -> Answer {
     let most = args.get(1, "maxsplit").map(index).transpose()?.unwrap_or(-1);
     let most = usize::try_from(most).unwrap_or(usize::MAX - 1);
-    let parts: Vec<&str> = match args.get(0, "sep").map(view) {
+    let sep = args.get(0, "sep");
+    if let Some(View::Str("")) = sep.map(view) {
+        return fail(Kind::Value, "empty separator");
+    }
+    let count = match sep.and_then(Value::as_str) {
+        Some(sep) => text.matches(sep).count(),
+        None => text.chars().filter(|c| is_space(*c)).count(),
+    };
+    charge_each(count.min(most) + 1, PART_BYTES)?;
+    let parts: Vec<&str> = match sep.map(view) {
         None | Some(View::None) => split_spaces(text, most, from_right),
-        Some(View::Str("")) => return fail(Kind::Value, "empty separator"),
         Some(View::Str(sep)) if from_right => {
             let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), sep).collect();
             parts.reverse();
@@ -308,7 +320,6 @@ fn split(of: &Value, text: &str, args: &Args, from_right: bool) -> Answer {
             return fail(Kind::Type, format!("must be str or None, not {name}"));
         }
     };
-    charge(parts.len() * size_of::<Value>())?;
     list(parts.into_iter().map(|part| text_like(of, part)).collect::<Result<_, _>>()?)
 }
 
@@ -349,14 +360,16 @@ fn split_spaces(text: &str, most: usize, from_right: bool) -> Vec<&str> {
     parts
 }
 
+/// Whether a line ends with `c`.
+pub(crate) fn ends_line(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
 /// `str.splitlines`.
 pub(crate) fn lines(text: &str, keep: bool) -> Vec<&str> {
-    let ends = |c: char| {
-        matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
-    };
     let mut out = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.find(ends) {
+    while let Some(at) = rest.find(ends_line) {
         let end = if rest[at..].starts_with("\r\n") {
             2
         } else {
@@ -443,7 +456,7 @@ fn join(sep_value: &Value, sep: &str, of: &Value) -> Answer {
         if sep_value.is_safe() {
             let part = str_of(item)?;
             let part = if item.is_safe() { part } else { escaped(&part)? };
-            charge(sep.len() + part.len())?;
+            grow(&out, sep.len() + part.len())?;
             out.push_str(if at == 0 { "" } else { sep });
             out.push_str(&part);
             continue;
@@ -452,7 +465,7 @@ fn join(sep_value: &Value, sep: &str, of: &Value) -> Answer {
             let name = type_name(item);
             return fail(Kind::Type, format!("sequence item {at}: expected str instance, {name} found"));
         };
-        charge(sep.len() + part.len())?;
+        grow(&out, sep.len() + part.len())?;
         out.push_str(if at == 0 { "" } else { sep });
         out.push_str(part);
     }
@@ -525,7 +538,7 @@ fn expanded(text: &str, size: i128) -> Result<String, Error> {
         if c == '\t' {
             if size > 0 {
                 let missing = size - column % size;
-                charge(usize::try_from(missing).unwrap_or(usize::MAX))?;
+                grow(&out, usize::try_from(missing).unwrap_or(usize::MAX))?;
                 out.extend(std::iter::repeat_n(' ', missing as usize));
                 column += missing;
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::error::{Error, Kind};
-use super::super::limits::charge;
+use super::super::limits::{charge, grow};
 use super::number::float_text;
 use super::value::{Seq, SeqKind, Value, View, view};
 
@@ -23,7 +23,7 @@ pub(crate) fn str_of(value: &Value) -> Result<String, Error> {
 pub(crate) fn write_str(value: &Value, out: &mut String) -> Result<(), Error> {
     match view(value) {
         View::Str(text) => {
-            charge(text.len())?;
+            grow(out, text.len())?;
             out.push_str(text);
             Ok(())
         }
@@ -41,7 +41,7 @@ pub(crate) fn repr_of(value: &Value) -> Result<String, Error> {
 
 /// Appends `repr(value)`.
 pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
-    charge(16)?;
+    grow(out, 16)?;
     match view(value) {
         View::Undefined | View::Forbidden(_) => out.push_str("Undefined"),
         View::None => out.push_str("None"),
@@ -52,11 +52,10 @@ pub(crate) fn write_repr(value: &Value, out: &mut String) -> Result<(), Error> {
         }
         View::Float(float) => out.push_str(&float_text(float)),
         View::Str(text) => {
-            charge(text.len())?;
             if value.is_safe() {
                 out.push_str("Markup(");
             }
-            quote(text, out);
+            quote(text, out)?;
             if value.is_safe() {
                 out.push(')');
             }
@@ -112,7 +111,7 @@ fn named(value: &Value) -> String {
 /// `text` in quotes.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
-    quote(text, &mut out);
+    let _ = quote(text, &mut out);
     out
 }
 
@@ -160,11 +159,17 @@ fn write_seq(seq: &Seq, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
+/// How often the growth of a text in quotes is paid for: once in so many characters, each ten bytes at most.
+const CHARACTERS_A_LOOK: usize = 4096;
+
 /// A string in quotes: single ones, unless it holds single ones and no double ones.
-fn quote(text: &str, out: &mut String) {
+fn quote(text: &str, out: &mut String) -> Result<(), Error> {
     let mark = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(mark);
-    for c in text.chars() {
+    for (at, c) in text.chars().enumerate() {
+        if at % CHARACTERS_A_LOOK == 0 {
+            grow(out, (text.len() - at.min(text.len())).min(10 * CHARACTERS_A_LOOK))?;
+        }
         match c {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
@@ -186,6 +191,7 @@ fn quote(text: &str, out: &mut String) {
         }
     }
     out.push(mark);
+    Ok(())
 }
 
 /// `str.isprintable` of one character, by the blocks that hold no letters, marks, numbers or signs.
@@ -203,7 +209,7 @@ fn printable(c: char) -> bool {
 }
 
 fn quote_bytes(bytes: &[u8], out: &mut String) -> Result<(), Error> {
-    charge(bytes.len() * 4)?;
+    grow(out, bytes.len().saturating_mul(4))?;
     let mark = if bytes.contains(&b'\'') && !bytes.contains(&b'"') { '"' } else { '\'' };
     out.push('b');
     out.push(mark);
@@ -229,8 +235,14 @@ fn quote_bytes(bytes: &[u8], out: &mut String) -> Result<(), Error> {
 
 /// HTML's five characters as entities, by markupsafe.
 pub(crate) fn escaped(text: &str) -> Result<String, Error> {
-    charge(text.len())?;
-    let mut out = String::with_capacity(text.len());
+    let bytes = |byte: u8| match byte {
+        b'&' | b'\'' | b'"' => 5,
+        b'<' | b'>' => 4,
+        _ => 1,
+    };
+    let bytes = text.bytes().map(bytes).sum();
+    charge(bytes)?;
+    let mut out = String::with_capacity(bytes);
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
@@ -241,6 +253,5 @@ pub(crate) fn escaped(text: &str) -> Result<String, Error> {
             c => out.push(c),
         }
     }
-    charge(out.len() - text.len())?;
     Ok(out)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::super::error::{Error, Kind};
-use super::super::super::limits::charge;
+use super::super::super::limits::{charge, grow};
 use super::super::json::{Layout, dumps};
 use super::super::methods::pairs;
 use super::super::text::{escaped, is_space, repr_of, str_of};
@@ -92,9 +92,10 @@ pub(super) fn indent(value: &Value, args: &Args) -> Answer {
             return Err(raise(Kind::Type, format!("unsupported operand type(s) for +=: '{name}' and 'str'")));
         }
     };
+    let count = source.matches(strings::ends_line).count() + 1;
+    charge(source.len() + count.saturating_mul(width.len() + size_of::<&str>()))?;
     let source = format!("{source}\n");
     let lines = strings::lines(&source, false);
-    charge(source.len() + lines.len().saturating_mul(width.len()))?;
     let blank = flag(args, 2, "blank");
     let mut out = if flag(args, 1, "first") { width.clone() } else { String::new() };
     for (at, line) in lines.iter().enumerate() {
@@ -115,7 +116,7 @@ pub(super) fn join(value: &Value, args: &Args) -> Answer {
     let mut out = String::new();
     for (at, item) in items(value)?.iter().enumerate() {
         let part = str_of(&path.of(item, None)?)?;
-        charge(sep.len() + part.len())?;
+        grow(&out, sep.len() + part.len())?;
         out.push_str(if at == 0 { "" } else { &sep });
         out.push_str(&part);
     }
