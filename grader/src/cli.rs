@@ -22,7 +22,7 @@ use crate::Attempts;
 use crate::attempts::Handed;
 use crate::options::{Failure, Options};
 use crate::score::Scope;
-use crate::verb;
+use crate::verb::{self, Consent};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -69,10 +69,13 @@ enum Verb {
         /// A challenge or a step: nf4, A, A.4
         step: Option<String>,
     },
-    /// Writes an exercise afresh; the old one is kept under .warpbook/backups
+    /// Writes an exercise, or one step of it, afresh; a copy is kept under .warpbook/backups
     Reset {
-        /// The challenge, or one of its steps: nf4, A.9
+        /// The whole exercise of a challenge, or one step alone: nf4, A.9
         challenge: String,
+        /// Does not ask before a whole exercise is written afresh
+        #[arg(short, long)]
+        yes: bool,
     },
     /// The published rubric, and how each line is measured here
     Rubric {
@@ -156,8 +159,10 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
             verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
         }
         Some(Verb::Hint { step }) => verb::hint(&options, step.as_deref()),
-        Some(Verb::Reset { challenge }) => {
-            verb::reset(options.course(&challenge, options.back(Handed::EVERYTHING))?.0)
+        Some(Verb::Reset { challenge, yes }) => {
+            let (course, is_step) = options.course(&challenge, options.back(Handed::EVERYTHING))?;
+            let step = is_step.then(|| challenge.to_uppercase());
+            verb::reset(course, step.as_deref(), if yes { Consent::Given } else { Consent::Asked })
         }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),

@@ -240,6 +240,7 @@ impl Options {
             quick: self.quick,
             samples: self.samples.map(|samples| samples as usize),
             model: self.model.as_ref().map(|model| model.display().to_string()),
+            shows_calls: false,
         }
     }
 

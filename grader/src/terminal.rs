@@ -5,9 +5,29 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::ProgressBar;
 
+use crate::report::paper;
+
 /// A closed pipe (`| head`) is no fault.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// A lead and a text behind it, wrapped at words; further lines begin below the text's first word.
+pub(crate) fn hanging(lead: &str, text: &str) -> String {
+    paper::hanging(lead, text, paper::columns(lead), width())
+}
+
+/// Lines of a text, long ones wrapped at words below their own indentation.
+pub(crate) fn wrapped(text: &str) -> String {
+    let line = |line: &str| {
+        let own = line.len() - line.trim_start().len();
+        if paper::columns(line) <= width() {
+            format!("{line}\n")
+        } else {
+            hanging(&line[..own], &line[own..])
+        }
+    };
+    text.lines().map(line).collect()
 }
 
 /// Columns of the terminal, 80 elsewhere.
@@ -38,6 +58,6 @@ pub(crate) fn progress() -> Box<dyn Fn(&str)> {
             spinner.enable_steady_tick(std::time::Duration::from_millis(120));
             spinner
         });
-        spinner.set_message(item.to_owned());
+        spinner.set_message(item.chars().take(width() - 4).collect::<String>()); // one line, whatever it names
     })
 }

@@ -33,6 +33,9 @@ pub(crate) fn run(argument: &str, work: impl Fn(&mut Child, &str)) -> ExitCode {
     kernels::bytes::set_limit(request.memory_limit);
     std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
     end_with_parent();
+    if request.effort.shows_calls {
+        crate::calls::show();
+    }
     let mut child = Child { request, pipe, ends: false };
     for i in 0..child.request.items.len() {
         child.send(&Message::Begin(i));

@@ -47,6 +47,9 @@ pub(crate) struct Effort {
     pub samples: Option<usize>,
     /// The reader's own checkpoint: a folder or a repository's name.
     pub model: Option<String>,
+    /// Whether the calls of a step are shown, as `replay` does.
+    #[serde(default)]
+    pub shows_calls: bool,
 }
 
 /// One thing to do, and how long it may take.

@@ -27,6 +27,8 @@ pub struct Gathered {
     pub measurements: BTreeMap<String, Measurement>,
     /// What could not be measured, and why.
     pub unmeasured: BTreeMap<String, String>,
+    /// What the attempt printed, where its calls are shown.
+    pub printed: String,
 }
 
 impl Gathered {
@@ -57,6 +59,9 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Bytes of an attempt's own output that are kept: its end.
 const KEPT_OUTPUT_BYTES: usize = 8 * 1024;
+
+/// The same where its calls are shown, to be read.
+const SHOWN_OUTPUT_BYTES: usize = 32 * 1024;
 
 /// Runs all items of `request`, with as many children as it takes. `progress` hears each item begin.
 pub(crate) fn gather(
@@ -134,8 +139,9 @@ struct Run {
     child: Box<dyn ChildWrapper>,
     results: Receiver<Result<Message, String>>, // a line that is no message is an error
     output: Arc<Mutex<Vec<u8>>>,
-    readers: Vec<JoinHandle<()>>,
+    reader: JoinHandle<()>,
     memory_limit: usize,
+    shows_calls: bool,
 }
 
 impl Run {
@@ -143,13 +149,15 @@ impl Run {
         let (reader, writer) = std::io::pipe()?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.arguments).arg(CHILD_FLAG).arg(serde_json::to_string(request)?);
-        command.stdin(Stdio::from(writer)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (said, says) = std::io::pipe()?; // one for both, so that what is printed keeps its order
+        command.stdin(Stdio::from(writer)).stdout(says.try_clone()?).stderr(says);
         #[cfg(unix)]
         usual_stack();
-        let mut child = contained(command).spawn()?;
+        let child = contained(command).spawn()?;
         let output = Arc::new(Mutex::new(Vec::new()));
-        let readers = [keep(child.stdout().take(), &output), keep(child.stderr().take(), &output)];
-        let readers = readers.into_iter().flatten().collect();
+        let shows_calls = request.effort.shows_calls;
+        let most = if shows_calls { SHOWN_OUTPUT_BYTES } else { KEPT_OUTPUT_BYTES };
+        let printing = keep(said, &output, most);
         let (send, results) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(reader).lines().map_while(Result::ok) {
@@ -159,7 +167,7 @@ impl Run {
                 }
             }
         });
-        Ok(Self { child, results, output, readers, memory_limit: request.memory_limit })
+        Ok(Self { child, results, output, reader: printing, memory_limit: request.memory_limit, shows_calls })
     }
 
     /// Collects results until the list is done or the child gives way, and says how many items are done; or
@@ -186,7 +194,12 @@ impl Run {
                 Ok(Message::Guard(guard)) => into.add(guard),
                 Ok(Message::Measured(name, value)) => _ = into.measurements.insert(name, value),
                 Ok(Message::Unmeasured(name, reason)) => _ = into.unmeasured.insert(name, reason),
-                Ok(Message::End) => return Ok(items.len()), // ended by `drop`: an exit can hang, too
+                Ok(Message::End) => {
+                    if self.shows_calls {
+                        into.printed.push_str(&self.said());
+                    }
+                    return Ok(items.len()); // ended by `drop`: an exit can hang, too
+                }
                 Ok(Message::GiveWay) => return Ok(item + 1),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended(item, deadline)),
                 Ok(Message::Begin(_)) | Err(RecvTimeoutError::Timeout) => {}
@@ -234,7 +247,7 @@ impl Run {
     /// left behind may hold the pipe open for ever.
     fn said(&self) -> String {
         let patience = Instant::now() + Duration::from_millis(500);
-        while Instant::now() < patience && !self.readers.iter().all(JoinHandle::is_finished) {
+        while Instant::now() < patience && !self.reader.is_finished() {
             std::thread::sleep(POLL / 10);
         }
         let output = self.output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -259,18 +272,17 @@ fn contained(command: Command) -> CommandWrap {
 }
 
 /// Reads an attempt's own output to its end, keeping the last part.
-fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) -> Option<JoinHandle<()>> {
-    let mut stream = stream?;
+fn keep(mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Vec<u8>>>, most: usize) -> JoinHandle<()> {
     let output = Arc::clone(output);
-    Some(std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stream.read(&mut buffer) {
             let mut kept = output.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             kept.extend_from_slice(&buffer[..length]);
-            let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
+            let excess = kept.len().saturating_sub(most);
             kept.drain(..excess);
         }
-    }))
+    })
 }
 
 /// A child's first stack is the one that this process is allowed. Where that is without a bound, as in some

@@ -4,6 +4,8 @@ use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution};
 use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;
 
+use crate::calls::{call, few};
+
 /// The attempt's step of that name; all others are the solution's.
 pub(super) struct Alone<'a> {
     pub step: &'a str,
@@ -11,41 +13,59 @@ pub(super) struct Alone<'a> {
 }
 
 impl Alone<'_> {
-    fn of(&self, step: &str) -> &dyn Chunked {
-        if self.step == step { self.attempt } else { &Solution }
+    /// The step's own writer; where calls are shown, what it is called with is told.
+    fn of(&self, step: &str, told: impl FnOnce() -> String) -> &dyn Chunked {
+        if self.step != step {
+            return &Solution;
+        }
+        call(told);
+        self.attempt
     }
 }
 
 impl Chunked for Alone<'_> {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        self.of("E.1").log_sum_exp(hidden, weight, stretch)
+        self.of("E.1", || {
+            format!("log_sum_exp: hidden {}, weight {}, stretch {stretch}", hidden.ty(), weight.ty())
+        })
+        .log_sum_exp(hidden, weight, stretch)
     }
 
     fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
-        self.of("E.2").cut(counts, size)
+        self.of("E.2", || format!("cut: size {size}, counts {}", few(counts))).cut(counts, size)
     }
 
     fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.of("E.2").forward(problem)
+        self.of("E.2", || format!("forward: {}", self::problem(problem))).forward(problem)
     }
 
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.of("E.3").backward(problem)
+        self.of("E.3", || format!("backward: {}", self::problem(problem))).backward(problem)
     }
 
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.of("E.4").seeds(problem)
+        self.of("E.4", || format!("seeds: {}", self::problem(problem))).seeds(problem)
     }
 
     fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
-        self.of("E.4").shift(labels, length)
+        self.of("E.4", || format!("shift: length {length}, labels {}", few(labels))).shift(labels, length)
     }
 
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
-        self.of("E.5").policy(policy, sampled)
+        self.of("E.5", || format!("policy: {policy:?}\n{sampled:?}")).policy(policy, sampled)
     }
 
     fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
-        self.of("E.6").size(costs, rows, budget)
+        self.of("E.6", || format!("size: rows {rows}, budget {budget}, costs {costs:?}"))
+            .size(costs, rows, budget)
     }
+}
+
+/// What is asked of a problem, then its two graphs.
+fn problem(problem: &Problem) -> String {
+    let Problem { loss, width, vocab, dtype, sums, bias, trains } = problem;
+    format!(
+        "width {width}, vocab {vocab}, {dtype:?}, sums in {sums:?}, bias {bias}, {trains:?}\n{}{}",
+        loss.rows, loss.whole
+    )
 }

@@ -7,6 +7,7 @@ mod diagnose;
 mod evidence;
 mod guards;
 mod inputs;
+mod shown;
 mod staircase;
 mod watched;
 
@@ -18,6 +19,7 @@ use reference::nf4::Dtype;
 
 pub(crate) use evidence::{facts, total as total_speedup};
 
+use crate::calls;
 use crate::gather::{Child, Effort, Item};
 
 /// Bytes that a child of this challenge may hold: three matrices of the largest case, inputs and outputs,
@@ -50,6 +52,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
         Some(("watch", "graph")) => watched::in_a_graph(child, attempt),
         Some(("bench", "staircase")) => staircase::run(child, attempt),
         Some(("bench", case)) => bench::run(child, attempt, case),
+        _ if calls::are_shown() => child.check(name, || checks::run(name, &shown::Shown(attempt), seed)),
         _ => child.check(name, || checks::run(name, attempt, seed)),
     }
 }

@@ -12,7 +12,7 @@ pub mod markdown;
 pub mod text;
 
 pub(crate) mod clean;
-mod paper;
+pub(crate) mod paper;
 
 #[doc(hidden)]
 pub mod fixture;

@@ -239,8 +239,7 @@ fn fault(paper: &mut Paper, finding: &Finding) {
         )]);
     }
     if !finding.checks[0].replay.is_empty() {
-        let replay = super::clean(&finding.checks[0].replay); // on one line, to be copied
-        paper.line(&[(Style::Quiet, "      replay  "), (Style::Plain, &replay)]);
+        paper.whole(6, Style::Plain, &finding.checks[0].replay); // a seed that is cut is another seed
     }
 }
 

@@ -11,7 +11,7 @@ use kernels::{Cpu, Vector, cpu};
 use crate::course::{Back, COURSES, Course};
 use crate::report;
 use crate::score::machine;
-use crate::terminal::print;
+use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
 
 /// Prints a line for each thing that the grader relies on.
@@ -29,7 +29,7 @@ pub(crate) fn doctor() -> u8 {
 }
 
 fn line(name: &str, told: &str) {
-    print(&format!("{name:<13} {told}\n"));
+    print(&hanging(&format!("{name:<13} "), told));
 }
 
 fn memory() -> String {

@@ -8,7 +8,7 @@ use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder, write_atomically};
 use crate::report::{self, text};
 use crate::rubric::RUBRICS;
-use crate::score::{Attempt, Device, Plan, Scope, exit_code, run};
+use crate::score::{Attempt, Device, Plan, Scope, exit_code, run, run_printing};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
 use crate::verify::verify;
@@ -90,7 +90,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
 }
 
-/// Runs one check alone.
+/// Runs one check alone; shows with what the step was called, and what it printed.
 pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
         Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
@@ -101,18 +101,37 @@ pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, F
         plan.courses = vec![course]; // a step says itself where it runs
     }
     plan.case = Some(name.to_owned());
-    let card = run(&plan).map_err(Failure::Fault)?;
+    plan.effort.shows_calls = true;
     let course = plan.courses[0];
-    let checks =
-        card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
-    let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {
+    let (checks, printed) = run_printing(&plan).map_err(Failure::Fault)?;
+    let Some(check) = checks.iter().find(|check| check.name == name) else {
         return Err(Failure::Usage(format!("challenge {} has no check called {name:?}", course.letter())));
     };
     print(&format!("{}: {}\n", check.name, check.outcome.word()));
     if !check.detail.is_empty() {
         print(&format!("{}\n", report::clean::clean(&check.detail)));
     }
+    if !printed.is_empty() {
+        print(&format!(
+            "\ncalls (>), and what your code printed:\n{}\n",
+            capped(&report::clean::clean(&printed))
+        ));
+    }
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
+}
+
+/// Lines of what was printed that are shown at either end.
+const PRINTED_LINES: usize = 60;
+
+/// The first and the last lines of a text.
+fn capped(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let hidden = lines.len().saturating_sub(2 * PRINTED_LINES);
+    if hidden == 0 {
+        return lines.join("\n");
+    }
+    let (head, tail) = (&lines[..PRINTED_LINES], &lines[PRINTED_LINES + hidden..]);
+    format!("{}\n... {hidden} lines are not shown ...\n{}", head.join("\n"), tail.join("\n"))
 }
 
 /// Shows a scorecard that was measured before.

@@ -18,7 +18,7 @@ use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
 use crate::terminal::{self, print};
 use crate::verb::score::score;
-use crate::verb::{first_screen, hint, reset};
+use crate::verb::{Consent, first_screen, hint, reset};
 use crate::workbook::Workbook;
 
 /// Saves closer together than this are one: an editor writes a file in several steps.
@@ -55,7 +55,7 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
             }
             Some(Event::Key('n' | 'l')) => print(&first_screen(&workbook)),
             Some(Event::Key('h')) => tell(hint(options, Some(course.name))),
-            Some(Event::Key('x')) if asked_to_reset => tell(reset(course)),
+            Some(Event::Key('x')) if asked_to_reset => tell(reset(course, None, Consent::Given)),
             Some(Event::Key('x')) => {
                 print("x again writes the exercise afresh (your text is kept); any other key does not\n");
                 asked_to_reset = true;
