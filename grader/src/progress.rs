@@ -1,8 +1,8 @@
 //! Where the reader stands: `.warpbook/` in the workbook, ignored by git.
 //!
-//! `progress.json` holds the outcomes of the last run of each exercise with the hash of its code, and how many
-//! hints were asked for; `last.json` the last scorecard; `backups/` what `reset` replaced. All of it may be
-//! deleted at any time.
+//! `progress.json` holds the outcomes of the last run of each exercise with the hash of its code and the time, its last
+//! score, and how many hints were asked for; `last.json` the last scorecard and `report.html` the same as a page;
+//! `times.json` what each item took; `backups/` what `reset` replaced. All of it may be deleted at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::course::{back_of, key};
+use crate::date;
+use crate::report;
 use crate::score::Scope;
-use crate::scorecard::{Check, Outcome, Scorecard};
+use crate::scorecard::{Challenge, Check, Outcome, Scorecard};
 use crate::stub::Step;
 use crate::workbook::Workbook;
 
@@ -40,6 +42,23 @@ pub(crate) struct Standing {
     /// The names of those that ran on an earlier text only.
     #[serde(default)]
     pub earlier: BTreeSet<String>,
+    /// When each step passed last, in seconds since 1970; what came after does not take it away.
+    #[serde(default)]
+    pub passed: BTreeMap<String, u64>,
+    /// What the points rest on, if they are known.
+    #[serde(default)]
+    pub scored: Option<Scored>,
+}
+
+/// A whole score of an exercise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Scored {
+    /// Hash of the code that was scored.
+    pub code: String,
+    /// When, in seconds since 1970.
+    pub when: u64,
+    /// The rows that could have added more, and how much: `(wording, points)`.
+    pub left: Vec<(String, i32)>,
 }
 
 /// How a step stands.
@@ -58,6 +77,20 @@ pub(crate) enum Stands {
 }
 
 impl Standing {
+    /// As it is once the file holds another text: whatever ran, ran on an earlier one.
+    pub fn of_text(&self, code: &str) -> Self {
+        let mut standing = self.clone();
+        if self.code != code {
+            standing.earlier = self.checks.iter().map(|check| check.name.clone()).collect();
+        }
+        standing
+    }
+
+    /// Whether the points are those of the text with this hash.
+    pub fn is_scored(&self, code: &str) -> bool {
+        self.points.is_some() && self.scored.as_ref().is_none_or(|scored| scored.code == code)
+    }
+
     /// Takes over the outcomes of a run. One of some checks leaves the others as they were; where they are of another
     /// text, that is noted.
     fn merge(&mut self, code: &str, checks: &[Check], is_all: bool) {
@@ -110,6 +143,14 @@ impl Standing {
     }
 }
 
+impl Scored {
+    fn of(challenge: &Challenge) -> Self {
+        let open = challenge.rows.iter().filter(|row| report::is_left(challenge, row));
+        let left = open.map(|row| (row.wording.clone(), row.worth - row.points.max(0)));
+        Self { code: challenge.code.clone(), when: date::now(), left: left.collect() }
+    }
+}
+
 /// The folder that holds it.
 pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
     workbook.root().join(".warpbook")
@@ -135,13 +176,17 @@ impl Progress {
             standing.merge(&challenge.code, &challenge.checks, is_all);
             if scope == Scope::Score && is_all {
                 standing.points = Some(challenge.points);
-            } else if standing.code != challenge.code {
-                standing.points = None;
+                standing.scored = Some(Scored::of(challenge));
+            } else if standing.code != challenge.code && standing.scored.is_none() {
+                standing.points = None; // nobody knows of which text they were
             }
             standing.code.clone_from(&challenge.code);
             let ran: BTreeSet<&str> = challenge.checks.iter().map(Check::step).collect();
             let passed = |step: &str| ran.contains(step) && standing.stands(step) == Stands::Passed;
+            let now = ran.iter().filter(|step| passed(step)).map(|step| ((*step).to_owned(), date::now()));
+            let now: Vec<(String, u64)> = now.collect();
             self.hints.retain(|step, _| !passed(step));
+            standing.passed.extend(now);
             self.last = Some(key);
         }
     }

@@ -81,6 +81,12 @@ pub fn step_at(text: &str, line: usize) -> Option<Step<'_>> {
     text.lines().take(line).filter_map(marker).last()
 }
 
+/// The line number (from 1) of a step's first marker.
+pub fn line_of(text: &str, step: &str) -> Option<usize> {
+    let mut lines = text.lines();
+    lines.position(|line| marker(line).is_some_and(|known| known.name == step)).map(|at| at + 1)
+}
+
 fn marker(line: &str) -> Option<Step<'_>> {
     let (name, task) = line.trim().strip_prefix(STEP)?.split_once(": ")?;
     Some(Step { name, task })

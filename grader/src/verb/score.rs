@@ -6,11 +6,12 @@ use crate::attempts::Handed;
 use crate::course;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder, write_atomically};
-use crate::report::{self, text};
+use crate::report::{self, Before, text};
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, Scope, exit_code, run, run_printing};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
+use crate::verb;
 use crate::verify::verify;
 use crate::workbook::Workbook;
 
@@ -23,12 +24,18 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
             plan.case.as_deref().or(plan.step.as_deref()).unwrap_or("")
         )));
     }
+    let is_shown = !options.json && options.output.is_none();
+    let mut before = Vec::new();
     if plan.attempt == Attempt::Exercise {
         remember(&card, plan);
+        before = Workbook::find().map(|workbook| verb::before(&workbook, &card)).unwrap_or_default();
     }
-    show(options, &card, plan.scope)?;
-    if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
-        print(&crate::verb::what_next(&plan.courses));
+    show(options, &card, plan.scope, &before)?;
+    if plan.scope == Scope::Score && plan.is_all() {
+        keep_page(&card, is_shown)?;
+    }
+    if plan.attempt == Attempt::Exercise && is_shown {
+        print(&verb::what_next(&plan.courses));
     }
     Ok(exit_code(&card, options.strict))
 }
@@ -58,15 +65,26 @@ fn remember(card: &Scorecard, plan: &Plan) {
     }
 }
 
+/// The scorecard as a page in the workbook's own folder. Without a workbook there is no place for it.
+fn keep_page(card: &Scorecard, says_where: bool) -> Result<(), Failure> {
+    let Ok(workbook) = Workbook::find() else { return Ok(()) };
+    let page = report::html::render(card).map_err(|error| Failure::Fault(error.to_string()))?;
+    let path = folder(&workbook).join("report.html");
+    match write_atomically(&path, &page) {
+        Ok(()) if says_where => print(&format!("report   {}\n", path.display())),
+        Ok(()) => {}
+        Err(error) => eprintln!("warpbook: no report: {} cannot be written ({error})", path.display()),
+    }
+    Ok(())
+}
+
 /// Every form that was asked for.
-pub(crate) fn show(options: &Options, card: &Scorecard, scope: Scope) -> Result<(), Failure> {
+fn show(options: &Options, card: &Scorecard, scope: Scope, before: &[Before]) -> Result<(), Failure> {
     let mut shown = if options.json {
         serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
     } else {
-        text::render(
-            card,
-            text::Options { color: options.color(), width: width(), points: scope != Scope::Test },
-        )
+        let look = text::Options { color: options.color(), width: width(), points: scope != Scope::Test };
+        text::render_after(card, look, before)
     };
     if options.json {
         shown.push('\n');
@@ -141,7 +159,7 @@ pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failu
         None => folder(&Workbook::find().map_err(Failure::Usage)?).join("last.json"),
     };
     let card = read(&path)?;
-    show(options, &card, Scope::Score)?;
+    show(options, &card, Scope::Score, &[])?;
     Ok(exit_code(&card, options.strict))
 }
 
