@@ -6,6 +6,7 @@
 pub mod attempts;
 pub mod golden;
 pub mod graphs;
+pub mod place;
 pub mod program;
 pub mod small_llama;
 pub mod stub;

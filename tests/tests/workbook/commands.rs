@@ -8,13 +8,10 @@ use grader::scorecard::{Outcome, Scorecard};
 use grader::stub::{self, Origin};
 use serde_json::Value;
 use tempfile::TempDir;
+use tests::place::workbook;
 use tests::program::{Ran, checks, run};
 
 const GRADER: &str = env!("CARGO_BIN_EXE_own"); // with nothing to hand in, it is the grader
-
-fn workbook() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
-}
 
 /// Runs the grader in the workbook.
 fn grader(arguments: &[&str]) -> Ran {

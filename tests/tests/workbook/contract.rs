@@ -6,12 +6,13 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
+use tests::place::workbook;
 use tests::program::{Ran, checks, finish};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
@@ -50,10 +51,6 @@ static COPY: LazyLock<Mutex<Copy>> = LazyLock::new(|| Mutex::new(Copy::make()));
 
 fn copy() -> MutexGuard<'static, Copy> {
     COPY.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn workbook() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
 }
 
 impl Copy {
@@ -329,6 +326,8 @@ fn the_other_verbs_go_on(copy: &Copy, broken: &str) {
     let rooms = ["-p", "grader", "-p", "challenges", "-p", "kernels", "-p", "reference"];
     let built = copy.cargo(&[["build", "--release", "--quiet"].as_slice(), &rooms].concat());
     assert_eq!(built.code, 0, "a room includes the exercise:\n{}", built.stderr);
+    assert_eq!(copy.grader(&["reset", "nf4"]).code, 2, "nobody agreed");
+    assert_eq!(copy.read(), broken);
     let reset = copy.grader(&["reset", "nf4", "--yes"]);
     assert_eq!(reset.code, 0, "{}", reset.stderr);
     let derived = stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust)
@@ -414,6 +413,87 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     assert!(told.starts_with("Next: E.1 "), "{told}");
     let told = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;
     assert!(told.contains("(challenges/src/loss/exercise.rs:"), "{told}");
+}
+
+#[test]
+fn what_was_earned_stays_on_the_screen() {
+    let copy = copy();
+    copy.fresh().write(&solved());
+    let ran = copy.grader(&["score", "nf4", "--quick"]);
+    let page = copy.root.join(".warpbook/report.html");
+    assert!(ran.stdout.contains(&format!("report   {}\n", page.display())), "{}", ran.stdout);
+    assert!(fs::read_to_string(&page).is_ok_and(|page| page.contains("single_triton_kernel")));
+    assert!(ran.stdout.contains("\nC graph   not run, 9 points\n"), "{}", ran.stdout);
+    let earned =
+        ran.stdout.split("\npoints   ").nth(1).and_then(|rest| rest.split(' ').next()).expect("points");
+
+    copy.write(&solved().replacen("impl Exercise {", "fn extra() {}\n\nimpl Exercise {", 1));
+    let list = copy.grader(&["list"]).stdout;
+    assert!(list.starts_with(&format!("{earned} of 55. ")), "{list}");
+    assert!(list.contains(&format!("A nf4     {earned} of 14 points at ")), "{list}");
+    assert!(list.contains(" UTC, file changed since"), "{list}");
+    let joined = list.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        joined.contains("high nibble first (passed ") && joined.contains(" UTC, file changed since)"),
+        "{list}"
+    );
+
+    copy.write(&solved().replacen("fn unpack(", "fn unpack(;", 1));
+    assert_eq!(copy.grader(&["test", "nf4"]).code, 1);
+    let list = copy.grader(&["list"]).stdout;
+    assert!(list.starts_with(&format!("{earned} of 55. ")), "{list}");
+    assert!(list.contains("A.4   does not compile ") && list.contains("(passed "), "{list}");
+    let other = copy.grader(&["score", "D", "--quick"]).stdout;
+    assert!(other.contains("not run now") && other.contains(&format!("so far   {earned} of 55")), "{other}");
+}
+
+#[test]
+fn a_replay_shows_inputs_and_what_the_code_prints() {
+    let copy = copy();
+    let print = "codes: &mut [u8]) {\n        println!(\"seen: {} bytes\", packed.len());\n        dbg!(codes.len());";
+    let printing = solved().replacen("codes: &mut [u8]) {", print, 1);
+    copy.fresh().write(&printing);
+    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    let places = ["A.1/one-byte: passed", "> unpack: packed [", "seen: 1 bytes", "codes.len() = 2"]
+        .map(|part| told.find(part).unwrap_or_else(|| panic!("no {part:?} in {told}")));
+    assert!(places.is_sorted(), "in the order in which it happened: {told}");
+    let endless =
+        printing.replacen("dbg!(codes.len());", "for i in 0..100_000 { println!(\"line {i}\"); }", 1);
+    copy.write(&endless);
+    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    assert!(told.lines().count() < 140 && told.contains("line 99999"), "{}", told.lines().count());
+}
+
+#[test]
+fn watch_tells_the_first_error_the_next_step_and_what_was_finished() {
+    let copy = copy();
+    let unpack = &solved()[region(&solved(), 1)];
+    copy.fresh();
+    let mut text = copy.read();
+    text.replace_range(region(&text, 1), unpack);
+    copy.write(&text);
+    let told = watched(&copy, "n");
+    assert!(told.contains("\u{2713} A.1 is finished: split each byte"), "{told}");
+    assert!(told.contains("Next: A.2 ") && told.contains("challenges/src/nf4/exercise.rs:"), "{told}");
+    assert_eq!(told.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {told}");
+    copy.write(&text.replacen("fn unpack(", "fn unpack(;", 1).replacen("fn block(", "fn block(;", 1));
+    let told = watched(&copy, "");
+    assert!(told.contains("does not compile") && told.contains("exercise.rs:"), "{told}");
+    assert_eq!(told.matches("\n    error").count(), 1, "the first error: {told}");
+    assert!(!told.contains("is finished"), "{told}");
+}
+
+/// What `watch` prints while some keys come in.
+fn watched(copy: &Copy, keys: &str) -> String {
+    use std::io::Write;
+    let mut command = copy.command(&copy.grader);
+    command.args(["watch", "nf4"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.env_remove("CARGO_MANIFEST_DIR").spawn().expect("watch starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(keys.as_bytes()).expect("watch reads");
+    drop(input); // the end of the keys is a `q`
+    let output = child.wait_with_output().expect("watch ends");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

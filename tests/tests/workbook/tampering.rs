@@ -9,7 +9,7 @@ use tests::program::{Ran, run};
 
 /// Runs the grader: `own` with nothing to hand in.
 fn grader(arguments: &[&str]) -> Ran {
-    run(Path::new(env!("CARGO_BIN_EXE_own")), Path::new(env!("CARGO_MANIFEST_DIR")), arguments)
+    run(Path::new(env!("CARGO_BIN_EXE_own")), &tests::place::tests(), arguments)
 }
 
 /// A way to tamper with a report.

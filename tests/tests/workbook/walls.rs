@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests' folder has a parent").to_path_buf()
+    tests::place::workbook().to_path_buf()
 }
 
 fn metadata() -> Value {
