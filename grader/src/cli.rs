@@ -88,6 +88,9 @@ enum Verb {
     Replay {
         /// As a check prints it: nf4:A.4/every-code
         case: String,
+        /// No time limit: a program at a breakpoint looks like one that hangs
+        #[arg(long)]
+        debugger: bool,
     },
     /// Shows the last scorecard again, or one from a file
     Report {
@@ -166,7 +169,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),
-        Some(Verb::Replay { case }) => verb::replay(&options, own, &case),
+        Some(Verb::Replay { case, debugger }) => verb::replay(&options, own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
         Some(Verb::Template { what }) => verb::template(&options, &what),
         Some(Verb::VerifyReport { file }) => verb::verify_report(&file),

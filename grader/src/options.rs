@@ -179,6 +179,7 @@ impl Options {
             step,
             case: self.case.clone(),
             effort: self.effort(),
+            has_no_limit: false,
             progress: terminal::progress(),
         })
     }

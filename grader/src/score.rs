@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kernels::cuda::Gpu;
 use kernels::{Vector, cpu};
@@ -52,6 +53,8 @@ pub(crate) struct Plan {
     /// What the names of checks and cases must hold.
     pub case: Option<String>,
     pub effort: Effort,
+    /// Whether an item may take as long as it likes: a debugger holds it.
+    pub has_no_limit: bool,
     pub progress: Box<dyn Fn(&str)>,
 }
 
@@ -231,6 +234,9 @@ fn exercise(course: &Course) -> Result<String, String> {
     Workbook::find()?.exercise(course)
 }
 
+/// As long as nobody sits at a breakpoint.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// The items that the scope and `--case` leave.
 fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
     let in_scope = |item: &Item| match plan.scope {
@@ -245,7 +251,8 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
             .as_ref()
             .is_none_or(|case| if alone { item.name == *case } else { item.name.contains(case.as_str()) })
     };
-    items.into_iter().filter(|item| in_scope(item) && of_step(item) && named(item)).collect()
+    let limit = |item: Item| Item { limit: if plan.has_no_limit { A_DAY } else { item.limit }, ..item };
+    items.into_iter().filter(|item| in_scope(item) && of_step(item) && named(item)).map(limit).collect()
 }
 
 /// How a child is started.

@@ -129,7 +129,7 @@ impl Aside {
 
 /// Whether a row could have added more than it did, in this version of the workbook.
 pub fn is_left(challenge: &Challenge, row: &Row) -> bool {
-    let absent = row.fact == Truth::Unmeasured && row.evidence.starts_with("not part of this version");
+    let absent = row.fact == Truth::Unmeasured && row.evidence.contains("not part of this version");
     row.points < row.worth && !absent && Aside::of(challenge, row).is_none()
 }
 

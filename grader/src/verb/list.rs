@@ -79,7 +79,18 @@ fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Option<&'b Place<'a
     own.max_by_key(|place| place.standing.points)
 }
 
-/// Where the reader goes on after a run of some courses: the total where points were earned, then the step.
+/// The points of all challenges so far; empty where none were scored.
+pub(crate) fn so_far() -> String {
+    let Ok(workbook) = Workbook::find() else { return String::new() };
+    let progress = Progress::load(&workbook);
+    let places: Vec<Place> = COURSES.iter().map(|course| place(&workbook, course, &progress)).collect();
+    if places.iter().all(|place| place.standing.points.is_none()) {
+        return String::new();
+    }
+    format!("so far   {} of {} points\n", total(&places), possible())
+}
+
+/// Where the reader goes on after a run of some courses.
 pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);

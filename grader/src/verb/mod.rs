@@ -10,7 +10,7 @@ mod watch;
 
 pub(crate) use doctor::doctor;
 pub(crate) use hint::hint;
-pub(crate) use list::{before, first_screen, list, what_next};
+pub(crate) use list::{before, first_screen, list, so_far, what_next};
 pub(crate) use reset::{Consent, reset};
 pub(crate) use score::{replay, report, rubric, score, verify_report};
 pub(crate) use template::{Template, template};

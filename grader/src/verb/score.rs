@@ -35,6 +35,9 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
         keep_page(&card, is_shown)?;
     }
     if plan.attempt == Attempt::Exercise && is_shown {
+        if plan.scope != Scope::Score {
+            print(&verb::so_far());
+        }
         print(&verb::what_next(&plan.courses));
     }
     Ok(exit_code(&card, options.strict))
@@ -109,7 +112,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Runs one check alone; shows with what the step was called, and what it printed.
-pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, Failure> {
+pub(crate) fn replay(options: &Options, own: Handed, case: &str, debugger: bool) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
         Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
     })?;
@@ -120,6 +123,7 @@ pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, F
     }
     plan.case = Some(name.to_owned());
     plan.effort.shows_calls = true;
+    plan.has_no_limit = debugger;
     let course = plan.courses[0];
     let (checks, printed) = run_printing(&plan).map_err(Failure::Fault)?;
     let Some(check) = checks.iter().find(|check| check.name == name) else {

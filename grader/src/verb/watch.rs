@@ -20,7 +20,7 @@ use crate::scorecard::Scorecard;
 use crate::stub;
 use crate::terminal::{self, hanging, print, width};
 use crate::verb::score::score;
-use crate::verb::{Consent, first_screen, hint, reset, what_next};
+use crate::verb::{Consent, first_screen, hint, reset, so_far, what_next};
 use crate::workbook::Workbook;
 
 /// Saves closer together than this are one: an editor writes a file in several steps.
@@ -119,6 +119,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         step: plan.step.clone(),
         case: plan.case.clone(),
         effort: plan.effort.clone(),
+        has_no_limit: false,
         progress: terminal::progress(),
     };
     let card = match run(&quick) {
@@ -146,6 +147,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         return code;
     }
     print(&verdict(options, &card, course));
+    print(&so_far());
     print(&what_next(&[course]));
     print(KEYS);
     1

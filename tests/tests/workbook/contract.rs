@@ -13,7 +13,7 @@ use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
 use tests::place::workbook;
-use tests::program::{Ran, checks, finish};
+use tests::program::{Ran, checks, finish, unwrapped};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
 const PARTS: [&str; 11] = [
@@ -371,7 +371,7 @@ fn hints_grow_and_end_with_the_largest() {
     copy.fresh();
     let asked: Vec<String> = (0..4).map(|_| copy.grader(&["hint", "a.4"]).stdout).collect();
     for (text, size) in asked.iter().zip(["small", "medium", "large", "large"]) {
-        assert!(text.starts_with(&format!("A.4, {size} hint: ")), "{text}");
+        assert!(text.starts_with(&format!("A.4, {size} hint:")), "{text}");
     }
     assert_eq!(copy.grader(&["hint", "A.99"]).code, 2);
 }
@@ -384,7 +384,7 @@ fn last_line(copy: &Copy, [from, to]: [&str; 2], arguments: &[&str]) -> String {
     fs::write(copy.root.join(CHUNKER), text).expect("the exercise can be written");
     let ran = copy.grader(arguments);
     assert!(!ran.stdout.contains("src/../"), "a path with detours:\n{}", ran.stdout);
-    ran.stdout.lines().last().unwrap_or_default().to_owned()
+    unwrapped(&ran.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
 #[test]

@@ -10,6 +10,14 @@ fn root() -> PathBuf {
     tests::place::workbook().to_path_buf()
 }
 
+#[test]
+fn no_place_of_a_checkout_is_compiled_in() {
+    let variable = concat!("env!(\"CARGO_MANIFEST", "_DIR\")");
+    let with: Vec<String> =
+        texts().into_iter().filter(|(_, text)| text.contains(variable)).map(|(path, _)| path).collect();
+    assert!(with.is_empty(), "a checkout that moved would still use its old place: {with:?}");
+}
+
 fn metadata() -> Value {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
