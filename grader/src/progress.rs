@@ -130,14 +130,24 @@ impl Standing {
         }
     }
 
-    /// The step to go on with: the first, in their order, of which today's text has not passed a check; else the first
+    /// Whether the compiler refused the text because of this step: its words are told there, and only named elsewhere.
+    fn is_refused(&self, step: &str) -> bool {
+        let told = |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+        self.checks
+            .iter()
+            .any(|check| check.step() == step && told(check) && !self.earlier.contains(&check.name))
+    }
+
+    /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has not passed a check; else the first
     /// that was not tried or did not pass before; else the first that has to be run again.
     pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<(&'a Step<'a>, Stands)> {
         let find = |these: &[Stands]| {
             let mut all = steps.iter().map(|step| (step, self.stands(step.name)));
             all.find(|(_, stands)| these.contains(stands))
         };
-        find(&[Stands::Open])
+        let refused = steps.iter().find(|step| self.is_refused(step.name)).map(|step| (step, Stands::Open));
+        refused
+            .or_else(|| find(&[Stands::Open]))
             .or_else(|| find(&[Stands::Untried, Stands::OpenEarlier]))
             .or_else(|| find(&[Stands::PassedEarlier]))
     }
@@ -200,4 +210,42 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())?;
     file.persist(path).map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, outcome: Outcome, detail: &str) -> Check {
+        Check { name: name.into(), outcome, detail: detail.into(), replay: String::new() }
+    }
+
+    const STEPS: [Step<'_>; 2] = [Step { name: "A.1", task: "one" }, Step { name: "A.2", task: "two" }];
+
+    #[test]
+    fn the_step_that_does_not_compile_comes_next() {
+        let named = check("A.1/x", Outcome::DoesNotCompile, "the exercise does not compile, because of A.2");
+        let words = check("A.2/y", Outcome::DoesNotCompile, "error: expected expression\n --> exercise.rs");
+        let standing = Standing { checks: vec![named, words], ..Standing::default() };
+        assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+    }
+
+    #[test]
+    fn another_text_makes_outcomes_earlier_and_takes_no_points() {
+        let checks = vec![check("A.1/x", Outcome::Passed, "")];
+        let scored = Some(Scored { code: "old".into(), ..Scored::default() });
+        let known = Standing { code: "old".into(), points: Some(3), checks, scored, ..Standing::default() };
+        let changed = known.of_text("new");
+        assert_eq!((changed.stands("A.1"), changed.points), (Stands::PassedEarlier, Some(3)));
+        assert!(known.is_scored("old") && !known.is_scored("new"));
+        assert_eq!(known.of_text("old").stands("A.1"), Stands::Passed);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read() {
+        let old = r#"{"challenges": {"nf4": {"code": "c", "points": 3, "checks": []}}, "hints": {"A.1": 1}}"#;
+        let progress: Progress = serde_json::from_str(old).unwrap();
+        let standing = &progress.challenges["nf4"];
+        assert!(standing.is_scored("c") && standing.passed.is_empty());
+    }
 }

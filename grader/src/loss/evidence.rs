@@ -129,7 +129,7 @@ impl Answer<'_> {
         };
         let rows = value("rows").unwrap_or(0.0);
         let evidence = format!(
-            "memory beyond inputs and returned gradients: {:.1} of {:.1} MiB, {:.0} % less (limit 50 % less), {rows:.0} rows per chunk",
+            "memory beyond inputs and returned gradients: {:.1} of {:.1} MiB, {:.0} % less (at least 50 %), {rows:.0} rows per chunk",
             mib(chunked),
             mib(whole),
             100.0 * (1.0 - chunked / whole)
