@@ -78,9 +78,17 @@ pub enum Error {
     },
 }
 
-/// The folder that holds `book.toml`: `book/` of the workspace that this program was built from.
+/// The folder that holds `book.toml`: `book/` of the workbook that cargo runs this in, else of the one around the current
+/// folder or the program. A path compiled in would lead to where a checkout was before it moved.
+///
+/// # Panics
+/// If none of them lies in a workbook.
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let starts = [package, std::env::current_dir().ok(), std::env::current_exe().ok()];
+    let mut books =
+        starts.iter().flatten().flat_map(|start| start.ancestors()).map(|above| above.join("book"));
+    books.find(|book| book.join("book.toml").is_file()).expect("this runs in a workbook or below it")
 }
 
 /// Builds the book at `root` into `dest`, or into the folder that `book.toml` names.

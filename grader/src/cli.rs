@@ -23,7 +23,7 @@ use crate::attempts::Handed;
 use crate::options::{Failure, Options};
 use crate::report::clean;
 use crate::score::Scope;
-use crate::verb;
+use crate::verb::{self, Consent};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -70,10 +70,13 @@ enum Verb {
         /// A challenge or a step: nf4, A, A.4
         step: Option<String>,
     },
-    /// Writes an exercise afresh; the old one is kept under .warpbook/backups
+    /// Writes an exercise, or one step of it, afresh; a copy is kept under .warpbook/backups
     Reset {
-        /// The challenge, or one of its steps: nf4, A.9
+        /// The whole exercise of a challenge, or one step alone: nf4, A.9
         challenge: String,
+        /// Does not ask before a whole exercise is written afresh
+        #[arg(short, long)]
+        yes: bool,
     },
     /// The published rubric, and how each line is measured here
     Rubric {
@@ -86,6 +89,9 @@ enum Verb {
     Replay {
         /// As a check prints it: nf4:A.4/every-code
         case: String,
+        /// No time limit: a program at a breakpoint looks like one that hangs
+        #[arg(long)]
+        debugger: bool,
     },
     /// Shows the last scorecard again, or one from a file
     Report {
@@ -160,12 +166,14 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
             verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
         }
         Some(Verb::Hint { step }) => verb::hint(&options, step.as_deref()),
-        Some(Verb::Reset { challenge }) => {
-            verb::reset(options.course(&challenge, options.back(Handed::EVERYTHING))?.0)
+        Some(Verb::Reset { challenge, yes }) => {
+            let (course, is_step) = options.course(&challenge, options.back(Handed::EVERYTHING))?;
+            let step = is_step.then(|| challenge.to_uppercase());
+            verb::reset(course, step.as_deref(), if yes { Consent::Given } else { Consent::Asked })
         }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),
-        Some(Verb::Replay { case }) => verb::replay(&options, own, &case),
+        Some(Verb::Replay { case, debugger }) => verb::replay(&options, own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
         Some(Verb::Template { what }) => verb::template(&options, &what),
         Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),

@@ -20,6 +20,22 @@ pub(crate) fn stamp() -> String {
     format!("{}-{time}", today().replace('-', ""))
 }
 
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+}
+
+/// When something was, as it is told at `now`: `10:42 UTC` on the same day, else `2026-11-22`.
+pub(crate) fn told(when: u64, now: u64) -> String {
+    if when / 86_400 == now / 86_400 {
+        let of_day = when % 86_400;
+        return format!("{:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60);
+    }
+    let days = i64::try_from(when / 86_400).unwrap_or(0).min(10_000_000); // a file may say anything
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468; // from 0000-03-01
     let era = days.div_euclid(146_097);
@@ -34,7 +50,15 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::civil;
+    use super::{civil, told};
+
+    #[test]
+    fn a_time_of_today_is_told_by_the_clock_and_others_by_the_day() {
+        let now = 1_795_305_600; // midnight
+        assert_eq!(told(now + 10 * 3600 + 42 * 60, now + 86_399), "10:42 UTC");
+        assert_eq!(told(now - 1, now), "2026-11-21");
+        assert!(!told(u64::MAX, 0).is_empty());
+    }
 
     #[test]
     fn days_become_dates_across_leap_years_and_centuries() {

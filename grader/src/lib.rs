@@ -26,6 +26,7 @@
 //! Kernels are handed in as a text: `Attempts::new().nf4_cuda(Attempt { name: "mine.cu".into(), text })`.
 
 mod attempts;
+mod calls;
 mod cli;
 mod course;
 mod date;
@@ -37,6 +38,7 @@ mod issues;
 mod loss;
 mod nf4;
 mod options;
+mod pace;
 mod progress;
 pub mod ptx;
 mod random;

@@ -192,6 +192,7 @@ impl Options {
             step,
             case: self.case.clone(),
             effort: self.effort(),
+            has_no_limit: false,
             progress: terminal::progress(),
         })
     }
@@ -232,7 +233,8 @@ impl Options {
             scope: Scope::Score,
             step: None,
             case: self.case.clone(),
-            effort: Effort { seed, quick: self.quick || (shows && !is_whole), samples: None, model: None },
+            effort: Effort { seed, quick: self.quick || (shows && !is_whole), ..Effort::default() },
+            has_no_limit: false,
             progress: terminal::progress(),
         })
     }
@@ -316,6 +318,7 @@ impl Options {
             quick: self.quick,
             samples: self.samples.map(|samples| samples as usize),
             model: self.model.as_ref().map(|model| model.display().to_string()),
+            shows_calls: false,
         }
     }
 

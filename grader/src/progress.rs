@@ -1,8 +1,8 @@
 //! Where the reader stands: `.warpbook/` in the workbook, ignored by git.
 //!
-//! `progress.json` holds the outcomes of the last run of each exercise with the hash of its code, and how many
-//! hints were asked for; `last.json` the last scorecard; `backups/` what `reset` replaced. All of it may be
-//! deleted at any time.
+//! `progress.json` holds the outcomes of the last run of each exercise with the hash of its code and the time, its last
+//! score, and how many hints were asked for; `last.json` the last scorecard and `report.html` the same as a page;
+//! `times.json` what each item took; `backups/` what `reset` replaced. All of it may be deleted at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,10 +12,11 @@ use reference::atomic_write;
 use serde::{Deserialize, Serialize};
 
 use crate::course::{back_of, key};
-use crate::report::clean;
+use crate::date;
+use crate::report::{self, clean};
 use crate::rubric;
 use crate::score::Scope;
-use crate::scorecard::{Check, Outcome, Scorecard};
+use crate::scorecard::{Challenge, Check, Outcome, Scorecard};
 use crate::scorecard_file::read_text;
 use crate::stub::Step;
 use crate::workbook::Workbook;
@@ -50,6 +51,23 @@ pub(crate) struct Standing {
     /// The names of those that ran on an earlier text only.
     #[serde(default)]
     pub earlier: BTreeSet<String>,
+    /// When each step passed last, in seconds since 1970; what came after does not take it away.
+    #[serde(default)]
+    pub passed: BTreeMap<String, u64>,
+    /// What the points rest on, if they are known.
+    #[serde(default)]
+    pub scored: Option<Scored>,
+}
+
+/// A whole score of an exercise.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Scored {
+    /// Hash of the code that was scored.
+    pub code: String,
+    /// When, in seconds since 1970.
+    pub when: u64,
+    /// The rows that could have added more, and how much: `(wording, points)`.
+    pub left: Vec<(String, i32)>,
 }
 
 /// How a step stands.
@@ -68,6 +86,20 @@ pub(crate) enum Stands {
 }
 
 impl Standing {
+    /// As it is once the file holds another text: whatever ran, ran on an earlier one.
+    pub fn of_text(&self, code: &str) -> Self {
+        let mut standing = self.clone();
+        if self.code != code {
+            standing.earlier = self.checks.iter().map(|check| check.name.clone()).collect();
+        }
+        standing
+    }
+
+    /// Whether the points are those of the text with this hash.
+    pub fn is_scored(&self, code: &str) -> bool {
+        self.points.is_some() && self.scored.as_ref().is_none_or(|scored| scored.code == code)
+    }
+
     /// Takes over the outcomes of a run. One of some checks leaves the others as they were; where they are of another
     /// text, that is noted.
     fn merge(&mut self, code: &str, checks: &[Check], is_all: bool) {
@@ -107,16 +139,34 @@ impl Standing {
         }
     }
 
-    /// The step to go on with: the first, in their order, of which today's text has not passed a check; else the first
+    /// Whether the compiler refused the text because of this step: its words are told there, and only named elsewhere.
+    fn is_refused(&self, step: &str) -> bool {
+        let told = |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+        self.checks
+            .iter()
+            .any(|check| check.step() == step && told(check) && !self.earlier.contains(&check.name))
+    }
+
+    /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has not passed a check; else the first
     /// that was not tried or did not pass before; else the first that has to be run again.
     pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<(&'a Step<'a>, Stands)> {
         let find = |these: &[Stands]| {
             let mut all = steps.iter().map(|step| (step, self.stands(step.name)));
             all.find(|(_, stands)| these.contains(stands))
         };
-        find(&[Stands::Open])
+        let refused = steps.iter().find(|step| self.is_refused(step.name)).map(|step| (step, Stands::Open));
+        refused
+            .or_else(|| find(&[Stands::Open]))
             .or_else(|| find(&[Stands::Untried, Stands::OpenEarlier]))
             .or_else(|| find(&[Stands::PassedEarlier]))
+    }
+}
+
+impl Scored {
+    fn of(challenge: &Challenge) -> Self {
+        let open = challenge.rows.iter().filter(|row| report::is_left(challenge, row));
+        let left = open.map(|row| (row.wording.clone(), row.worth - row.points.max(0)));
+        Self { code: challenge.code.clone(), when: date::now(), left: left.collect() }
     }
 }
 
@@ -175,14 +225,56 @@ impl Progress {
             standing.merge(&challenge.code, &challenge.checks, is_all);
             if scope == Scope::Score && is_all {
                 standing.points = Some(challenge.points);
-            } else if standing.code != challenge.code {
-                standing.points = None;
+                standing.scored = Some(Scored::of(challenge));
+            } else if standing.code != challenge.code && standing.scored.is_none() {
+                standing.points = None; // nobody knows of which text they were
             }
             standing.code.clone_from(&challenge.code);
             let ran: BTreeSet<&str> = challenge.checks.iter().map(Check::step).collect();
             let passed = |step: &str| ran.contains(step) && standing.stands(step) == Stands::Passed;
+            let now = ran.iter().filter(|step| passed(step)).map(|step| ((*step).to_owned(), date::now()));
+            let now: Vec<(String, u64)> = now.collect();
             self.hints.retain(|step, _| !passed(step));
+            standing.passed.extend(now);
             self.last = Some(key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, outcome: Outcome, detail: &str) -> Check {
+        Check { name: name.into(), outcome, detail: detail.into(), replay: String::new() }
+    }
+
+    const STEPS: [Step<'_>; 2] = [Step { name: "A.1", task: "one" }, Step { name: "A.2", task: "two" }];
+
+    #[test]
+    fn the_step_that_does_not_compile_comes_next() {
+        let named = check("A.1/x", Outcome::DoesNotCompile, "the exercise does not compile, because of A.2");
+        let words = check("A.2/y", Outcome::DoesNotCompile, "error: expected expression\n --> exercise.rs");
+        let standing = Standing { checks: vec![named, words], ..Standing::default() };
+        assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+    }
+
+    #[test]
+    fn another_text_makes_outcomes_earlier_and_takes_no_points() {
+        let checks = vec![check("A.1/x", Outcome::Passed, "")];
+        let scored = Some(Scored { code: "old".into(), ..Scored::default() });
+        let known = Standing { code: "old".into(), points: Some(3), checks, scored, ..Standing::default() };
+        let changed = known.of_text("new");
+        assert_eq!((changed.stands("A.1"), changed.points), (Stands::PassedEarlier, Some(3)));
+        assert!(known.is_scored("old") && !known.is_scored("new"));
+        assert_eq!(known.of_text("old").stands("A.1"), Stands::Passed);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_read() {
+        let old = r#"{"challenges": {"nf4": {"code": "c", "points": 3, "checks": []}}, "hints": {"A.1": 1}}"#;
+        let progress: Progress = serde_json::from_str(old).unwrap();
+        let standing = &progress.challenges["nf4"];
+        assert!(standing.is_scored("c") && standing.passed.is_empty());
     }
 }

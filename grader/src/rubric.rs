@@ -519,6 +519,14 @@ impl Line {
         adds.max().unwrap_or(0).max(0)
     }
 
+    /// Whether the two wordings can never both be true: one asks for a fact whose opposite the other asks for.
+    pub fn excludes(&self, other: &Self) -> bool {
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        self.fact.literals(&mut own);
+        other.fact.literals(&mut others);
+        own.iter().any(|(name, truth)| others.contains(&(*name, !truth)))
+    }
+
     /// The branch that decides: `Ok(None)` where none holds, `Err(())` where an unmeasured fact decides.
     fn decide(&self, facts: &impl Fn(&str) -> Truth) -> Result<Option<Effect>, ()> {
         if self.fact.truth(facts) == Truth::Unmeasured {
@@ -547,6 +555,16 @@ impl When {
                 Truth::Unmeasured => Truth::Unmeasured,
             },
             All(parts) => parts.iter().map(|part| part.truth(facts)).fold(Truth::Met, and),
+        }
+    }
+
+    /// Every fact that the condition asks for, and whether as met.
+    fn literals(&self, into: &mut Vec<(&'static str, bool)>) {
+        match self {
+            Otherwise => {}
+            Is(name) => into.push((name, true)),
+            Not(name) => into.push((name, false)),
+            All(parts) => parts.iter().for_each(|part| part.literals(into)),
         }
     }
 

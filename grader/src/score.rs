@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kernels::cuda::Gpu;
 use kernels::{Vector, cpu};
@@ -11,6 +12,8 @@ use kernels::{Vector, cpu};
 use crate::course::{Back, COURSES, Course};
 use crate::evidence::{Seen, unmeasured};
 use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
+use crate::pace::Pace;
+use crate::progress::folder;
 use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
@@ -51,6 +54,8 @@ pub(crate) struct Plan {
     /// What the names of checks and cases must hold.
     pub case: Option<String>,
     pub effort: Effort,
+    /// Whether an item may take as long as it likes: a debugger holds it.
+    pub has_no_limit: bool,
     pub progress: Box<dyn Fn(&str)>,
 }
 
@@ -125,32 +130,62 @@ pub(crate) fn run(plan: &Plan) -> Result<Scorecard, String> {
 }
 
 fn graded(plan: &Plan) -> Result<Scorecard, String> {
+    let pace = pace(plan);
     let mut guards = Vec::new();
     let mut challenges = Vec::new();
     for rubric in &RUBRICS {
         let course = plan.courses.iter().find(|course| course.name == rubric.name);
         challenges.push(match course {
             Some(course) => {
-                let graded = grade(plan, course)?;
+                let graded = grade(plan, course, &pace)?;
                 guards.extend(graded.guards.iter().cloned());
                 challenge(rubric, plan, course, &graded)
             }
             None => absent(rubric),
         });
     }
+    pace.over();
     Ok(total(plan, challenges, guards))
+}
+
+/// Runs the first course of a plan; its checks, and what the attempt printed meanwhile.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_printing(plan: &Plan) -> Result<(Vec<Check>, String), String> {
+    let graded = grade(plan, plan.courses[0], &pace(plan));
+    (plan.progress)("");
+    graded.map(|graded| (graded.checks, graded.printed))
+}
+
+/// The items of a plan. Their seconds are kept where they are shown: with a reader at a terminal.
+fn pace(plan: &Plan) -> Pace {
+    let of_course = |course: &&'static Course| {
+        let items = chosen(plan, (course.items)(&plan.effort));
+        items.into_iter().map(|item| timed_as(plan, course, &item.name)).collect::<Vec<_>>()
+    };
+    let file = Workbook::find().ok().filter(|_| std::io::stderr().is_terminal());
+    let file = file.map(|workbook| folder(&workbook).join("times.json"));
+    Pace::new(plan.courses.iter().flat_map(of_course).collect(), file)
+}
+
+/// What the seconds of an item are kept under: they depend on whose attempt it is, and on how much is measured.
+fn timed_as(plan: &Plan, course: &Course, item: &str) -> String {
+    let effort = if plan.effort.quick { "quick" } else { "whole" };
+    format!("{} {effort} {} {item}", plan.attempt.name(), course.key())
 }
 
 /// What was seen of one attempt, and the hash of its code.
 struct Graded {
     code: String,
+    printed: String,
     guards: Vec<Guard>,
     checks: Vec<Check>,
     measurements: BTreeMap<String, Measurement>,
     unmeasured: BTreeMap<String, String>,
 }
 
-fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
+fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, String> {
     let items = chosen(plan, (course.items)(&plan.effort));
     if let Some(reason) = plan.device.cannot_run(course) {
         return Ok(without_answer(plan, course, &items, Outcome::NotMeasured, |_| reason.clone()));
@@ -181,11 +216,11 @@ fn grade(plan: &Plan, course: &'static Course) -> Result<Graded, String> {
         ordinal: plan.device.ordinal(),
         text: text.as_ref().map(|file| file.path().to_path_buf()),
     };
-    let progress = |item: &str| (plan.progress)(item);
+    let progress = |item: &str| (plan.progress)(&pace.begin(&timed_as(plan, course, item), item));
     let gathered =
         gather(&launch, &request, &items, &progress).map_err(|error| format!("no child process: {error}"))?;
-    let Gathered { checks, guards, measurements, unmeasured } = gathered;
-    Ok(Graded { code, guards, checks, measurements, unmeasured })
+    let Gathered { checks, guards, measurements, unmeasured, printed } = gathered;
+    Ok(Graded { code, printed, guards, checks, measurements, unmeasured })
 }
 
 /// Bytes that a child may hold: what the course needs; beside a reader's own checkpoint, most of what there is.
@@ -199,6 +234,9 @@ fn exercise(course: &Course) -> Result<String, String> {
     Workbook::find()?.exercise(course)
 }
 
+/// As long as nobody sits at a breakpoint.
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
 /// The items that the scope and `--case` leave.
 fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
     let in_scope = |item: &Item| match plan.scope {
@@ -207,8 +245,14 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
         Scope::Bench => matches!(item.group(), "bench" | "watch"),
     };
     let of_step = |item: &Item| plan.step.as_ref().is_none_or(|step| item.group() == step);
-    let named = |item: &Item| plan.case.as_ref().is_none_or(|case| item.name.contains(case.as_str()));
-    items.into_iter().filter(|item| in_scope(item) && of_step(item) && named(item)).collect()
+    let alone = plan.effort.shows_calls; // a replay: that check, and none whose name holds its name
+    let named = |item: &Item| {
+        plan.case
+            .as_ref()
+            .is_none_or(|case| if alone { item.name == *case } else { item.name.contains(case.as_str()) })
+    };
+    let limit = |item: Item| Item { limit: if plan.has_no_limit { A_DAY } else { item.limit }, ..item };
+    items.into_iter().filter(|item| in_scope(item) && of_step(item) && named(item)).map(limit).collect()
 }
 
 /// How a child is started.
@@ -283,6 +327,7 @@ fn without_answer(
     });
     Graded {
         code: String::new(),
+        printed: String::new(),
         checks: checks.collect(),
         guards: guards.collect(),
         measurements: BTreeMap::new(),
@@ -291,7 +336,7 @@ fn without_answer(
 }
 
 fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> Challenge {
-    let Graded { code, guards, checks, measurements, unmeasured } = graded;
+    let Graded { code, guards, checks, measurements, unmeasured, .. } = graded;
     let facts = match Expected::of(course, Vector::widest()).part(checks, guards) {
         Some(part) => of_part(rubric, &part),
         None => (course.facts)(&Seen { checks, guards, measurements, unmeasured }),

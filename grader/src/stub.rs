@@ -81,6 +81,12 @@ pub fn step_at(text: &str, line: usize) -> Option<Step<'_>> {
     text.lines().take(line).filter_map(marker).last()
 }
 
+/// The line number (from 1) of a step's first marker.
+pub fn line_of(text: &str, step: &str) -> Option<usize> {
+    let mut lines = text.lines();
+    lines.position(|line| marker(line).is_some_and(|known| known.name == step)).map(|at| at + 1)
+}
+
 fn marker(line: &str) -> Option<Step<'_>> {
     let (name, task) = line.trim().strip_prefix(STEP)?.split_once(": ")?;
     Some(Step { name, task })
@@ -106,6 +112,116 @@ pub fn derive(solution: &str, language: Language) -> Result<String, String> {
         }
     }
     Ok(stub.replace("Solution", "Exercise"))
+}
+
+/// An exercise in which one step is as it was in the beginning; everything else stays.
+///
+/// A marked item goes from its marker to the brace that closes it. Where the braces of a half-typed body do not match,
+/// it goes to what follows the item in the solution.
+///
+/// # Errors
+/// A marker that the text lacks, or an item whose end cannot be found.
+pub fn restore(text: &str, solution: &str, language: Language, step: &str) -> Result<String, String> {
+    let fresh = derive(solution, language)?;
+    let ends = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let (wanted, mut open) = (marked(&fresh, step), marked(text, step));
+    if wanted.is_empty() {
+        return Err(format!("the solution has no step {step}"));
+    }
+    let mut parts = Vec::new();
+    for (line, begin) in wanted {
+        let at = open.iter().position(|(known, _)| *known == line).ok_or_else(|| lacks(&open, line))?;
+        let (_, own) = open.remove(at);
+        let (item, after) = item(&fresh[begin..]).ok_or("the derived exercise is not well-formed")?;
+        let end = own + end_of_item(&text[own..], after).ok_or_else(|| endless(line))?;
+        parts.push((own..end, item.replace('\n', ends)));
+    }
+    parts.sort_by_key(|(range, _)| std::cmp::Reverse(range.start)); // from the end, so that places stay
+    let mut restored = text.to_owned();
+    parts.into_iter().for_each(|(range, item)| restored.replace_range(range, &item));
+    Ok(restored)
+}
+
+fn lacks(left: &[(&str, usize)], line: &str) -> String {
+    let found = left.first().map_or("none".to_owned(), |(line, _)| format!("`{line}`"));
+    format!("expected the line `{line}`, found {found}")
+}
+
+fn endless(line: &str) -> String {
+    format!("expected an end of the item below `{line}`, found none: a brace is missing")
+}
+
+/// The markers of a step, and where their lines begin.
+fn marked<'a>(text: &'a str, step: &str) -> Vec<(&'a str, usize)> {
+    let lines = lines_with_places(text).map(|(line, at)| (line.trim(), at));
+    lines.filter(|(line, _)| marker(line).is_some_and(|known| known.name == step)).collect()
+}
+
+/// A marked item of a well-formed text that begins with its marker, and what follows it.
+fn item(text: &str) -> Option<(&str, &str)> {
+    let (line, body) = split_line(text);
+    Some(text.split_at(line.len() + end_of_body(body)?))
+}
+
+/// Where the first pair of braces ends.
+fn end_of_body(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    let end = tokens(text).find(|(_, token)| {
+        depth += i32::from(*token == Token::Open) - i32::from(*token == Token::Close);
+        depth <= 0 && *token == Token::Close
+    });
+    end.map(|(at, _)| at + 1)
+}
+
+/// Where the reader's item ends, in a text that begins with its marker; `after` follows the item in the exercise as
+/// derived.
+fn end_of_item(text: &str, after: &str) -> Option<usize> {
+    let (line, rest) = split_line(text);
+    let limit = line.len() + next_marker(rest);
+    let by_braces = end_of_body(rest).map(|end| line.len() + end).filter(|end| *end <= limit);
+    let by_place = begin_of(&text[..limit], &after[..next_marker(after)]);
+    match (by_braces, by_place) {
+        (Some(end), Some(place)) if end <= place && balanced(&text[end..place]) => Some(end),
+        (_, Some(place)) => Some(text[..place].trim_end().len()),
+        (end, None) => end,
+    }
+}
+
+/// Where the line of the next marker begins, else the text's end.
+fn next_marker(text: &str) -> usize {
+    lines_with_places(text).find(|(line, _)| marker(line).is_some()).map_or(text.len(), |(_, at)| at)
+}
+
+/// Where the lines of `after` stand last in a text, blank ones aside.
+fn begin_of(text: &str, after: &str) -> Option<usize> {
+    let wanted: Vec<&str> = after.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let lines = lines_with_places(text).map(|(line, at)| (line.trim_end(), at));
+    let lines: Vec<(&str, usize)> = lines.filter(|(line, _)| !line.is_empty()).collect();
+    if wanted.is_empty() {
+        return Some(text.len());
+    }
+    let found =
+        lines.windows(wanted.len()).rev().find(|lines| lines.iter().map(|(line, _)| line).eq(&wanted));
+    found.map(|lines| lines[0].1)
+}
+
+/// The lines of a text with their ends, and where each begins.
+fn lines_with_places(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    text.split_inclusive('\n').scan(0, |next, line| {
+        let at = *next;
+        *next += line.len();
+        Some((line, at))
+    })
+}
+
+/// Whether every brace that opens is closed, and the other way round.
+fn balanced(text: &str) -> bool {
+    let mut depth = 0;
+    let closes = tokens(text).all(|(_, token)| {
+        depth += i32::from(token == Token::Open) - i32::from(token == Token::Close);
+        depth >= 0
+    });
+    closes && depth == 0
 }
 
 /// A line with its end, and what follows it.
@@ -299,6 +415,68 @@ mod tests {
     fn braces_in_literals_and_comments_are_no_braces() {
         let text = "// step A.1: x\nfn f() { let a = \"}\"; let b = r#\"}\"}\"#; let c = '}'; /* } /* } */ */ }\nrest\n";
         assert!(derive(text, Language::Rust).unwrap().ends_with("}\nrest\n"));
+    }
+
+    /// A well-formed text with two items of one step, one of another, and what stands between them.
+    const TWICE: &str = "impl Solution {\n    // step A.1: do it\n    fn one(&self) {\n        a();\n    }\n    // ANCHOR_END: one\n\n    // step A.2: more\n    fn two() { b(); }\n}\n\nimpl Solution {\n    // step A.1: the rest\n    fn three() {\n        c();\n    }\n}\n";
+
+    fn typed() -> String {
+        TWICE.replace("Solution", "Exercise")
+    }
+
+    #[test]
+    fn a_restored_step_is_derived_and_the_others_stay() {
+        let fresh = derive(TWICE, Language::Rust).unwrap();
+        let restored = restore(&typed(), TWICE, Language::Rust, "A.1").unwrap();
+        assert!(restored.contains("todo!(\"A.1: do it\")") && restored.contains("todo!(\"A.1: the rest\")"));
+        assert!(restored.contains("fn two() { b(); }"), "{restored}");
+        assert_eq!(restore(&restored, TWICE, Language::Rust, "A.2").unwrap(), fresh);
+        assert_eq!(restore(&fresh, TWICE, Language::Rust, "A.1").unwrap(), fresh);
+    }
+
+    #[test]
+    fn a_half_typed_step_is_restored_too() {
+        let fresh = derive(TWICE, Language::Rust).unwrap();
+        let whole = restore(&typed(), TWICE, Language::Rust, "A.2").unwrap();
+        for (from, to) in [
+            ("a();", "if x { a();"),
+            ("a();", "a(); }"),
+            ("a();", "a(); } }"),
+            ("a();", "let s = \"open;"),
+            ("a();", "/* open"),
+            ("c();", "for i in 0..3 { c();"),
+            ("c();", "c(); }"),
+            ("c();", ""),
+        ] {
+            let broken = whole.replace(from, to);
+            assert_eq!(restore(&broken, TWICE, Language::Rust, "A.1").unwrap(), fresh, "{to}");
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_a_restored_step_stays() {
+        let own =
+            typed().replace("    // ANCHOR_END: one", "\n    fn helper() { h(); }\n    // ANCHOR_END: one");
+        let restored = restore(&own, TWICE, Language::Rust, "A.1").unwrap();
+        assert!(restored.contains("fn helper() { h(); }"), "{restored}");
+        let windows = typed().replace('\n', "\r\n");
+        let restored = restore(&windows, TWICE, Language::Rust, "A.1").unwrap();
+        assert_eq!(restored.matches('\n').count(), restored.matches("\r\n").count());
+        let gone = typed().replace("// step A.1: the rest", "");
+        let error = restore(&gone, TWICE, Language::Rust, "A.1").unwrap_err();
+        assert_eq!(error, "expected the line `// step A.1: the rest`, found none");
+    }
+
+    #[test]
+    fn every_step_of_every_solution_can_be_restored() {
+        for Origin { language, solution, exercise } in solutions() {
+            let fresh = derive(solution, language).unwrap();
+            let mut text = solution.replace("Solution", "Exercise");
+            for step in steps(solution).into_iter().rev() {
+                text = restore(&text, solution, language, step.name).unwrap();
+            }
+            assert_eq!(code_hash(&text), code_hash(&fresh), "{}", exercise.display());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::ProgressBar;
 
-use crate::report::clean;
+use crate::report::{clean, paper};
 
 /// A closed pipe (`| head`) is no fault.
 pub(crate) fn print(text: &str) {
@@ -15,6 +15,24 @@ pub(crate) fn print(text: &str) {
 /// Prints a text that somebody else wrote: as it is into a file or a pipe, on a terminal without what would steer it.
 pub(crate) fn print_foreign(text: &str) {
     if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
+}
+
+/// A lead and a text behind it, wrapped at words; further lines begin below the text's first word.
+pub(crate) fn hanging(lead: &str, text: &str) -> String {
+    paper::hanging(lead, text, paper::columns(lead), width())
+}
+
+/// Lines of a text, long ones wrapped at words below their own indentation.
+pub(crate) fn wrapped(text: &str) -> String {
+    let line = |line: &str| {
+        let own = line.len() - line.trim_start().len();
+        if paper::columns(line) <= width() {
+            format!("{line}\n")
+        } else {
+            hanging(&line[..own], &line[own..])
+        }
+    };
+    text.lines().map(line).collect()
 }
 
 /// Columns of the terminal, 80 elsewhere.
@@ -45,6 +63,6 @@ pub(crate) fn progress() -> Box<dyn Fn(&str)> {
             spinner.enable_steady_tick(std::time::Duration::from_millis(120));
             spinner
         });
-        spinner.set_message(item.to_owned());
+        spinner.set_message(item.chars().take(width() - 4).collect::<String>()); // one line, whatever it names
     })
 }

@@ -93,7 +93,7 @@ mod tests {
         let kept: Scorecard = serde_json::from_str(kept).expect("a kept report");
         let on_a_processor = COURSES.iter().filter(|course| course.back == crate::course::Back::Cpu);
         let right = on_a_processor.map(|course| {
-            let effort = Effort { seed: 1, quick: false, samples: None, model: None };
+            let effort = Effort { seed: 1, ..Effort::default() };
             let items = (course.items)(&effort);
             let of = kept.challenges.iter().find(|challenge| challenge.name == course.name);
             let guards =

@@ -131,7 +131,9 @@ fn built(messages: &[Value]) -> Option<PathBuf> {
 /// The compiler's own words, errors only.
 fn errors(messages: &[Value]) -> String {
     let of = messages.iter().map(|message| &message["message"]);
-    let errors = of.filter(|message| message["level"] == "error");
+    let is_sum =
+        |message: &Value| message["message"].as_str().is_some_and(|said| said.starts_with("aborting due to"));
+    let errors = of.filter(|message| message["level"] == "error" && !is_sum(message));
     let words = errors.filter_map(|message| message["rendered"].as_str()).collect::<Vec<_>>().join("\n");
     as_the_reader_knows_it(&words).trim().to_owned()
 }

@@ -15,6 +15,8 @@ use safetensors::SafeTensors;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
+use crate::place;
+
 /// The bytes of a golden file, unpacked if it is stored as `NAME.gz`; `None`: not measured.
 pub fn find(name: &str) -> Option<Vec<u8>> {
     let (folder, chosen) = folder();
@@ -30,7 +32,7 @@ pub fn find(name: &str) -> Option<Vec<u8>> {
 /// of the folder that `WARPBOOK_GOLDEN` names, else beside the project; `None`: not measured.
 pub fn find_chat(name: &str) -> Option<Vec<u8>> {
     let (folder, chosen) = folder();
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/chat");
+    let beside = || place::workbook().join("../shared/golden/chat");
     let folder = if chosen { folder.join("chat") } else { beside() };
     let found = plain(&folder.join(name)).or_else(|| gunzipped(&folder.join(format!("{name}.gz"))));
     if found.is_none() {
@@ -69,7 +71,7 @@ fn cases<Case: DeserializeOwned>(file: &[u8]) -> Vec<Case> {
 /// Where golden conversations are: `chat/` in the folder that `WARPBOOK_GOLDEN` names if it is set, else
 /// `../shared/golden/chat` beside the repository; `None`: not measured.
 pub fn chat_folder() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/golden/chat");
+    let beside = || place::workbook().join("../shared/golden/chat");
     let chat = match folder() {
         (chosen, true) => chosen.join("chat"),
         (_, false) => beside(),
@@ -95,7 +97,7 @@ pub fn chat_rows(name: &str) -> Option<Vec<serde_json::Value>> {
 /// Where to look, and whether somebody chose it.
 fn folder() -> (PathBuf, bool) {
     let chosen = env::var_os("WARPBOOK_GOLDEN").filter(|name| !name.is_empty());
-    let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let own = || place::tests().join("golden");
     (chosen.as_ref().map_or_else(own, PathBuf::from), chosen.is_some())
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 use grader::scorecard::{Check, Guard, Outcome, Scorecard};
 
 use crate::attempts::VARIABLE;
+use crate::place;
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -29,12 +30,22 @@ impl Ran {
     }
 }
 
+/// A screen whose lines that go on, as their indentation says, stand behind the line that they go on with.
+pub fn unwrapped(screen: &str) -> String {
+    let mut text = String::new();
+    for line in screen.lines() {
+        text.push(if line.starts_with(' ') { ' ' } else { '\n' });
+        text.push_str(line.trim_start());
+    }
+    text
+}
+
 /// Runs `program` in `folder`.
 ///
 /// # Panics
 /// If it cannot be started.
 pub fn run(program: &Path, folder: &Path, arguments: &[&str]) -> Ran {
-    finish(Command::new(program).current_dir(folder).args(arguments).env_remove(VARIABLE))
+    finish(Command::new(place::program(program)).current_dir(folder).args(arguments).env_remove(VARIABLE))
 }
 
 /// Runs the program `own` with the attempt called `attempt`.
@@ -42,7 +53,7 @@ pub fn run(program: &Path, folder: &Path, arguments: &[&str]) -> Ran {
 /// # Panics
 /// As [`run`].
 pub fn own(program: &str, attempt: &str, arguments: &[&str]) -> Ran {
-    finish(Command::new(program).args(arguments).env(VARIABLE, attempt))
+    finish(Command::new(place::program(Path::new(program))).args(arguments).env(VARIABLE, attempt))
 }
 
 /// Runs a prepared command to its end.

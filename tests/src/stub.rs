@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::place;
+
 /// Compiles `tests/stub/SOURCE.rs` in a variant (a `--cfg`, or empty) into the library `to`, with the folders
 /// that it lies in.
 ///
 /// # Panics
 /// If it does not compile.
 pub fn compile(source: &str, variant: &str, to: &Path) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("stub").join(source).with_extension("rs");
+    let source = place::tests().join("stub").join(source).with_extension("rs");
     let folder = to.parent().expect("a library lies in a folder");
     std::fs::create_dir_all(folder).expect("a folder for a stand-in");
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());

@@ -30,9 +30,9 @@ const ROWS: [(&str, [&str; 5]); 5] = [
 const SOME: &str = "published.counted";
 
 /// What stands beneath the table.
-pub const NOTE: &str = "Bytes above inputs and returned gradients, all logits over chunks; of times, how many times as \
-                        fast. Of the published size, all logits are the logits alone; formula, rows and ratio are \
-                        those of the plan for all its tokens, and what is in chunks is counted for some of them.";
+pub const NOTE: &str = "Memory: bytes beyond inputs and returned gradients. Ratio: full logits / chunked (time: speed-up). \
+                        Published size: 'all logits' is the logits tensor alone; 'formula', 'rows', 'ratio' are for \
+                        all tokens, 'in chunks' was counted on a subset.";
 
 /// The rows of which there is anything.
 pub fn rows(challenge: &Challenge) -> Vec<Row> {

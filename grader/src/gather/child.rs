@@ -37,6 +37,9 @@ pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
     kernels::bytes::set_limit(request.memory_limit);
     std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
     end_with_parent();
+    if request.effort.shows_calls {
+        crate::calls::show();
+    }
     let mut child = Child { request, items, results, order: Order { item: 0, nonce }, recycle: false };
     child.send(Message::Ready);
     while let Some(order) = next::<Order>(&mut orders) {

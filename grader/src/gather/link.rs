@@ -35,11 +35,12 @@ pub(super) fn read_line(from: &mut impl BufRead) -> io::Result<Option<Line>> {
 
 #[cfg(unix)]
 mod system {
+    use std::io::PipeReader;
     use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::process::Stdio;
 
-    use super::{BufReader, ChildWrapper, Command, Read, io};
+    use super::{BufReader, ChildWrapper, Command, io};
 
     /// How long an order may stay unread.
     const UNREAD: std::time::Duration = std::time::Duration::from_mins(1);
@@ -48,20 +49,21 @@ mod system {
     pub(in super::super) type Results = UnixStream;
 
     /// The grader's end.
-    pub(in super::super) struct Link(UnixStream);
+    pub(in super::super) struct Link(UnixStream, PipeReader);
 
     /// A connection whose other end is the standard input of what `command` starts.
     pub(in super::super) fn connect(command: &mut Command) -> io::Result<Link> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_write_timeout(Some(UNREAD))?; // a small buffer and a child that never reads
-        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Link(ours))
+        let (printed, prints) = io::pipe()?; // one for both, so that what is printed keeps its order
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(prints.try_clone()?).stderr(prints);
+        Ok(Link(ours, printed))
     }
 
     impl Link {
-        /// Where orders are written, and where results are read.
-        pub fn split(self, _: &mut dyn ChildWrapper) -> io::Result<(UnixStream, impl Read + Send + 'static)> {
-            Ok((self.0.try_clone()?, self.0))
+        /// Where orders are written, where results are read, and where what the attempt prints is.
+        pub fn split(self, _: &mut dyn ChildWrapper) -> io::Result<(UnixStream, UnixStream, PipeReader)> {
+            Ok((self.0.try_clone()?, self.0, self.1))
         }
     }
 
@@ -77,9 +79,9 @@ mod system {
 mod system {
     use std::io::{PipeReader, PipeWriter};
     use std::os::windows::io::AsHandle;
-    use std::process::{ChildStdin, Stdio};
+    use std::process::{ChildStderr, ChildStdin, ChildStdout, Stdio};
 
-    use super::{BufReader, ChildWrapper, Command, Read, io};
+    use super::{BufReader, ChildWrapper, Command, io};
 
     /// A child's way to the grader.
     pub(in super::super) type Results = PipeWriter;
@@ -94,13 +96,15 @@ mod system {
     }
 
     impl Link {
-        /// Where orders are written, and where results are read.
+        /// Where orders are written, where results are read, and where what the attempt prints is.
         pub fn split(
             self,
             child: &mut dyn ChildWrapper,
-        ) -> io::Result<(ChildStdin, impl Read + Send + 'static)> {
-            let both = child.stdin().take().zip(child.stderr().take());
-            both.ok_or_else(|| io::Error::other("the child process has no pipes"))
+        ) -> io::Result<(ChildStdin, ChildStderr, ChildStdout)> {
+            match (child.stdin().take(), child.stderr().take(), child.stdout().take()) {
+                (Some(orders), Some(results), Some(printed)) => Ok((orders, results, printed)),
+                _ => Err(io::Error::other("the child process has no pipes")),
+            }
         }
     }
 

@@ -55,7 +55,7 @@ impl Source {
 }
 
 /// How much is measured.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effort {
     /// Seed of every generated input.
     pub seed: u64,
@@ -65,6 +65,9 @@ pub(crate) struct Effort {
     pub samples: Option<usize>,
     /// The reader's own checkpoint: a folder or a repository's name.
     pub model: Option<String>,
+    /// Whether the calls of a step are shown, as `replay` does.
+    #[serde(default)]
+    pub shows_calls: bool,
 }
 
 /// One thing to do, how long it may take, and what it may report.

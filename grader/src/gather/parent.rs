@@ -30,6 +30,8 @@ pub struct Gathered {
     pub measurements: BTreeMap<String, Measurement>,
     /// What could not be measured, and why.
     pub unmeasured: BTreeMap<String, String>,
+    /// What the attempt printed, where its calls are shown.
+    pub printed: String,
 }
 
 impl Gathered {
@@ -76,6 +78,9 @@ const WAITING_LINES: usize = 16;
 
 /// Bytes of an attempt's own output that are kept: its end.
 const KEPT_OUTPUT_BYTES: usize = 8 * 1024;
+
+/// The same where its calls are shown, to be read.
+const SHOWN_OUTPUT_BYTES: usize = 32 * 1024;
 
 /// One attempt at a time: what it leaves behind is known by having appeared while it ran.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -174,8 +179,9 @@ struct Run {
     orders: Box<dyn Write>,
     results: Receiver<Line>,
     output: Arc<Mutex<Vec<u8>>>,
-    readers: Vec<JoinHandle<()>>,
+    reader: JoinHandle<()>,
     memory_limit: usize,
+    shows_calls: bool,
     counted: Instant,
     tree: Tree, // the last to be dropped: what is left when the child is gone
 }
@@ -190,15 +196,17 @@ impl Run {
         usual_stack();
         let mut child = contained(command).spawn()?;
         tree.root(child.id());
-        let (orders, reader) = link.split(child.as_mut())?;
+        let (orders, results_from, printed) = link.split(child.as_mut())?;
         let output = Arc::new(Mutex::new(Vec::new()));
-        let readers = [keep(child.stdout().take(), &output), keep(child.stderr().take(), &output)];
-        let readers = readers.into_iter().flatten().collect();
+        let Request { memory_limit, effort, .. } = request;
+        let most = if effort.shows_calls { SHOWN_OUTPUT_BYTES } else { KEPT_OUTPUT_BYTES };
+        let reader = keep(printed, &output, most);
         let (send, results) = sync_channel(WAITING_LINES);
-        let printed = Arc::clone(&output);
-        std::thread::spawn(move || forward(reader, &send, &printed));
-        let (orders, memory_limit) = (Box::new(orders), request.memory_limit);
-        Ok(Self { child, orders, results, output, readers, memory_limit, counted: Instant::now(), tree })
+        let beside = Arc::clone(&output);
+        std::thread::spawn(move || forward(results_from, &send, &beside, most));
+        let (orders, memory_limit, shows_calls) = (Box::new(orders), *memory_limit, effort.shows_calls);
+        let counted = Instant::now();
+        Ok(Self { child, orders, results, output, reader, memory_limit, shows_calls, counted, tree })
     }
 
     /// Has items done until the list is at its end or the child can do no more, and says how many are done; or
@@ -228,6 +236,9 @@ impl Run {
                     return Err(self.fault(i, stop));
                 }
             }
+        }
+        if self.shows_calls {
+            into.printed.push_str(&self.said());
         }
         Ok(items.len()) // the child is ended by `drop`: an exit can hang, too
     }
@@ -339,7 +350,7 @@ impl Run {
     /// left behind may hold the pipe open for ever.
     fn said(&self) -> String {
         let patience = Instant::now() + Duration::from_millis(500);
-        while Instant::now() < patience && !self.readers.iter().all(JoinHandle::is_finished) {
+        while Instant::now() < patience && !self.reader.is_finished() {
             std::thread::sleep(POLL / 10);
         }
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
@@ -379,13 +390,13 @@ fn understood(line: Line, order: &Order) -> Result<Message, String> {
 }
 
 /// Hands a child's lines on, one at a time.
-fn forward(reader: impl Read, to: &SyncSender<Line>, printed: &Mutex<Vec<u8>>) {
+fn forward(reader: impl Read, to: &SyncSender<Line>, printed: &Mutex<Vec<u8>>, most: usize) {
     let mut reader = BufReader::new(reader);
     while let Ok(Some(line)) = link::read_line(&mut reader) {
         match line {
             // there the attempt's own words come the same way
             Line::Whole(words) if cfg!(windows) && serde_json::from_slice::<Said>(&words).is_err() => {
-                remember(printed, &[&words, b"\n".as_slice()].concat());
+                remember(printed, &[&words, b"\n".as_slice()].concat(), most);
             }
             line => {
                 if to.send(line).is_err() {
@@ -414,21 +425,20 @@ fn contained(command: Command) -> CommandWrap {
 }
 
 /// Reads an attempt's own output to its end, keeping the last part.
-fn keep(stream: Option<impl Read + Send + 'static>, output: &Arc<Mutex<Vec<u8>>>) -> Option<JoinHandle<()>> {
-    let mut stream = stream?;
+fn keep(mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Vec<u8>>>, most: usize) -> JoinHandle<()> {
     let output = Arc::clone(output);
-    Some(std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length @ 1..) = stream.read(&mut buffer) {
-            remember(&output, &buffer[..length]);
+            remember(&output, &buffer[..length], most);
         }
-    }))
+    })
 }
 
-fn remember(output: &Mutex<Vec<u8>>, words: &[u8]) {
+fn remember(output: &Mutex<Vec<u8>>, words: &[u8], most: usize) {
     let mut kept = output.lock().unwrap_or_else(PoisonError::into_inner);
     kept.extend_from_slice(words);
-    let excess = kept.len().saturating_sub(KEPT_OUTPUT_BYTES);
+    let excess = kept.len().saturating_sub(most);
     kept.drain(..excess);
 }
 
@@ -494,7 +504,7 @@ mod tests {
 
     /// What is gathered of a script that is asked for some items; each may take a second.
     fn gathered(script: &str, items: &[Item]) -> Gathered {
-        let effort = Effort { seed: 1, quick: true, samples: None, model: None };
+        let effort = Effort { seed: 1, quick: true, ..Effort::default() };
         let request = Request {
             challenge: "nf4".into(),
             source: Source::Own,

@@ -12,7 +12,9 @@ use challenges::graph::{Compile, Solution, solution_calls};
 use kernels::plan::Cut;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
+use reference::graph::{Array, Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
+
+use crate::calls::{call, few};
 
 /// The attempt's step of that name; all others are the solution's.
 pub(super) struct Alone<'a> {
@@ -27,10 +29,12 @@ impl<'a> Alone<'a> {
         Self { step, attempt, asked: AtomicU64::new(0) }
     }
 
-    fn of<T>(&self, step: &str, run: impl FnOnce(&dyn Compile) -> T) -> T {
+    /// The step's own writer; where calls are shown, what it is called with is told.
+    fn of<T>(&self, step: &str, told: impl FnOnce() -> String, run: impl FnOnce(&dyn Compile) -> T) -> T {
         if self.step != step {
             return run(&Solution);
         }
+        call(told);
         let before = solution_calls();
         let answer = run(self.attempt);
         self.asked.fetch_add(solution_calls() - before, Relaxed);
@@ -40,34 +44,41 @@ impl<'a> Alone<'a> {
 
 impl Compile for Alone<'_> {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        self.of("C.1", |step| step.capture(name, program, examples))
+        self.of("C.1", || format!("capture: {name}, examples {}", named(examples)), |step| step.capture(name, program, examples))
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        self.of("C.2", |step| step.buckets(facts))
+        self.of("C.2", || format!("buckets: {facts}"), |step| step.buckets(facts))
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        self.of("C.3", |step| step.prune(graph))
+        self.of("C.3", || format!("prune:\n{graph}"), |step| step.prune(graph))
     }
 
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        self.of("C.4", |step| step.keep(sized, must))
+        self.of("C.4", || format!("keep: must {must:?} of\n{}", sized.graph), |step| step.keep(sized, must))
     }
 
     fn place(&self, lives: &[Option<Life>]) -> Arena {
-        self.of("C.5", |step| step.place(lives))
+        self.of("C.5", || format!("place: {}", few(lives)), |step| step.place(lives))
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        self.of("C.6", |step| step.lower(op, from, to, inputs, code))
+        self.of("C.6", || format!("lower: {op:?} from {from:?} to {to:?}, inputs {inputs:?}"), |step| step.lower(op, from, to, inputs, code))
     }
 
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
-        self.of("C.7", |step| step.tune(candidates, time))
+        self.of("C.7", || format!("tune: {}", few(candidates)), |step| step.tune(candidates, time))
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        self.of("C.8", |step| step.flex(program, types, known, slope))
+        self.of("C.8", || format!("flex: slope {slope}, types {types:?}, known {known:?}\n{program}"), |step| step.flex(program, types, known, slope))
     }
+}
+
+/// Values by their names, types and shapes.
+fn named(values: &Values<f32>) -> String {
+    let one =
+        |(name, Array { dtype, shape, .. }): (&String, &Array<f32>)| format!("{name} {dtype:?} {shape:?}");
+    values.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -121,7 +121,7 @@ impl Answer<'_> {
     fn outside(&self) -> Fact {
         let [steps, calls] = ["dequantized", "dequantizer_calls"].map(|name| self.count(name));
         let evidence =
-            format!("{steps:.0} launches of the graph dequantise, {calls:.0} calls were counted a step");
+            format!("per step: {steps:.0} dequantise launches in the graph, {calls:.0} dequantiser calls");
         if steps == 0.0 || (calls - steps).abs() > 0.5 { met(&evidence) } else { unmet(&evidence) }
     }
 
@@ -140,7 +140,7 @@ impl Answer<'_> {
         let calls = self.count("dequantizer_calls");
         self.verdict(
             calls > 0.0,
-            &format!("{calls:.0} dequantisations a step are launches of the graph"),
+            &format!("per step: {calls:.0} dequantiser calls, all of them launches in the graph"),
             &[],
         )
     }

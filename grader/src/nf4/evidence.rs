@@ -9,6 +9,7 @@ use challenges::nf4::BENCHES;
 use super::bench::Samples;
 use super::{bench_name, watched};
 use crate::evidence::{Seen, met, unmeasured, unmet};
+use crate::figure::number::bytes;
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Measurement, Outcome};
 use crate::timing::{Bounded, Pairs, Rounds, Verdict, at_least, total_speedup};
@@ -163,7 +164,11 @@ fn single_kernel(answer: &Answer<'_>) -> Fact {
     let (peak, launches) = (peak.unwrap_or(f64::MAX), launches.unwrap_or(f64::MAX));
     let scales = 4096.0 * 4096.0 / 64.0 * 4.0; // bytes of the smallest full-size intermediate, the f32 scales
     let evidence = format!(
-        "{per_thread:.0} bytes a thread at the peak (limit 65536), {peak:.0} in all (an f32 buffer for the scales would take {scales:.0}), launches through the given device: {launches:.0}, one is needed"
+        "peak heap {} per thread (limit {}), {} total (limit {}, half of an f32 buffer for the scales); kernel launches: {launches:.0} of exactly 1",
+        bytes(per_thread),
+        bytes(BYTES_PER_THREAD),
+        bytes(peak),
+        bytes(scales / 2.0)
     );
     let fused = per_thread <= BYTES_PER_THREAD && peak < scales / 2.0 && launches as u64 == 1;
     answer.verdict(fused, evidence)
@@ -176,7 +181,7 @@ fn in_a_graph(answer: &Answer<'_>) -> Fact {
     let [equal, breaks, launches] = ["weights_equal", "breaks", "launches"]
         .map(|name| seen.value(&format!("nf4.graph_{name}")).unwrap_or(0.0));
     let evidence = format!(
-        "as an operation of a compiled graph it dequantises {weights:.0} weights, {equal:.0} of them equal to the bit, with {breaks:.0} breaks; launches of the graph that call it: {launches:.0}"
+        "inside a compiled graph: {equal:.0} of {weights:.0} weights bit-equal, graph breaks: {breaks:.0} of exactly 0, launches that call it: {launches:.0} (at least {weights:.0})"
     );
     answer.verdict(equal >= weights && breaks == 0.0 && launches >= weights, evidence)
 }

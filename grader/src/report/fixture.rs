@@ -270,7 +270,7 @@ fn solved_facts() -> Facts {
         (
             "single_triton_kernel",
             Met,
-            "one pass; its working memory peaks at 4.1 KiB a thread, 64 KiB are allowed",
+            "peak heap 4.10 KiB per thread (limit 64 KiB), 8.20 KiB total; kernel launches: 1 of exactly 1",
         ),
         ("speedup <= 1.00", Unmet, ratio),
         ("speedup >= 1.05", Met, ratio),
@@ -291,7 +291,11 @@ fn half_done_facts() -> Facts {
     use Truth::{Met, Unmeasured, Unmet};
     let ratio = "0.985x the baseline [0.961, 1.02]: inconclusive after 8 s, which counts as unmet";
     facts(&[
-        ("single_triton_kernel", Unmet, "the attempt holds 16.0 MiB a thread, 64 KiB are allowed"),
+        (
+            "single_triton_kernel",
+            Unmet,
+            "peak heap 16 MiB per thread (limit 64 KiB), 32 MiB total; kernel launches: 1 of exactly 1",
+        ),
         ("speedup <= 1.00", Unmet, ratio),
         ("speedup >= 1.05", Unmet, ratio),
         ("speedup >= 1.10", Unmet, ratio),

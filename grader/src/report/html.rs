@@ -158,7 +158,7 @@ fn bar(card: &Scorecard) -> Vec<Cell> {
     let cells = [
         ("published", won - stand_in, "as published"),
         ("stand-in", stand_in, "on stand-ins"),
-        ("unmeasured", open, "not measured here"),
+        ("unmeasured", open, "not measured or not run"),
         ("rest", card.possible - won - open, "not reached"),
     ];
     let cell = |(kind, n, meaning)| Cell { kind, meaning: format!("{n} {meaning}"), width: percent(n, card) };
@@ -226,11 +226,11 @@ fn part(challenge: &Challenge) -> Part {
 fn lines(challenge: &Challenge) -> Vec<Line> {
     let before = std::iter::once("").chain(challenge.rows.iter().map(|row| row.evidence.as_str()));
     let line = |(row, said): (&Row, &str)| Line {
-        tone: Tone::of(row).name(),
-        symbol: Tone::of(row).symbol(),
+        tone: Tone::of(challenge, row).name(),
+        symbol: Tone::of(challenge, row).symbol(),
         wording: clean(&row.wording),
         fact: truth(row.fact),
-        points: points(row),
+        points: points(challenge, row),
         stand_in: stands_in(row),
         evidence: if row.evidence == said { String::new() } else { clean(&row.evidence) },
     };

@@ -72,7 +72,7 @@ fn challenge(out: &mut String, challenge: &Challenge) {
     let mut said = "";
     for row in &challenge.rows {
         let again = !row.evidence.is_empty() && row.evidence == said;
-        self::row(out, row, if again { "as above" } else { &row.evidence });
+        self::row(out, challenge, row, if again { "as above" } else { &row.evidence });
         said = &row.evidence;
     }
     times(out, challenge);
@@ -85,14 +85,14 @@ fn challenge(out: &mut String, challenge: &Challenge) {
     line(out, "");
 }
 
-fn row(out: &mut String, row: &Row, evidence: &str) {
+fn row(out: &mut String, challenge: &Challenge, row: &Row, evidence: &str) {
     let starred =
         if row.basis == crate::scorecard::Basis::StandIn && row.points != 0 { " (stand-in)" } else { "" };
     let cells = [
-        Tone::of(row).symbol().to_owned(),
+        Tone::of(challenge, row).symbol().to_owned(),
         span(&row.wording),
         truth(row.fact).to_owned(),
-        format!("{}{starred}", points(row)),
+        format!("{}{starred}", points(challenge, row)),
         text(evidence),
     ];
     line(out, &format!("| {} |", cells.join(" | ")));

@@ -12,7 +12,7 @@ pub mod markdown;
 pub mod text;
 
 pub(crate) mod clean;
-mod paper;
+pub(crate) mod paper;
 
 #[doc(hidden)]
 pub mod fixture;
@@ -39,6 +39,17 @@ pub enum Tone {
     Unknown,
 }
 
+/// Why a row that adds nothing was not missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    /// The published text gives the points once, and the line directly above won them.
+    WonAbove,
+    /// The same, by a line that is further away.
+    WonElsewhere,
+    /// The row can only take points, and took none.
+    Avoided,
+}
+
 /// Checks that ended alike for the same reason.
 #[derive(Clone, Debug)]
 pub struct Finding<'a> {
@@ -51,9 +62,10 @@ pub struct Finding<'a> {
 }
 
 impl Tone {
-    /// The tone of a row.
-    pub fn of(row: &Row) -> Self {
+    /// The tone of a row of a challenge.
+    pub fn of(challenge: &Challenge, row: &Row) -> Self {
         match row {
+            _ if Aside::of(challenge, row).is_some() => Self::Idle,
             Row { fact: Truth::Unmeasured, .. } => Self::Unknown,
             Row { points: 1.., .. } => Self::Won,
             Row { points: ..=-1, .. } => Self::Lost,
@@ -85,6 +97,42 @@ impl Tone {
     }
 }
 
+impl Aside {
+    /// Of a row of a challenge; `None` if the row won or lost points, could not be measured, or was missed.
+    pub fn of(challenge: &Challenge, row: &Row) -> Option<Self> {
+        if row.fact != Truth::Unmet || row.points != 0 {
+            return None;
+        }
+        let lines = RUBRICS.iter().find(|rubric| rubric.name == challenge.name)?.lines;
+        let line_of = |row: &Row| lines.iter().position(|line| line.wording == row.wording);
+        let own = line_of(row)?;
+        if row.worth == 0 {
+            return (!lines[own].branches.is_empty()).then_some(Self::Avoided);
+        }
+        let wins = |other: &&Row| {
+            let excluded = line_of(other).is_some_and(|line| lines[own].excludes(&lines[line]));
+            excluded && other.points >= row.worth
+        };
+        let winner = line_of(challenge.rows.iter().find(wins)?)?;
+        Some(if winner + 1 == own { Self::WonAbove } else { Self::WonElsewhere })
+    }
+
+    /// As every report says it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::WonAbove => "won by the line above",
+            Self::WonElsewhere => "won by another line",
+            Self::Avoided => "penalty avoided",
+        }
+    }
+}
+
+/// Whether a row could have added more than it did, in this version of the workbook.
+pub fn is_left(challenge: &Challenge, row: &Row) -> bool {
+    let absent = row.fact == Truth::Unmeasured && row.evidence.contains("not part of this version");
+    row.points < row.worth && !absent && Aside::of(challenge, row).is_none()
+}
+
 impl Finding<'_> {
     /// The checks' names, the rest of a long list counted.
     pub fn names(&self) -> String {
@@ -112,8 +160,11 @@ pub fn truth(truth: Truth) -> &'static str {
     }
 }
 
-/// The effect of a row beside what it could add: `+3 of 3`, `-3`, `? of 1`.
-pub fn points(row: &Row) -> String {
+/// The effect of a row beside what it could add: `+3 of 3`, `-3`, `? of 1`; in words where nothing was missed.
+pub fn points(challenge: &Challenge, row: &Row) -> String {
+    if let Some(aside) = Aside::of(challenge, row) {
+        return aside.words().to_owned();
+    }
     let effect = match row {
         Row { fact: Truth::Unmeasured, .. } => "?".to_owned(),
         Row { points: 0, .. } => "0".to_owned(),
@@ -155,7 +206,36 @@ pub fn tally(challenge: &Challenge) -> String {
     parts.map(|(n, word)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `13 of 55 (13 rest on stand-ins; 42 more not measured here)`.
+/// What a challenge that was not run now got before.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// The challenge.
+    pub name: String,
+    /// Its points.
+    pub points: i32,
+    /// The points in words, with their time.
+    pub told: String,
+}
+
+/// Whether nothing of a challenge was run: nobody asked for it.
+pub fn not_run(challenge: &Challenge) -> bool {
+    let Challenge { built, attempted, checks, measurements, .. } = challenge;
+    *built && !attempted && checks.is_empty() && measurements.is_empty()
+}
+
+/// Points that could still be reached, by why they are open: not measured here, not run, not part of this version.
+fn open_points(card: &Scorecard) -> [(i32, &'static str); 3] {
+    let of = |which: &dyn Fn(&Challenge) -> bool| {
+        card.challenges.iter().filter(|c| which(c)).fold(0i32, |sum, c| sum.saturating_add(c.unmeasured))
+    };
+    let all = card.unmeasured.max(0);
+    let absent = of(&|c| !c.built).clamp(0, all);
+    let idle = of(&not_run).clamp(0, all - absent);
+    let here = all - absent - idle;
+    [(here, "not measured here"), (idle, "not run"), (absent, "not in this version")]
+}
+
+/// `13 of 55 (13 rest on stand-ins; 1 not measured here; 41 not run)`.
 pub fn total(card: &Scorecard) -> String {
     let mut parts = Vec::new();
     if card.stand_in != 0 {
@@ -165,9 +245,8 @@ pub fn total(card: &Scorecard) -> String {
             if card.stand_in == 1 { "rests" } else { "rest" }
         ));
     }
-    if card.unmeasured > 0 {
-        parts.push(format!("{} more not measured here", card.unmeasured));
-    }
+    let open = open_points(card).into_iter().filter(|(points, _)| *points > 0);
+    parts.extend(open.map(|(points, why)| format!("{points} {why}")));
     let notes = if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) };
     format!("{} of {}{notes}", card.points, card.possible)
 }
@@ -229,7 +308,7 @@ pub fn title(challenge: &Challenge) -> &'static str {
     RUBRICS.iter().find(|rubric| rubric.name == challenge.name).map_or("", |rubric| rubric.title)
 }
 
-/// The line of a challenge that has nothing to show: not built, or only holes.
+/// The line of a challenge that has nothing to show: not built, not run, or only holes.
 pub fn idle(challenge: &Challenge) -> Option<String> {
     let holes =
         challenge.checks.iter().all(|c| matches!(c.outcome, Outcome::NotAttempted | Outcome::NotMeasured));
@@ -237,6 +316,7 @@ pub fn idle(challenge: &Challenge) -> Option<String> {
         Challenge { built: false, .. } => {
             Some(format!("not built in this version, {} points", challenge.possible))
         }
+        challenge if not_run(challenge) => Some(format!("not run, {} points", challenge.possible)),
         Challenge { attempted: false, checks, .. } if all_unmeasured(checks) => {
             Some(format!("not measured, {} points: {}", challenge.possible, checks[0].detail))
         }
@@ -299,7 +379,14 @@ mod tests {
     #[test]
     fn the_total_names_stand_ins_and_what_is_not_measured() {
         let card = fixture::solved();
-        assert_eq!(total(&card), "13 of 55 (13 rest on stand-ins; 42 more not measured here)");
+        assert_eq!(
+            total(&card),
+            "13 of 55 (13 rest on stand-ins; 1 not measured here; 41 not in this version)"
+        );
+        let mut alone = card.clone();
+        alone.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
+        assert_eq!(total(&alone), "13 of 55 (13 rest on stand-ins; 1 not measured here; 41 not run)");
+        assert_eq!(idle(&alone.challenges[1]).as_deref(), Some("not run, 10 points"));
         let full = Scorecard { points: 55, unmeasured: 0, stand_in: 0, ..card };
         assert_eq!(total(&full), "55 of 55");
     }

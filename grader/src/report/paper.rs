@@ -112,6 +112,13 @@ impl Paper {
         }
     }
 
+    /// One line that is there to be copied: never cut, however narrow the page is.
+    pub fn whole(&mut self, indent: usize, style: Style, text: &str) {
+        self.span(Style::Plain, &" ".repeat(indent));
+        self.span(style, &clean(text).replace('\n', " "));
+        self.out.push('\n');
+    }
+
     /// Lines as they are, indented; long ones go on below their own indentation.
     pub fn verbatim(&mut self, indent: usize, style: Style, text: &str) {
         let blank = " ".repeat(indent);
@@ -169,6 +176,36 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// `lead` and a text behind it in lines of at most `width` columns, all but the first indented. A word is never
+/// broken, and what stands between backticks is one word: a command or a path is there to be copied.
+pub fn hanging(lead: &str, text: &str, indent: usize, width: usize) -> String {
+    let (mut out, mut used) = (lead.to_owned(), columns(lead));
+    let mut first = true;
+    for word in words(text) {
+        if !first && used + 1 + columns(word) > width {
+            out = format!("{}\n{}", out.trim_end(), " ".repeat(indent));
+            used = indent;
+        } else if !first {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += columns(word);
+        first = false;
+    }
+    format!("{}\n", out.trim_end())
+}
+
+/// Words between spaces; spaces between backticks separate none.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    let parts = text.split(move |c: char| {
+        quoted ^= c == '`';
+        c.is_whitespace() && !quoted
+    });
+    parts.filter(|word| !word.is_empty())
 }
 
 fn column(c: char) -> usize {
@@ -232,6 +269,18 @@ mod tests {
         assert_eq!(wrap("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
         assert_eq!(wrap("\u{6f22}\u{5b57}\u{6f22}", 4), ["\u{6f22}\u{5b57}", "\u{6f22}"]);
         assert_eq!(wrap("", 4), [""]);
+    }
+
+    #[test]
+    fn a_hanging_text_breaks_no_word_and_no_command() {
+        let told = hanging("Next:  ", "one two `cargo grader hint A.1` three", 2, 16);
+        assert_eq!(told, "Next:  one two\n  `cargo grader hint A.1`\n  three\n");
+        assert_eq!(hanging("", "", 4, 10), "\n");
+        assert_eq!(
+            hanging("    ", "/a/path/longer/than/the/line x", 4, 10),
+            "    /a/path/longer/than/the/line\n    x\n"
+        );
+        assert_eq!(hanging("", "an open ` quote stays", 1, 80), "an open ` quote stays\n");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! is not said again. Times stand beside the machine's own limit.
 
 use super::paper::{Paper, Style, columns, left, right, wrap};
-use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
+use super::{Aside, Before, Finding, Tone, amount, findings, idle, points, ratio, title, truth};
 use crate::figure::beside;
 use crate::figure::number::{Time, digits};
 use crate::figure::timing::{self, Timing};
@@ -35,6 +35,11 @@ const DETAIL_LINES: usize = 40;
 
 /// The whole scorecard; every line ends in `\n` and is at most `options.width` columns wide.
 pub fn render(card: &Scorecard, options: Options) -> String {
+    render_after(card, options, &[])
+}
+
+/// The same, with what the challenges that were not run now got before.
+pub fn render_after(card: &Scorecard, options: Options, before: &[Before]) -> String {
     let mut paper = Paper::new(options.color, options.width);
     header(&mut paper, card);
     let shown = |challenge: &&Challenge| options.points || !challenge.checks.is_empty();
@@ -43,21 +48,46 @@ pub fn render(card: &Scorecard, options: Options) -> String {
         if !compact || i == 0 || idle(&card.challenges[i - 1]).is_none() {
             paper.rule();
         }
-        self::challenge(&mut paper, challenge, options.points);
+        let before = before.iter().find(|before| before.name == challenge.name);
+        self::challenge(&mut paper, challenge, options.points, before);
     }
     paper.rule();
     guards(&mut paper, card);
     if options.points {
         total(&mut paper, card);
+        so_far(&mut paper, card, before);
     }
     paper.finish()
 }
 
+/// The first thing to mend, as [`render`] tells it; of a compiler's words the first error. Empty where nothing is wrong.
+pub fn first_fault(challenge: &Challenge, options: Options) -> String {
+    let mut paper = Paper::new(options.color, options.width);
+    let faults = findings(challenge).into_iter().filter(Finding::is_fault).collect();
+    if let Some(mut first) = telling(faults).into_iter().next() {
+        let all = first.detail;
+        if first.outcome == Outcome::DoesNotCompile {
+            first.detail = first_error(all);
+        }
+        fault(&mut paper, &first);
+        let hidden = all[first.detail.len()..].matches("\nerror").count();
+        if hidden > 0 {
+            paper.line(&[(Style::Quiet, &format!("    ... and {hidden} more; `test` shows them all"))]);
+        }
+    }
+    paper.finish()
+}
+
+/// A compiler's words up to where its second error begins.
+fn first_error(words: &str) -> &str {
+    words.find("\nerror").map_or(words, |end| &words[..end])
+}
+
 fn header(paper: &mut Paper, card: &Scorecard) {
-    let built: Vec<String> =
-        card.challenges.iter().filter(|c| c.built).map(|c| format!("{} {}", c.letter, c.name)).collect();
+    let run = card.challenges.iter().filter(|c| c.built && !super::not_run(c));
+    let run: Vec<String> = run.map(|c| format!("{} {}", c.letter, c.name)).collect();
     let name = format!("warpbook {}", card.warpbook);
-    let what = format!("   {}   {}", built.join(", "), card.attempt);
+    let what = format!("   {}   {}", run.join(", "), card.attempt);
     let when = format!("   seed {}   {}", card.seed, card.machine.date);
     if columns(&name) + columns(&what) + columns(&when) <= paper.width() {
         paper.line(&[(Style::Bold, &name), (Style::Plain, &what), (Style::Plain, &when)]);
@@ -68,9 +98,10 @@ fn header(paper: &mut Paper, card: &Scorecard) {
     paper.wrapped(&[(Style::Quiet, "machine  ")], Style::Quiet, &super::machine(&card.machine));
 }
 
-fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool) {
+fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Option<&Before>) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
+        let line = before.map_or(line, |before| format!("{}, not run now", before.told));
         return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }
     let score =
@@ -93,7 +124,7 @@ fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool) {
 fn rows(paper: &mut Paper, challenge: &Challenge) {
     let mut said = "";
     for row in &challenge.rows {
-        self::row(paper, row);
+        self::row(paper, challenge, row);
         if !row.evidence.is_empty() && row.evidence != said {
             paper.wrapped(&[(Style::Plain, "      ")], Style::Quiet, &row.evidence);
         }
@@ -108,9 +139,13 @@ fn rows(paper: &mut Paper, challenge: &Challenge) {
     }
 }
 
-fn row(paper: &mut Paper, row: &Row) {
-    let (tone, word) = (Tone::of(row), truth(row.fact));
-    let points = format!("{:>8} {}", points(row), starred(row).unwrap_or(" "));
+fn row(paper: &mut Paper, challenge: &Challenge, row: &Row) {
+    let tone = Tone::of(challenge, row);
+    let aside = Aside::of(challenge, row).is_some(); // its words take the place of both columns
+    let word = if aside { "" } else { truth(row.fact) };
+    let word = left(word, if aside { 0 } else { 14 });
+    let points =
+        format!("{} {}", right(&points(challenge, row), 22 - word.len()), starred(row).unwrap_or(" "));
     let room = paper.width() - 4 - 14 - 10;
     let style = style(tone);
     for (i, part) in wrap(&super::clean(&row.wording), room).iter().enumerate() {
@@ -119,7 +154,7 @@ fn row(paper: &mut Paper, row: &Row) {
             paper.line(&[
                 (style, &symbol),
                 (Style::Plain, &left(part, room)),
-                (style, &left(word, 14)),
+                (style, &word),
                 (style, &points),
             ]);
         } else {
@@ -239,8 +274,7 @@ fn fault(paper: &mut Paper, finding: &Finding) {
         )]);
     }
     if !finding.checks[0].replay.is_empty() {
-        let replay = super::clean(&finding.checks[0].replay); // on one line, to be copied
-        paper.line(&[(Style::Quiet, "      replay  "), (Style::Plain, &replay)]);
+        paper.whole(6, Style::Plain, &finding.checks[0].replay); // a seed that is cut is another seed
     }
 }
 
@@ -410,6 +444,16 @@ fn total(paper: &mut Paper, card: &Scorecard) {
     paper.wrapped(&[(Style::Plain, "         ")], Style::Plain, &said);
 }
 
+/// The running total, where this run was of some challenges only.
+fn so_far(paper: &mut Paper, card: &Scorecard, before: &[Before]) {
+    if before.is_empty() {
+        return;
+    }
+    let all = before.iter().fold(card.points, |sum, before| sum.saturating_add(before.points));
+    let said = format!("{all} of {} with what was scored before; {}", card.possible, super::thresholds(all));
+    paper.wrapped(&[(Style::Bold, "so far   ")], Style::Bold, &said);
+}
+
 /// One cell a point: as published, on stand-ins, not measured here, the rest; thresholds marked below.
 fn bar(paper: &mut Paper, card: &Scorecard) {
     let possible = card.possible.clamp(0, 200) as usize;
@@ -443,7 +487,7 @@ fn legend(paper: &mut Paper, cells: [usize; 4]) {
     let meanings = [
         "\u{2588} as published",
         "\u{2593} on stand-ins",
-        "\u{2591} not measured here",
+        "\u{2591} not measured or not run",
         "\u{b7} not reached",
     ];
     let used = meanings.into_iter().zip(cells).filter(|(_, n)| *n > 0).map(|(meaning, _)| meaning);
@@ -460,6 +504,7 @@ fn fitted(text: &str, room: usize) -> String {
 mod tests {
     use super::super::{fixture, paper};
     use super::*;
+    use crate::scorecard::Truth;
 
     fn plain(card: &Scorecard, width: usize) -> String {
         render(card, Options { color: false, width, points: true })
@@ -475,11 +520,64 @@ mod tests {
                     .skip_while(|line| !line.contains("error["))
                     .take_while(|line| !line.is_empty());
                 let compiler: Vec<&str> = compiler.collect();
-                let too_long = |line: &&str| paper::columns(line) > width && !compiler.contains(line);
+                let is_command = |line: &str| line.starts_with("      cargo grader replay ");
+                let too_long = |line: &&str| {
+                    paper::columns(line) > width && !compiler.contains(line) && !is_command(line)
+                };
                 let long: Vec<&str> = text.lines().filter(too_long).collect();
                 assert!(long.is_empty(), "{width}: {long:#?}");
             }
         }
+    }
+
+    #[test]
+    fn a_replay_command_is_whole_on_a_line_of_its_own() {
+        let mut card = fixture::half_done();
+        let command = "cargo grader replay issues:D.8/a-name-of-a-check-that-is-long --seed 0xa56fb9e5d198025d --device cuda:1";
+        card.challenges[0].checks[2].replay = command.into();
+        for width in [40, 80, 132] {
+            assert!(plain(&card, width).lines().any(|line| line.trim() == command), "{width}");
+        }
+    }
+
+    #[test]
+    fn what_another_line_won_or_took_nothing_is_not_missed() {
+        let mut card = fixture::compiled();
+        let graph = &mut card.challenges[2];
+        for (row, points) in [(0, 3), (3, 1), (5, 2)] {
+            (graph.rows[row].fact, graph.rows[row].points) = (Truth::Met, points);
+        }
+        for row in [1, 2, 4, 6] {
+            graph.rows[row].fact = Truth::Unmet;
+        }
+        let text = plain(&card, 80);
+        let line = |wording: &str| text.lines().find(|line| line.contains(wording)).unwrap_or_default();
+        assert!(line("not dynamic").ends_with("won by the line above"), "{text}");
+        assert!(line("else torch_compile_BnB").ends_with("won by the line above"), "{text}");
+        assert!(line(" no_torch_compile_BnB").ends_with("penalty avoided"), "{text}");
+        assert!(line(" mlp_compiled").ends_with("unmet           0 of 1"), "{text}");
+        let lesser = &mut card.challenges[2].rows;
+        (lesser[0].fact, lesser[0].points) = (Truth::Unmet, 0);
+        (lesser[1].fact, lesser[1].points) = (Truth::Met, 1);
+        assert!(plain(&card, 80).contains("unmet           0 of 3"), "one point does not stand for three");
+    }
+
+    #[test]
+    fn the_running_total_stands_beside_a_run_of_some_challenges() {
+        let mut card = fixture::solved();
+        card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
+        let told = "9 of 9 points at 10:42 UTC, file changed since".to_owned();
+        let before = [Before { name: "graph".into(), points: 9, told }];
+        let text = render_after(&card, Options::default(), &before);
+        assert!(
+            text.contains("C graph   9 of 9 points at 10:42 UTC, file changed since, not run now"),
+            "{text}"
+        );
+        assert!(
+            text.contains("so far   22 of 55 with what was scored before; 18 passed, 10 short of 32"),
+            "{text}"
+        );
+        assert!(text.contains("B fsdp    not run, 10 points"), "{text}");
     }
 
     #[test]
@@ -503,7 +601,7 @@ mod tests {
     fn challenges_not_built_take_one_line_each() {
         let text = plain(&fixture::solved(), 80);
         assert!(text.contains("\nB fsdp    not built in this version, 10 points\n"), "{text}");
-        assert!(text.contains("13 of 55 (13 rest on stand-ins; 42 more not measured here)"));
+        assert!(text.contains("13 of 55 (13 rest on stand-ins; 1 not measured here; 41 not in this"));
         assert!(text.contains("none passed, 5 short of 18"));
     }
 

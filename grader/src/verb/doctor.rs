@@ -11,7 +11,7 @@ use kernels::{Cpu, Vector, cpu};
 use crate::course::{Back, COURSES, Course};
 use crate::report;
 use crate::score::machine;
-use crate::terminal::print;
+use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
 
 /// Prints a line for each thing that the grader relies on.
@@ -29,7 +29,7 @@ pub(crate) fn doctor() -> u8 {
 }
 
 fn line(name: &str, told: &str) {
-    print(&format!("{name:<13} {told}\n"));
+    print(&hanging(&format!("{name:<13} "), told));
 }
 
 fn memory() -> String {
@@ -98,7 +98,7 @@ fn gpu() {
     for kind in [Kind::Driver, Kind::Nvrtc, Kind::CublasLt, Kind::Nccl, Kind::Nvml] {
         match library::open(kind) {
             Ok(found) => here(found),
-            Err(missing) if kind == Kind::Driver => more(&format!("fix: {}", missing.fix())),
+            Err(missing) if kind == Kind::Driver => fix(&missing.fix()),
             Err(missing) if cards > 0 || !missing.refused.is_empty() => gap(&missing),
             Err(_) => {}
         }
@@ -161,7 +161,15 @@ fn here(found: &Found) {
 
 fn gap(missing: &NotFound) {
     line(&short(missing.kind), &format!("missing: {}", missing.reason()));
-    more(&format!("fix: {}", missing.fix()));
+    fix(&missing.fix());
+}
+
+/// What closes a gap; a command stays on one line.
+fn fix(told: &str) {
+    if told.starts_with("pip ") {
+        return print(&format!("{:<13} fix: {told}\n", ""));
+    }
+    more(&format!("fix: {told}"));
 }
 
 /// A line that goes on with the one above it.

@@ -8,7 +8,7 @@ use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};
 use crate::stub;
-use crate::terminal::print;
+use crate::terminal::{print, wrapped};
 use crate::workbook::Workbook;
 
 const SIZES: [&str; 3] = ["small", "medium", "large"];
@@ -18,12 +18,12 @@ pub(crate) fn hint(options: &Options, asked: Option<&str>) -> Result<u8, Failure
     let workbook = Workbook::find().map_err(Failure::Usage)?;
     let mut progress = Progress::load(&workbook);
     let Some((course, step)) = which(options, asked, &progress)? else {
-        print(
+        print(&wrapped(
             "every step is done; `diff` your exercise with the solution beside it, and read the rest of the lesson there\n",
-        );
+        ));
         return Ok(0);
     };
-    print(&next_hint(course, &step, &mut progress)?);
+    print(&wrapped(&next_hint(course, &step, &mut progress)?));
     if let Err(error) = progress.save(&workbook) {
         eprintln!("warpbook: progress is not kept ({error}); the next hint will be this one again");
     }

@@ -5,21 +5,33 @@ use std::fmt::Write;
 use kernels::cuda::Gpu;
 
 use crate::course::{Back, COURSES, Course};
+use crate::date;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
-use crate::report;
+use crate::report::{self, Before};
 use crate::rubric::{RUBRICS, possible};
-use crate::scorecard::Outcome;
+use crate::scorecard::{Outcome, Scorecard};
 use crate::stub::{self, Step, code_hash};
-use crate::terminal::print;
+use crate::terminal::{hanging, print};
 use crate::workbook::Workbook;
 
-/// Where one exercise stands, without running anything.
+/// Where one exercise is, without running anything.
 enum State {
+    /// As it was derived.
     Untouched,
+    /// Not the text that was graded last.
     Changed,
-    Graded(Standing),
+    /// The text that was graded last.
+    Graded,
+    /// There is no file, or it cannot be read: why.
     Missing(String),
+}
+
+/// An exercise, where it is, and what is known of it from before.
+struct Place<'a> {
+    course: &'a Course,
+    state: State,
+    standing: Standing,
 }
 
 /// Prints the first screen.
@@ -32,18 +44,18 @@ pub(crate) fn list(_: &Options) -> Result<u8, Failure> {
 /// The total, the steps, and what comes next.
 pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let progress = Progress::load(workbook);
-    let states: Vec<(&Course, State)> =
-        COURSES.iter().map(|course| (course, state(workbook, course, &progress))).collect();
-    let points: i32 = RUBRICS.iter().map(|rubric| best(rubric.name, &states)).sum();
-    let graded_last = |(course, _): &&(&Course, State)| Some(course.key()) == progress.last;
-    let first = states.iter().find(graded_last).and_then(to_do); // who is at E need not be sent to A
-    let next = first.unwrap_or_else(|| next(&states));
-    let mut text = format!("{points} of {}. {next}\n", possible());
-    let _ = writeln!(text, "thresholds: {}", report::thresholds(points));
-    let _ = writeln!(text, "{}\n", penalty());
+    let places: Vec<Place> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let points = total(&places);
+    let graded_last = |place: &&Place| Some(place.course.key()) == progress.last;
+    let first = places.iter().find(graded_last).and_then(to_do); // who is at E need not be sent to A
+    let next = first.unwrap_or_else(|| next(&places));
+    let mut text = hanging(&format!("{points} of {}. ", possible()), &next);
+    text += &hanging("thresholds: ", &report::thresholds(points));
+    text += &hanging("", &penalty());
+    text.push('\n');
     for rubric in &RUBRICS {
-        let built = states.iter().filter(|(course, _)| course.name == rubric.name);
-        let told: String = built.map(|(course, state)| challenge(course, state)).collect();
+        let built = places.iter().filter(|place| place.course.name == rubric.name);
+        let told: String = built.map(challenge).collect();
         if told.is_empty() {
             let _ = writeln!(text, "{} {:<7} not built in this version", rubric.letter, rubric.name);
         }
@@ -52,51 +64,90 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     text
 }
 
-/// The points of a challenge: those of the back end that it did best on.
-fn best(challenge: &str, states: &[(&Course, State)]) -> i32 {
-    let of =
-        |state: &State| if let State::Graded(standing) = state { standing.points.unwrap_or(0) } else { 0 };
-    let own = states.iter().filter(|(course, _)| course.name == challenge);
-    own.map(|(_, state)| of(state)).max().unwrap_or(0)
+/// The points of all challenges, each on the back end that it did best on. What an earlier text of an exercise earned
+/// stays earned until another one is scored.
+fn total(places: &[Place]) -> i32 {
+    RUBRICS
+        .iter()
+        .filter_map(|rubric| best(rubric.name, places))
+        .filter_map(|place| place.standing.points)
+        .sum()
 }
 
-/// Where the reader goes on after a run of some courses, in one line.
+fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Option<&'b Place<'a>> {
+    let own = places.iter().filter(|place| place.course.name == challenge);
+    own.max_by_key(|place| place.standing.points)
+}
+
+/// The points of all challenges so far; empty where none were scored.
+pub(crate) fn so_far() -> String {
+    let Ok(workbook) = Workbook::find() else { return String::new() };
+    let progress = Progress::load(&workbook);
+    let places: Vec<Place> = COURSES.iter().map(|course| place(&workbook, course, &progress)).collect();
+    if places.iter().all(|place| place.standing.points.is_none()) {
+        return String::new();
+    }
+    format!("so far   {} of {} points\n", total(&places), possible())
+}
+
+/// Where the reader goes on after a run of some courses.
 pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);
-    let states: Vec<(&Course, State)> =
-        courses.iter().map(|course| (*course, state(&workbook, course, &progress))).collect();
-    format!("{}\n", next(&states))
+    let places: Vec<Place> = courses.iter().map(|course| place(&workbook, course, &progress)).collect();
+    let next = next(&places);
+    let (lead, rest) = next.split_once(": ").unwrap_or(("", &next));
+    if lead.is_empty() || lead.contains(' ') {
+        return hanging("", &next);
+    }
+    hanging(&format!("{lead}: "), rest)
 }
 
-fn state(workbook: &Workbook, course: &Course, progress: &Progress) -> State {
+/// What the challenges that a scorecard leaves out got before.
+pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
+    let progress = Progress::load(workbook);
+    let places: Vec<Place> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
+    let scored = idle.filter_map(|challenge| {
+        let place = best(&challenge.name, &places)?;
+        let (points, told) = (place.standing.points?, points(place)?);
+        Some(Before { name: challenge.name.clone(), points, told })
+    });
+    scored.collect()
+}
+
+fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Place<'a> {
+    let known = progress.challenges.get(&course.key());
+    let standing = known.cloned().unwrap_or_default();
     let text = match workbook.exercise(course) {
         Ok(text) => text,
-        Err(reason) => return State::Missing(reason),
+        Err(reason) => {
+            return Place { course, state: State::Missing(reason), standing: standing.of_text("") };
+        }
     };
     let code = code_hash(&text);
-    match progress.challenges.get(&course.key()) {
-        Some(standing) if standing.code == code => State::Graded(standing.clone()),
+    let state = match known {
+        Some(standing) if standing.code == code => State::Graded,
         _ if stub::derive(course.solution, course.language()).is_ok_and(|stub| code_hash(&stub) == code) => {
             State::Untouched
         }
         _ => State::Changed,
-    }
+    };
+    Place { course, state, standing: standing.of_text(&code) }
 }
 
 /// The step that the reader goes on with.
-fn next(states: &[(&Course, State)]) -> String {
+fn next(places: &[Place]) -> String {
     let gpu = Gpu::look(0).is_ok();
-    let here = |course: &Course| course.back == Back::Cpu || gpu;
-    if !states.iter().any(|(course, _)| here(course)) {
+    let here = |place: &&Place| place.course.back == Back::Cpu || gpu;
+    if !places.iter().any(|place| here(&place)) {
         return "These steps need a GPU; `cargo grader doctor` says what is missing.".into();
     }
-    let mut here = states.iter().filter(|(course, _)| here(course));
-    here.find_map(to_do).unwrap_or_else(|| all_done(states))
+    places.iter().filter(here).find_map(to_do).unwrap_or_else(|| all_done(places))
 }
 
-/// What there is to do in one exercise; nothing where every step has passed.
-fn to_do((course, state): &(&Course, State)) -> Option<String> {
+/// What there is to do in one exercise; `None` where every step has passed.
+fn to_do(Place { course, state, standing }: &Place) -> Option<String> {
     let steps = stub::steps(course.solution);
     match state {
         State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
@@ -110,7 +161,7 @@ fn to_do((course, state): &(&Course, State)) -> Option<String> {
             Some(format!("{} has changed: `cargo grader test {name}{device}`", path.display()))
         }
         State::Missing(reason) => Some(reason.clone()),
-        State::Graded(standing) => standing.next_step(&steps).map(|(step, stands)| match stands {
+        State::Graded => standing.next_step(&steps).map(|(step, stands)| match stands {
             Stands::OpenEarlier | Stands::PassedEarlier => {
                 format!("Next: {} {}, {EARLIER} (`cargo grader test {}`)", step.name, step.task, step.name)
             }
@@ -122,11 +173,11 @@ fn to_do((course, state): &(&Course, State)) -> Option<String> {
 /// What is said of a step whose outcome is that of an earlier text.
 const EARLIER: &str = "not run since the file changed";
 
-/// What is said where every step has passed: the points, or how they are measured.
-fn all_done(states: &[(&Course, State)]) -> String {
-    let open = |state: &State| matches!(state, State::Graded(standing) if standing.points.is_none());
-    match states.iter().find(|(_, state)| open(state)) {
-        Some((course, _)) if states.len() == 1 => {
+/// What is said where every step has passed: the points that are left, or how they are measured.
+fn all_done(places: &[Place]) -> String {
+    let open = |place: &&Place| !place.standing.is_scored(&place.standing.code);
+    match places.iter().find(open) {
+        Some(Place { course, .. }) if places.len() == 1 => {
             format!(
                 "Every step of {} is done: `cargo grader score {}` measures the points.",
                 course.letter(),
@@ -136,16 +187,19 @@ fn all_done(states: &[(&Course, State)]) -> String {
         Some(_) => "Every step is done: `cargo grader score` measures the points.".into(),
         None => {
             let of =
-                if let [(course, _)] = states { format!(" of {}", course.letter()) } else { String::new() };
+                if let [place] = places { format!(" of {}", place.course.letter()) } else { String::new() };
+            let left: Vec<String> = places.iter().filter_map(left).collect();
+            let left = if left.is_empty() { String::new() } else { format!(" Left: {}.", left.join(", ")) };
             format!(
-                "Every step{of} is done, and the points are measured: `diff` the exercise with the solution beside it."
+                "Every step{of} is done, and the points are measured.{left} `diff` the exercise with the solution \
+                 beside it."
             )
         }
     }
 }
 
 fn start(course: &Course, step: &Step<'_>) -> String {
-    format!("Start: {} {}, in {}", step.name, step.task, course.exercise().display())
+    format!("Start: {} {}, in `{}`", step.name, step.task, course.exercise().display())
 }
 
 /// One line on what the published scheme takes for leaving a challenge out.
@@ -159,41 +213,72 @@ fn penalty() -> String {
     )
 }
 
-fn challenge(course: &Course, state: &State) -> String {
-    let told = match state {
-        State::Untouched => "not started".into(),
-        State::Changed => "changed since it was graded".into(),
-        State::Missing(_) => "the exercise is missing".into(),
-        State::Graded(standing) => {
-            standing.points.map_or("not scored yet".into(), |points| format!("{points} points"))
-        }
+fn challenge(place: &Place) -> String {
+    let Place { course, state, standing } = place;
+    let now = match state {
+        State::Untouched => Some("not started"),
+        State::Missing(_) => Some("the exercise is missing"),
+        State::Changed if standing.points.is_none() => Some("changed since it was graded"),
+        State::Graded if standing.points.is_none() => Some("not scored yet"),
+        _ => None,
     };
-    let place = if course.back == Back::Cuda { " on CUDA" } else { "" };
-    let mut text = format!("{} {:<7} {told}{place}\n", course.letter(), course.name);
+    let mut told: Vec<String> = now.into_iter().map(String::from).chain(points(place)).collect();
+    if course.back == Back::Cuda {
+        told.push("on CUDA".into());
+    }
+    if let Some(left) = left(place) {
+        told.push(format!("left: {left}"));
+    }
+    let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.name), &told.join("; "));
     for step in stub::steps(course.solution) {
-        let (word, mark) = step_state(state, step.name);
-        let _ = writeln!(text, "  {:<5} {word:<14} {}{mark}", step.name, step.task);
+        let (word, mark) = step_state(standing, step.name);
+        let lead = format!("  {:<5} {word:<14} ", step.name);
+        text += &hanging(&lead, &format!("{}{mark}", step.task));
     }
     text
 }
 
-/// How a step stands, and a mark behind it: the worst of its checks, the undone first. What an earlier text got is not told.
-fn step_state(state: &State, step: &str) -> (&'static str, String) {
-    let State::Graded(standing) = state else { return ("-", String::new()) };
-    if matches!(standing.stands(step), Stands::OpenEarlier | Stands::PassedEarlier) {
-        return ("-", format!(" ({EARLIER})"));
-    }
-    let of_step = standing
-        .checks
-        .iter()
-        .filter(|check| check.step() == step && !standing.earlier.contains(&check.name));
+/// The points of an exercise, when they were measured, and whether it is still the same text: `13 of 14 points at 10:42
+/// UTC, file changed since`. `None` if it was never scored.
+fn points(Place { course, state, standing }: &Place) -> Option<String> {
+    let possible = crate::rubric::find(course.name)?.possible;
+    let told = format!("{} of {possible} points", standing.points?);
+    let Some(scored) = &standing.scored else { return Some(told) };
+    let same = matches!(state, State::Graded) && scored.code == standing.code;
+    let since = if same { "" } else { ", file changed since" };
+    Some(format!("{told} at {}{since}", date::told(scored.when, date::now())))
+}
+
+/// The rows that could have added more, the first three by name.
+fn left(place: &Place) -> Option<String> {
+    let rows = &place.standing.scored.as_ref()?.left;
+    let named = rows.iter().take(3).map(|(wording, points)| format!("{wording} ({points})"));
+    let rest = rows.iter().skip(3).fold(0, |sum, (_, points)| sum + points);
+    let rest = (rest > 0).then(|| format!("{rest} in other rows"));
+    let all: Vec<String> = named.chain(rest).collect();
+    (!all.is_empty()).then(|| report::clean(&all.join(", ")))
+}
+
+/// How a step stands, and a mark behind its task: the worst of its checks, the undone first, and when it passed, where
+/// that was before.
+fn step_state(standing: &Standing, step: &str) -> (&'static str, String) {
+    let stands = standing.stands(step);
+    let is_earlier = matches!(stands, Stands::OpenEarlier | Stands::PassedEarlier);
+    let counts = |name: &String| is_earlier || !standing.earlier.contains(name);
+    let of_step = standing.checks.iter().filter(|check| check.step() == step && counts(&check.name));
     let outcomes: Vec<Outcome> = of_step.map(|check| check.outcome).collect();
     let worst = [
+        Outcome::GraderFault,
         Outcome::DoesNotCompile,
         Outcome::Wrong,
         Outcome::NotAttempted,
         Outcome::NotMeasured,
         Outcome::Passed,
     ];
-    (worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("-", Outcome::word), String::new())
+    let word = worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("not run", Outcome::word);
+    let passed = standing.passed.get(step).filter(|_| stands != Stands::Passed);
+    let passed = passed.map(|when| format!("passed {}", date::told(*when, date::now())));
+    let since = is_earlier.then(|| "file changed since".to_owned());
+    let marks: Vec<String> = passed.into_iter().chain(since).collect();
+    (word, if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) })
 }

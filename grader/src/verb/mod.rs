@@ -11,9 +11,9 @@ mod watch;
 
 pub(crate) use doctor::doctor;
 pub(crate) use hint::hint;
-pub(crate) use list::{first_screen, list, what_next};
+pub(crate) use list::{before, first_screen, list, so_far, what_next};
 pub(crate) use report::{report, verify_report};
-pub(crate) use reset::reset;
+pub(crate) use reset::{Consent, reset};
 pub(crate) use score::{replay, rubric, score};
 pub(crate) use template::{Template, template};
 pub(crate) use watch::watch;

@@ -22,7 +22,7 @@ pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failu
     };
     options.writes_elsewhere(&[&path])?;
     let card = scorecard_file::read(&path).map_err(Failure::Usage)?;
-    show(options, &card, Scope::Score)?;
+    show(options, &card, Scope::Score, &[])?;
     Ok(exit_code(&card, options.strict))
 }
 

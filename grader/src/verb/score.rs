@@ -8,11 +8,12 @@ use crate::attempts::Handed;
 use crate::course;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder};
-use crate::report::{self, text};
+use crate::report::{self, Before, text};
 use crate::rubric::RUBRICS;
-use crate::score::{Attempt, Device, Plan, Scope, exit_code, run};
+use crate::score::{Attempt, Device, Plan, Scope, exit_code, run, run_printing};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
+use crate::verb;
 use crate::workbook::Workbook;
 
 /// Grades and shows the scorecard.
@@ -24,12 +25,21 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
             plan.case.as_deref().or(plan.step.as_deref()).unwrap_or("")
         )));
     }
+    let is_shown = !options.json && options.output.is_none();
+    let mut before = Vec::new();
     if plan.attempt == Attempt::Exercise {
         remember(&card, plan);
+        before = Workbook::find().map(|workbook| verb::before(&workbook, &card)).unwrap_or_default();
     }
-    show(options, &card, plan.scope)?;
-    if plan.attempt == Attempt::Exercise && !options.json && options.output.is_none() {
-        print(&crate::verb::what_next(&plan.courses));
+    show(options, &card, plan.scope, &before)?;
+    if plan.scope == Scope::Score && plan.is_all() {
+        keep_page(&card, is_shown)?;
+    }
+    if plan.attempt == Attempt::Exercise && is_shown {
+        if plan.scope != Scope::Score {
+            print(&verb::so_far());
+        }
+        print(&verb::what_next(&plan.courses));
     }
     Ok(exit_code(&card, options.strict))
 }
@@ -59,15 +69,26 @@ fn remember(card: &Scorecard, plan: &Plan) {
     }
 }
 
+/// The scorecard as a page in the workbook's own folder. Without a workbook there is no place for it.
+fn keep_page(card: &Scorecard, says_where: bool) -> Result<(), Failure> {
+    let Ok(workbook) = Workbook::find() else { return Ok(()) };
+    let page = report::html::render(card).map_err(|error| Failure::Fault(error.to_string()))?;
+    let path = folder(&workbook).join("report.html");
+    match atomic_write::write(&path, page.as_bytes()) {
+        Ok(()) if says_where => print(&format!("report   {}\n", path.display())),
+        Ok(()) => {}
+        Err(error) => eprintln!("warpbook: no report: {} cannot be written ({error})", path.display()),
+    }
+    Ok(())
+}
+
 /// Every form that was asked for.
-pub(crate) fn show(options: &Options, card: &Scorecard, scope: Scope) -> Result<(), Failure> {
+pub(super) fn show(options: &Options, card: &Scorecard, scope: Scope, before: &[Before]) -> Result<(), Failure> {
     let mut shown = if options.json {
         serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
     } else {
-        text::render(
-            card,
-            text::Options { color: options.color(), width: width(), points: scope != Scope::Test },
-        )
+        let look = text::Options { color: options.color(), width: width(), points: scope != Scope::Test };
+        text::render_after(card, look, before)
     };
     if options.json {
         shown.push('\n');
@@ -91,8 +112,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
 }
 
-/// Runs one check alone.
-pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, Failure> {
+/// Runs one check alone; shows with what the step was called, and what it printed.
+pub(crate) fn replay(options: &Options, own: Handed, case: &str, debugger: bool) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
         Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
     })?;
@@ -102,18 +123,38 @@ pub(crate) fn replay(options: &Options, own: Handed, case: &str) -> Result<u8, F
         plan.courses = vec![course]; // a step says itself where it runs
     }
     plan.case = Some(name.to_owned());
-    let card = run(&plan).map_err(Failure::Fault)?;
+    plan.effort.shows_calls = true;
+    plan.has_no_limit = debugger;
     let course = plan.courses[0];
-    let checks =
-        card.challenges.iter().find(|graded| graded.name == course.name).map(|graded| &graded.checks);
-    let Some(check) = checks.and_then(|checks| checks.iter().find(|check| check.name == name)) else {
+    let (checks, printed) = run_printing(&plan).map_err(Failure::Fault)?;
+    let Some(check) = checks.iter().find(|check| check.name == name) else {
         return Err(Failure::Usage(format!("challenge {} has no check called {name:?}", course.letter())));
     };
     print(&format!("{}: {}\n", check.name, check.outcome.word()));
     if !check.detail.is_empty() {
         print(&format!("{}\n", report::clean::clean(&check.detail)));
     }
+    if !printed.is_empty() {
+        print(&format!(
+            "\ncalls (>), and what your code printed:\n{}\n",
+            capped(&report::clean::clean(&printed))
+        ));
+    }
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
+}
+
+/// Lines of what was printed that are shown at either end.
+const PRINTED_LINES: usize = 60;
+
+/// The first and the last lines of a text.
+fn capped(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let hidden = lines.len().saturating_sub(2 * PRINTED_LINES);
+    if hidden == 0 {
+        return lines.join("\n");
+    }
+    let (head, tail) = (&lines[..PRINTED_LINES], &lines[PRINTED_LINES + hidden..]);
+    format!("{}\n... {hidden} lines are not shown ...\n{}", head.join("\n"), tail.join("\n"))
 }
 
 /// The published scheme.

@@ -4,7 +4,6 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use challenges::issues::chat::defuse::Defuser;
@@ -18,13 +17,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value as Json, json};
 
 use crate::options::{Failure, Options};
-<<<<<<< HEAD
 use crate::report::clean;
 use crate::terminal::{print, print_foreign};
-=======
-use crate::report::clean::clean;
-use crate::terminal::print;
->>>>>>> w-templates
 
 /// What is done with a template.
 #[derive(Debug, Subcommand)]
@@ -106,11 +100,6 @@ fn usage(error: impl std::fmt::Display) -> Failure {
 
 fn fault(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::Fault(clean(&format!("{}: {error}", path.display())))
-}
-
-/// Prints what holds texts of somebody else's: to a terminal without control characters, elsewhere as it is.
-fn print_foreign(text: &str) {
-    if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
 }
 
 fn moment(text: &str) -> Result<Moment, String> {
@@ -230,12 +219,7 @@ fn give(options: &Options, text: &str) -> Result<(), Failure> {
         print_foreign(text);
         return Ok(());
     };
-<<<<<<< HEAD
-    reference::atomic_write::write(path, text.as_bytes())
-        .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))
-=======
-    reference::whole::write(path, text.as_bytes()).map_err(|error| fault(path, error))
->>>>>>> w-templates
+    reference::atomic_write::write(path, text.as_bytes()).map_err(|error| fault(path, error))
 }
 
 impl Render {
@@ -401,12 +385,8 @@ impl Repair {
             }
             match source.kind {
                 Kind::Config => with_template(&self.from, to, &repaired.source)?,
-<<<<<<< HEAD
-                _ => reference::atomic_write::write(to, repaired.source.as_bytes()).map_err(fault)?,
-=======
-                _ => reference::whole::write(to, repaired.source.as_bytes())
+                _ => reference::atomic_write::write(to, repaired.source.as_bytes())
                     .map_err(|error| fault(to, error))?,
->>>>>>> w-templates
             }
             let how = if repaired.diff.is_empty() { ", as it was" } else { "" };
             return Ok(format!("written: {}{how}\n", to.display()));
@@ -434,13 +414,8 @@ impl Repair {
         }
         if source.kind == Kind::Folder {
             let path = to.join("chat_template.jinja");
-<<<<<<< HEAD
             reference::atomic_write::write(&path, repaired.source.as_bytes())
-                .map_err(|error| Failure::Fault(format!("{}: {error}", path.display())))?;
-=======
-            reference::whole::write(&path, repaired.source.as_bytes())
                 .map_err(|error| fault(&path, error))?;
->>>>>>> w-templates
         } else {
             let name = "tokenizer_config.json";
             let from = if plan.is_some() { to.join(name) } else { self.from.join(name) };

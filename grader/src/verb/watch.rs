@@ -13,12 +13,14 @@ use notify::{RecursiveMode, Watcher};
 
 use crate::course::Course;
 use crate::options::{Failure, Options};
-use crate::progress::Progress;
+use crate::progress::{Progress, Standing, Stands};
+use crate::report::{self, clean, text};
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
-use crate::terminal::{self, print};
+use crate::stub;
+use crate::terminal::{self, hanging, print, width};
 use crate::verb::score::score;
-use crate::verb::{first_screen, hint, reset};
+use crate::verb::{Consent, first_screen, hint, reset, so_far, what_next};
 use crate::workbook::Workbook;
 
 /// Saves closer together than this are one: an editor writes a file in several steps.
@@ -53,9 +55,10 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
                 code = grade(options, plan, course, &workbook);
                 waiting = meanwhile(&events);
             }
-            Some(Event::Key('n' | 'l')) => print(&first_screen(&workbook)),
+            Some(Event::Key('n')) => print(&next_step(&workbook, course)),
+            Some(Event::Key('l')) => print(&first_screen(&workbook)),
             Some(Event::Key('h')) => tell(hint(options, Some(course.name))),
-            Some(Event::Key('x')) if asked_to_reset => tell(reset(course)),
+            Some(Event::Key('x')) if asked_to_reset => tell(reset(course, None, Consent::Given)),
             Some(Event::Key('x')) => {
                 print("x again writes the exercise afresh (your text is kept); any other key does not\n");
                 asked_to_reset = true;
@@ -116,6 +119,7 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         step: plan.step.clone(),
         case: plan.case.clone(),
         effort: plan.effort.clone(),
+        has_no_limit: false,
         progress: terminal::progress(),
     };
     let card = match run(&quick) {
@@ -126,40 +130,62 @@ fn grade(options: &Options, plan: &Plan, course: &'static Course, workbook: &Wor
         }
     };
     let mut progress = Progress::load(workbook);
+    let before = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
     progress.record(&card, Scope::Test, quick.is_all());
-    let _ = progress.save(workbook);
+    if let Err(error) = progress.save(workbook) {
+        eprintln!("warpbook: progress is not kept: {error}");
+    }
+    let after = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
+    print(&finished(course, &before, &after));
     if exit_code(&card, false) == 0 {
         print("every check passes: measuring\n");
-        let code = score(options, plan).unwrap_or(6);
+        let code = score(options, plan).unwrap_or_else(|failure| {
+            tell(Err(failure));
+            6
+        });
         print(KEYS);
         return code;
     }
-    print(&verdict(&card, course));
+    print(&verdict(options, &card, course));
+    print(&so_far());
+    print(&what_next(&[course]));
+    print(KEYS);
     1
 }
 
-/// The first check that has not passed, in full, and how many are left.
-fn verdict(card: &Scorecard, course: &Course) -> String {
-    use crate::scorecard::Outcome::{DoesNotCompile, NotMeasured, Passed};
-    let checks = card
-        .challenges
-        .iter()
-        .find(|challenge| challenge.name == course.name)
-        .map(|challenge| &challenge.checks);
-    let open: Vec<_> =
-        checks.into_iter().flatten().filter(|check| !matches!(check.outcome, Passed | NotMeasured)).collect();
-    let Some(first) = open.first() else {
-        let tripped = card.guards.iter().filter(|guard| guard.tripped);
-        let told: Vec<String> = tripped.map(|guard| format!("{} - {}", guard.name, guard.detail)).collect();
-        return format!("guard tripped: {}\n", told.join("\nguard tripped: "));
+/// The steps that have passed now and had not before.
+fn finished(course: &Course, before: &Standing, after: &Standing) -> String {
+    let is_new = |step: &&stub::Step<'_>| {
+        after.stands(step.name) == Stands::Passed
+            && !matches!(before.stands(step.name), Stands::Passed | Stands::PassedEarlier)
     };
-    format!(
-        "\n{}: {}\n{}\n{} checks to go.  {KEYS}",
-        if first.outcome == DoesNotCompile { "the exercise" } else { &first.name },
-        first.outcome.word(),
-        crate::report::clean::clean(&first.detail),
-        open.len(),
-    )
+    let steps = stub::steps(course.solution);
+    let new = steps.iter().filter(is_new);
+    new.map(|step| hanging(&format!("\u{2713} {} is finished: ", step.name), step.task)).collect()
+}
+
+/// What to look at first, as `test` tells it, and how many checks ended in which way.
+fn verdict(options: &Options, card: &Scorecard, course: &Course) -> String {
+    let look = text::Options { color: options.color(), width: width(), points: false };
+    let challenge = card.challenges.iter().find(|challenge| challenge.name == course.name);
+    let first = challenge.map(|challenge| text::first_fault(challenge, look)).unwrap_or_default();
+    let tripped = card.guards.iter().filter(|guard| guard.tripped);
+    let tripped = tripped
+        .map(|guard| hanging("guard tripped: ", &clean(&format!("{} - {}", guard.name, guard.detail))));
+    let tally = challenge.map(report::tally).unwrap_or_default();
+    format!("{first}{}\n{}", tripped.collect::<String>(), hanging("checks: ", &tally))
+}
+
+/// The step that comes next, and where it is in the file.
+fn next_step(workbook: &Workbook, course: &'static Course) -> String {
+    let progress = Progress::load(workbook);
+    let steps = stub::steps(course.solution);
+    let standing = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
+    let step = standing.next_step(&steps).map(|(step, _)| step.name);
+    let text = workbook.exercise(course).unwrap_or_default();
+    let line = step.and_then(|step| stub::line_of(&text, step));
+    let at = line.map_or_else(String::new, |line| format!("      {}:{line}\n", course.exercise().display()));
+    format!("{}{at}", what_next(&[course]))
 }
 
 /// Saves, told by the system or found by asking.

@@ -20,8 +20,7 @@ pub(crate) struct Expected {
 impl Expected {
     /// What a course runs on a machine whose widest vector unit is `widest`.
     pub fn of(course: &Course, widest: Vector) -> Self {
-        let effort = Effort { seed: 0, quick: false, samples: None, model: None };
-        let items = (course.items)(&effort);
+        let items = (course.items)(&Effort::default());
         let checks = items.iter().filter(|item| item.is_check()).map(|item| item.name.clone());
         let mut checks: Vec<String> = checks.filter(|name| !name.starts_with(EVERY_PATH)).collect();
         if (course.name, course.back) == ("nf4", Back::Cpu) {

@@ -89,7 +89,7 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
             let message = json!({"role": "user", "content": "hi"});
             context.insert("messages".into(), Value::Array(vec![message; count as usize]));
         }
-        let before = bytes::reset_peak();
+        let peak = bytes::Peak::begin().ok_or("too many peaks are counted already")?;
         let named = context.iter().map(|(name, value)| (name.as_str(), value));
         let done = Template::new(source, Options { clock, ..Options::default() })
             .and_then(|template| template.render(&Variables::new(named, &Limits::default())?));
@@ -97,7 +97,7 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
             Ok(rendered) => json!({ "text": rendered.text }),
             Err(error) => json!({ "error": error.kind.name(), "shown": error.to_string() }),
         };
-        line["peak"] = json!(bytes::peak() - before);
+        line["peak"] = json!(peak.bytes());
         println!("{line}");
     }
     Ok(())

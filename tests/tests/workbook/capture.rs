@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::Location;
-use std::path::Path;
 
 use challenges::graph::capture::Capture;
 use challenges::graph::change::difference;
@@ -56,7 +55,7 @@ fn agree(name: &str, got: &Values<f32>, want: &Values<f32>) {
 
 /// The lines of a case that end in a mark, from where it begins to where the next one does.
 fn marked(case: &Case, all: &[Case], mark: &str) -> BTreeSet<u32> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(case.at.file());
+    let path = tests::place::workbook().join(case.at.file());
     let text = fs::read_to_string(path).expect("the zoo's source can be read");
     let of_file = all.iter().filter(|other| other.at.file() == case.at.file());
     let end = of_file.map(|other| other.at.line()).filter(|line| *line > case.at.line()).min();

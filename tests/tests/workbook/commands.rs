@@ -5,14 +5,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use grader::scorecard::{Outcome, Scorecard};
+use grader::stub::{self, Origin};
 use serde_json::Value;
+use tempfile::TempDir;
+use tests::place::workbook;
 use tests::program::{Ran, checks, run};
 
 const GRADER: &str = env!("CARGO_BIN_EXE_own"); // with nothing to hand in, it is the grader
-
-fn workbook() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
-}
 
 /// Runs the grader in the workbook.
 fn grader(arguments: &[&str]) -> Ran {
@@ -118,6 +117,90 @@ fn every_form_of_a_report_is_written_where_it_was_asked_for() {
     assert!(read(md).contains("single_triton_kernel"));
     let again = grader(&["report", json]);
     assert!(again.code == 0 && again.stdout.contains("nf4"), "{}{}", again.stdout, again.stderr);
+}
+
+/// A folder with the exercises as they are derived, and nothing else of the workbook.
+fn exercises() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder for a workbook");
+    for Origin { exercise, language, solution } in stub::solutions() {
+        let path = folder.path().join(exercise);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("the folder can be made");
+        fs::write(path, stub::derive(solution, language).expect("sound markers"))
+            .expect("a stub can be written");
+    }
+    folder
+}
+
+const NF4: &str = "challenges/src/nf4/exercise.rs";
+
+fn backups(folder: &Path) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(folder.join(".warpbook/backups")).into_iter().flatten();
+    entries.map(|entry| fs::read(entry.expect("an entry").path()).expect("a backup can be read")).collect()
+}
+
+#[test]
+fn one_step_is_reset_and_the_others_stay() {
+    let folder = exercises();
+    let [derived, solved] = [true, false].map(|derived| {
+        let solution = challenges::nf4::SOLUTION;
+        let derive = || stub::derive(solution, stub::Language::Rust).expect("sound markers");
+        if derived { derive() } else { solution.replace("Solution", "Exercise") }
+    });
+    let path = folder.path().join(NF4);
+    fs::write(&path, &solved).expect("the exercise can be written");
+    let ran = run(Path::new(GRADER), folder.path(), &["reset", "a.6"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let text = fs::read_to_string(&path).expect("the exercise");
+    assert!(text.contains("todo!(\"A.6: the same bits") && !text.contains("todo!(\"A.5"), "{text}");
+    assert_eq!(backups(folder.path()), [solved.as_bytes()]);
+    for step in stub::steps(challenges::nf4::SOLUTION) {
+        assert_eq!(run(Path::new(GRADER), folder.path(), &["reset", step.name]).code, 0);
+    }
+    let text = fs::read_to_string(&path).expect("the exercise");
+    assert_eq!(stub::code_hash(&text), stub::code_hash(&derived), "all steps one by one are the whole file");
+    let missing = text.replace("// step A.2", "// stop A.2");
+    fs::write(&path, &missing).expect("the exercise can be written");
+    let ran = run(Path::new(GRADER), folder.path(), &["reset", "A.2"]);
+    assert!(ran.code == 2 && ran.stderr.contains("expected the line `// step A.2: "), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(&path).expect("the exercise"), missing, "nothing was changed");
+}
+
+#[test]
+fn a_file_is_reset_only_with_consent_and_never_lost() {
+    let folder = exercises();
+    let path = folder.path().join(NF4);
+    let reset = |more: &[&str]| run(Path::new(GRADER), folder.path(), &[&["reset", "nf4"], more].concat());
+    let untouched = reset(&[]);
+    assert!(
+        untouched.code == 0 && untouched.stdout.contains("as it was in the beginning"),
+        "{}",
+        untouched.stderr
+    );
+    let works: [&[u8]; 3] = [b"fn mine() {}\n", b"", b"\xff\xfe no text at all"];
+    for work in works {
+        fs::write(&path, work).expect("the exercise can be written");
+        let ran = reset(&[]);
+        assert!(ran.code == 2 && ran.stderr.contains("--yes"), "{}{}", ran.stdout, ran.stderr);
+        assert_eq!(fs::read(&path).expect("the exercise"), work, "nothing was changed");
+        assert_eq!(reset(&["--yes"]).code, 0);
+    }
+    let (mut kept, mut works) = (backups(folder.path()), works.map(<[u8]>::to_vec));
+    kept.sort();
+    works.sort();
+    assert_eq!(kept, works, "each is kept, within one second too");
+}
+
+#[test]
+fn lines_of_list_and_doctor_end_at_words_before_the_width() {
+    let folder = exercises();
+    fs::write(folder.path().join(NF4), "fn changed() {}\n").expect("the exercise can be written");
+    let list = run(Path::new(GRADER), folder.path(), &["list"]);
+    assert!(list.code == 0 && list.stdout.contains("  A.1   not run        "), "{}", list.stdout);
+    let fits = |line: &str| line.chars().count() <= 80;
+    assert!(list.stdout.lines().all(fits), "{}", list.stdout);
+    let one_word = |line: &str| !line.chars().skip(14).collect::<String>().trim().contains(' ');
+    let doctor = grader(&["doctor"]).stdout;
+    assert!(doctor.lines().all(|line| fits(line) || one_word(line) || line.contains('`')), "{doctor}");
 }
 
 #[test]

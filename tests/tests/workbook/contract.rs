@@ -6,13 +6,14 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
-use tests::program::{Ran, checks, finish};
+use tests::place::workbook;
+use tests::program::{Ran, checks, finish, unwrapped};
 
 /// What makes the workbook; the rest of a checkout is the reader's or can be made again.
 const PARTS: [&str; 11] = [
@@ -52,10 +53,6 @@ fn copy() -> MutexGuard<'static, Copy> {
     COPY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn workbook() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workbook")
-}
-
 impl Copy {
     fn make() -> Self {
         let target = workbook().join("target/contract");
@@ -77,7 +74,7 @@ impl Copy {
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self.write("");
         for challenge in ["nf4", "graph", "issues", "loss"] {
-            assert_eq!(self.grader(&["reset", challenge]).code, 0);
+            assert_eq!(self.grader(&["reset", challenge, "--yes"]).code, 0);
         }
         let _ = fs::remove_dir_all(self.root.join(".warpbook"));
         self
@@ -354,7 +351,9 @@ fn the_other_verbs_go_on(copy: &Copy, broken: &str) {
     let rooms = ["-p", "grader", "-p", "challenges", "-p", "kernels", "-p", "reference"];
     let built = copy.cargo(&[["build", "--release", "--quiet"].as_slice(), &rooms].concat());
     assert_eq!(built.code, 0, "a room includes the exercise:\n{}", built.stderr);
-    let reset = copy.grader(&["reset", "nf4"]);
+    assert_eq!(copy.grader(&["reset", "nf4"]).code, 2, "nobody agreed");
+    assert_eq!(copy.read(), broken);
+    let reset = copy.grader(&["reset", "nf4", "--yes"]);
     assert_eq!(reset.code, 0, "{}", reset.stderr);
     let derived = stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust)
         .expect("the solution's markers are sound");
@@ -397,7 +396,7 @@ fn hints_grow_and_end_with_the_largest() {
     copy.fresh();
     let asked: Vec<String> = (0..4).map(|_| copy.grader(&["hint", "a.4"]).stdout).collect();
     for (text, size) in asked.iter().zip(["small", "medium", "large", "large"]) {
-        assert!(text.starts_with(&format!("A.4, {size} hint: ")), "{text}");
+        assert!(text.starts_with(&format!("A.4, {size} hint:")), "{text}");
     }
     assert_eq!(copy.grader(&["hint", "A.99"]).code, 2);
 }
@@ -410,7 +409,7 @@ fn last_line(copy: &Copy, [from, to]: [&str; 2], arguments: &[&str]) -> String {
     fs::write(copy.root.join(CHUNKER), text).expect("the exercise can be written");
     let ran = copy.grader(arguments);
     assert!(!ran.stdout.contains("src/../"), "a path with detours:\n{}", ran.stdout);
-    ran.stdout.lines().last().unwrap_or_default().to_owned()
+    unwrapped(&ran.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -424,8 +423,9 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     let told = last_line(&copy, right, &["test", "E.2"]);
     assert!(told.starts_with("Next: E.1 ") && told.contains("hint E.1"), "E.1 was never tried: {told}");
     let list = copy.grader(&["list"]).stdout;
-    let line = list.lines().find(|line| line.trim_start().starts_with("E.6")).unwrap_or_default();
-    assert!(line.ends_with("(not run since the file changed)"), "{list}");
+    let of_step = list.split_once("  E.6   wrong ").map_or("", |(_, after)| after);
+    let of_step = of_step.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(of_step.ends_with("spread them evenly (file changed since)"), "{list}");
     assert!(list.starts_with("0 of 55. Next: E.1 "), "{list}");
     assert!(copy.grader(&["hint"]).stdout.starts_with("E.1, small hint"), "E was graded last");
     let told = last_line(&copy, of_all, &["test", "E.2"]);
@@ -438,6 +438,87 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     assert!(told.starts_with("Next: E.1 "), "{told}");
     let told = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;
     assert!(told.contains("(challenges/src/loss/exercise.rs:"), "{told}");
+}
+
+#[test]
+fn what_was_earned_stays_on_the_screen() {
+    let copy = copy();
+    copy.fresh().write(&solved());
+    let ran = copy.grader(&["score", "nf4", "--quick"]);
+    let page = copy.root.join(".warpbook/report.html");
+    assert!(ran.stdout.contains(&format!("report   {}\n", page.display())), "{}", ran.stdout);
+    assert!(fs::read_to_string(&page).is_ok_and(|page| page.contains("single_triton_kernel")));
+    assert!(ran.stdout.contains("\nC graph   not run, 9 points\n"), "{}", ran.stdout);
+    let earned =
+        ran.stdout.split("\npoints   ").nth(1).and_then(|rest| rest.split(' ').next()).expect("points");
+
+    copy.write(&solved().replacen("impl Exercise {", "fn extra() {}\n\nimpl Exercise {", 1));
+    let list = copy.grader(&["list"]).stdout;
+    assert!(list.starts_with(&format!("{earned} of 55. ")), "{list}");
+    assert!(list.contains(&format!("A nf4     {earned} of 14 points at ")), "{list}");
+    assert!(list.contains(" UTC, file changed since"), "{list}");
+    let joined = list.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        joined.contains("high nibble first (passed ") && joined.contains(" UTC, file changed since)"),
+        "{list}"
+    );
+
+    copy.write(&solved().replacen("fn unpack(", "fn unpack(;", 1));
+    assert_eq!(copy.grader(&["test", "nf4"]).code, 1);
+    let list = copy.grader(&["list"]).stdout;
+    assert!(list.starts_with(&format!("{earned} of 55. ")), "{list}");
+    assert!(list.contains("A.4   does not compile ") && list.contains("(passed "), "{list}");
+    let other = copy.grader(&["score", "D", "--quick"]).stdout;
+    assert!(other.contains("not run now") && other.contains(&format!("so far   {earned} of 55")), "{other}");
+}
+
+#[test]
+fn a_replay_shows_inputs_and_what_the_code_prints() {
+    let copy = copy();
+    let print = "codes: &mut [u8]) {\n        println!(\"seen: {} bytes\", packed.len());\n        dbg!(codes.len());";
+    let printing = solved().replacen("codes: &mut [u8]) {", print, 1);
+    copy.fresh().write(&printing);
+    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    let places = ["A.1/one-byte: passed", "> unpack: packed [", "seen: 1 bytes", "codes.len() = 2"]
+        .map(|part| told.find(part).unwrap_or_else(|| panic!("no {part:?} in {told}")));
+    assert!(places.is_sorted(), "in the order in which it happened: {told}");
+    let endless =
+        printing.replacen("dbg!(codes.len());", "for i in 0..100_000 { println!(\"line {i}\"); }", 1);
+    copy.write(&endless);
+    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    assert!(told.lines().count() < 140 && told.contains("line 99999"), "{}", told.lines().count());
+}
+
+#[test]
+fn watch_tells_the_first_error_the_next_step_and_what_was_finished() {
+    let copy = copy();
+    let unpack = &solved()[region(&solved(), 1)];
+    copy.fresh();
+    let mut text = copy.read();
+    text.replace_range(region(&text, 1), unpack);
+    copy.write(&text);
+    let told = watched(&copy, "n");
+    assert!(told.contains("\u{2713} A.1 is finished: split each byte"), "{told}");
+    assert!(told.contains("Next: A.2 ") && told.contains("challenges/src/nf4/exercise.rs:"), "{told}");
+    assert_eq!(told.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {told}");
+    copy.write(&text.replacen("fn unpack(", "fn unpack(;", 1).replacen("fn block(", "fn block(;", 1));
+    let told = watched(&copy, "");
+    assert!(told.contains("does not compile") && told.contains("exercise.rs:"), "{told}");
+    assert_eq!(told.matches("\n    error").count(), 1, "the first error: {told}");
+    assert!(!told.contains("is finished"), "{told}");
+}
+
+/// What `watch` prints while some keys come in.
+fn watched(copy: &Copy, keys: &str) -> String {
+    use std::io::Write;
+    let mut command = copy.command(&copy.grader);
+    command.args(["watch", "nf4"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.env_remove("CARGO_MANIFEST_DIR").spawn().expect("watch starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(keys.as_bytes()).expect("watch reads");
+    drop(input); // the end of the keys is a `q`
+    let output = child.wait_with_output().expect("watch ends");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn an_exit_that_hangs_keeps_nobody_waiting() {
 fn a_process_that_an_attempt_leaves_ends_with_it() {
     let folder = tempfile::tempdir().expect("a folder for the process's number");
     let file = folder.path().join("pid");
-    let mut command = std::process::Command::new(OWN);
+    let mut command = std::process::Command::new(tests::place::program(std::path::Path::new(OWN)));
     let ran = tests::program::finish(
         command
             .args(["test", "nf4", "--case", FAULTY, "--json"])

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tests::program::finish;
+use tests::program::{finish, unwrapped};
 use tests::stub::compile;
 
 /// A machine with folders of our own and no Python but ours.
@@ -49,7 +49,7 @@ impl Machine {
     }
 
     fn lines_of(&self, name: &str) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_own"));
+        let mut command = Command::new(tests::place::program(Path::new(env!("CARGO_BIN_EXE_own"))));
         command.arg("doctor").env("PATH", self.at("bin")).env("LD_LIBRARY_PATH", self.at("loader"));
         command.env_remove("CUDA_PATH").env_remove("CUDA_HOME");
         if self.toolkit {
@@ -59,7 +59,7 @@ impl Machine {
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
         let lines = ran.stdout.lines().skip_while(|line| !line.starts_with(name));
         let whole = lines.enumerate().take_while(|(n, line)| *n == 0 || line.starts_with(' '));
-        whole.map(|(_, line)| line).collect::<Vec<_>>().join("\n")
+        unwrapped(&whole.map(|(_, line)| line).collect::<Vec<_>>().join("\n")).trim().to_owned()
     }
 }
 

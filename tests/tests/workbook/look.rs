@@ -5,7 +5,6 @@
 //! change then shows in the diff. The scorecards come from a fixture whose numbers nobody measured.
 
 use std::fs;
-use std::path::PathBuf;
 
 use grader::report::text::Options;
 use grader::report::{fixture, html, markdown, text};
@@ -13,7 +12,7 @@ use grader::scorecard::Scorecard;
 
 /// Compares with the kept file, or writes it where `UPDATE=1` asks for that.
 pub fn looks_like(name: &str, got: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("look").join(name);
+    let path = tests::place::tests().join("look").join(name);
     if std::env::var("UPDATE").is_ok_and(|update| update == "1") {
         fs::create_dir_all(path.parent().expect("a file lies in a folder")).expect("the folder can be made");
         return fs::write(&path, got).expect("the file can be written");

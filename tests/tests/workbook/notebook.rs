@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 fn notebook() -> Value {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../book/notebooks/colab-t4.ipynb");
+    let path = tests::place::workbook().join("book/notebooks/colab-t4.ipynb");
     let text = std::fs::read_to_string(path).expect("the notebook");
     serde_json::from_str(&text).expect("JSON")
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use challenges::graph::Solution;
 use challenges::graph::compile::{Compiled, Level, compile};
@@ -232,7 +232,7 @@ proptest! {
 }
 
 fn kept() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../book/src/results/qlora-losses.csv")
+    tests::place::workbook().join("book/src/results/qlora-losses.csv")
 }
 
 /// How far the losses of another machine may be from those that are kept: sums in another order, and what 40 updates

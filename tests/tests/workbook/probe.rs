@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use tests::program::{Ran, finish};
+use tests::program::{Ran, finish, unwrapped};
 use tests::stub::compile;
 
 const GRADER: &str = env!("CARGO_BIN_EXE_own");
 
 /// The grader on a machine whose driver is a stand-in.
 fn beside(driver: &Path, arguments: &[&str]) -> Ran {
-    let mut command = Command::new(GRADER);
+    let mut command = Command::new(tests::place::program(Path::new(GRADER)));
     finish(command.args(arguments).env("LD_LIBRARY_PATH", driver).env_remove("CUDA_HOME"))
 }
 
@@ -36,7 +36,7 @@ fn no_driver_brings_the_doctor_or_a_score_down() {
         let doctor = beside(folder.path(), &["doctor"]);
         assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{variant}: {}", doctor.stdout);
         for told in told.iter().chain([&*library.display().to_string()].iter()) {
-            assert!(doctor.stdout.contains(told), "{variant}: {told:?}\n{}", doctor.stdout);
+            assert!(unwrapped(&doctor.stdout).contains(told), "{variant}: {told:?}\n{}", doctor.stdout);
         }
 
         let arguments = ["score", "nf4", "--device", "cuda", "--attempt", "solution", "--json"];
@@ -60,5 +60,5 @@ fn a_driver_that_is_no_library_is_named_with_the_reason() {
     let doctor = beside(folder.path(), &["doctor"]);
     assert_eq!(doctor.code, 0, "{}", doctor.stderr);
     let told = format!("no NVIDIA driver that can be used: {}: ", library.display());
-    assert!(doctor.stdout.contains(&told), "{}", doctor.stdout); // then the loader's own words
+    assert!(unwrapped(&doctor.stdout).contains(&told), "{}", doctor.stdout); // then the loader's own words
 }

@@ -1,14 +1,12 @@
 //! The scorecard's JSON against the schema that is kept for programs outside.
 
-use std::path::Path;
-
 use grader::report::fixture;
 use grader::scorecard::Scorecard;
 
 /// `UPDATE=1` writes the kept schema again.
 #[test]
 fn the_kept_schema_is_that_of_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../grader/schema.json");
+    let path = tests::place::workbook().join("grader/schema.json");
     let schema = serde_json::to_string_pretty(&grader::schema()).expect("a schema is JSON") + "\n";
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, &schema).expect("the schema can be written");

@@ -7,7 +7,15 @@ use std::process::Command;
 use serde_json::Value;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests' folder has a parent").to_path_buf()
+    tests::place::workbook().to_path_buf()
+}
+
+#[test]
+fn no_place_of_a_checkout_is_compiled_in() {
+    let variable = concat!("env!(\"CARGO_MANIFEST", "_DIR\")");
+    let with: Vec<String> =
+        texts().into_iter().filter(|(_, text)| text.contains(variable)).map(|(path, _)| path).collect();
+    assert!(with.is_empty(), "a checkout that moved would still use its old place: {with:?}");
 }
 
 fn metadata() -> Value {

@@ -2,6 +2,7 @@
 
 use super::watched::WATCHED_LEN;
 use crate::evidence::Seen;
+use crate::figure::number;
 use crate::nf4::evidence::{Answer, judged};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::Outcome;
@@ -42,8 +43,10 @@ fn single_kernel(answer: &Answer<'_>) -> Fact {
     let Some(bytes) = seen.value("nf4.working_bytes") else { return seen.why_not("nf4.working_bytes") };
     let launches = seen.value("nf4.launches").unwrap_or(f64::MAX);
     let evidence = format!(
-        "launches a weight: {launches:.0}; beside inputs and output {bytes:.0} bytes of device memory, the text's own constants included (an f32 buffer for the scales would take {:.0})",
-        WATCHED_LEN as f64 / 64.0 * 4.0
+        "device memory beyond inputs and output: {}, the text's own constants included (limit {}; an f32 buffer for the scales takes {}); kernel launches per weight: {launches:.0} of exactly 1",
+        number::bytes(bytes),
+        number::bytes(WORKING_BYTES),
+        number::bytes(WATCHED_LEN as f64 / 64.0 * 4.0)
     );
     answer.verdict(launches as u64 == 1 && bytes <= WORKING_BYTES, evidence)
 }
