@@ -195,7 +195,9 @@ impl Page {
     }
 
     fn tag(&mut self, name: &str, attributes: &[(String, String)]) {
-        attributes.iter().for_each(|(_, value)| self.escaped_once(value));
+        for (_, value) in attributes {
+            self.escaped_once(value);
+        }
         let get =
             |wanted: &str| attributes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
         self.ids.extend(get("id"));

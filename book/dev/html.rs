@@ -126,16 +126,10 @@ pub fn unescape(text: &str) -> String {
     let mut rest = text;
     while let Some((before, from)) = rest.split_once('&') {
         out += before;
-        match from.split_once(';').and_then(|(name, after)| Some((character(name)?, after))) {
-            Some((c, after)) => {
-                out.push(c);
-                rest = after;
-            }
-            None => {
-                out.push('&');
-                rest = from;
-            }
-        }
+        let resolved = from.split_once(';').and_then(|(name, after)| Some((character(name)?, after)));
+        let (c, after) = resolved.unwrap_or(('&', from));
+        out.push(c);
+        rest = after;
     }
     out + rest
 }

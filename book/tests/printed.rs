@@ -104,7 +104,9 @@ fn printed(command: &str, page: &Path) -> String {
 impl Nf4 for Mistaken {
     fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
         if std::env::var_os(AS_GRADER).is_some_and(|page| page == PRINTS) {
-            packed.iter().for_each(|byte| println!("byte {byte:#04x}: {} and {}", byte & 15, byte >> 4));
+            for byte in packed {
+                println!("byte {byte:#04x}: {} and {}", byte & 15, byte >> 4);
+            }
         }
         let swapped: Vec<u8> = packed.iter().map(|byte| byte.rotate_left(4)).collect();
         Solution.unpack(&swapped, codes);

@@ -87,7 +87,6 @@ impl Text {
         let each = match attribute(tag, "class") {
             Some("wb-strong") => 7.6,
             Some("wb-quiet") => 5.9,
-            Some("wb-code") => 6.6,
             Some("wb-id") => 7.0,
             _ => 6.6,
         };
