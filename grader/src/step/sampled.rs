@@ -24,6 +24,9 @@ const STEPS: usize = 4096;
 /// Calls that are made for them at most: one that ends before its sample begins gives none.
 const CALLS: usize = 400;
 
+/// Calls in front of them that tell how long one takes.
+const UNDISTURBED: usize = 5;
+
 /// Looks at calls of the attempt that this program would work on as a child.
 pub(crate) fn watch_as_timed(challenge: &str, source: &str) -> Result<AsTimed, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program has no path: {error}"))?;
@@ -101,19 +104,19 @@ impl Watched {
     }
 
     fn look(mut self) -> Result<AsTimed, String> {
-        let mut usual = None; // ticks of a call that nobody disturbed
+        let mut shortest = u64::MAX; // ticks of the calls that are not looked at
         let mut taken = 0;
-        for _ in 0..CALLS {
+        for call in 0..CALLS {
             self.until_mark()?;
             ptrace::cont(self.pid, None).map_err(traced)?;
             let begin = Tick::now();
-            let Some(ticks) = usual else {
+            if call < UNDISTURBED {
                 self.until_mark()?;
-                usual = Some(begin.ticks());
+                shortest = shortest.min(begin.ticks());
                 ptrace::cont(self.pid, None).map_err(traced)?;
                 continue;
-            };
-            let moment = (self.random.unit() * ticks as f64) as u64;
+            }
+            let moment = (self.random.unit() * shortest as f64) as u64;
             let mut ended = self.marked(|| begin.ticks() >= moment)?;
             if !ended {
                 ended = self.sample(&mut taken)?;
@@ -184,7 +187,9 @@ impl Watched {
     /// ended by then, with the process at its mark.
     fn sample(&mut self, taken: &mut usize) -> Result<bool, String> {
         let mut stopped = Vec::new();
-        for thread in threads(self.pid)? {
+        let mut threads = threads(self.pid)?;
+        threads.sort_by_key(|thread| *thread == self.pid); // who waits for the others comes last: they must not end
+        for thread in threads {
             if ptrace::interrupt(thread).is_err() {
                 continue; // it has just ended
             }
