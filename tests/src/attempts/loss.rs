@@ -25,7 +25,7 @@ pub const CHUNKERS: [Entry; 7] = [
         name: "takes the mean of chunk means",
         hand_in: |all| all.loss(Cheat { rows: by_chunk, ..HONEST }),
     },
-    Entry { name: "asks the oracle", hand_in: |all| all.loss(slips(Slip::Oracle)) },
+    Entry { name: "asks for the policy", hand_in: |all| all.loss(slips(Slip::Oracle)) },
     Entry { name: "an honest chunker", hand_in: |all| all.loss(HONEST) },
 ];
 

@@ -13,7 +13,7 @@ const CAUGHT: [(&str, &[&str]); 6] = [
     ("keeps the logits", &["logits kept"]),
     ("ignores the chunk size", &["chunk size ignored", "logits kept"]),
     ("takes the mean of chunk means", &["mean of chunk means", "a hard-coded derivative"]),
-    ("asks the oracle", &["an oracle called inside a step"]),
+    ("asks for the policy", &["an oracle called inside a step"]),
 ];
 
 fn loss(card: &Scorecard) -> &Challenge {
