@@ -115,7 +115,7 @@ impl Draw<'_> {
         if self.one_in(8) {
             return vec![self.number(600)];
         }
-        (0..1 + self.below(3)).map(|_| self.size()).collect()
+        (0..=self.below(3)).map(|_| self.size()).collect()
     }
 
     /// A region, which its place in the step makes apart from the others as a rule.
@@ -244,7 +244,7 @@ impl Draw<'_> {
         let space = [batch, heads, queries, keys];
         let score = self.one_in(2).then(|| Arc::new(self.score(1, Element::F32)));
         let mask = self.one_in(2).then(|| Arc::new(self.score(1, Element::I32)));
-        let extras = (0..1 + self.below(2)).map(|i| self.input(5 + i, &space)).collect();
+        let extras = (0..=self.below(2)).map(|i| self.input(5 + i, &space)).collect();
         Attention {
             batch,
             heads,
@@ -330,7 +330,7 @@ impl Draw<'_> {
             ops.push(op);
         }
         let kinds = whole(&Program { name: String::new(), ops: ops.clone(), stores: vec![] });
-        let stores = (0..1 + self.below(2)).map(|output| self.store(output, &kinds)).collect();
+        let stores = (0..=self.below(2)).map(|output| self.store(output, &kinds)).collect();
         Program { name: "pass".into(), ops, stores }
     }
 
@@ -470,7 +470,9 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
         };
         unchanged(buffer, ours, plan);
     }
-    given.iter().for_each(|buffer| unchanged(buffer, |_| false, plan));
+    for buffer in &given {
+        unchanged(buffer, |_| false, plan);
+    }
     match ran {
         Ok(()) => Outcome::Ran,
         Err(DeviceError::Place { .. } | DeviceError::DivisionByZero { .. } | DeviceError::Kernel { .. }) => {
@@ -521,7 +523,7 @@ fn work(plan: &Plan) -> usize {
     plan.steps.iter().map(step).fold(0, usize::saturating_add)
 }
 
-/// The bytes that a plan's steps may write, of each element by its definition: memory, first, and the one after the last.
+/// The bytes that a plan's steps may write, element by element: memory, the first, and the one after the last.
 fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
     plan.steps
         .iter()

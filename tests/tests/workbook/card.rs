@@ -178,7 +178,7 @@ fn a_capture_that_fails_or_panics_leaves_its_stream_free() {
 fn a_launch_with_too_many_arguments_is_refused() {
     let Some(gpu) = probed() else { return };
     let grid = Grid { blocks: 1, threads: 32, ..Grid::default() };
-    let many = (0..25).fold(Arguments::new(), |arguments, n| arguments.u64(n));
+    let many = (0..25).fold(Arguments::new(), Arguments::u64);
     let refused = gpu.launch(&filling(&gpu), grid, many).expect_err("24 at most").to_string();
     assert!(refused.contains("expected at most 24 arguments of 768 bytes, found 25 of 200"), "{refused}");
 }
