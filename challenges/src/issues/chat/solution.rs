@@ -67,7 +67,9 @@ impl Chat for Solution {
     // of which begins another, only the last one that is not behind the text can begin it.
     // step D.3: break every special token in a text
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
-        let tokens = shortest(special);
+        let mut tokens: Vec<&str> = special.iter().copied().filter(|token| !token.is_empty()).collect();
+        tokens.sort_unstable();
+        tokens.dedup_by(|token, before| token.starts_with(*before));
         let mut out = String::with_capacity(text.len());
         for (at, c) in text.char_indices() {
             let rest = &text[at..];
@@ -227,15 +229,6 @@ fn escape(c: char, out: &mut String) {
             }
         }
     }
-}
-
-/// The tokens that begin with no other one, in order.
-// step D.3: leave out empty tokens and those that begin with another
-fn shortest<'t>(special: &[&'t str]) -> Vec<&'t str> {
-    let mut tokens: Vec<&str> = special.iter().copied().filter(|token| !token.is_empty()).collect();
-    tokens.sort_unstable();
-    tokens.dedup_by(|token, before| token.starts_with(*before));
-    tokens
 }
 
 /// A part of a text in a dialect of JSON.

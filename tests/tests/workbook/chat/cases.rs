@@ -124,7 +124,7 @@ fn an_undefined_value_is_named_above_a_caret() {
 #[test]
 fn an_error_shows_its_line_and_a_caret() {
     let concat = "can only concatenate str (not \"int\") to str";
-    blames("a\n  {{ n }}{{ text + n }}", concat, "  {{ n }}{{ text + n }}", "                    ^");
+    blames("a\n  {{ n }}{{ text + n }}", concat, "  {{ n }}{{ text + n }}", "                   ^");
     let refusal = "{{ raise_exception('no') }}";
     blames(refusal, "no", refusal, "   ^^^^^^^^^^^^^^^^^^^^^");
     let unknown = "{{ n }}\n{{ n|nope }}\n";

@@ -309,7 +309,7 @@ fn what_panics_in_the_engine_does_not_here() {
 }
 
 /// What a render may take at its peak, whatever it would build: a few times `Limits::value_bytes`.
-const PEAK: u64 = 200 << 20;
+const PEAK: u64 = 256 << 20;
 
 /// Each template in one process of its own, which counts its bytes.
 fn measured(rows: &[Value]) -> Vec<Value> {
@@ -376,7 +376,7 @@ fn growth_is_refused_before_it_is_built() {
 
 #[test]
 fn compiling_takes_no_more_than_running() {
-    let full = |piece: &str| piece.repeat((1 << 20) / piece.len());
+    let full = |piece: &str| piece.repeat(((1 << 20) - 64) / piece.len());
     let sources = [
         full("{{a}}"),
         full("{{a+b}}"),
@@ -397,7 +397,7 @@ fn compiling_takes_no_more_than_running() {
         .map(|source| json!({"template": format!("{{% if x %}}{source}{{% endif %}}")}))
         .collect();
     for (source, got) in sources.iter().zip(measured(&rows)) {
-        assert!(got["peak"].as_u64().expect("a count") < 2 * PEAK, "{}: {}", &source[..40], got["peak"]);
+        assert!(got["peak"].as_u64().expect("a count") < PEAK, "{}: {}", &source[..40], got["peak"]);
     }
 }
 
