@@ -273,15 +273,12 @@ fn vector_code(answer: &Answer<'_>) -> Fact {
         "{vector:.0} of {all:.0} instructions stepped through for {} elements were vector instructions",
         watched::STEPPED_LEN
     );
-    let as_timed = match as_timed(seen, "timed_vector_instructions", |elements| elements / 64.0) {
-        Ok(as_timed) => as_timed,
+    let (timed, elements) = match as_timed(seen, "timed_vector_instructions") {
+        Ok(numbers) => numbers,
         Err(fact) => return fact,
     };
-    let enough = vector >= watched::STEPPED_LEN as f64 / 64.0 && as_timed.enough();
-    if let Some((vector, elements)) = as_timed.numbers {
-        evidence =
-            format!("{evidence}; {vector:.0} in samples of timed calls that wrote {elements:.0} elements");
-    }
+    let enough = vector >= watched::STEPPED_LEN as f64 / 64.0 && timed >= elements / 64.0;
+    evidence = format!("{evidence}; {timed:.0} in samples of timed calls that wrote {elements:.0} elements");
     let paths: Vec<&Check> = seen.checks.iter().filter(|check| check.name.starts_with(EVERY_PATH)).collect();
     let wrong = paths.iter().find(|check| check.outcome != Outcome::Passed);
     if let Some(check) = wrong {
@@ -294,28 +291,15 @@ fn vector_code(answer: &Answer<'_>) -> Fact {
     answer.verdict(enough && wrong.is_none(), evidence)
 }
 
-/// What was counted in samples of calls as they are timed: a number, and the elements that were written meanwhile.
-struct InTimedCalls {
-    numbers: Option<(f64, f64)>, // none in a report of an earlier version
-    needed: f64,
-}
-
-impl InTimedCalls {
-    fn enough(&self) -> bool {
-        self.numbers.is_none_or(|(number, _)| number >= self.needed)
-    }
-}
-
-/// The number `name` of such samples, and what is `needed` of it for so many elements of two bytes each; or why there is none.
-fn as_timed(seen: &Seen<'_>, name: &str, needed: fn(f64) -> f64) -> Result<InTimedCalls, Fact> {
+/// The number `name` of samples of calls as they are timed, and the elements that were written meanwhile; or why there
+/// is none.
+fn as_timed(seen: &Seen<'_>, name: &str) -> Result<(f64, f64), Fact> {
     let elements = watched::AS_TIMED_NUMBER;
-    if let Some(why) =
-        [elements, "watch/instructions"].into_iter().find(|why| seen.unmeasured.contains_key(*why))
-    {
-        return Err(seen.why_not(why));
-    }
     let numbers = seen.value(&format!("nf4.{name}")).zip(seen.value(elements));
-    Ok(InTimedCalls { numbers, needed: numbers.map_or(0.0, |(_, elements)| needed(elements)) })
+    numbers.ok_or_else(|| {
+        let whole = "watch/instructions";
+        seen.why_not(if seen.unmeasured.contains_key(whole) { whole } else { elements })
+    })
 }
 
 /// At least half of the output went past the caches.
@@ -333,16 +317,16 @@ fn streaming(answer: &Answer<'_>) -> Fact {
             "; no fence (SFENCE) follows the last {n:.0} of them, so they may still be on their way when the step returns"
         ),
     };
-    let as_timed = match as_timed(seen, "timed_streamed_bytes", |elements| elements) {
-        Ok(as_timed) => as_timed,
+    let (timed, elements) = match as_timed(seen, "timed_streamed_bytes") {
+        Ok(numbers) => numbers,
         Err(fact) => return fact,
     };
-    let timed = as_timed.numbers.map_or(String::new(), |(bytes, elements)| {
-        format!("; {bytes:.0} of {:.0} bytes in samples of timed calls", 2.0 * elements)
-    });
-    let evidence =
-        format!("{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes{timed}{fence}");
-    answer.verdict(bytes >= output / 2.0 && unfenced == 0.0 && as_timed.enough(), evidence)
+    let evidence = format!(
+        "{stores:.0} streaming stores wrote {bytes:.0} of {output:.0} output bytes; {timed:.0} of {:.0} bytes in \
+         samples of timed calls{fence}",
+        2.0 * elements
+    );
+    answer.verdict(bytes >= output / 2.0 && unfenced == 0.0 && timed >= elements, evidence)
 }
 
 /// Every case of both 16-bit types.

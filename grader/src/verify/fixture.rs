@@ -22,6 +22,9 @@ const SEED: u64 = 0x5eed;
 
 type Numbers = BTreeMap<String, Measurement>;
 
+/// The L2 of the made-up card.
+const L2_BYTES: usize = 50 << 20;
+
 /// A report of the solution: on a CPU of everything that is built, on a card of A.
 pub fn whole(on_a_card: bool) -> Scorecard {
     let back = if on_a_card { Back::Cuda } else { Back::Cpu };
@@ -134,7 +137,7 @@ fn measurements(course: &Course) -> Numbers {
     numbers
 }
 
-const CPU: [(&str, f64); 12] = [
+const CPU: [(&str, f64); 16] = [
     ("nf4.working_bytes", 0.0),
     ("nf4.peak_bytes", 0.0),
     ("nf4.launches", 1.0),
@@ -143,6 +146,10 @@ const CPU: [(&str, f64); 12] = [
     ("nf4.streaming_stores", 512.0),
     ("nf4.streamed_bytes", 32768.0),
     ("nf4.unfenced_stores", 0.0),
+    ("nf4.timed_instructions", 1.2e6),
+    ("nf4.timed_vector_instructions", 5.0e5),
+    ("nf4.timed_streamed_bytes", 2.4e6),
+    ("nf4.timed_elements", 1.2e6),
     ("nf4.graph_weights", 4.0),
     ("nf4.graph_weights_equal", 4.0),
     ("nf4.graph_breaks", 0.0),
@@ -246,6 +253,7 @@ fn cases(numbers: &mut Numbers, benches: &[challenges::nf4::Bench], pairs: usize
         if on_a_card {
             let fastest = times[2].iter().copied().fold(f64::INFINITY, f64::min);
             number(numbers, &format!("nf4.copy_rate.{case}"), bytes / fastest / 1e3, "GB/s");
+            number(numbers, &format!("nf4.bound_credit.{case}"), nf4::cuda::credit(bench, L2_BYTES), "share");
         }
     }
     if let Some((value, interval)) = nf4::total_speedup(numbers) {

@@ -178,6 +178,10 @@ impl Findings {
             if subject.course.back == Back::Cuda {
                 let fastest = bound.samples.iter().copied().fold(f64::INFINITY, f64::min);
                 derived.insert(format!("nf4.copy_rate.{case}"), plain(bytes / fastest / 1e3));
+                if let Some(l2_bytes) = l2_bytes(subject) {
+                    let credit = nf4::cuda::credit(bench, l2_bytes);
+                    derived.insert(format!("nf4.bound_credit.{case}"), plain(credit));
+                }
             }
         }
         if let Some((value, interval)) = nf4::total_speedup(numbers) {
@@ -244,7 +248,14 @@ impl Findings {
 /// Whether a number is of a kind that follows from others. Trainings with a loss that is no number are the largest
 /// number apart, and have no samples.
 fn is_derived(name: &str, number: &Measurement) -> bool {
-    let kinds = ["nf4.speedup", "nf4.share_of_bound.", "nf4.rate.", "nf4.copy_rate.", "nf4.version_rate."];
+    let kinds = [
+        "nf4.speedup",
+        "nf4.share_of_bound.",
+        "nf4.rate.",
+        "nf4.copy_rate.",
+        "nf4.bound_credit.",
+        "nf4.version_rate.",
+    ];
     kinds.iter().any(|kind| name.starts_with(kind))
         || matches!(name, "graph.over_op_by_op" | "loss.over_whole")
         || (name == "loss.training" && number.value < f64::MAX)

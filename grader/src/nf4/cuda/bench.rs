@@ -130,7 +130,7 @@ fn calls(bench: &Bench, l2_bytes: usize) -> usize {
 
 /// The share of a call's bytes that need not have left the L2 when the second event is recorded: it may still hold
 /// its own size of what a sample's calls wrote.
-pub(super) fn credit(bench: &Bench, l2_bytes: usize) -> f64 {
+pub(crate) fn credit(bench: &Bench, l2_bytes: usize) -> f64 {
     (l2_bytes as f64 / calls(bench, l2_bytes) as f64 / total_bytes(bench.rows * bench.columns)).min(1.0)
 }
 
