@@ -482,9 +482,10 @@ fn lower(passes: &Alone<'_>, case: &str, random: &mut Random) -> Result<(), Stri
             }
             "casts" => {
                 // beyond 24 bits, and a hair above the middle between two of bf16
-                let far = &(&whole("m") * 131_072.0) + 16_842_753.0;
+                let drawn = whole("m");
+                let far = &(&drawn * 131_072.0) + 16_842_753.0;
                 outputs.extend([far.cast(Dtype::Bf16), (-&far).cast(Dtype::Bf16), far.cast(Dtype::F32)]);
-                let m = &(&whole("m") * 9.0) - 60.0;
+                let m = &(&drawn * 9.0) - 60.0;
                 outputs.extend([Dtype::U8, Dtype::F32, Dtype::F16, Dtype::Bf16].map(|to| m.cast(to)));
                 let wide = &a * 300.0;
                 outputs.extend([Dtype::U8, Dtype::I32, Dtype::F16, Dtype::Bf16].map(|to| wide.cast(to)));
