@@ -62,7 +62,7 @@ fn one_call_is_written_in_as_many_ways_as_there_are_templates() {
                 let span = rendered.spans.first().expect("the assistant speaks");
                 characters(&rendered.text, span.start, span.end)
             }
-            Err(error) => error.to_string(),
+            Err(error) => error.brief(),
         };
         _ = write!(text, "{}\n{}", own.name, indented(wrote.trim_end_matches('\n')));
     }

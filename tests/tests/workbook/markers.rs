@@ -176,14 +176,18 @@ fn what_is_wrong_with_a_file_is_said_with_its_name_and_place() {
         ),
         ("tokenizer.json", json!([1]), "it: expected an object, found [1]"),
         ("tokenizer.json", json!({"added_tokens": [token(1, "a"), token(2, "a")]}), "another file"),
-        ("tokenizer.json", json!({"model": {"vocab": 3}}), "model.vocab is 3"),
+        (
+            "tokenizer.json",
+            json!({"model": {"vocab": 3}}),
+            "model.vocab: expected an object or a list, found 3",
+        ),
         (
             "tokenizer_config.json",
             json!({"added_tokens_decoder": {"x": {"content": "a"}}}),
             "added_tokens_decoder[\"x\"]",
         ),
-        ("tokenizer_config.json", json!({"chat_template": [{"name": 1}]}), "chat_template[0].name is 1"),
-        ("generation_config.json", json!({"eos_token_id": "</s>"}), "eos_token_id is \"</s>\""),
+        ("tokenizer_config.json", json!({"chat_template": [{"name": 1}]}), "chat_template[0].name: expected"),
+        ("generation_config.json", json!({"eos_token_id": "</s>"}), "eos_token_id: expected"),
     ];
     for (name, json, want) in cases {
         let mut files = vec![("tokenizer.json", json!({})), (name, json)];

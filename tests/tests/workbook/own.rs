@@ -388,7 +388,7 @@ fn calls_in_python_mean_what_they_mean_in_python() {
     ];
     for (text, what) in wrong {
         let error = read(text).expect_err(text).to_string();
-        assert!(error.contains("no python call") && error.contains(what), "{text}: {error}");
+        assert!(error.contains("invalid Python call") && error.contains(what), "{text}: {error}");
     }
     let deep = read(&format!("[f(a={})]", "[".repeat(100_000))).expect_err("deep").to_string();
     assert!(deep.contains("levels"), "{deep}");

@@ -108,7 +108,7 @@ fn differing<'r>(rows: impl IntoIterator<Item = (&'r Value, &'r Value)>) -> BTre
 }
 
 /// The rows that differ on purpose, of those that there are.
-fn kept<'k>(rows: &[Value]) -> BTreeSet<&'k str> {
+fn kept(rows: &[Value]) -> BTreeSet<&'static str> {
     let known = REASONS.lines().filter_map(|line| line.split_once(" : ")).map(|(name, _)| name);
     known.filter(|name| rows.iter().any(|row| row["id"] == *name)).collect()
 }

@@ -1,5 +1,7 @@
 //! Tokens to a tree, by Jinja's grammar.
 
+use std::cell::Cell;
+
 use super::super::error::{Error, Kind, Span};
 use super::lexer::{Lexeme, Tag, Token};
 use super::tree::*;
@@ -8,6 +10,8 @@ use super::tree::*;
 const MAX_DEPTH: usize = 64;
 /// How many items a list, a call or a chain of conditions may have.
 const MAX_ITEMS: usize = 4096;
+/// How many expressions a template may have, parts of others included.
+const MAX_EXPRESSIONS: usize = 250_000;
 /// How many `elif` one `if` may have.
 const MAX_BRANCHES: usize = 200;
 
@@ -15,7 +19,7 @@ type Parsed<T> = Result<T, Error>;
 
 /// Parses all of `tokens`.
 pub(crate) fn parse(tokens: &[Token]) -> Parsed<Vec<Stmt>> {
-    let mut parser = Parser { tokens, at: 0, depth: 0, loops: 0 };
+    let mut parser = Parser { tokens, at: 0, depth: 0, loops: 0, expressions: Cell::new(0) };
     let (body, _) = parser.body(&[])?;
     Ok(body)
 }
@@ -26,6 +30,7 @@ struct Parser<'a> {
     depth: usize,
     /// How many loops are around, up to the next macro or block.
     loops: usize,
+    expressions: Cell<usize>,
 }
 
 impl Parser<'_> {
@@ -122,6 +127,10 @@ impl Parser<'_> {
     }
 
     fn expr_of(&self, start: Span, node: Node) -> Parsed<Expr> {
+        self.expressions.set(self.expressions.get() + 1);
+        if self.expressions.get() > MAX_EXPRESSIONS {
+            return self.limit(format!("the template has more than {MAX_EXPRESSIONS} expressions"));
+        }
         let depth = 1 + deepest(&node);
         if depth > MAX_DEPTH {
             return self.limit(format!("an expression is nested deeper than {MAX_DEPTH}"));
