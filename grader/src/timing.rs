@@ -110,7 +110,7 @@ const CHANCE: f64 = 1.0 / 6.0;
 
 /// What chance may at most account for before an attempt is refused, and before more rounds are asked for.
 const REFUSED_BELOW: f64 = 1e-5;
-const ASKED_BELOW: f64 = 1e-2;
+const ASKED_BELOW: f64 = 0.2;
 
 /// What the rounds say about an attempt and the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

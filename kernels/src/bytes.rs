@@ -46,7 +46,7 @@ pub struct Peak {
 impl Peak {
     /// Begins to count; `None` while as many as there may be are counted already.
     pub fn begin() -> Option<Self> {
-        let free = |taken: usize| Some(taken | taken + 1).filter(|taken| taken >> PLACES == 0);
+        let free = |taken: usize| Some(taken | (taken + 1)).filter(|taken| taken >> PLACES == 0);
         let before = COUNTED.fetch_update(SeqCst, SeqCst, free).ok()?;
         let place = (!before).trailing_zeros() as usize;
         let begin = live();

@@ -108,6 +108,7 @@ impl Watched {
         let mut taken = 0;
         for call in 0..CALLS {
             self.until_mark()?;
+            let threads = threads(self.pid)?; // now: a call may be shorter than it takes to list them
             ptrace::cont(self.pid, None).map_err(traced)?;
             let begin = Tick::now();
             if call < UNDISTURBED {
@@ -119,7 +120,7 @@ impl Watched {
             let moment = (self.random.unit() * shortest as f64) as u64;
             let mut ended = self.marked(|| begin.ticks() >= moment)?;
             if !ended {
-                ended = self.sample(&mut taken)?;
+                ended = self.sample(&threads, &mut taken)?;
             }
             if taken == SAMPLES {
                 return Ok(self.total);
@@ -185,16 +186,14 @@ impl Watched {
 
     /// Stops every thread, steps one that is in the program's text, and lets all go on. Says whether the call has
     /// ended by then, with the process at its mark.
-    fn sample(&mut self, taken: &mut usize) -> Result<bool, String> {
+    fn sample(&mut self, known: &[Pid], taken: &mut usize) -> Result<bool, String> {
         let mut stopped = Vec::new();
-        let mut threads = threads(self.pid)?;
-        threads.sort_by_key(|thread| *thread == self.pid); // who waits for the others comes last: they must not end
-        for thread in threads {
-            if ptrace::interrupt(thread).is_err() {
-                continue; // it has just ended
+        let workers = known.iter().copied().filter(|thread| *thread != self.pid);
+        workers.chain([self.pid]).try_for_each(|thread| self.interrupt(thread, &mut stopped))?;
+        for thread in threads(self.pid)? {
+            if !known.contains(&thread) {
+                self.interrupt(thread, &mut stopped)?; // one that the call has started itself
             }
-            let status = waitpid(thread, Some(WaitPidFlag::__WALL)).map_err(traced)?;
-            stopped.extend(self.stop(status)?);
         }
         let ended = stopped.iter().any(|(_, stop)| *stop == Stop::Mark);
         let at_work: Vec<usize> = (0..stopped.len()).filter(|i| self.is_at_work(stopped[*i])).collect();
@@ -213,6 +212,15 @@ impl Watched {
             }
         }
         Ok(ended)
+    }
+
+    /// Stops one thread, unless it has ended.
+    fn interrupt(&self, thread: Pid, stopped: &mut Vec<(Pid, Stop)>) -> Result<(), String> {
+        if ptrace::interrupt(thread).is_ok() {
+            let status = waitpid(thread, Some(WaitPidFlag::__WALL)).map_err(traced)?;
+            stopped.extend(self.stop(status)?);
+        }
+        Ok(())
     }
 
     fn is_at_work(&self, (thread, stop): (Pid, Stop)) -> bool {

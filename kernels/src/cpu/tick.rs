@@ -6,12 +6,13 @@
 //! the system's clock.
 //!
 //! On x86-64 that is the time-stamp counter, which runs at one rate whatever the cores do (every processor of
-//! the last fifteen years); on AArch64 the virtual count. Elsewhere it is the system's clock after all.
+//! the last fifteen years); on `AArch64` the virtual count. Elsewhere it is the system's clock after all.
 //!
 //! Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 3, section 19.17 (the counter)
 //! and volume 2, RDTSC (LFENCE before and after); Arm Architecture Reference Manual, D12.
 
 #![allow(unsafe_code)] // reading the counter has no safe form
+#![allow(clippy::inline_always)] // a function of its own could be replaced, which is what this is about
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

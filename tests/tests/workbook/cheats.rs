@@ -61,6 +61,20 @@ const TEST: [&str; 5] = ["test", "nf4", "--json", "--seed", "0x1"];
 const BENCH: [&str; 8] =
     ["bench", "nf4", "--quick", "--case", "bench/2048x8192.f16", "--json", "--seed", "0x1"];
 
+/// Thirty rounds at least: a busy machine holds a cheat up as well, and then only many rounds tell it by its speed.
+const LONG_BENCH: [&str; 10] = [
+    "bench",
+    "nf4",
+    "--quick",
+    "--case",
+    "bench/2048x8192.f16",
+    "--samples",
+    "60",
+    "--json",
+    "--seed",
+    "0x1",
+];
+
 fn only_these_tripped(cheat: &str, guards: &[&str], card: &Scorecard) {
     let tripped = tripped(card);
     assert!(tripped.contains(&guards[0]), "{cheat} is not seen: {:#?}", card.guards);
@@ -83,11 +97,22 @@ fn a_cheat_trips_the_guard_of_its_kind() {
     }
 }
 
+/// Times a cheat until its guard trips, a few times at most: one that is told by its speed alone is not always past the
+/// bound while other work holds it up.
+fn timed(cheat: &str, guard: &str) -> (Ran, Scorecard) {
+    let run = || {
+        let ran = own(OWN, cheat, &LONG_BENCH);
+        let card = ran.card();
+        (ran, card)
+    };
+    let seen = |(_, card): &(Ran, Scorecard)| tripped(card).contains(&guard);
+    std::iter::repeat_with(run).take(4).find(seen).unwrap_or_else(run)
+}
+
 #[test]
 fn a_cheat_on_the_clock_is_seen_by_the_timed_runs() {
     for Caught { cheat, guards, .. } in BY_BENCH {
-        let ran = own(OWN, cheat, &BENCH);
-        let card = ran.card();
+        let (ran, card) = timed(cheat, guards[0]);
         only_these_tripped(cheat, guards, &card);
         nothing_is_won(cheat, &ran, &card);
         let untimed = own(OWN, cheat, &TEST).card();
