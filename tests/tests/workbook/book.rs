@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// One page may take this long.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// Added to each page: writes what the browser found into an attribute of the root element.
 const PROBE: &str = r"<script>addEventListener('load', () => {
