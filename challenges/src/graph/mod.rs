@@ -127,7 +127,7 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted(self) -> solution::Solution {
+    fn counted() -> solution::Solution {
         CALLS.count();
         solution::Solution
     }
@@ -135,35 +135,35 @@ impl Solution {
 
 impl Compile for Solution {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        self.counted().capture(name, program, examples)
+        Self::counted().capture(name, program, examples)
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
-        self.counted().buckets(facts)
+        Self::counted().buckets(facts)
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        self.counted().prune(graph)
+        Self::counted().prune(graph)
     }
 
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
-        self.counted().keep(sized, must)
+        Self::counted().keep(sized, must)
     }
 
     fn place(&self, lives: &[Option<Life>]) -> Arena {
-        self.counted().place(lives)
+        Self::counted().place(lives)
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        self.counted().lower(op, from, to, inputs, code)
+        Self::counted().lower(op, from, to, inputs, code)
     }
 
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
-        self.counted().tune(candidates, time)
+        Self::counted().tune(candidates, time)
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        self.counted().flex(program, types, known, slope)
+        Self::counted().flex(program, types, known, slope)
     }
 }
 

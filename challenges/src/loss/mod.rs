@@ -90,7 +90,7 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted(self) -> solution::Solution {
+    fn counted() -> solution::Solution {
         CALLS.count();
         solution::Solution
     }
@@ -98,35 +98,35 @@ impl Solution {
 
 impl Chunked for Solution {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        self.counted().log_sum_exp(hidden, weight, stretch)
+        Self::counted().log_sum_exp(hidden, weight, stretch)
     }
 
     fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
-        self.counted().cut(counts, size)
+        Self::counted().cut(counts, size)
     }
 
     fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.counted().forward(problem)
+        Self::counted().forward(problem)
     }
 
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.counted().backward(problem)
+        Self::counted().backward(problem)
     }
 
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
-        self.counted().seeds(problem)
+        Self::counted().seeds(problem)
     }
 
     fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
-        self.counted().shift(labels, length)
+        Self::counted().shift(labels, length)
     }
 
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
-        self.counted().policy(policy, sampled)
+        Self::counted().policy(policy, sampled)
     }
 
     fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
-        self.counted().size(costs, rows, budget)
+        Self::counted().size(costs, rows, budget)
     }
 }
 

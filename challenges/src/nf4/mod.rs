@@ -69,7 +69,7 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted(self) -> solution::Solution {
+    fn counted() -> solution::Solution {
         CALLS.count();
         solution::Solution
     }
@@ -77,27 +77,27 @@ impl Solution {
 
 impl Nf4 for Solution {
     fn unpack(&self, packed: &[u8], codes: &mut [u8]) {
-        self.counted().unpack(packed, codes);
+        Self::counted().unpack(packed, codes);
     }
 
     fn look_up(&self, codes: &[u8], table: &[f32; 16], values: &mut [f32]) {
-        self.counted().look_up(codes, table, values);
+        Self::counted().look_up(codes, table, values);
     }
 
     fn block(&self, packed: &[u8], table: &[f32; 16], absmax: f32, values: &mut [f32]) {
-        self.counted().block(packed, table, absmax, values);
+        Self::counted().block(packed, table, absmax, values);
     }
 
     fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
-        self.counted().absmax(absmax, block)
+        Self::counted().absmax(absmax, block)
     }
 
     fn dequantize(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        self.counted().dequantize(cpu, weight, out);
+        Self::counted().dequantize(cpu, weight, out);
     }
 
     fn dequantize_fast(&self, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
-        self.counted().dequantize_fast(cpu, weight, out);
+        Self::counted().dequantize_fast(cpu, weight, out);
     }
 }
 

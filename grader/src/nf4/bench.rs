@@ -281,7 +281,7 @@ fn window(random: &mut Random, len: usize) -> usize {
 
 /// New codes in a window, and new scales for its blocks.
 fn renew(weight: &mut Quantized, first: usize, random: &mut Random) {
-    random.fill(&mut weight.packed[first / 2..(first + WINDOW) / 2]);
+    random.fill(&mut weight.packed[first / 2..][..WINDOW / 2]);
     if let Scales::Double { codes, .. } = &mut weight.absmax {
         random.fill(&mut codes[first / weight.block_size..=(first + WINDOW - 1) / weight.block_size]);
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// One page may take this long.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// The width of a screen and of a phone, in pixels. No window of the browser is as narrow as a phone: a frame is.
 const SCREEN: usize = 1280;

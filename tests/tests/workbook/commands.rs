@@ -77,7 +77,7 @@ fn a_timeout_ends_the_whole_command() {
     let ran = grader(&long);
     assert_eq!(ran.code, 124, "{}", ran.stderr);
     assert!(ran.stdout.is_empty() && ran.stderr.contains("--timeout"), "{}", ran.stderr);
-    assert!(begin.elapsed() < Duration::from_secs(60), "10,000 samples take hours: {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_mins(1), "10,000 samples take hours: {:?}", begin.elapsed());
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn an_endless_loop_ends_at_its_limit() {
     let card = ran.card();
     let check = only_the_faulty_check("loops", &unpassed(&card));
     assert!(check.detail.contains("ran past its time limit of 10 s"), "{}", check.detail);
-    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_process_that_an_attempt_leaves_ends_with_it() {
     );
     assert!(unpassed(&ran.card()).is_empty(), "the answer is right");
     let id = std::fs::read_to_string(&file).expect("the attempt started its process");
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + Duration::from_mins(1);
     while lives(&id) {
         assert!(Instant::now() < patience, "process {id} outlives the grader");
         std::thread::sleep(Duration::from_millis(20));

@@ -141,7 +141,7 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted(self) -> solution::Solution {
+    fn counted() -> solution::Solution {
         CALLS.count();
         solution::Solution
     }
@@ -149,43 +149,43 @@ impl Solution {
 
 impl Chat for Solution {
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
-        self.counted().json_string(text, ensure_ascii, out);
+        Self::counted().json_string(text, ensure_ascii, out);
     }
 
     fn float(&self, value: f64) -> String {
-        self.counted().float(value)
+        Self::counted().float(value)
     }
 
     fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
-        self.counted().token_mask(offsets, spans)
+        Self::counted().token_mask(offsets, spans)
     }
 
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
-        self.counted().defuse(text, special, mark)
+        Self::counted().defuse(text, special, mark)
     }
 
     fn schema(&self, kind: &ArgumentType) -> Value {
-        self.counted().schema(kind)
+        Self::counted().schema(kind)
     }
 
     fn tool(&self, signature: &Signature) -> Tool {
-        self.counted().tool(signature)
+        Self::counted().tool(signature)
     }
 
     fn find(&self, text: &str, marker: &str) -> Place {
-        self.counted().find(text, marker)
+        Self::counted().find(text, marker)
     }
 
     fn decide(&self, markers: &[Seen], end: usize) -> Next {
-        self.counted().decide(markers, end)
+        Self::counted().decide(markers, end)
     }
 
     fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String {
-        self.counted().json_of(text, strings, unquoted_keys)
+        Self::counted().json_of(text, strings, unquoted_keys)
     }
 
     fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
-        self.counted().shows(rendered, word, way)
+        Self::counted().shows(rendered, word, way)
     }
 }
 
