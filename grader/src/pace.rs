@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-
 /// The items of a run, by the name under which their seconds are kept.
 pub(crate) struct Pace {
     items: Vec<String>,

@@ -235,7 +235,7 @@ fn exercise(course: &Course) -> Result<String, String> {
 }
 
 /// As long as nobody sits at a breakpoint.
-const A_DAY: Duration = Duration::from_secs(24 * 3600);
+const A_DAY: Duration = Duration::from_hours(24);
 
 /// The items that the scope and `--case` leave.
 fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {

@@ -138,7 +138,9 @@ pub fn restore(text: &str, solution: &str, language: Language, step: &str) -> Re
     }
     parts.sort_by_key(|(range, _)| std::cmp::Reverse(range.start)); // from the end, so that places stay
     let mut restored = text.to_owned();
-    parts.into_iter().for_each(|(range, item)| restored.replace_range(range, &item));
+    for (range, item) in parts {
+        restored.replace_range(range, &item);
+    }
     Ok(restored)
 }
 

@@ -44,7 +44,11 @@ impl<'a> Alone<'a> {
 
 impl Compile for Alone<'_> {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
-        self.of("C.1", || format!("capture: {name}, examples {}", named(examples)), |step| step.capture(name, program, examples))
+        self.of(
+            "C.1",
+            || format!("capture: {name}, examples {}", named(examples)),
+            |step| step.capture(name, program, examples),
+        )
     }
 
     fn buckets(&self, facts: Facts) -> Vec<i64> {
@@ -64,7 +68,11 @@ impl Compile for Alone<'_> {
     }
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        self.of("C.6", || format!("lower: {op:?} from {from:?} to {to:?}, inputs {inputs:?}"), |step| step.lower(op, from, to, inputs, code))
+        self.of(
+            "C.6",
+            || format!("lower: {op:?} from {from:?} to {to:?}, inputs {inputs:?}"),
+            |step| step.lower(op, from, to, inputs, code),
+        )
     }
 
     fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
@@ -72,7 +80,11 @@ impl Compile for Alone<'_> {
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {
-        self.of("C.8", || format!("flex: slope {slope}, types {types:?}, known {known:?}\n{program}"), |step| step.flex(program, types, known, slope))
+        self.of(
+            "C.8",
+            || format!("flex: slope {slope}, types {types:?}, known {known:?}\n{program}"),
+            |step| step.flex(program, types, known, slope),
+        )
     }
 }
 

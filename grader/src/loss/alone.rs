@@ -36,9 +36,11 @@ impl<'a> Alone<'a> {
 
 impl Chunked for Alone<'_> {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        self.of("E.1", || {
-            format!("log_sum_exp: hidden {}, weight {}, stretch {stretch}", hidden.ty(), weight.ty())
-        }, |step| step.log_sum_exp(hidden, weight, stretch))
+        self.of(
+            "E.1",
+            || format!("log_sum_exp: hidden {}, weight {}, stretch {stretch}", hidden.ty(), weight.ty()),
+            |step| step.log_sum_exp(hidden, weight, stretch),
+        )
     }
 
     fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
@@ -58,7 +60,11 @@ impl Chunked for Alone<'_> {
     }
 
     fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
-        self.of("E.4", || format!("shift: length {length}, labels {}", few(labels)), |step| step.shift(labels, length))
+        self.of(
+            "E.4",
+            || format!("shift: length {length}, labels {}", few(labels)),
+            |step| step.shift(labels, length),
+        )
     }
 
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
@@ -66,7 +72,11 @@ impl Chunked for Alone<'_> {
     }
 
     fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
-        self.of("E.6", || format!("size: rows {rows}, budget {budget}, costs {costs:?}"), |step| step.size(costs, rows, budget))
+        self.of(
+            "E.6",
+            || format!("size: rows {rows}, budget {budget}, costs {costs:?}"),
+            |step| step.size(costs, rows, budget),
+        )
     }
 }
 

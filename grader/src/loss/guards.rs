@@ -97,6 +97,7 @@ fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 }
 
 /// The oracle counts its calls; no step that it could answer may add to them.
+#[allow(clippy::unnecessary_wraps)] // every guard has one signature, also those that can always run
 fn oracle_called(attempt: &dyn Chunked) -> Verdict {
     let clip = Clip::both(0.2);
     let tokens = Policy { average: Average::Tokens, ..Policy::gspo(0.1, clip) };

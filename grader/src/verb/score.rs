@@ -83,7 +83,12 @@ fn keep_page(card: &Scorecard, says_where: bool) -> Result<(), Failure> {
 }
 
 /// Every form that was asked for.
-pub(super) fn show(options: &Options, card: &Scorecard, scope: Scope, before: &[Before]) -> Result<(), Failure> {
+pub(super) fn show(
+    options: &Options,
+    card: &Scorecard,
+    scope: Scope,
+    before: &[Before],
+) -> Result<(), Failure> {
     let mut shown = if options.json {
         serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
     } else {

@@ -4,7 +4,7 @@ use super::{About, Findings, Subject};
 use crate::evidence::Seen;
 use crate::rubric::{Fact, Rubric};
 use crate::score::{absent, basis, is_attempt, judged, of_part};
-use crate::scorecard::{Challenge, Guard, Row};
+use crate::scorecard::{Challenge, Guard, Row, Truth};
 
 /// What stands for a reason in a sentence that is computed again: reasons are not in a report.
 const REASON: &str = "\u{0}";
@@ -50,7 +50,12 @@ impl Findings {
         let again = judged(subject.rubric, &facts, Challenge { attempted, ..challenge.clone() });
         // Another version runs other checks and may judge by other rules.
         let own = self.0.findings.iter().filter(|finding| finding.what.starts_with(&challenge.name));
-        let of_another = subject.part.is_some() || own.clone().any(|finding| finding.about == About::Version);
+        // ... or has not taken a number that a row rests on here.
+        let mut rows = challenge.rows.iter().zip(&again.rows);
+        let lacks =
+            rows.any(|(says, follows)| follows.fact == Truth::Unmeasured && says.fact != follows.fact);
+        let of_another =
+            lacks || subject.part.is_some() || own.clone().any(|finding| finding.about == About::Version);
         self.against(challenge, &again, if of_another { About::Version } else { About::Numbers });
     }
 

@@ -22,9 +22,14 @@ impl Chat for Second {
             '\u{d}' => "\\r".into(),
             ' '..='~' => c.to_string(),
             _ if c > '~' && !ensure_ascii => c.to_string(),
-            _ => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+            _ => {
+                let units: Vec<String> =
+                    c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+                units.concat()
+            }
         };
-        *out += &format!("\"{}\"", text.chars().map(escaped).collect::<String>());
+        let escaped: String = text.chars().map(escaped).collect();
+        out.extend(["\"", &escaped, "\""]);
     }
 
     /// By where the point lies among the digits.
@@ -238,11 +243,8 @@ fn with_names(text: &str) -> String {
         let word = all[at..].iter().take_while(|c| is_word(**c)).count();
         let before = at > 0 && matches!(all[at - 1], '{' | ',');
         let taken: String = all[at..at + word.max(1)].iter().collect();
-        out += &if word > 0 && before && all.get(at + word) == Some(&':') {
-            format!("\"{taken}\"")
-        } else {
-            taken
-        };
+        let quote = if word > 0 && before && all.get(at + word) == Some(&':') { "\"" } else { "" };
+        out.extend([quote, &taken, quote]);
         at += word.max(1);
     }
     out

@@ -4,9 +4,10 @@
 
 #![allow(unsafe_code)] // what is open in a process can be written to only by its number
 
-use challenges::nf4::{Nf4, Output, Solution, Weight};
+use challenges::nf4::{Nf4, Output, Weight};
 use kernels::Cpu;
 
+use super::honest::nf4::Solution;
 use super::{Entry, chat, graph, last, loss};
 
 /// Attempts that look for the connection to the grader, write results into it and leave.

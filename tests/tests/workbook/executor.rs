@@ -266,7 +266,7 @@ fn an_answer_that_is_no_candidate_is_found_out_again() {
     let mut text = String::new();
     for line in std::fs::read_to_string(&file).expect("a file").lines() {
         let (question, _) = line.rsplit_once('\t').expect("an answer");
-        text += &format!("{question}\tbatch\n");
+        text.extend([question, "\tbatch\n"]);
     }
     std::fs::write(&file, text).expect("a file");
     assert_eq!(trials(&device, &file), all);

@@ -141,10 +141,22 @@ fn what_cannot_be_resized_is_refused_with_its_name_and_nothing_is_written() {
     cut.pop();
     let size = json!({"vocab_size": 5});
     let cases: [(Value, Files, &str); 9] = [
-        (size.clone(), vec![("model.safetensors", file(&quantised))], "embed_tokens.weight.dtype is \"U8\""),
+        (
+            size.clone(),
+            vec![("model.safetensors", file(&quantised))],
+            "embed_tokens.weight.dtype: expected F32, F16 or BF16",
+        ),
         (json!({"vocab_size": 6}), vec![("model.safetensors", file(&good))], "a row for each token"),
-        (json!({}), vec![("model.safetensors", file(&good))], "vocab_size is null"),
-        (json!({"vocab_size": 0}), vec![("model.safetensors", file(&good))], "vocab_size is 0"),
+        (
+            json!({}),
+            vec![("model.safetensors", file(&good))],
+            "vocab_size: expected a number of tokens, found null",
+        ),
+        (
+            json!({"vocab_size": 0}),
+            vec![("model.safetensors", file(&good))],
+            "vocab_size: expected a number of tokens, found 0",
+        ),
         (size.clone(), vec![("model.safetensors", file(&other))], "no tensor is an embedding"),
         (size.clone(), vec![], "model.safetensors"),
         (size.clone(), vec![("model.safetensors", cut)], "header tells of"),

@@ -132,7 +132,9 @@ fn scale(value: &mut Value, factor: f64) {
 /// Scales samples, value and interval alike.
 fn scale_all(number: &mut Value, factor: f64) {
     scale(&mut number["value"], factor);
-    list(number, "samples").iter_mut().for_each(|sample| scale(sample, factor));
+    for sample in list(number, "samples") {
+        scale(sample, factor);
+    }
 }
 
 /// Takes the second half of the samples of every number of the case away.
@@ -161,6 +163,7 @@ fn consistent(card: &mut Value, case: &str) {
 
 const CASE: &str = "2048x8192.f16";
 
+#[allow(clippy::too_many_lines)] // a table
 fn edits() -> Vec<(&'static str, Edit)> {
     vec![
         ("the total", |card| card["points"] = 55.into()),
@@ -320,7 +323,9 @@ fn edits_of_a_cpu() -> Vec<(&'static str, Edit)> {
         ("compilations", |card| number(card, "graph.compilations")["value"] = 31.into()),
         ("a ratio of C", |card| scale(&mut number(card, "graph.over_op_by_op")["value"], 1.01)),
         ("times of C", |card| {
-            list(number(card, "graph.step"), "samples").iter_mut().for_each(|time| scale(time, 0.5));
+            for time in list(number(card, "graph.step"), "samples") {
+                scale(time, 0.5);
+            }
         }),
         ("a ratio of E", |card| scale(&mut number(card, "loss.over_whole")["value"], 1.01)),
         ("losses of E", |card| scale(&mut number(card, "loss.training.chunked")["samples"][7], 1.1)),
@@ -461,7 +466,7 @@ fn the_most_samples_are_verified_in_time() {
     }
     let begin = Instant::now();
     assert!(!verified(&card).findings.is_empty());
-    assert!(begin.elapsed() < Duration::from_secs(120), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_mins(2), "{:?}", begin.elapsed());
 }
 
 /// Strings of a stranger's report, wherever a scorecard has one.
@@ -487,9 +492,9 @@ fn a_strangers_report_prints_nothing_but_text() {
             if idle {
                 for challenge in list(&mut card, "challenges") {
                     challenge["attempted"] = false.into();
-                    list(challenge, "checks")
-                        .iter_mut()
-                        .for_each(|check| check["outcome"] = "not measured".into());
+                    for check in list(challenge, "checks") {
+                        check["outcome"] = "not measured".into();
+                    }
                 }
             }
             fs::write(path, card.to_string()).expect("the report can be written");

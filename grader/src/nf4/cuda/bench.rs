@@ -404,7 +404,8 @@ mod tests {
 
     #[test]
     fn the_l2_is_credited_to_the_bound() {
-        let bench = BENCHES.iter().find(|bench| bench_name(bench) == "4096x14336.bf16").expect("a timed case");
+        let bench =
+            BENCHES.iter().find(|bench| bench_name(bench) == "4096x14336.bf16").expect("a timed case");
         let samples =
             |attempt: f64| Samples { attempt: vec![attempt; 18], bound: vec![50.0; 18], baseline: vec![] };
         assert_eq!(past_the_bound("case", &samples(49.0), 0.0), None);

@@ -137,10 +137,13 @@ pub(crate) enum What {
     Continue,
 }
 
+/// A condition, and what is done under it.
+type Branch = (Expr, Vec<Stmt>);
+
 impl What {
     /// The statements within it.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &[Stmt]> {
-        let (many, two): (&[(Expr, Vec<Stmt>)], [&[Stmt]; 2]) = match self {
+        let (many, two): (&[Branch], [&[Stmt]; 2]) = match self {
             What::If { branches, otherwise } => (branches, [otherwise, &[]]),
             What::For { body, otherwise, .. } => (&[], [body, otherwise]),
             What::SetBlock { body, .. }
