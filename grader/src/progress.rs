@@ -199,7 +199,8 @@ impl Progress {
     fn possible(mut self) -> Self {
         for (key, standing) in &mut self.challenges {
             let rubric = rubric::find(key.split('.').next().unwrap_or(key));
-            let earned = standing.checks.iter().any(|check| check.outcome == Outcome::Passed);
+            let passes = standing.checks.iter().any(|check| check.outcome == Outcome::Passed);
+            let earned = passes || !standing.passed.is_empty(); // by today's text, or by one before
             let most = rubric.filter(|_| earned).map_or(0, |rubric| rubric.possible);
             let least = -rubric::possible(); // no challenge takes more than all of them give
             standing.points = standing.points.map(|points| points.clamp(least, most));
