@@ -1,6 +1,9 @@
 //! The card as a device: the same seam as the CPU's, memory that is counted, graphs that replay, code that is
 //! compiled once. Without a GPU these tests print "not measured".
 
+use std::ops::Deref;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use challenges::nf4::Weight;
 use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
 use challenges::nf4::tile::{run, run_in_three, upload};
@@ -11,9 +14,26 @@ use reference::nf4::{Dtype, dequantize_bits};
 
 use crate::device::with_weight;
 
-pub(crate) fn probed() -> Option<Gpu> {
+/// A card that no other test of this process uses meanwhile: the driver ends a capture of one thread where another
+/// waits for the default stream.
+pub(crate) struct Alone {
+    gpu: Gpu,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Alone {
+    type Target = Gpu;
+
+    fn deref(&self) -> &Gpu {
+        &self.gpu
+    }
+}
+
+pub(crate) fn probed() -> Option<Alone> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match Gpu::probe() {
-        Ok(gpu) => Some(gpu),
+        Ok(gpu) => Some(Alone { gpu, _turn: turn }),
         Err(reason) => {
             println!("not measured: {reason}");
             None
@@ -48,13 +68,13 @@ fn a_tile_program_gives_the_same_bits_on_a_card() {
         with_weight(len, block_size, |weight| {
             for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32] {
                 let want = dequantize_bits(weight, dtype);
-                let uploaded = upload(&gpu, weight).expect("a well-formed weight");
+                let uploaded = upload(&*gpu, weight).expect("a well-formed weight");
                 let mut out = gpu.alloc("out", len * dtype.bytes()).expect("room");
-                run(&gpu, &uploaded, dtype, len, &mut out).expect("fits");
-                assert_eq!(bits(&gpu, &out, dtype), want, "fused, {len}, {dtype:?}");
+                run(&*gpu, &uploaded, dtype, len, &mut out).expect("fits");
+                assert_eq!(bits(&*gpu, &out, dtype), want, "fused, {len}, {dtype:?}");
                 let mut out = gpu.alloc("out", len * dtype.bytes()).expect("room");
-                run_in_three(&gpu, &uploaded, dtype, len, &mut out).expect("fits");
-                assert_eq!(bits(&gpu, &out, dtype), want, "in three, {len}, {dtype:?}");
+                run_in_three(&*gpu, &uploaded, dtype, len, &mut out).expect("fits");
+                assert_eq!(bits(&*gpu, &out, dtype), want, "in three, {len}, {dtype:?}");
             }
         });
     }
@@ -71,7 +91,7 @@ fn launches_and_bytes_are_counted_alike_on_both_devices() {
             device.sync().expect("runs");
             device.counts()
         };
-        assert_eq!(counted(&gpu), counted(&Cpu::with_threads(1)));
+        assert_eq!(counted(&*gpu), counted(&Cpu::with_threads(1)));
     });
 }
 
