@@ -186,8 +186,16 @@ fn what_is_wrong_with_a_file_is_said_with_its_name_and_place() {
             json!({"added_tokens_decoder": {"x": {"content": "a"}}}),
             "added_tokens_decoder[\"x\"]",
         ),
-        ("tokenizer_config.json", json!({"chat_template": [{"name": 1}]}), "chat_template[0].name: expected"),
-        ("generation_config.json", json!({"eos_token_id": "</s>"}), "eos_token_id: expected"),
+        (
+            "tokenizer_config.json",
+            json!({"chat_template": [{"name": 1}]}),
+            "chat_template[0].name: expected a text, found 1",
+        ),
+        (
+            "generation_config.json",
+            json!({"eos_token_id": "</s>"}),
+            "eos_token_id: expected an id of a token, found \"</s>\"",
+        ),
     ];
     for (name, json, want) in cases {
         let mut files = vec![("tokenizer.json", json!({})), (name, json)];
