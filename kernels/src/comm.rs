@@ -53,6 +53,7 @@
 //! that will not come, and all logs name the same cause.
 
 mod error;
+mod sequence;
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,6 +61,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 pub use error::CommError;
+pub use sequence::Sequence;
 
 use crate::tile::Element;
 

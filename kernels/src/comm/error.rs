@@ -20,10 +20,15 @@ pub enum CommError {
     Disagree {
         /// The two.
         ranks: [usize; 2],
-        /// The first line that differs, counted from 1.
-        line: usize,
-        /// What each has there; `None` if its text ends before.
+        /// The first line, or the first operation of a group, that differs, counted from 1.
+        place: String,
+        /// What each has there; `None` if it ends before.
         found: [Option<String>; 2],
+    },
+    /// Ranks are about to wait for each other without end.
+    Deadlock {
+        /// Each rank that would, and what for.
+        waits: Vec<(usize, String)>,
     },
     /// A rank ended, or left the group, without its part of an operation.
     Left {
@@ -123,13 +128,17 @@ impl fmt::Display for CommError {
                 "ranks {} and {} differ in {place}: rank {} started {}, rank {} started {}",
                 first.0, second.0, first.0, first.1, second.0, second.1
             ),
-            Self::Disagree { ranks, line, found } => {
+            Self::Disagree { ranks, place, found } => {
                 let [a, b] = found.each_ref().map(|found| match found {
                     Some(text) => format!("has `{text}`"),
-                    None => "has no such line".to_owned(),
+                    None => "has nothing there".to_owned(),
                 });
                 let [first, second] = ranks;
-                write!(f, "ranks disagree from line {line} on: rank {first} {a}, rank {second} {b}")
+                write!(f, "ranks disagree at {place}: rank {first} {a}, rank {second} {b}")
+            }
+            Self::Deadlock { waits } => {
+                let each = waits.iter().map(|(rank, what)| format!("rank {rank} for {what}"));
+                write!(f, "ranks would wait for each other: {}", each.collect::<Vec<_>>().join(", "))
             }
             Self::Left { rank, operation, started_by } => {
                 write!(f, "rank {rank} left without {operation}, which rank {started_by} has started")
@@ -177,7 +186,8 @@ pub(super) fn first_difference(ranks: &[usize], texts: &[String]) -> Option<Comm
         let found = [mine.next(), theirs.next()];
         if found[0] != found[1] {
             let found = found.map(|text| text.map(str::to_owned));
-            return Some(CommError::Disagree { ranks: [ranks[0], ranks[at + 1]], line, found });
+            let place = format!("line {line}");
+            return Some(CommError::Disagree { ranks: [ranks[0], ranks[at + 1]], place, found });
         }
     }
 }
@@ -194,15 +204,15 @@ mod tests {
         assert_eq!(told(["a\nb", "a\nb", "a\nb"]), None);
         assert_eq!(
             told(["a\nb\nc", "a\nb\nc", "a\nx\ny"]).expect("differs"),
-            "ranks disagree from line 2 on: rank 0 has `b`, rank 5 has `x`"
+            "ranks disagree at line 2: rank 0 has `b`, rank 5 has `x`"
         );
         assert_eq!(
             told(["a", "a\nb", "a"]).expect("differs"),
-            "ranks disagree from line 2 on: rank 0 has no such line, rank 3 has `b`"
+            "ranks disagree at line 2: rank 0 has nothing there, rank 3 has `b`"
         );
         assert_eq!(
             told(["a\n", "a", "a\n"]).expect("differs"),
-            "ranks disagree from line 2 on: rank 0 has ``, rank 3 has no such line"
+            "ranks disagree at line 2: rank 0 has ``, rank 3 has nothing there"
         );
     }
 }

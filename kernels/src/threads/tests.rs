@@ -286,7 +286,7 @@ fn ranks_that_disagree_are_told_the_line() {
     for told in launch(3, LONG, |comm| comm.agree(&plan(comm.rank()))) {
         assert_eq!(
             told.expect("no panic").expect_err("rank 2 differs").to_string(),
-            "ranks disagree from line 2 on: rank 0 has `all-reduce of 1 f32`, rank 2 has `all-reduce of 2 f32`"
+            "ranks disagree at line 2: rank 0 has `all-reduce of 1 f32`, rank 2 has `all-reduce of 2 f32`"
         );
     }
 }
