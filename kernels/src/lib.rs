@@ -6,11 +6,13 @@
 
 pub mod buffer;
 pub mod bytes;
+pub mod comm;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod error;
 pub mod plan;
+pub mod threads;
 pub mod tile;
 
 pub use buffer::Buffer;

@@ -46,6 +46,7 @@ mod pictures;
 mod plan;
 mod planted;
 mod probe;
+mod ranks;
 mod recompute;
 mod refused_plans;
 mod resize;
