@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::emit::{Code, element};
-use challenges::graph::explain::Break;
-use challenges::graph::fuse::LONG;
-use challenges::graph::memory::{Arena, Life, room};
-use challenges::graph::sized::Sized;
+use compiler::front::capture::Capture;
+use compiler::front::explain::Break;
+use compiler::fuse::LONG;
+use compiler::ir::arena::{Arena, Life, room};
+use compiler::ir::code::{Code, element};
+use compiler::ir::sized::Sized;
 use kernels::plan::Cut;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;

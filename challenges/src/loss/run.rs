@@ -15,9 +15,9 @@ use super::plan::Plan;
 use super::problem::{ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
 use crate::graph::Compile;
-use crate::graph::compile::{self, Compiled, Level, Options, compile};
-use crate::graph::executor::Given;
 use crate::nf4;
+use compiler::compile::{self, Compiled, Level, Options, compile};
+use compiler::executor::Given;
 
 /// Why a plan does not run.
 #[derive(Debug)]
@@ -326,7 +326,7 @@ impl<'a> Runner<'a> {
         let Work { given, sums, made, .. } = work;
         let mut sums = lend(given, sums, graph, &mut inputs)?;
         compiled
-            .run_carrying(self.device, arena, &inputs, &mut sums, &nf4::Solution)
+            .run_carrying(self.device, arena, &inputs, &mut sums, &nf4::Callee(&nf4::Solution))
             .map_err(Error::Compile)?;
         for port in compiled.outputs() {
             if let Some(bytes) = compiled.output(&port.name, arena, &inputs) {

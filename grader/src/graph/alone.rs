@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use challenges::graph::capture::Capture;
-use challenges::graph::emit::Code;
-use challenges::graph::memory::{Arena, Life};
-use challenges::graph::sized::Sized;
 use challenges::graph::{Compile, Solution, solution_calls};
+use compiler::front::capture::Capture;
+use compiler::ir::arena::{Arena, Life};
+use compiler::ir::code::Code;
+use compiler::ir::sized::Sized;
 use kernels::plan::Cut;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::compile::{Level, Options};
-use challenges::graph::emit::Code;
-use challenges::graph::executor::Settings;
-use challenges::graph::memory::Life;
-use challenges::graph::sized::Sized;
+use compiler::compile::{Level, Options};
+use compiler::executor::Settings;
+use compiler::ir::arena::Life;
+use compiler::ir::code::Code;
+use compiler::ir::sized::Sized;
 use kernels::plan::Cut;
 use reference::graph::interpret::Values;
 use reference::graph::{Builder, Dtype, Facts, Graph, Op, Type, Unary, programs};

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use challenges::graph::compile::{Compiled, Level, Options, Tuner, compile};
-use challenges::graph::tune::Tuned;
 use challenges::graph::{Compile, Solution};
 use challenges::nf4;
+use compiler::compile::{Compiled, Level, Options, Tuner, compile};
+use compiler::tune::Tuned;
 use kernels::cpu::Tick;
 use kernels::{Buffer, Cpu};
 use reference::graph::Graph;
@@ -134,13 +134,17 @@ impl<'a> Bench<'a> {
     /// One run, in milliseconds.
     fn run(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<f64, String> {
         let start = Tick::now();
-        self.compiled.run(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)?;
+        self.compiled
+            .run(self.device, &mut self.arena, inputs, &nf4::Callee(&nf4::Solution))
+            .map_err(told)?;
         Ok(start.micros() / 1e3)
     }
 
     /// One run, launch by launch.
     fn profile(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<Vec<Duration>, String> {
-        self.compiled.profile(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)
+        self.compiled
+            .profile(self.device, &mut self.arena, inputs, &nf4::Callee(&nf4::Solution))
+            .map_err(told)
     }
 }
 

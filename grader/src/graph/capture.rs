@@ -1,10 +1,10 @@
 //! The checks of capture: programs of operations alone, and every break of the zoo.
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::change::difference;
-use challenges::graph::explain::Break;
 use challenges::graph::zoo::{Case, Shows, zoo};
+use compiler::front::capture::Capture;
+use compiler::front::change::difference;
+use compiler::front::explain::Break;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use challenges::graph::compile::Level;
-use challenges::graph::memory::{self, Life, room};
 use challenges::graph::{Compile, Solution};
+use compiler::compile::Level;
+use compiler::ir::arena::{self, Life, room};
 use kernels::plan::{Cut, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -430,10 +430,10 @@ fn place(attempt: &dyn Compile, case: &str, random: &mut Random, seed: u64) -> R
         _ => (lives_of_a_step(seed)?, 1.1),
     };
     let arena = attempt.place(&lives);
-    if let Some(fault) = memory::fault(&lives, &arena) {
+    if let Some(fault) = arena::fault(&lives, &arena) {
         return Err(fault);
     }
-    let floor = memory::floor(&lives);
+    let floor = arena::floor(&lives);
     if arena.bytes as f64 > floor as f64 * slack {
         let separate: usize = lives.iter().flatten().map(room).sum();
         let alive = "bytes are alive at once, and it has";
@@ -446,7 +446,7 @@ fn lives_of_a_step(seed: u64) -> Result<Vec<Option<Life>>, String> {
     let model = Model::drawn(TINY, seed)?;
     let step = Model::step(model.spec.training_loss().map_err(told)?)?;
     let sizes = [("B".into(), 1), ("T".into(), 96)].into();
-    let compiled = challenges::graph::compile::compile(&Solution, &step, &sizes, Level::O2.options(), None);
+    let compiled = compiler::compile::compile(&Solution, &step, &sizes, Level::O2.options(), None);
     Ok(compiled.map_err(told)?.lives)
 }
 

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Compile;
-use challenges::graph::compile::{Compiled, Options, compile};
 use challenges::nf4::{self, Nf4};
+use compiler::compile::{Compiled, Options, compile};
 use kernels::{Buffer, Cpu};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
@@ -43,8 +43,8 @@ pub(super) fn run_with(
     let given = upload(device, values).map_err(told)?;
     let inputs: BTreeMap<&str, &Buffer> =
         given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-    compiled.run(device, &mut arena, &inputs, dequantizer).map_err(told)?;
-    let output = |port: &challenges::graph::compile::Port| {
+    compiled.run(device, &mut arena, &inputs, &nf4::Callee(dequantizer)).map_err(told)?;
+    let output = |port: &compiler::compile::Port| {
         let bytes = compiled.output(&port.name, &arena, &inputs).unwrap_or_default();
         Array::from_memory(port.dtype, &port.shape, bytes)
     };

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use challenges::graph::Compile;
-use challenges::graph::compile;
-use challenges::graph::compile::Level;
-use challenges::graph::executor::{Executor, Settings};
 use challenges::nf4;
+use compiler::compile;
+use compiler::compile::Level;
+use compiler::executor::{Executor, Settings};
 use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
@@ -112,7 +112,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
             ("x".to_owned(), numbers(&[length, 8], random.unit())),
             ("a".to_owned(), numbers(&[8, 8], 0.3)),
         ]);
-        executor.run(&upload(&device, &values).map_err(told)?, &nf4::Solution).map_err(told)?;
+        executor.run(&upload(&device, &values).map_err(told)?, &nf4::Callee(&nf4::Solution)).map_err(told)?;
     }
     let (done, counted) = (compile::calls() - before, executor.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use challenges::graph::compile::{self, Compiled, Level, Options};
-use challenges::graph::executor::{Executor, Given, Settings};
 use challenges::graph::{Compile, Solution};
 use challenges::nf4::{self, Nf4};
+use compiler::compile::{self, Compiled, Level, Options};
+use compiler::executor::{Executor, Given, Settings};
 use kernels::Cpu;
 use kernels::plan::Step;
 use reference::graph::interpret::Values;
@@ -120,10 +120,10 @@ impl<'a> Run<'a> {
                 inputs.insert(name.clone(), same);
             }
             let before = (compile::calls(), executor.counters().compilations);
-            let got = executor.run(&inputs, &dequantizer).map_err(told)?;
+            let got = executor.run(&inputs, &nf4::Callee(&dequantizer)).map_err(told)?;
             let after = (compile::calls(), executor.counters().compilations);
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
-            let want = plain.run(&inputs, &nf4::Solution).map_err(told)?;
+            let want = plain.run(&inputs, &nf4::Callee(&nf4::Solution)).map_err(told)?;
             let mut fault = difference(&self.step, &got, &want);
             if fault.is_none() && length < 16 {
                 fault = self.meaning(&tokens, &got)?;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::{Compiled, Level, Options, Port, compile};
-use challenges::graph::executor::Settings;
 use challenges::graph::{Compile, Solution};
 use challenges::nf4;
+use compiler::compile::{Compiled, Level, Options, Port, compile};
+use compiler::executor::Settings;
 use kernels::{Buffer, Cpu};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Graph};
@@ -71,7 +71,7 @@ fn train(
         let given = upload(&device, &values).map_err(told)?;
         let inputs: BTreeMap<&str, &Buffer> =
             given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-        compiled.run(&device, &mut arena, &inputs, &nf4::Solution).map_err(told)?;
+        compiled.run(&device, &mut arena, &inputs, &nf4::Callee(&nf4::Solution)).map_err(told)?;
         let output = |port: &Port| {
             let bytes = compiled.output(&port.name, &arena, &inputs).unwrap_or_default();
             (port.name.clone(), Array::<f32>::from_memory(port.dtype, &port.shape, bytes))

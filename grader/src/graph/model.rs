@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::executor::Given;
+use compiler::executor::Given;
 use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};

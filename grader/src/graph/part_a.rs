@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::Level;
 use challenges::graph::{Compile, Solution};
 use challenges::nf4::Nf4;
+use compiler::compile::Level;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Op, Tape, Tensor, Type};

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Loss, Problem, Trains};
+use compiler::executor::Given;
 use kernels::{Buffer, Cpu};
 use reference::grad;
 use reference::graph::interpret::Values;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Trains};
+use compiler::executor::Given;
 use kernels::bytes::Peak;
 use kernels::cpu::Tick;
 use kernels::{Buffer, Cpu, Device};

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::{Compiled, Level, Options, compile};
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Runner, Size, options};
 use challenges::loss::{Chunked, Solution, plan::Plan};
 use challenges::{graph, nf4};
+use compiler::compile::{Compiled, Level, Options, compile};
 use kernels::{Buffer, Cpu};
 use reference::graph::Graph;
 use reference::loss::Reduction;
@@ -121,8 +121,11 @@ fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: &Compiled) -> Resul
     let mut carried: BTreeMap<&str, &mut Buffer> =
         sums.iter_mut().map(|(name, buffer)| (name.as_str(), buffer)).collect();
     let mut arena = compiled.arena(device).map_err(told)?;
-    let mut run =
-        || compiled.profile_carrying(device, &mut arena, &inputs, &mut carried, &nf4::Solution).map_err(told);
+    let mut run = || {
+        compiled
+            .profile_carrying(device, &mut arena, &inputs, &mut carried, &nf4::Callee(&nf4::Solution))
+            .map_err(told)
+    };
     run()?;
     Ok(run()?.iter().map(|time| (time.as_secs_f64() * 1e7).round() / 1e4).collect())
 }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Compile;
-use challenges::graph::compile::{Compiled, Level, Port, compile};
-use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Trains};
 use challenges::{graph, nf4};
+use compiler::compile::{Compiled, Level, Port, compile};
+use compiler::executor::Given;
 use kernels::{Buffer, Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, interpret};
@@ -119,7 +119,9 @@ impl<'a> Part<'a> {
         let given = upload(self.device, &asked).map_err(told)?;
         let inputs: BTreeMap<&str, &Buffer> =
             given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-        self.compiled.run(self.device, &mut self.arena, &inputs, &nf4::Solution).map_err(told)?;
+        self.compiled
+            .run(self.device, &mut self.arena, &inputs, &nf4::Callee(&nf4::Solution))
+            .map_err(told)?;
         let output = |port: &Port| {
             let bytes = self.compiled.output(&port.name, &self.arena, &inputs).unwrap_or_default();
             (port.name.clone(), Array::<f32>::from_memory(port.dtype, &port.shape, bytes))

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::compile::{Level, compile};
-use challenges::graph::emit::{Code, element};
-use challenges::graph::explain::Kind;
-use challenges::graph::memory::{Arena, Life};
-use challenges::graph::sized::Sized;
+use compiler::compile::{Level, compile};
+use compiler::front::capture::Capture;
+use compiler::front::explain::Kind;
+use compiler::ir::arena::{Arena, Life};
+use compiler::ir::code::{Code, element};
+use compiler::ir::sized::Sized;
 use kernels::plan::Cut;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;

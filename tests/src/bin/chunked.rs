@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Problem, Solution, Trains, losses};
+use compiler::executor::Given;
 use kernels::{Buffer, Cpu};
 use reference::graph::Dtype;
 use reference::loss::{CrossEntropy, Head, Reduction};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, Options, compile};
 use challenges::nf4;
+use compiler::compile::{Compiled, Level, Options, compile};
 use kernels::plan::{Memory, Step};
 use kernels::{Buffer, Cpu, Device};
 use reference::graph::interpret::Values;
@@ -116,8 +116,10 @@ fn run_carrying(compiled: &Compiled, values: &Values<f32>) -> BTreeMap<String, A
     arena.view_mut::<u8>().fill(0xff);
     let inputs = given.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
     let mut held = carried.iter_mut().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-    compiled.run_carrying(&device, &mut arena, &inputs, &mut held, &nf4::Solution).expect("it runs");
-    let output = |port: &challenges::graph::compile::Port| {
+    compiled
+        .run_carrying(&device, &mut arena, &inputs, &mut held, &nf4::Callee(&nf4::Solution))
+        .expect("it runs");
+    let output = |port: &compiler::compile::Port| {
         let bytes = match carried.get(&port.name) {
             Some(buffer) => buffer.view::<u8>(),
             None => compiled.output(&port.name, &arena, &inputs).expect("an output of the graph"),

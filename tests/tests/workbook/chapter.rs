@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use challenges::graph::capture::Capture;
-use challenges::graph::compile::{Compiled, Level, Options, compile};
-use challenges::graph::memory::{Life, apart, floor, room};
 use challenges::graph::zoo::{Shows, zoo};
 use challenges::graph::{Compile, Solution};
 use challenges::loss::problem::ROWS;
 use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
+use compiler::compile::{Compiled, Level, Options, compile};
+use compiler::front::capture::Capture;
+use compiler::ir::arena::{Life, apart, floor, room};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;

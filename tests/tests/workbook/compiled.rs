@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Div;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
-use challenges::graph::tune::Tuned;
 use challenges::nf4;
+use compiler::compile::{Compiled, Error, Level, Port, Tuner, compile};
+use compiler::tune::Tuned;
 use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
 use kernels::{Buffer, Cpu, Device};
@@ -72,7 +72,7 @@ impl Runner {
     pub(crate) fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
         let uploaded = upload(&self.device, values);
         let inputs = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-        self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?;
+        self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Callee(&nf4::Solution))?;
         let output = |port: &Port| {
             let bytes =
                 self.compiled.output(&port.name, &self.arena, &inputs).expect("an output of the graph");

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Level, Options};
-use challenges::graph::executor::{Error, Executor, Given, Settings};
-use challenges::graph::tune::Tuned;
 use challenges::nf4;
+use compiler::compile::{Level, Options};
+use compiler::executor::{Error, Executor, Given, Settings};
+use compiler::tune::Tuned;
 use kernels::Cpu;
 use kernels::cpu::Vector;
 use reference::graph::interpret::Values;
@@ -93,7 +93,7 @@ fn operation_by_operation(step: &Step, device: &Cpu, inputs: &BTreeMap<String, G
     let options = Options { flex: false, ..Level::O1.options() };
     let settings = Settings { exact: true, options: Some(options), ..Settings::default() };
     let mut plain = Executor::new(&Solution, device, &step.graph, settings).expect("it can be run");
-    let mut results = plain.run(inputs, &nf4::Solution).expect("it runs");
+    let mut results = plain.run(inputs, &nf4::Callee(&nf4::Solution)).expect("it runs");
     let output = |(name, id): &(String, _)| {
         let given = results.remove(name).expect("an output");
         Array::from_memory(step.graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>())
@@ -110,7 +110,9 @@ fn every_length_has_the_results_of_the_step_as_it_is_written() {
     for length in lengths {
         let values = step.values(1, length);
         let inputs = upload(&device, &values);
-        let got = executor.run(&inputs, &nf4::Solution).unwrap_or_else(|error| panic!("{length}: {error}"));
+        let got = executor
+            .run(&inputs, &nf4::Callee(&nf4::Solution))
+            .unwrap_or_else(|error| panic!("{length}: {error}"));
         let want = if length <= 97 {
             interpret(&step.graph, &values).expect("it has a meaning")
         } else if length < 4000 {
@@ -134,7 +136,9 @@ fn a_hundred_lengths_and_some_batches_take_few_compilations() {
     for number in 0..100 {
         let length = 1 + number * 37 % 101;
         let inputs = upload(&device, &step.values(1 + number % 3, length));
-        executor.run(&inputs, &nf4::Solution).unwrap_or_else(|error| panic!("{length}: {error}"));
+        executor
+            .run(&inputs, &nf4::Callee(&nf4::Solution))
+            .unwrap_or_else(|error| panic!("{length}: {error}"));
     }
     let most = executor.buckets("T").iter().filter(|size| **size <= 128).count() * 3;
     let made = executor.counters().compilations;
@@ -146,10 +150,12 @@ fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
     let (step, device) = (Step::new(), Cpu::with_threads(2));
     let mut executor =
         Executor::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
-    executor.run(&upload(&device, &step.values(1, 20)), &nf4::Solution).expect("it runs");
+    executor.run(&upload(&device, &step.values(1, 20)), &nf4::Callee(&nf4::Solution)).expect("it runs");
     executor.seal();
-    executor.run(&upload(&device, &step.values(1, 31)), &nf4::Solution).expect("that bucket is compiled");
-    let refused = executor.run(&upload(&device, &step.values(1, 65)), &nf4::Solution);
+    executor
+        .run(&upload(&device, &step.values(1, 31)), &nf4::Callee(&nf4::Solution))
+        .expect("that bucket is compiled");
+    let refused = executor.run(&upload(&device, &step.values(1, 65)), &nf4::Callee(&nf4::Solution));
     let told = refused.expect_err("that bucket is not").to_string();
     assert!(told.contains("B = 1, T = 96") && told.contains("B = 1, T = 32"), "{told}");
 }
@@ -162,7 +168,10 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     let mut refused = |spoil: &dyn Fn(&mut Values<f32>)| {
         let mut values = step.values(1, 5);
         spoil(&mut values);
-        executor.run(&upload(&device, &values), &nf4::Solution).expect_err("it does not fit").to_string()
+        executor
+            .run(&upload(&device, &values), &nf4::Callee(&nf4::Solution))
+            .expect_err("it does not fit")
+            .to_string()
     };
     assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
     let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
@@ -184,7 +193,7 @@ fn what_tuning_found_is_kept_and_answers_the_next_run() {
     let run = || {
         let mut executor =
             Executor::new(&Solution, &device, &step.graph, settings()).expect("it can be padded");
-        let results = executor.run(&inputs, &nf4::Solution).expect("it runs");
+        let results = executor.run(&inputs, &nf4::Callee(&nf4::Solution)).expect("it runs");
         let cuts = format!("{:?}", executor.compiled(&inputs).expect("it is compiled").plan().steps);
         let losses = results["loss"].buffer.view::<u8>().to_vec();
         (executor.counters().trials, executor.tuned().answers().clone(), cuts, losses)
@@ -216,7 +225,7 @@ fn trials(device: &Cpu, file: &std::path::Path) -> usize {
     let (graph, values) = tunable();
     let settings = Settings { level: Level::O3, tuned: Some(file.to_owned()), ..Settings::default() };
     let mut executor = Executor::new(&Solution, device, &graph, settings).expect("it can be run");
-    executor.run(&upload(device, &values), &nf4::Solution).expect("it runs");
+    executor.run(&upload(device, &values), &nf4::Callee(&nf4::Solution)).expect("it runs");
     executor.counters().trials
 }
 

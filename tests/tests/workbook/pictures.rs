@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, compile};
+use compiler::compile::{Compiled, Level, compile};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
 use grader::figure::layers::{Item, lay};
 use grader::figure::memory::{Memory, rectangles};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Error, Level, Options, compile, compile_again};
-use challenges::graph::executor::{Executor, Given, Settings};
-use challenges::graph::memory::{LINE, floor};
-use challenges::graph::recompute::Choice;
 use challenges::nf4;
+use compiler::compile::{Compiled, Error, Level, Options, compile, compile_again};
+use compiler::executor::{Executor, Given, Settings};
+use compiler::ir::arena::{LINE, floor};
+use compiler::rewrite::recompute::Choice;
 use kernels::Cpu;
 use kernels::bytes::Peak;
 use proptest::prelude::*;
@@ -339,14 +339,19 @@ fn a_cap_holds_for_every_bucket() {
     let mut capped = executor(Some(arena - 1));
     for length in [90, 5, 64] {
         let [got, want] = [&mut capped, &mut free].map(|executor| {
-            loss(&executor.run(&at(length), &nf4::Solution).unwrap_or_else(|error| panic!("{error}")))
+            loss(
+                &executor
+                    .run(&at(length), &nf4::Callee(&nf4::Solution))
+                    .unwrap_or_else(|error| panic!("{error}")),
+            )
         });
         assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
         assert!(capped.counters().arena_bytes < arena);
     }
     let layers: BTreeSet<usize> = capped.compiled(&at(90)).expect("a plan").recomputed.choice.layers.clone();
     assert!(!layers.is_empty());
-    let error = executor(Some(1000)).run(&at(5), &nf4::Solution).map(|_| ()).expect_err("too little");
+    let error =
+        executor(Some(1000)).run(&at(5), &nf4::Callee(&nf4::Solution)).map(|_| ()).expect_err("too little");
     assert!(error.to_string().contains("1000"), "{error}");
 }
 
@@ -363,13 +368,13 @@ fn counted_alone() {
         let inputs = given(&device, &model.at(&values, [4, length]));
         let settings = Settings { exact: true, ..Settings::default() };
         let new = || Executor::new(&Solution, &device, &graph, settings.clone()).expect("an executor");
-        new().run(&inputs, &nf4::Solution).expect("results"); // what threads allocate once, they have now
+        new().run(&inputs, &nf4::Callee(&nf4::Solution)).expect("results"); // what threads allocate once, they have now
         let mut executor = new();
         let compiled = executor.compiled(&inputs).expect("a plan");
         let bound = BTreeMap::from([size("B", 4), size("T", length)]);
         let (_, forecast) = compiled.forecast().peak(&bound).expect("sizes");
         let peak = Peak::begin().expect("room for another peak");
-        let results = executor.run(&inputs, &nf4::Solution).expect("results");
+        let results = executor.run(&inputs, &nf4::Callee(&nf4::Solution)).expect("results");
         let counted = peak.bytes();
         let copied: usize = results.values().map(|result| result.buffer.bytes()).sum();
         println!("T = {length}: forecast {forecast}, counted {counted}, results {copied}");

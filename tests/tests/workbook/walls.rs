@@ -1,6 +1,6 @@
 //! The architecture, held: which room may use what, where `unsafe` may stand, what no file may say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,7 +38,7 @@ fn dependencies(room: &str) -> BTreeSet<String> {
     used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-const ROOMS: [&str; 6] = ["reference", "kernels", "challenges", "grader", "tests", "book"];
+const ROOMS: [&str; 7] = ["reference", "kernels", "compiler", "challenges", "grader", "tests", "book"];
 
 /// Libraries that nothing calls: see the workspace's `Cargo.toml`.
 const FOR_THEIR_FEATURES: [&str; 4] = ["num-traits", "once_cell", "regex", "syn"];
@@ -85,7 +85,8 @@ fn a_challenge_does_not_see_the_grader() {
         "regex-automata",
         "regex-syntax",
     ];
-    may_use("challenges", &["reference", "kernels"], &libraries);
+    may_use("compiler", &["reference", "kernels"], &["half"]);
+    may_use("challenges", &["reference", "kernels", "compiler"], &libraries);
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "toml",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
-    may_use("grader", &["challenges", "reference", "kernels"], &all);
+    may_use("grader", &["challenges", "compiler", "reference", "kernels"], &all);
     for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/src/")) {
         let called =
             FOR_THEIR_FEATURES.iter().find(|name| text.contains(&format!("{}::", name.replace('-', "_"))));
@@ -142,7 +143,7 @@ fn each_library_is_compiled_once_whichever_command_comes_first() {
 
 #[test]
 fn nothing_uses_the_book() {
-    for room in ["reference", "kernels", "challenges", "grader", "attempts"] {
+    for room in ["reference", "kernels", "compiler", "challenges", "grader", "attempts"] {
         assert!(!dependencies(room).contains("book"), "{room} uses the book");
     }
 }
@@ -339,15 +340,15 @@ fn every_challenge_has_the_same_name_in_every_room() {
 /// The files in which every operation of a graph has to be thought of: what is forgotten there would be a wrong answer,
 /// not an error.
 const OPERATIONS: [&str; 14] = [
-    "challenges/src/graph/attend.rs",
-    "challenges/src/graph/decompose.rs",
-    "challenges/src/graph/fuse.rs",
-    "challenges/src/graph/map.rs",
-    "challenges/src/graph/pad/arrange.rs",
-    "challenges/src/graph/pad/attend.rs",
-    "challenges/src/graph/pad/neutral.rs",
-    "challenges/src/graph/reuse.rs",
-    "challenges/src/graph/sized.rs",
+    "challenges/compiler/src/fuse/attend.rs",
+    "challenges/compiler/src/rewrite/decompose.rs",
+    "challenges/compiler/src/fuse/mod.rs",
+    "challenges/compiler/src/ir/map.rs",
+    "challenges/compiler/src/rewrite/pad/arrange.rs",
+    "challenges/compiler/src/rewrite/pad/attend.rs",
+    "challenges/compiler/src/rewrite/pad/neutral.rs",
+    "challenges/compiler/src/memory/reuse.rs",
+    "challenges/compiler/src/ir/sized.rs",
     "reference/src/grad/rules.rs",
     "reference/src/graph/infer.rs",
     "reference/src/graph/interpret.rs",
@@ -394,4 +395,43 @@ fn arms(text: &str) -> Vec<String> {
         }
     }
     arms
+}
+
+/// The folders and files that a module of a crate uses, by the first name after `crate::`.
+fn uses(base: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in sources() {
+        let Some(inside) = path.strip_prefix(base) else { continue };
+        let module = inside.split(['/', '.']).next().unwrap_or(inside).to_owned();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let named =
+            code.flat_map(|line| line.match_indices("crate::").map(|(at, found)| &line[at + found.len()..]));
+        let names = named.filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        let others: Vec<String> = names.filter(|name| *name != module).map(str::to_owned).collect();
+        uses.entry(module).or_default().extend(others);
+    }
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    uses.values_mut().for_each(|names| names.retain(|name| modules.contains(name)));
+    uses
+}
+
+/// The modules that are left when those that use none of the rest are taken away, again and again: a circle.
+fn circle(mut uses: BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    while let Some(leaf) = uses.iter().find(|(_, names)| names.is_empty()).map(|(module, _)| module.clone()) {
+        uses.remove(&leaf);
+        uses.values_mut().for_each(|names| _ = names.remove(&leaf));
+    }
+    uses.into_keys().collect()
+}
+
+/// The folders of the compiler follow its pipeline, so each can be read with those before it alone.
+#[test]
+fn no_folders_import_each_other_in_a_circle() {
+    for base in ["challenges/compiler/src/", "challenges/src/"] {
+        let uses = uses(base);
+        assert!(uses.len() > 2, "{base}: {uses:?}");
+        assert_eq!(circle(uses), BTreeSet::new(), "{base}");
+    }
+    let pair = |a: &str, b: &str| (a.to_owned(), BTreeSet::from([b.to_owned()]));
+    assert_eq!(circle(BTreeMap::from([pair("a", "b"), pair("b", "a"), pair("c", "a")])).len(), 3);
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Error, Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Problem, Solution};
+use compiler::executor::Given;
 use kernels::{Buffer, Cpu};
 use reference::grad;
 use reference::graph::interpret::Values;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::losses::Answers;
 use challenges::loss::problem::row_dim;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution};
+use compiler::executor::Given;
 use kernels::{Cpu, Device};
 use reference::graph::{Array, Builder, Dtype, Error, Graph, Tape, Tensor, Type};
 use reference::loss::{Dpo, IGNORED, Policy, Reduction};

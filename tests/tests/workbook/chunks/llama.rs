@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::compile::Level;
-use challenges::graph::executor::Given;
 use challenges::loss::losses;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Solution, Trains};
+use compiler::compile::Level;
+use compiler::executor::Given;
 use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, interpret};

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use kernels::tile::{Index, Op};
 
-use super::emit::{Kernel, Layout};
-use super::forecast;
-use super::fuse::{Fused, Part};
-use super::sized::Sized;
+use crate::fuse::emit::{Kernel, Layout};
+use crate::fuse::{Fused, Part};
+use crate::ir::sized::Sized;
+use crate::memory::forecast;
 
 /// Lets every pass write where it reads, as far as the memory is the compiler's own.
 pub fn in_place(sized: &Sized, fused: &mut Fused) {

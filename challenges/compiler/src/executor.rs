@@ -18,10 +18,11 @@ use kernels::plan::Step;
 use kernels::{Buffer, Cpu, Device, DeviceError};
 use reference::graph::{Dim, Graph, Id, Symbol};
 
-use super::compile::{self, Compiled, Level, Options, Tuner, compile};
-use super::tune::{self, Tuned};
-use super::{Compile, pad, sized};
-use crate::nf4::Nf4;
+use crate::compile::{self, Compiled, Dequantizer, Level, Options, Tuner, compile};
+use crate::contract::Compile;
+use crate::ir::sized;
+use crate::rewrite::pad;
+use crate::tune::{self, Tuned};
 
 /// Numbers of some type in memory, row-major.
 #[derive(Debug)]
@@ -212,7 +213,7 @@ impl<'a> Executor<'a> {
     pub fn run(
         &mut self,
         inputs: &BTreeMap<String, Given>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
     ) -> Result<BTreeMap<String, Given>, Error> {
         let sizes = self.sizes(inputs)?;
         let rounded = self.rounded(&sizes)?;

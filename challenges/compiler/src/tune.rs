@@ -15,8 +15,8 @@ use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::Element;
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 
-use super::Compile;
-use super::memory::LINE;
+use crate::contract::Compile;
+use crate::ir::arena::LINE;
 
 /// What was found out, and what it took.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! What a break is, read like a compiler's error: the line, what it does, the fact that failed, the cure.
 //!
 //! The fact is stated with the types and values at hand. The cure follows from them too: it is the one change of the
-//! program that leaves its meaning and takes the break away, and [`zoo`](super::zoo) shows each one made.
+//! program that leaves its meaning and takes the break away, and [`zoo`](crate::zoo) shows each one made.
 
 use std::fmt;
 use std::fs;

@@ -9,7 +9,7 @@
 
 use reference::graph::{Id, Op};
 
-use super::sized::Sized;
+use crate::ir::sized::Sized;
 
 /// `offset + sum of multiple * space coordinate`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

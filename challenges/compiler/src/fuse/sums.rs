@@ -6,7 +6,7 @@
 //!
 //! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32 between.
 //!
-//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](super::carry)): every product then
+//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](crate::memory::carry)): every product then
 //! adds to what is there. So the gradient of a weight grows from chunk to chunk.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use kernels::plan::contiguous;
 use reference::graph::{Binary, Dtype, Id, Op, Unary};
 
-use super::sized::Sized;
+use crate::ir::sized::Sized;
 
 /// What becomes of a product that is part of a sum.
 #[derive(Clone, Debug, PartialEq)]

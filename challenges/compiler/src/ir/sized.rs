@@ -85,7 +85,7 @@ fn holds(graph: &Graph, symbol: &Symbol, got: i64) -> Result<(), Error> {
 }
 
 /// A node's shape in numbers, of which a memory has as many bytes.
-pub(super) fn shape(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
+pub(crate) fn shape(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
     let shape = numbers(graph, id, &graph.ty(id).shape, sizes)?;
     let elements = shape.iter().try_fold(1_usize, |product, size| product.checked_mul((*size).max(1)));
     if elements.is_some_and(|elements| elements <= MOST) {

@@ -9,7 +9,7 @@
 //! With examples, a read is answered by interpreting what is recorded so far; without, it gives nothing. The graph is the
 //! program as it went this time. Only where there are no breaks is that how it goes every time.
 //!
-//! [`explain`](super::explain) says what a break is and how it is cured, [`change`](super::change) why the same program
+//! [`explain`](crate::front::explain) says what a break is and how it is cured, [`change`](crate::front::change) why the same program
 //! gave another graph.
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), section 3, for capture with breaks and guards.
@@ -18,7 +18,7 @@ use std::panic::Location;
 
 use reference::graph::Graph;
 
-use super::explain::Break;
+use crate::front::explain::Break;
 
 /// A recorded program.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use std::panic::Location;
 
 use reference::graph::{Dim, Graph, Id, Node, Op, Type};
 
-use super::capture::Capture;
-use super::explain::{line, named};
+use crate::front::capture::Capture;
+use crate::front::explain::{line, named};
 
 /// The first place where two graphs part.
 #[derive(Clone, Debug, PartialEq)]

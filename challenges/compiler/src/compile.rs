@@ -10,17 +10,19 @@ use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
-use reference::nf4;
 
-use super::emit::{Layout, Stop};
-use super::forecast::{self, Forecast};
-use super::fuse::{self, Attend, Fused, Part};
-use super::memory::{self, Arena, Life};
-use super::recompute::{self, Choice, Recomputed};
-use super::sized::Sized;
-use super::tune::Tuned;
-use super::{Compile, attend, carry, decompose, reuse};
-use crate::nf4::{Absmax, Nf4, Output, Weight};
+use crate::contract::Compile;
+use crate::fuse::attend;
+use crate::fuse::emit::{Layout, Stop};
+use crate::fuse::{self, Attend, Fused, Part};
+use crate::ir::arena::{self, Arena, Life};
+use crate::ir::sized::Sized;
+use crate::memory::carry;
+use crate::memory::forecast::{self, Forecast};
+use crate::memory::reuse;
+use crate::rewrite::recompute::{self, Choice, Recomputed};
+use crate::rewrite::{self, decompose};
+use crate::tune::Tuned;
 
 /// Why a graph cannot be compiled or run.
 #[derive(Debug)]
@@ -161,11 +163,30 @@ pub struct Compiled {
 
 /// A dequantisation that the plan calls.
 #[derive(Clone, Debug)]
-struct Parts {
-    len: usize,
-    block_size: usize,
-    nested: Option<usize>,
-    dtype: Dtype,
+pub struct Parts {
+    /// Elements of the weight.
+    pub len: usize,
+    /// Elements that share a scale.
+    pub block_size: usize,
+    /// Scales that share a second-level scale, if scales are quantised.
+    pub nested: Option<usize>,
+    /// The type that it is dequantised to.
+    pub dtype: Dtype,
+}
+
+/// Whoever dequantises the weights of a plan.
+pub trait Dequantizer: Sync {
+    /// Writes the elements of a weight, given its parts in the order of [`Op::Dequantize`]'s inputs.
+    ///
+    /// # Errors
+    /// If a part does not fit the others.
+    fn dequantize(
+        &self,
+        device: &Cpu,
+        parts: &Parts,
+        inputs: &[&[u8]],
+        to: &mut [u8],
+    ) -> Result<(), DeviceError>;
 }
 
 /// What is compiled so far.
@@ -249,7 +270,7 @@ impl<'a> Job<'a> {
         graph.check().map_err(Error::Graph)?;
         known(graph, sizes)?;
         let flex = options.flex.then_some(passes);
-        let open = attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
+        let open = rewrite::attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
         let graph = simpler(passes, open, options).map_err(Error::Graph)?;
         let graph = if options.carry { carry::apart(&graph).map_err(Error::Graph)? } else { graph };
         Ok(Self { passes, graph, sizes, options })
@@ -341,8 +362,8 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
         reuse::in_place(sized, &mut fused);
     }
     let lives = lives(sized, &fused);
-    let arena = if options.place { passes.place(&lives) } else { memory::apart(&lives) };
-    match memory::fault(&lives, &arena) {
+    let arena = if options.place { passes.place(&lives) } else { arena::apart(&lives) };
+    match arena::fault(&lives, &arena) {
         Some(fault) => Err(Error::Arena { fault }),
         None => Ok(Draft { sized, fused, lives, arena }),
     }
@@ -639,7 +660,7 @@ impl Compiled {
         device: &Cpu,
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
     ) -> Result<(), Error> {
         self.run_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
     }
@@ -652,7 +673,7 @@ impl Compiled {
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
         carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
     ) -> Result<(), Error> {
         self.watched(device, arena, inputs, carried, dequantizer, &mut |_, _| {})
     }
@@ -663,7 +684,7 @@ impl Compiled {
         device: &Cpu,
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
     ) -> Result<Vec<Duration>, Error> {
         self.profile_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
     }
@@ -675,7 +696,7 @@ impl Compiled {
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
         carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
     ) -> Result<Vec<Duration>, Error> {
         let mut before = device.clock();
         let mut times = Vec::new();
@@ -692,7 +713,7 @@ impl Compiled {
         arena: &mut Buffer,
         inputs: &BTreeMap<&str, &Buffer>,
         carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Nf4,
+        dequantizer: &dyn Dequantizer,
         watch: &mut (dyn FnMut(usize, Duration) + Send),
     ) -> Result<(), Error> {
         let given: Vec<&Buffer> = self.given(inputs)?;
@@ -700,7 +721,7 @@ impl Compiled {
         let call = |parts: &Parts| {
             let parts = parts.clone();
             move |device: &Cpu, inputs: &[&[u8]], to: &mut [u8]| {
-                parts.dequantize(device, inputs, to, dequantizer)
+                dequantizer.dequantize(device, &parts, inputs, to)
             }
         };
         let calls: Vec<_> = self.weights.iter().map(call).collect();
@@ -766,53 +787,9 @@ impl Compiled {
     }
 }
 
-impl Parts {
-    /// Hands the parts of a weight to a dequantiser.
-    fn dequantize(
-        &self,
-        device: &Cpu,
-        inputs: &[&[u8]],
-        to: &mut [u8],
-        dequantizer: &dyn Nf4,
-    ) -> Result<(), DeviceError> {
-        let broken = |reason: &str| DeviceError::Work { name: "dequantize".into(), reason: reason.into() };
-        let table = floats(inputs[1]);
-        let (code_table, scales) = match self.nested {
-            Some(_) => (floats(inputs[3]), floats(inputs[4])),
-            None => (Vec::new(), floats(inputs[2])),
-        };
-        let absmax = match self.nested {
-            None => Absmax::Single(&scales),
-            Some(block_size) => Absmax::Double {
-                codes: inputs[2],
-                table: code_table.as_slice().try_into().map_err(|_| broken("no table of 256"))?,
-                scales: &scales,
-                block_size,
-                offset: floats(inputs[5])[0],
-            },
-        };
-        let table = table.as_slice().try_into().map_err(|_| broken("no table of 16"))?;
-        let weight = Weight { len: self.len, block_size: self.block_size, packed: inputs[0], table, absmax };
-        weight.check().map_err(|error: nf4::Error| broken(&error.to_string()))?;
-        let out = match self.dtype {
-            Dtype::F16 => Output::F16(kernels::buffer::cast_mut(to)),
-            Dtype::Bf16 => Output::Bf16(kernels::buffer::cast_mut(to)),
-            Dtype::F32 => Output::F32(kernels::buffer::cast_mut(to)),
-            Dtype::U8 | Dtype::I32 => return Err(broken("no weight of floats")),
-        };
-        dequantizer.dequantize_fast(device, &weight, out);
-        Ok(())
-    }
-}
-
 /// That an input is not what is needed.
 fn unfit(name: &str, buffer: Option<&Buffer>, need: usize) -> Error {
     Error::Input { name: name.to_owned(), got: buffer.map(Buffer::bytes), need }
-}
-
-/// Small parts of a weight, copied.
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four)).collect()
 }
 
 impl fmt::Display for Error {

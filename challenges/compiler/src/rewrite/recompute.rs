@@ -22,10 +22,14 @@ mod cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reference::graph::{Error, Graph, Id, Node, Op};
+use reference::graph::{Error, Graph, Id, Op};
 
-use super::sized::Sized;
-use super::{attend, decompose, emit, sums};
+use crate::fuse::attend;
+use crate::fuse::emit;
+use crate::fuse::sums;
+use crate::ir::scope::{AGAIN, layer};
+use crate::ir::sized::Sized;
+use crate::rewrite::decompose;
 
 /// What is computed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,30 +129,6 @@ pub fn cheapest<E>(count: usize, fits: &mut dyn FnMut(usize) -> Result<bool, E>)
         if fits(middle)? { enough = middle } else { short = middle }
     }
     Ok(Some(enough))
-}
-
-/// The layer that a scope lies in: `layers.3.mlp` in 3.
-pub fn layer(scope: &str) -> Option<usize> {
-    let mut parts = scope.split('.');
-    parts.find(|part| *part == "layers")?;
-    parts.next()?.parse().ok()
-}
-
-/// The scope of what is computed again, before its own.
-const AGAIN: &str = "again";
-
-fn is_again(node: &Node) -> bool {
-    node.scope.strip_prefix(AGAIN).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// The node before which a pass must not be computed, because it computes something again: the first of the copies that
-/// were made together with its latest one.
-pub fn since(graph: &Graph, nodes: &BTreeSet<Id>) -> Option<Id> {
-    let mut first = *nodes.iter().rev().find(|id| is_again(graph.node(**id)))?;
-    while first.0 > 0 && is_again(graph.node(Id(first.0 - 1))) {
-        first.0 -= 1;
-    }
-    Some(first)
 }
 
 fn bytes(sized: &Sized, id: Id) -> usize {

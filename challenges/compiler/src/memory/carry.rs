@@ -1,17 +1,18 @@
 //! Tensors that are carried from run to run: inputs that an output of the same name and type updates.
 //!
 //! The result of such an output lies, after a run, where its input lay. Where the update can be made there, it is: by
-//! products that add to it ([`sums`](super::sums)), or by a pass in place, if nobody reads the old values afterwards
-//! ([`reuse`](super::reuse)). Otherwise it is computed apart, and the plan's last step moves it.
+//! products that add to it ([`sums`](crate::fuse::sums)), or by a pass in place, if nobody reads the old values afterwards
+//! ([`reuse`](crate::memory::reuse)). Otherwise it is computed apart, and the plan's last step moves it.
 
 use kernels::plan::contiguous;
 use kernels::tile::{Index, Op as Tile, Program, Store};
 use reference::graph::{Error, Graph, Id, Op};
 
-use super::emit::{self, Kernel, Layout, Root};
-use super::fuse::{Fused, Part};
-use super::reuse::Reuse;
-use super::sized::Sized;
+use crate::fuse::emit::{Kernel, Layout, Root};
+use crate::fuse::{Fused, Part};
+use crate::ir::code::element;
+use crate::ir::sized::Sized;
+use crate::memory::reuse::Reuse;
 
 /// The inputs that are carried, each with the output that it becomes.
 pub fn pairs(graph: &Graph) -> Vec<(Id, Id)> {
@@ -65,7 +66,7 @@ fn copy(sized: &Sized, node: Id, from: Layout, to: Layout) -> Kernel {
     let shape = sized.shape(node);
     let space = if shape.is_empty() { vec![1] } else { shape.to_vec() };
     let over = |layout: Layout| Layout { strides: contiguous(&space), ..layout };
-    let element = emit::element(sized.graph.ty(node).dtype);
+    let element = element(sized.graph.ty(node).dtype);
     let ops = vec![Tile::Load { input: 0, element, index: Index::View }];
     let stores = vec![Store { output: 0, element, index: Index::View, once: false, value: 0 }];
     Kernel {

@@ -5,19 +5,23 @@
 //! again at a price. Then kernels over one space are joined where nothing between them stands in the way, so that one
 //! pass stores several results; and a buffer that in the end no other kernel reads is taken away again.
 
+pub mod attend;
+pub mod emit;
+pub mod sums;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kernels::plan::contiguous;
 use kernels::tile::Element;
 use reference::graph::{Dtype, Id, Op};
 
-use super::Compile;
-use super::attend::{self, Flex};
-use super::emit::{self, Kernel, Layout, Root, Stop};
-use super::map;
-use super::recompute;
-use super::sized::Sized;
-use super::sums::{self, Sums, Term};
+use crate::contract::Compile;
+use crate::ir::scope;
+use crate::ir::sized::Sized;
+use crate::ir::{code, map};
+use attend::Flex;
+use emit::{Kernel, Layout, Root, Stop};
+use sums::{Sums, Term};
 
 /// A part of the work, with buffers' numbers for memory.
 #[derive(Clone, Debug)]
@@ -431,7 +435,7 @@ impl Job<'_> {
         let earliest = drafts.earliest(&alone);
         let anywhere = drafts.anywhere(&alone);
         let latest = if self.apart { earliest } else { drafts.all.len() };
-        let since = recompute::since(self.sized.graph, &alone.nodes);
+        let since = scope::since(self.sized.graph, &alone.nodes);
         for place in (earliest..latest).rev() {
             let Draft::Pass(pass) = &drafts.all[place] else { continue };
             if since.is_some_and(|since| pass.roots[0].node < since) {
@@ -491,7 +495,7 @@ impl Job<'_> {
             let reads = second.inputs.iter().any(|input| input.buffer == root.layout.buffer);
             own && reads && readers.is_only(place, root.layout.buffer)
         };
-        let since = recompute::since(self.sized.graph, &second.nodes);
+        let since = scope::since(self.sized.graph, &second.nodes);
         let early = since.is_some_and(|since| first.roots[0].node < since);
         let few = first.roots.len() + second.roots.len() <= OUTPUTS;
         let helps = with < place && few && !early && first.roots.iter().any(private);
@@ -784,7 +788,7 @@ fn product(
     to: Layout,
     term: Option<&Term>,
 ) -> Result<Part, (Id, Stop)> {
-    let of = |id: Id| emit::element(sized.graph.ty(id).dtype);
+    let of = |id: Id| code::element(sized.graph.ty(id).dtype);
     let factor = |input: Id| {
         if let Some(own) = fused.layouts.get(&input) {
             return Ok((own.clone(), 1.0, of(input)));

@@ -2,7 +2,7 @@
 //!
 //! A plan is made for given sizes, but a buffer's size is that of its node, and that is a polynomial. So what a plan made
 //! at one length says of another one is known without making another plan, as long as the same operations are fused.
-//! Bytes are counted as they are: places in the arena are rounded up to [`LINE`](super::memory::LINE), and placing may
+//! Bytes are counted as they are: places in the arena are rounded up to [`LINE`](crate::ir::arena::LINE), and placing may
 //! leave gaps.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use std::fmt;
 
 use reference::graph::{Dim, Dtype, Symbol, product};
 
-use super::attend;
-use super::fuse::{Fused, Part};
-use super::memory::Life;
-use super::sized::Sized;
+use crate::fuse::attend;
+use crate::fuse::{Fused, Part};
+use crate::ir::arena::Life;
+use crate::ir::sized::Sized;
 
 /// The bytes alive, part by part.
 #[derive(Clone, Debug, Default, PartialEq)]
