@@ -1,6 +1,5 @@
 //! Challenge C in the grader: what is tried, what is measured, and what that says about each published line.
 
-mod alone;
 mod begun;
 mod bench;
 mod checks;
@@ -12,6 +11,7 @@ mod losses;
 pub(crate) mod model;
 mod part_a;
 mod shown;
+mod step_under_test;
 
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;

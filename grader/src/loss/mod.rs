@@ -1,6 +1,5 @@
 //! Challenge E in the grader: what is tried, what is measured, and what that says about each published line.
 
-mod alone;
 mod bench;
 mod bytes;
 mod case;
@@ -9,6 +8,7 @@ mod evidence;
 mod guards;
 mod published;
 mod stairs;
+mod step_under_test;
 mod train;
 
 use challenges::graph::Compile;

@@ -13,15 +13,15 @@ use challenges::graph::Compile;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Id, Tape, Tensor};
 
-use super::alone::Alone;
 use super::compare::told;
+use super::step_under_test::StepUnderTest;
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
 /// One check under way.
 struct Trial<'a> {
     /// The attempt's step among the solution's others.
-    passes: &'a Alone<'a>,
+    passes: &'a StepUnderTest<'a>,
     /// The check's own name, after which its graphs are called.
     case: &'static str,
     /// Random numbers of this seed and this check.
@@ -52,7 +52,7 @@ pub(super) fn names() -> Vec<String> {
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
 pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<u64, String> {
     let (step, case, run) = table::check(STEPS, name)?;
-    let passes = Alone::new(step, attempt);
+    let passes = StepUnderTest::new(step, attempt);
     run(&mut Trial { passes: &passes, case, random: Random::named(seed, name), seed })?;
     Ok(passes.asked.into_inner())
 }

@@ -1,6 +1,5 @@
 //! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps together.
 
-mod alone;
 mod calls;
 mod dialect;
 mod evidence;
@@ -12,6 +11,7 @@ mod prompts;
 mod schema;
 mod special;
 mod speed;
+mod step_under_test;
 mod text;
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) use evidence::facts;
 
 use crate::gather::{Child, Effort, Item};
 use crate::random::Random;
-use alone::Alone;
+use step_under_test::StepUnderTest;
 
 /// Bytes that a child of this part may hold.
 pub(crate) const MEMORY_LIMIT: usize = 2 << 30;
@@ -79,7 +79,7 @@ pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
 fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<u64, String> {
     let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
     let asked = Arc::new(AtomicU64::new(0));
-    let steps = Steps::new(Alone::new(step, attempt, &asked));
+    let steps = Steps::new(StepUnderTest::new(step, attempt, &asked));
     let random = &mut Random::named(seed, name);
     match step {
         "D.1" => text::run(&steps, case, random),

@@ -14,12 +14,12 @@ pub(super) use all_rows::unequal;
 pub(super) use forward::exact_in_half;
 pub(super) use losses::{made_up, plain};
 
-use super::alone::Alone;
+use super::step_under_test::StepUnderTest;
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
 /// What a check does with the attempt's step among the solution's others.
-type Check = fn(&Alone<'_>, &mut Random) -> Result<(), String>;
+type Check = fn(&StepUnderTest<'_>, &mut Random) -> Result<(), String>;
 
 /// Every check, by step.
 const STEPS: &Steps<Check> = &[
@@ -39,7 +39,7 @@ pub(super) fn names() -> Vec<String> {
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
 pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Result<u64, String> {
     let (step, _, run) = table::check(STEPS, name)?;
-    let steps = Alone::new(step, attempt);
+    let steps = StepUnderTest::new(step, attempt);
     run(&steps, &mut Random::named(seed, name))?;
     Ok(steps.asked.into_inner())
 }
