@@ -26,9 +26,9 @@ pub(crate) const fn names<F, const N: usize>(rows: &[(&'static str, F); N]) -> [
 ///
 /// # Errors
 /// If no row has that name.
-pub(crate) fn find<F: Copy>(rows: &Rows<F>, name: &str) -> Result<F, String> {
-    let row = rows.iter().find(|(known, _)| *known == name);
-    row.map(|(_, run)| *run).ok_or_else(|| unknown(name))
+pub(crate) fn find<'a, N: AsRef<str>, F>(rows: &'a [(N, F)], name: &str) -> Result<&'a F, String> {
+    let row = rows.iter().find(|(known, _)| known.as_ref() == name);
+    row.map(|(_, run)| run).ok_or_else(|| unknown(name))
 }
 
 /// Every check's name, in the order of the steps: `C.1/operations-alone`.
@@ -108,7 +108,7 @@ mod tests {
             assert!(check(STEPS, unknown).unwrap_err().contains(&format!("{unknown:?}")), "{unknown}");
         }
         let rows: &[(&str, u8); 2] = &[("x", 1), ("y", 2)];
-        assert_eq!((names(rows), find(rows, "y")), (["x", "y"], Ok(2)));
+        assert_eq!((names(rows), find(rows, "y")), (["x", "y"], Ok(&2)));
         assert!(find(rows, "z").is_err());
     }
 }
