@@ -17,14 +17,14 @@ use reference::graph::{Array, Dtype, Error, Facts, Graph, Id, Known, Op, Tape, T
 use crate::calls::{call, few};
 
 /// The attempt's step of that name; all others are the solution's.
-pub(super) struct Alone<'a> {
+pub(super) struct StepUnderTest<'a> {
     step: &'a str,
     attempt: &'a dyn Compile,
     /// Calls to the solution that the attempt's own step made.
     pub asked: AtomicU64,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> StepUnderTest<'a> {
     pub fn new(step: &'a str, attempt: &'a dyn Compile) -> Self {
         Self { step, attempt, asked: AtomicU64::new(0) }
     }
@@ -42,7 +42,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-impl Compile for Alone<'_> {
+impl Compile for StepUnderTest<'_> {
     fn capture(&self, name: &str, program: &dyn Fn(&Tape), examples: &Values<f32>) -> Result<Capture, Error> {
         self.of(
             "C.1",

@@ -1,4 +1,4 @@
-//! The checks of capture: programs of operations alone, and every break of the zoo.
+//! C.1, capture: programs of operations alone, and every break of the zoo.
 
 use challenges::graph::Compile;
 use challenges::graph::zoo::{Case, Shows, zoo};
@@ -8,46 +8,30 @@ use compiler::front::explain::Break;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape};
 
-use super::compare::told;
-use super::model::{Model, TINY};
+use super::{Check, Rows};
+use crate::graph::compare::told;
+use crate::graph::model::{Model, TINY};
 
-/// The checks' names.
-pub(super) const NAMES: [&str; 9] = [
-    "operations-alone",
-    "parts-and-facts",
-    "a-mistake-names-its-line",
-    "a-read-is-a-break",
-    "a-read-is-answered",
-    "behind-a-call",
-    "every-break-of-the-zoo",
-    "the-cured-zoo",
-    "a-llama",
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("operations-alone", |trial| operations(trial.passes)),
+    ("parts-and-facts", |trial| same(trial.passes, &parts_and_facts)),
+    ("a-mistake-names-its-line", |trial| mistake(trial.passes).and_then(|()| unsound(trial.passes))),
+    ("a-read-is-a-break", |trial| read(trial.passes, false)),
+    ("a-read-is-answered", |trial| read(trial.passes, true)),
+    ("behind-a-call", |trial| behind_a_call(trial.passes).and_then(|()| call_is_made(trial.passes))),
+    ("every-break-of-the-zoo", |trial| {
+        zoo().iter().try_for_each(|case| breaks(trial.passes, case)).and_then(|()| overwritten(trial.passes))
+    }),
+    ("the-cured-zoo", |trial| zoo().iter().try_for_each(|case| cured(trial.passes, case))),
+    ("a-llama", |trial| same(trial.passes, &Model::drawn(TINY, 1)?.program())),
 ];
 
-/// Runs one of them.
-pub(super) fn run(case: &str, attempt: &dyn Compile) -> Result<(), String> {
-    match case {
-        "operations-alone" => operations(attempt),
-        "parts-and-facts" => same(attempt, &|tape| {
-            let length = tape.symbol("T", Facts::range(2, 64).multiple_of(2));
-            let x = tape.input("x", Dtype::F32, [length]);
-            let y = tape.within("layers.0", || tape.within("mlp", || x.exp()));
-            tape.output("y", &tape.within("norm", || &y / &y.sum(0)));
-        }),
-        "a-mistake-names-its-line" => mistake(attempt).and_then(|()| unsound(attempt)),
-        "a-read-is-a-break" => read(attempt, false),
-        "a-read-is-answered" => read(attempt, true),
-        "behind-a-call" => behind_a_call(attempt).and_then(|()| call_is_made(attempt)),
-        "every-break-of-the-zoo" => {
-            zoo().iter().try_for_each(|case| breaks(attempt, case)).and_then(|()| overwritten(attempt))
-        }
-        "the-cured-zoo" => zoo().iter().try_for_each(|case| cured(attempt, case)),
-        "a-llama" => {
-            let model = Model::drawn(TINY, 1)?;
-            same(attempt, &model.program())
-        }
-        _ => Err(format!("no check is called {case}")),
-    }
+/// A program of parts within parts, over a size that is a symbol.
+fn parts_and_facts(tape: &Tape) {
+    let length = tape.symbol("T", Facts::range(2, 64).multiple_of(2));
+    let x = tape.input("x", Dtype::F32, [length]);
+    let y = tape.within("layers.0", || tape.within("mlp", || x.exp()));
+    tape.output("y", &tape.within("norm", || &y / &y.sum(0)));
 }
 
 fn capture(

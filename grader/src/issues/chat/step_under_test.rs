@@ -13,13 +13,13 @@ use crate::calls::call;
 use crate::gather::Asked;
 
 /// The attempt's step of that name; all others are the solution's.
-pub(super) struct Alone {
+pub(super) struct StepUnderTest {
     step: String,
     attempt: Arc<dyn Chat>,
     asked: Arc<AtomicU64>,
 }
 
-impl Alone {
+impl StepUnderTest {
     /// `asked` counts the calls to the solution that the attempt's own step makes.
     pub fn new(step: &str, attempt: &Arc<dyn Chat>, asked: &Arc<AtomicU64>) -> Self {
         Self { step: step.into(), attempt: Arc::clone(attempt), asked: Arc::clone(asked) }
@@ -36,7 +36,7 @@ impl Alone {
     }
 }
 
-impl Chat for Alone {
+impl Chat for StepUnderTest {
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
         let _asked = asked(|| format!("the JSON of {text:?}, ensure_ascii {ensure_ascii}"));
         self.of("D.1", |step| step.json_string(text, ensure_ascii, out));

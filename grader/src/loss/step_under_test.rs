@@ -9,14 +9,14 @@ use reference::loss::Policy;
 use crate::calls::{call, few};
 
 /// The attempt's step of that name; all others are the solution's.
-pub(super) struct Alone<'a> {
+pub(super) struct StepUnderTest<'a> {
     step: &'a str,
     attempt: &'a dyn Chunked,
     /// Calls to the solution that the attempt's own step made.
     pub asked: AtomicU64,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> StepUnderTest<'a> {
     pub fn new(step: &'a str, attempt: &'a dyn Chunked) -> Self {
         Self { step, attempt, asked: AtomicU64::new(0) }
     }
@@ -34,7 +34,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-impl Chunked for Alone<'_> {
+impl Chunked for StepUnderTest<'_> {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
         self.of(
             "E.1",
