@@ -6,6 +6,7 @@
 
 pub mod buffer;
 pub mod bytes;
+pub mod callee;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
@@ -14,6 +15,7 @@ pub mod plan;
 pub mod tile;
 
 pub use buffer::Buffer;
+pub use callee::Callee;
 pub use cpu::{Cpu, Vector};
-pub use device::{Counts, Device};
+pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
 pub use error::DeviceError;
