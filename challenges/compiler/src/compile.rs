@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
+use kernels::callee::Dequantize;
 use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Device, DeviceError};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
 
 use crate::contract::Compile;
@@ -16,6 +16,7 @@ use crate::fuse::attend;
 use crate::fuse::emit::{Layout, Stop};
 use crate::fuse::{self, Attend, Fused, Part};
 use crate::ir::arena::{self, Arena, Life};
+use crate::ir::code::element;
 use crate::ir::sized::Sized;
 use crate::memory::carry;
 use crate::memory::forecast::{self, Forecast};
@@ -60,15 +61,6 @@ pub enum Error {
     },
     /// The device refused.
     Device(DeviceError),
-    /// An input is not given, or has another length.
-    Input {
-        /// Its name.
-        name: String,
-        /// Bytes given, if it is.
-        got: Option<usize>,
-        /// Bytes needed.
-        need: usize,
-    },
     /// The compiler contradicts itself.
     Internal {
         /// What is there and what has to be.
@@ -85,7 +77,7 @@ pub struct Port {
     pub dtype: Dtype,
     /// Its dimensions.
     pub shape: Vec<usize>,
-    memory: Memory,
+    pub(crate) memory: Memory,
 }
 
 /// Which passes are made.
@@ -105,7 +97,7 @@ pub struct Options {
     /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
     pub cap: Option<usize>,
     /// Whether an output with the name and the type of an input ends in that input's memory. See
-    /// [`Compiled::run_carrying`].
+    /// [`Compiled::donated`].
     pub carry: bool,
 }
 
@@ -145,10 +137,10 @@ impl Level {
 pub struct Compiled {
     /// The graph that was lowered.
     pub graph: Graph,
-    prepared: cpu::Prepared,
+    sizes: BTreeMap<Symbol, i64>,
+    plan: Arc<Plan>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
-    weights: Vec<Parts>,
     /// Where the buffers lie.
     pub arena: Arena,
     /// How long they live.
@@ -161,34 +153,6 @@ pub struct Compiled {
     pub recomputed: Recomputed,
 }
 
-/// A dequantisation that the plan calls.
-#[derive(Clone, Debug)]
-pub struct Parts {
-    /// Elements of the weight.
-    pub len: usize,
-    /// Elements that share a scale.
-    pub block_size: usize,
-    /// Scales that share a second-level scale, if scales are quantised.
-    pub nested: Option<usize>,
-    /// The type that it is dequantised to.
-    pub dtype: Dtype,
-}
-
-/// Whoever dequantises the weights of a plan.
-pub trait Dequantizer: Sync {
-    /// Writes the elements of a weight, given its parts in the order of [`Op::Dequantize`]'s inputs.
-    ///
-    /// # Errors
-    /// If a part does not fit the others.
-    fn dequantize(
-        &self,
-        device: &Cpu,
-        parts: &Parts,
-        inputs: &[&[u8]],
-        to: &mut [u8],
-    ) -> Result<(), DeviceError>;
-}
-
 /// What is compiled so far.
 struct Draft<'a> {
     sized: &'a Sized<'a>,
@@ -197,13 +161,16 @@ struct Draft<'a> {
     arena: Arena,
 }
 
-/// Compiles a graph for given sizes of its symbols; with a tuner, products are cut as they are fastest.
+/// Compiles a graph for given sizes of its symbols. No device is asked: products are cut as their shape suggests, until
+/// [`Compiled::tune`] knows better.
+///
+/// # Errors
+/// If the graph is not sound, a size breaks its facts, no kernel computes a node, or no arena is within the cap.
 pub fn compile(
     passes: &dyn Compile,
     graph: &Graph,
     sizes: &BTreeMap<Symbol, i64>,
     options: Options,
-    tuner: Option<Tuner<'_>>,
 ) -> Result<Compiled, Error> {
     let job = Job::new(passes, graph, sizes, options)?;
     let choice = match options.cap {
@@ -211,7 +178,7 @@ pub fn compile(
         None if options.again => Choice::cheap(),
         None => Choice::none(),
     };
-    job.finish(&choice, tuner)
+    job.finish(&choice)
 }
 
 /// [`compile`] where what is computed again is chosen already, whatever the options say of it.
@@ -222,7 +189,7 @@ pub fn compile_again(
     options: Options,
     choice: &Choice,
 ) -> Result<Compiled, Error> {
-    Job::new(passes, graph, sizes, options)?.finish(choice, None)
+    Job::new(passes, graph, sizes, options)?.finish(choice)
 }
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -230,25 +197,6 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// How often [`compile`] was called in this process, by whom ever.
 pub fn calls() -> u64 {
     CALLS.load(Relaxed)
-}
-
-/// Where products are tried, and what is known of them.
-pub struct Tuner<'a> {
-    /// The device that they will run on.
-    pub device: &'a Cpu,
-    /// What is known.
-    pub tuned: &'a mut Tuned,
-}
-
-impl Tuner<'_> {
-    fn tune(&mut self, passes: &dyn Compile, plan: &mut Plan) -> Result<(), DeviceError> {
-        for step in &mut plan.steps {
-            if let Step::Product(product) = step {
-                product.cut = self.tuned.cut(passes, self.device, product)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// A graph to be compiled: simplified, in the machine's terms, and nothing in it twice.
@@ -283,10 +231,10 @@ impl<'a> Job<'a> {
         Ok((decompose::split(&graph).map_err(Error::Graph)?, recomputed))
     }
 
-    fn finish(&self, choice: &Choice, tuner: Option<Tuner<'_>>) -> Result<Compiled, Error> {
+    fn finish(&self, choice: &Choice) -> Result<Compiled, Error> {
         let (graph, recomputed) = self.again(choice)?;
         let sized = sized(&graph, self.sizes)?;
-        draft(self.passes, &sized, self.options)?.finish(self.passes, recomputed, tuner)
+        draft(self.passes, &sized, self.options)?.finish(recomputed)
     }
 
     /// The cheapest choice whose arena is no larger than a cap.
@@ -370,27 +318,30 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
 }
 
 impl Draft<'_> {
-    fn finish(
-        self,
-        passes: &dyn Compile,
-        recomputed: Recomputed,
-        tuner: Option<Tuner<'_>>,
-    ) -> Result<Compiled, Error> {
+    fn finish(self, recomputed: Recomputed) -> Result<Compiled, Error> {
         let Self { sized, fused, lives, arena } = self;
         let graph = sized.graph;
         let lowered = Lowered { sized, fused: &fused, arena: &arena };
-        let (mut plan, weights) = lowered.plan()?;
-        if let Some(mut tuner) = tuner {
-            tuner.tune(passes, &mut plan).map_err(Error::Device)?;
-        }
+        let plan = lowered.plan()?;
         let port = |(name, id): (&str, Id)| lowered.port(name.to_owned(), id);
         let inputs = graph.inputs().map(port).collect::<Result<Vec<_>, _>>()?;
         let outputs = graph.outputs().iter().map(|(name, id)| port((name.as_str(), *id)));
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let nodes = fused.parts.iter().map(Part::nodes).collect();
-        let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-        let (graph, bytes) = (graph.clone(), forecast::sizes(sized, &fused));
-        Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives, bytes, nodes, recomputed })
+        plan.check().map_err(Error::Device)?;
+        let (graph, bytes, plan) = (graph.clone(), forecast::sizes(sized, &fused), Arc::new(plan));
+        Ok(Compiled {
+            graph,
+            sizes: sized.sizes().clone(),
+            plan,
+            inputs,
+            outputs,
+            arena,
+            lives,
+            bytes,
+            nodes,
+            recomputed,
+        })
     }
 
     /// That its arena is larger than a cap, and why.
@@ -499,15 +450,14 @@ impl Lowered<'_> {
         Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
     }
 
-    fn plan(&self) -> Result<(Plan, Vec<Parts>), Error> {
-        let mut weights = Vec::new();
-        let steps = self.fused.parts.iter().map(|part| self.step(part, &mut weights));
+    fn plan(&self) -> Result<Plan, Error> {
+        let steps = self.fused.parts.iter().map(|part| self.step(part));
         let mut steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
         share(&mut steps);
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok((Plan { name, arena_bytes: self.arena.bytes, given, carried, steps }, weights))
+        Ok(Plan { name, arena_bytes: self.arena.bytes, given, carried, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -539,7 +489,7 @@ impl Lowered<'_> {
         })
     }
 
-    fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Result<Step, Error> {
+    fn step(&self, part: &Part) -> Result<Step, Error> {
         Ok(match part {
             Part::Kernel(kernel) => Step::Pass {
                 program: Arc::new(kernel.program.clone()),
@@ -599,9 +549,10 @@ impl Lowered<'_> {
                 let Op::Dequantize { block_size, nested } = self.sized.graph.node(*node).op else {
                     return Err(internal(format!("%{} is no dequantisation", node.0)));
                 };
-                weights.push(Parts { len: self.sized.elements(*node), block_size, nested, dtype: ty.dtype });
+                let (len, element) = (self.sized.elements(*node), element(ty.dtype));
                 Step::Call {
-                    kernel: weights.len() - 1,
+                    callee: 0,
+                    what: Dequantize::whole(len, block_size, nested, element),
                     name: format!("{}: dequantize", self.sized.graph.node(*node).scope),
                     inputs: self.views(inputs)?,
                     output: self.view(to)?,
@@ -618,14 +569,31 @@ fn internal(what: String) -> Error {
 
 impl Compiled {
     /// The plan.
-    pub fn plan(&self) -> &Plan {
-        self.prepared.plan()
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
     }
 
-    /// The most bytes beside the arena that a pass takes on a device: its registers, and rows that it keeps. What the
-    /// device's products keep for good is [`Cpu::product_scratch`].
-    pub fn scratch(&self, device: &Cpu) -> usize {
-        self.prepared.pass_scratch(device.threads())
+    /// The sizes that it was compiled for.
+    pub fn sizes(&self) -> &BTreeMap<Symbol, i64> {
+        &self.sizes
+    }
+
+    /// Cuts each product as it is fastest on a device, as far as `tuned` knows or finds out.
+    ///
+    /// # Errors
+    /// What the device says of a product that it tries.
+    pub fn tune(
+        &mut self,
+        passes: &dyn Compile,
+        device: &dyn Device,
+        tuned: &mut Tuned,
+    ) -> Result<(), DeviceError> {
+        for step in &mut Arc::make_mut(&mut self.plan).steps {
+            if let Step::Product(product) = step {
+                product.cut = tuned.cut(passes, device, product)?;
+            }
+        }
+        Ok(())
     }
 
     /// The parts of the model that a step belongs to, such as `layers.3.mlp`.
@@ -654,142 +622,20 @@ impl Compiled {
         &self.outputs
     }
 
-    /// Runs it: results lie in the arena until the next run.
-    pub fn run(
-        &self,
-        device: &Cpu,
-        arena: &mut Buffer,
-        inputs: &BTreeMap<&str, &Buffer>,
-        dequantizer: &dyn Dequantizer,
-    ) -> Result<(), Error> {
-        self.run_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
+    /// The names of the inputs that a run reads, in the plan's order.
+    pub fn given(&self) -> impl Iterator<Item = &str> {
+        (0..self.plan.given.len()).map(|number| self.name_of(Memory::Given(number)))
     }
 
-    /// [`Self::run`] of what was compiled with [`Options::carry`]: `carried` are the inputs that are updated, by name, and
-    /// hold the outputs of these names afterwards. If it fails, they may be updated in part.
-    pub fn run_carrying(
-        &self,
-        device: &Cpu,
-        arena: &mut Buffer,
-        inputs: &BTreeMap<&str, &Buffer>,
-        carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Dequantizer,
-    ) -> Result<(), Error> {
-        self.watched(device, arena, inputs, carried, dequantizer, &mut |_, _| {})
-    }
-
-    /// [`Self::run`], telling how long each step took.
-    pub fn profile(
-        &self,
-        device: &Cpu,
-        arena: &mut Buffer,
-        inputs: &BTreeMap<&str, &Buffer>,
-        dequantizer: &dyn Dequantizer,
-    ) -> Result<Vec<Duration>, Error> {
-        self.profile_carrying(device, arena, inputs, &mut BTreeMap::new(), dequantizer)
-    }
-
-    /// [`Self::run_carrying`], telling how long each step took.
-    pub fn profile_carrying(
-        &self,
-        device: &Cpu,
-        arena: &mut Buffer,
-        inputs: &BTreeMap<&str, &Buffer>,
-        carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Dequantizer,
-    ) -> Result<Vec<Duration>, Error> {
-        let mut before = device.clock();
-        let mut times = Vec::new();
-        self.watched(device, arena, inputs, carried, dequantizer, &mut |_, now| {
-            times.push(now.saturating_sub(before));
-            before = now;
-        })?;
-        Ok(times)
-    }
-
-    fn watched(
-        &self,
-        device: &Cpu,
-        arena: &mut Buffer,
-        inputs: &BTreeMap<&str, &Buffer>,
-        carried: &mut BTreeMap<&str, &mut Buffer>,
-        dequantizer: &dyn Dequantizer,
-        watch: &mut (dyn FnMut(usize, Duration) + Send),
-    ) -> Result<(), Error> {
-        let given: Vec<&Buffer> = self.given(inputs)?;
-        let mut carried = self.carried(carried)?;
-        let call = |parts: &Parts| {
-            let parts = parts.clone();
-            move |device: &Cpu, inputs: &[&[u8]], to: &mut [u8]| {
-                dequantizer.dequantize(device, &parts, inputs, to)
-            }
-        };
-        let calls: Vec<_> = self.weights.iter().map(call).collect();
-        let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
-        device
-            .execute_watched(&self.prepared, arena, &given, &mut carried, &kernels, watch)
-            .map_err(Error::Device)
-    }
-
-    fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
-        let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Given(number));
-            let buffer = inputs.get(name).copied();
-            buffer.filter(|buffer| buffer.bytes() == *need).ok_or_else(|| unfit(name, buffer, *need))
-        };
-        self.plan().given.iter().enumerate().map(one).collect()
-    }
-
-    fn carried<'b>(
-        &self,
-        carried: &'b mut BTreeMap<&str, &mut Buffer>,
-    ) -> Result<Vec<&'b mut Buffer>, Error> {
-        let mut buffers: BTreeMap<&str, &mut Buffer> =
-            carried.iter_mut().map(|(name, buffer)| (*name, &mut **buffer)).collect();
-        let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Carried(number));
-            match buffers.remove(name) {
-                Some(buffer) if buffer.bytes() == *need => Ok(buffer),
-                other => Err(unfit(name, other.as_deref(), *need)),
-            }
-        };
-        self.plan().carried.iter().enumerate().map(one).collect()
+    /// The names of the inputs that a run updates, in the plan's order: see [`Options::carry`].
+    pub fn donated(&self) -> Vec<&str> {
+        (0..self.plan.carried.len()).map(|number| self.name_of(Memory::Carried(number))).collect()
     }
 
     /// The name of the input in a memory.
-    fn name_of(&self, memory: Memory) -> &str {
+    pub(crate) fn name_of(&self, memory: Memory) -> &str {
         self.inputs.iter().find(|port| port.memory == memory).map_or("", |port| &port.name)
     }
-
-    /// The arena that it runs in.
-    pub fn arena(&self, device: &Cpu) -> Result<Buffer, Error> {
-        device.alloc("arena", self.arena.bytes).map_err(Error::Device)
-    }
-
-    /// The bytes of an output after a run; inputs that are passed on are read where they are given. Nothing of a carried
-    /// output: the caller has its buffer.
-    pub fn output<'b>(
-        &self,
-        name: &str,
-        arena: &'b Buffer,
-        inputs: &BTreeMap<&str, &'b Buffer>,
-    ) -> Option<&'b [u8]> {
-        let port = self.outputs.iter().find(|port| port.name == name)?;
-        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
-        match port.memory {
-            Memory::Arena(at) => arena.view::<u8>().get(at..at + len),
-            Memory::Given(_) => {
-                let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
-                inputs.get(input.name.as_str())?.view::<u8>().get(..len)
-            }
-            Memory::Carried(_) => None,
-        }
-    }
-}
-
-/// That an input is not what is needed.
-fn unfit(name: &str, buffer: Option<&Buffer>, need: usize) -> Error {
-    Error::Input { name: name.to_owned(), got: buffer.map(Buffer::bytes), need }
 }
 
 impl fmt::Display for Error {
@@ -811,12 +657,6 @@ impl fmt::Display for Error {
                 write!(f, "at {part}, when there are alive {}", list.join(", "))
             }
             Error::Device(error) => error.fmt(f),
-            Error::Input { name, got: None, need } => {
-                write!(f, "input `{name}` is not given, needed are {need} bytes")
-            }
-            Error::Input { name, got: Some(got), need } => {
-                write!(f, "input `{name}` has {got} bytes, needed are {need}")
-            }
             Error::Internal { what } => write!(f, "internal error: {what}"),
         }
     }

@@ -20,19 +20,19 @@
 //! | [`memory`] | inputs that are updated in place ([`memory::carry`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::forecast`]) |
 //! | [`compile`] | the passes in their order |
 //! | [`tune`] | times the candidates of each product |
-//! | [`executor`] | keeps what is compiled, by bucket, counts, and runs |
+//! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
 //! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
 pub mod compile;
 pub mod contract;
-pub mod executor;
 pub mod front;
 pub mod fuse;
 pub mod ir;
 pub mod memory;
 pub mod rewrite;
+pub mod session;
 pub mod tune;
 
 pub use contract::Compile;

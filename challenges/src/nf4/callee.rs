@@ -1,57 +1,60 @@
-//! A dequantiser where a compiled graph calls one.
+//! A dequantiser as what a plan calls.
 
-use compiler::compile::{Dequantizer, Parts};
-use kernels::{Cpu, DeviceError};
-use reference::graph::Dtype;
-use reference::nf4;
+use half::{bf16, f16};
+use kernels::Cpu;
+use kernels::buffer::cast_mut;
+use kernels::callee::{Callee, HostCallee, Quantized, Scales};
+use kernels::tile::Element;
 
 use super::{Absmax, Nf4, Output, Weight};
 
-/// A dequantiser of challenge A as plans call it.
+/// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU.
 #[derive(Clone, Copy)]
-pub struct Callee<'a>(pub &'a dyn Nf4);
+pub struct Dequantizer<'a>(pub &'a dyn Nf4);
 
-impl Dequantizer for Callee<'_> {
-    /// Hands the parts of a weight to a dequantiser.
+impl Callee for Dequantizer<'_> {
+    fn name(&self) -> &'static str {
+        "nf4"
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        Some(self)
+    }
+}
+
+impl HostCallee for Dequantizer<'_> {
+    fn check(&self, weight: &Quantized<'_>) -> Result<(), String> {
+        self::weight(weight).check().map_err(|error| error.to_string())
+    }
+
     fn dequantize(
         &self,
-        device: &Cpu,
-        parts: &Parts,
-        inputs: &[&[u8]],
-        to: &mut [u8],
-    ) -> Result<(), DeviceError> {
-        let broken = |reason: &str| DeviceError::Work { name: "dequantize".into(), reason: reason.into() };
-        let table = floats(inputs[1]);
-        let (code_table, scales) = match parts.nested {
-            Some(_) => (floats(inputs[3]), floats(inputs[4])),
-            None => (Vec::new(), floats(inputs[2])),
+        cpu: &Cpu,
+        weight: &Quantized<'_>,
+        element: Element,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        let out = match element {
+            Element::F16 => Output::F16(cast_mut::<f16>(out)),
+            Element::Bf16 => Output::Bf16(cast_mut::<bf16>(out)),
+            Element::F32 => Output::F32(cast_mut::<f32>(out)),
+            Element::U8 | Element::I32 => {
+                return Err("expected a weight of floats, found one of whole numbers".into());
+            }
         };
-        let absmax = match parts.nested {
-            None => Absmax::Single(&scales),
-            Some(block_size) => Absmax::Double {
-                codes: inputs[2],
-                table: code_table.as_slice().try_into().map_err(|_| broken("no table of 256"))?,
-                scales: &scales,
-                block_size,
-                offset: floats(inputs[5])[0],
-            },
-        };
-        let table = table.as_slice().try_into().map_err(|_| broken("no table of 16"))?;
-        let weight =
-            Weight { len: parts.len, block_size: parts.block_size, packed: inputs[0], table, absmax };
-        weight.check().map_err(|error: nf4::Error| broken(&error.to_string()))?;
-        let out = match parts.dtype {
-            Dtype::F16 => Output::F16(kernels::buffer::cast_mut(to)),
-            Dtype::Bf16 => Output::Bf16(kernels::buffer::cast_mut(to)),
-            Dtype::F32 => Output::F32(kernels::buffer::cast_mut(to)),
-            Dtype::U8 | Dtype::I32 => return Err(broken("no weight of floats")),
-        };
-        self.0.dequantize_fast(device, &weight, out);
+        self.0.dequantize_fast(cpu, &self::weight(weight), out);
         Ok(())
     }
 }
 
-/// Small parts of a weight, copied.
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four)).collect()
+/// The machine's weight in the words of the format.
+fn weight<'a>(weight: &Quantized<'a>) -> Weight<'a> {
+    let Quantized { len, block_size, packed, table, scales } = *weight;
+    let absmax = match scales {
+        Scales::Single(scales) => Absmax::Single(scales),
+        Scales::Double { codes, table, scales, block_size, offset } => {
+            Absmax::Double { codes, table, scales, block_size, offset }
+        }
+    };
+    Weight { len, block_size, packed, table, absmax }
 }

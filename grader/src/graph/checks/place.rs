@@ -1,8 +1,8 @@
 //! C.5: buffers in an arena.
 
+use challenges::graph::{Compile, Solution};
 use compiler::compile::Level;
 use compiler::ir::arena::{self, Life, room};
-use challenges::graph::{Compile, Solution};
 
 use super::{Check, Rows};
 use crate::graph::compare::told;
