@@ -139,7 +139,7 @@ fn floats(tape: &Tape, name: &str, shape: &[usize]) -> Tensor {
 }
 
 fn compiled(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, options: Options) -> Result<Compiled, String> {
-    compile(&Solution, graph, sizes, options, None).map_err(|error| error.to_string())
+    compile(&Solution, graph, sizes, options).map_err(|error| error.to_string())
 }
 
 /// One by one and fused, each drawn from the text of the graph that was compiled.

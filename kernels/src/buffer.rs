@@ -137,6 +137,11 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
     }
 
+    /// Its bytes, where they are the host's; `None` if they are a card's.
+    pub fn host(&self) -> Option<&[u8]> {
+        self.on_host().ok().map(|()| self.view())
+    }
+
     /// Whether the bytes are in host memory.
     pub(crate) fn on_host(&self) -> Result<(), DeviceError> {
         match self.storage {

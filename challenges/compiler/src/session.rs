@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kernels::callee::HostCallee;
 use kernels::plan::{Memory, Step};
 use kernels::{Buffer, Callee, Device, DeviceError, Executable, Links, Memories, Watch};
 use reference::graph::{Array, Dim, Facts, Graph, Id, Symbol};
@@ -52,6 +53,8 @@ pub struct Settings {
     pub tuned: Option<PathBuf>,
     /// The largest arena in bytes, for every size, if there is a bound beyond that of the options.
     pub cap: Option<usize>,
+    /// Whether the arena is filled with NaN before each run, so that what nobody writes is seen. For tests.
+    pub poison: bool,
     /// Whether an output that has the name and the type of an input ends in that input's memory. The input then has to
     /// be donated to the run, or kept by the session.
     pub donate: bool,
@@ -156,6 +159,20 @@ pub struct Io<'a> {
     pub inputs: BTreeMap<&'a str, &'a DeviceTensor>,
     /// Tensors to be updated: after a run each is the output of its name; after one that failed it may be so in part.
     pub donated: BTreeMap<&'a str, &'a mut DeviceTensor>,
+}
+
+/// What graphs without quantised weights are run with: a plan that dequantises is refused when it is prepared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDequantizer;
+
+impl Callee for NoDequantizer {
+    fn name(&self) -> &'static str {
+        "no dequantizer"
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        None
+    }
 }
 
 /// Graphs on a device.
@@ -317,6 +334,11 @@ impl<'a> Session<'a> {
         Ok(self.loaded[program.0].ready[&key].compiled.clone())
     }
 
+    /// What is compiled of a program so far, by the sizes of its symbols.
+    pub fn all_compiled(&self, program: Program) -> impl Iterator<Item = &Arc<Compiled>> {
+        self.loaded[program.0].ready.values().map(|ready| &ready.compiled)
+    }
+
     /// Bytes beside the arena and its tensors that runs with these sizes need of the device.
     ///
     /// # Errors
@@ -381,6 +403,9 @@ impl<'a> Session<'a> {
         let Some(Ready { compiled, executable }) = ready.get_mut(key) else { return Ok(()) };
         let arena = grown(*device, arena, compiled.arena.bytes).map_err(Error::Device)?;
         self.counters.arena_bytes = arena.bytes();
+        if self.settings.poison {
+            device.upload(arena, &vec![0xff; arena.bytes()]).map_err(Error::Device)?;
+        }
         let inputs = compiled.given().map(|name| {
             let found = staged.get(name).or(io.inputs.get(name).copied()).or(kept.get(name));
             found.map(|tensor| &tensor.buffer).ok_or_else(|| Error::Missing { name: name.to_owned() })
@@ -396,6 +421,24 @@ impl<'a> Session<'a> {
         let mut donated = donated.collect::<Result<Vec<_>, _>>()?;
         let mut memories = Memories { arena, inputs: &inputs, donated: &mut donated };
         executable.run(&mut memories, watch).map_err(Error::Device)
+    }
+
+    /// How long each step of a run took.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn profile<'r>(
+        &'r mut self,
+        program: Program,
+        io: impl Into<Io<'r>>,
+    ) -> Result<Vec<Duration>, Error> {
+        let (mut before, mut times) = (self.device.clock(), Vec::new());
+        let mut watch = |_: usize, now: Duration| {
+            times.push(now.saturating_sub(before));
+            before = now;
+        };
+        self.watched(program, io, Some(&mut watch))?;
+        Ok(times)
     }
 
     /// Where the outputs are found.
@@ -575,13 +618,30 @@ impl Outputs<'_> {
     /// # Errors
     /// If the graph has no output of this name, and what the device says.
     pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
+        self.read(name, <[u8]>::to_vec)
+    }
+
+    /// What a function makes of the bytes of an output. They are copied only where they are padded, or not on the host.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn read<T>(&self, name: &str, work: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
         let (port, shape) = self.port(name)?;
-        let wide = self.wide(port)?;
-        Ok(if port.shape == *shape {
-            wide
-        } else {
-            pad::narrow(&wide, port.dtype.bytes(), shape, &port.shape)
-        })
+        let (buffer, first) = self.place(port)?;
+        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
+        let narrowed = |bytes: &[u8]| {
+            if port.shape == *shape {
+                work(bytes)
+            } else {
+                work(&pad::narrow(bytes, port.dtype.bytes(), shape, &port.shape))
+            }
+        };
+        if let Some(bytes) = buffer.host().and_then(|bytes| bytes.get(first..first + len)) {
+            return Ok(narrowed(bytes));
+        }
+        let mut bytes = vec![0; len];
+        self.device.download_at(buffer, first, &mut bytes).map_err(Error::Device)?;
+        Ok(narrowed(&bytes))
     }
 
     /// An output on the host.
@@ -590,7 +650,7 @@ impl Outputs<'_> {
     /// As [`Self::bytes`].
     pub fn array(&self, name: &str) -> Result<Array<f32>, Error> {
         let (port, shape) = self.port(name)?;
-        Ok(Array::from_memory(port.dtype, shape, &self.bytes(name)?))
+        self.read(name, |bytes| Array::from_memory(port.dtype, shape, bytes))
     }
 
     /// An output in memory of its own on the device.
@@ -599,7 +659,7 @@ impl Outputs<'_> {
     /// As [`Self::bytes`].
     pub fn tensor(&self, name: &str) -> Result<DeviceTensor, Error> {
         let (_, shape) = self.port(name)?;
-        DeviceTensor::new(self.device, shape, &self.bytes(name)?).map_err(Error::Device)
+        self.read(name, |bytes| DeviceTensor::new(self.device, shape, bytes))?.map_err(Error::Device)
     }
 
     /// All outputs that were not donated, each in memory of its own.
@@ -617,23 +677,17 @@ impl Outputs<'_> {
         port.zip(self.shapes.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
     }
 
-    /// An output with its padding.
-    fn wide(&self, port: &Port) -> Result<Vec<u8>, Error> {
-        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
+    /// The memory that an output begins in, and where.
+    fn place(&self, port: &Port) -> Result<(&Buffer, usize), Error> {
         let lost = || Error::NoOutput { name: port.name.clone() };
-        let (buffer, first) = match port.memory {
-            Memory::Arena(at) => (self.arena.ok_or_else(lost)?, at),
-            Memory::Given(_) | Memory::Carried(_) => {
-                let name = self.compiled.name_of(port.memory);
-                let donated = || self.io.donated.get(name).map(|tensor| &**tensor);
-                let staged = self.staged.get(name).or_else(|| self.io.inputs.get(name).copied());
-                let found = staged.or_else(donated).or_else(|| self.kept.get(name));
-                (&found.ok_or_else(lost)?.buffer, 0)
-            }
-        };
-        let mut bytes = vec![0; len];
-        self.device.download_at(buffer, first, &mut bytes).map_err(Error::Device)?;
-        Ok(bytes)
+        if let Memory::Arena(at) = port.memory {
+            return Ok((self.arena.ok_or_else(lost)?, at));
+        }
+        let name = self.compiled.name_of(port.memory);
+        let donated = || self.io.donated.get(name).map(|tensor| &**tensor);
+        let given = self.staged.get(name).or_else(|| self.io.inputs.get(name).copied());
+        let found = given.or_else(donated).or_else(|| self.kept.get(name));
+        Ok((&found.ok_or_else(lost)?.buffer, 0))
     }
 }
 
@@ -653,6 +707,12 @@ impl<'a> From<&'a BTreeMap<String, DeviceTensor>> for Io<'a> {
     fn from(inputs: &'a BTreeMap<String, DeviceTensor>) -> Self {
         let inputs = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         Self { inputs, donated: BTreeMap::new() }
+    }
+}
+
+impl From<compile::Error> for Error {
+    fn from(error: compile::Error) -> Self {
+        Self::Compile(error)
     }
 }
 

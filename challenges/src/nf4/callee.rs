@@ -6,11 +6,14 @@ use kernels::buffer::cast_mut;
 use kernels::callee::{Callee, HostCallee, Quantized, Scales};
 use kernels::tile::Element;
 
-use super::{Absmax, Nf4, Output, Weight};
+use super::{Absmax, Nf4, Output, Solution, Weight};
 
 /// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU.
 #[derive(Clone, Copy)]
 pub struct Dequantizer<'a>(pub &'a dyn Nf4);
+
+/// The solution, as a plan calls it.
+pub static DEQUANTIZER: Dequantizer<'static> = Dequantizer(&Solution);
 
 impl Callee for Dequantizer<'_> {
     fn name(&self) -> &'static str {

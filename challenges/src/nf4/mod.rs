@@ -25,7 +25,7 @@ pub mod cuda;
 mod solution;
 pub mod tile;
 
-pub use callee::Dequantizer;
+pub use callee::{DEQUANTIZER, Dequantizer};
 use half::{bf16, f16};
 use kernels::Cpu;
 pub use reference::nf4::{Absmax, Dtype, Weight};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use challenges::graph::Compile;
 use compiler::compile::{Level, Options};
-use compiler::executor::Settings;
 use compiler::ir::arena::Life;
 use compiler::ir::code::Code;
 use compiler::ir::sized::Sized;
+use compiler::session::Settings;
 use kernels::plan::Cut;
 use reference::graph::interpret::Values;
 use reference::graph::{Builder, Dtype, Facts, Graph, Op, Type, Unary, programs};
@@ -77,7 +77,7 @@ impl Begun {
         NEEDED.into_iter().find(|step| !self.has(step))
     }
 
-    /// How an executor compiles with what is there.
+    /// How a session compiles with what is there.
     pub fn settings(&self) -> Settings {
         let options = Options {
             prune: self.has("C.3"),

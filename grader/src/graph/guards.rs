@@ -6,7 +6,7 @@ use challenges::graph::Compile;
 use challenges::nf4;
 use compiler::compile;
 use compiler::compile::Level;
-use compiler::executor::{Executor, Settings};
+use compiler::session::{Session, Settings};
 use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
@@ -103,7 +103,8 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
     })?;
     let device = Cpu::with_threads(2);
     let settings = Settings { level: Level::O3, ..begun.settings() };
-    let mut executor = Executor::new(attempt, &device, &made, settings).map_err(told)?;
+    let mut session = Session::new(attempt, &device, &nf4::DEQUANTIZER, settings);
+    let program = session.load(&made).map_err(told)?;
     let mut random = Random::named(seed, "uncounted");
     let before = compile::calls();
     for _ in 0..20 {
@@ -112,9 +113,9 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
             ("x".to_owned(), numbers(&[length, 8], random.unit())),
             ("a".to_owned(), numbers(&[8, 8], 0.3)),
         ]);
-        executor.run(&upload(&device, &values).map_err(told)?, &nf4::Callee(&nf4::Solution)).map_err(told)?;
+        session.run(program, &upload(&device, &values).map_err(told)?).map_err(told)?;
     }
-    let (done, counted) = (compile::calls() - before, executor.counters().compilations as u64);
+    let (done, counted) = (compile::calls() - before, session.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))
 }
 

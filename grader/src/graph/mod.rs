@@ -16,7 +16,7 @@ mod step_under_test;
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
 
-pub(crate) use compare::{difference, narrowed, sizes, told};
+pub(crate) use compare::{difference, narrowed, told};
 pub(crate) use evidence::facts;
 pub(crate) use part_a::look as dequantizer_in_a_graph;
 

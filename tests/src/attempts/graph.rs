@@ -157,7 +157,7 @@ impl Compile for Cheat {
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
         if self.secret {
             let sizes: BTreeMap<_, _> = sized.sizes().clone();
-            _ = compile(&Solution, sized.graph, &sizes, Level::O1.options(), None);
+            _ = compile(&Solution, sized.graph, &sizes, Level::O1.options());
         }
         if self.slip == Some(Slip::KeepsNothing) {
             return BTreeSet::new();

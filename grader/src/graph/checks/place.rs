@@ -53,6 +53,6 @@ fn lives_of_a_step(seed: u64) -> Result<Vec<Option<Life>>, String> {
     let model = Model::drawn(TINY, seed)?;
     let step = Model::step(model.spec.training_loss().map_err(told)?)?;
     let sizes = [("B".into(), 1), ("T".into(), 96)].into();
-    let compiled = compiler::compile::compile(&Solution, &step, &sizes, Level::O2.options(), None);
+    let compiled = compiler::compile::compile(&Solution, &step, &sizes, Level::O2.options());
     Ok(compiled.map_err(told)?.lives)
 }

@@ -103,6 +103,7 @@ fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
         results.gradients.remove("hidden.grad");
         so_far = results.gradients;
     }
+    drop(runner);
     let mut whole = whole;
     whole.problem.trains.hidden = false;
     let shape = [whole.problem.vocab, whole.problem.width];

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use challenges::nf4;
 use compiler::compile::{Level, Options};
-use compiler::executor::{Error, Executor, Given, Settings};
+use compiler::session::{DeviceTensor, Error, Settings};
 use compiler::tune::Tuned;
 use kernels::Cpu;
 use kernels::cpu::Vector;
@@ -17,6 +16,7 @@ use reference::lora::{self, Adapter, Targets};
 use reference::optim::AdamW;
 use serde_json::json;
 use tests::attempts::with_buckets;
+use tests::one_graph::{OneGraph, upload};
 use tests::small_llama::SmallLlama;
 
 /// A small Llama with an adapter, for sequences of up to 4096 tokens.
@@ -66,15 +66,8 @@ impl Step {
     }
 }
 
-fn upload(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Given> {
-    let one = |(name, value): (&String, &Array<f32>)| {
-        (name.clone(), Given::new(device, &value.shape, &value.to_memory()).expect("room"))
-    };
-    values.iter().map(one).collect()
-}
-
 /// Where two runs differ by more than sums in another order do.
-fn apart(graph: &Graph, got: &BTreeMap<String, Given>, want: &[Array<f32>]) -> Option<String> {
+fn apart(graph: &Graph, got: &BTreeMap<String, DeviceTensor>, want: &[Array<f32>]) -> Option<String> {
     graph.outputs().iter().zip(want).find_map(|((name, id), want)| {
         let given = &got[name];
         let got = Array::from_memory(graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>());
@@ -89,11 +82,15 @@ fn apart(graph: &Graph, got: &BTreeMap<String, Given>, want: &[Array<f32>]) -> O
 }
 
 /// The step operation by operation, for this length alone.
-fn operation_by_operation(step: &Step, device: &Cpu, inputs: &BTreeMap<String, Given>) -> Vec<Array<f32>> {
+fn operation_by_operation(
+    step: &Step,
+    device: &Cpu,
+    inputs: &BTreeMap<String, DeviceTensor>,
+) -> Vec<Array<f32>> {
     let options = Options { flex: false, ..Level::O1.options() };
     let settings = Settings { exact: true, options: Some(options), ..Settings::default() };
-    let mut plain = Executor::new(&Solution, device, &step.graph, settings).expect("it can be run");
-    let mut results = plain.run(inputs, &nf4::Callee(&nf4::Solution)).expect("it runs");
+    let mut plain = OneGraph::new(&Solution, device, &step.graph, settings).expect("it can be run");
+    let mut results = plain.run(inputs).expect("it runs");
     let output = |(name, id): &(String, _)| {
         let given = results.remove(name).expect("an output");
         Array::from_memory(step.graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>())
@@ -104,15 +101,13 @@ fn operation_by_operation(step: &Step, device: &Cpu, inputs: &BTreeMap<String, G
 #[test]
 fn every_length_has_the_results_of_the_step_as_it_is_written() {
     let (step, device) = (Step::new(), Cpu::with_threads(2));
-    let mut executor =
-        Executor::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
     let lengths = [1, 2, 3, 5, 31, 32, 33, 64, 97, 127, 128, 251, 509, 512, 769, 1021, 4093, 4096];
     for length in lengths {
         let values = step.values(1, length);
         let inputs = upload(&device, &values);
-        let got = executor
-            .run(&inputs, &nf4::Callee(&nf4::Solution))
-            .unwrap_or_else(|error| panic!("{length}: {error}"));
+        let got = session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
         let want = if length <= 97 {
             interpret(&step.graph, &values).expect("it has a meaning")
         } else if length < 4000 {
@@ -122,8 +117,8 @@ fn every_length_has_the_results_of_the_step_as_it_is_written() {
         };
         assert_eq!(apart(&step.graph, &got, &want), None, "length {length}");
     }
-    let counters = executor.counters();
-    let buckets = executor.buckets("T").len();
+    let counters = session.counters();
+    let buckets = session.buckets("T").len();
     assert!(counters.compilations <= buckets, "{} compilations for {buckets} buckets", counters.compilations);
     assert_eq!((counters.runs, counters.hits + counters.compilations), (lengths.len(), lengths.len()));
 }
@@ -131,31 +126,27 @@ fn every_length_has_the_results_of_the_step_as_it_is_written() {
 #[test]
 fn a_hundred_lengths_and_some_batches_take_few_compilations() {
     let (step, device) = (Step::new(), Cpu::with_threads(2));
-    let mut executor =
-        Executor::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
     for number in 0..100 {
         let length = 1 + number * 37 % 101;
         let inputs = upload(&device, &step.values(1 + number % 3, length));
-        executor
-            .run(&inputs, &nf4::Callee(&nf4::Solution))
-            .unwrap_or_else(|error| panic!("{length}: {error}"));
+        session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
     }
-    let most = executor.buckets("T").iter().filter(|size| **size <= 128).count() * 3;
-    let made = executor.counters().compilations;
+    let most = session.buckets("T").iter().filter(|size| **size <= 128).count() * 3;
+    let made = session.counters().compilations;
     assert!(made <= most, "{made} compilations, there are {most} buckets up to these sizes");
 }
 
 #[test]
 fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
     let (step, device) = (Step::new(), Cpu::with_threads(2));
-    let mut executor =
-        Executor::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
-    executor.run(&upload(&device, &step.values(1, 20)), &nf4::Callee(&nf4::Solution)).expect("it runs");
-    executor.seal();
-    executor
-        .run(&upload(&device, &step.values(1, 31)), &nf4::Callee(&nf4::Solution))
-        .expect("that bucket is compiled");
-    let refused = executor.run(&upload(&device, &step.values(1, 65)), &nf4::Callee(&nf4::Solution));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    session.run(&upload(&device, &step.values(1, 20))).expect("it runs");
+    session.seal();
+    session.run(&upload(&device, &step.values(1, 31))).expect("that bucket is compiled");
+    let refused = session.run(&upload(&device, &step.values(1, 65)));
     let told = refused.expect_err("that bucket is not").to_string();
     assert!(told.contains("B = 1, T = 96") && told.contains("B = 1, T = 32"), "{told}");
 }
@@ -163,15 +154,12 @@ fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
 #[test]
 fn inputs_that_do_not_fit_are_refused_by_name() {
     let (step, device) = (Step::new(), Cpu::with_threads(2));
-    let mut executor =
-        Executor::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
     let mut refused = |spoil: &dyn Fn(&mut Values<f32>)| {
         let mut values = step.values(1, 5);
         spoil(&mut values);
-        executor
-            .run(&upload(&device, &values), &nf4::Callee(&nf4::Solution))
-            .expect_err("it does not fit")
-            .to_string()
+        session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
     };
     assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
     let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
@@ -191,12 +179,12 @@ fn what_tuning_found_is_kept_and_answers_the_next_run() {
     let settings = || Settings { level: Level::O3, tuned: Some(file.clone()), ..Settings::default() };
     let inputs = upload(&device, &step.values(1, 24));
     let run = || {
-        let mut executor =
-            Executor::new(&Solution, &device, &step.graph, settings()).expect("it can be padded");
-        let results = executor.run(&inputs, &nf4::Callee(&nf4::Solution)).expect("it runs");
-        let cuts = format!("{:?}", executor.compiled(&inputs).expect("it is compiled").plan().steps);
+        let mut session =
+            OneGraph::new(&Solution, &device, &step.graph, settings()).expect("it can be padded");
+        let results = session.run(&inputs).expect("it runs");
+        let cuts = format!("{:?}", session.compiled(&inputs).expect("it is compiled").plan().steps);
         let losses = results["loss"].buffer.view::<u8>().to_vec();
-        (executor.counters().trials, executor.tuned().answers().clone(), cuts, losses)
+        (session.counters().trials, session.tuned().answers().clone(), cuts, losses)
     };
     let (first, second) = (run(), run());
     assert!(first.0 > 0 && second.0 == 0, "{} trials, then {}", first.0, second.0);
@@ -224,9 +212,9 @@ fn tunable() -> (Graph, Values<f32>) {
 fn trials(device: &Cpu, file: &std::path::Path) -> usize {
     let (graph, values) = tunable();
     let settings = Settings { level: Level::O3, tuned: Some(file.to_owned()), ..Settings::default() };
-    let mut executor = Executor::new(&Solution, device, &graph, settings).expect("it can be run");
-    executor.run(&upload(device, &values), &nf4::Callee(&nf4::Solution)).expect("it runs");
-    executor.counters().trials
+    let mut session = OneGraph::new(&Solution, device, &graph, settings).expect("it can be run");
+    session.run(&upload(device, &values)).expect("it runs");
+    session.counters().trials
 }
 
 #[test]
@@ -290,7 +278,7 @@ fn buckets_that_leave_a_size_out_are_refused() {
     let device = Cpu::with_threads(1);
     for buckets in [vec![], vec![16, 32], vec![32, 16, 64], vec![64, 128]] {
         let passes = with_buckets(buckets.clone());
-        let refused = Executor::new(&passes, &device, &graph, Settings::default());
+        let refused = OneGraph::new(&passes, &device, &graph, Settings::default());
         assert!(matches!(refused, Err(Error::Buckets { .. })), "{buckets:?} are taken");
     }
 }
