@@ -77,13 +77,13 @@ pub struct Product {
     pub add: bool,
     /// What the product is multiplied with.
     pub scale: f32,
-    /// How the work is cut.
-    pub cut: Cut,
+    /// How it is computed.
+    pub choice: Choice,
 }
 
-/// How a product is cut among threads: the candidates of tuning.
+/// How a product is computed: the candidates of tuning. On a CPU, how it is cut among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cut {
+pub enum Choice {
     /// As the library does by itself.
     #[default]
     Library,
@@ -96,34 +96,35 @@ pub enum Cut {
     /// Not at all.
     Single,
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
-    /// its cache holds. A product with a factor or a result that is not f32 is always cut so.
-    Stretches,
+    /// its cache holds. A product with a factor or a result that is not f32 is always computed so.
+    Packed,
 }
 
-impl Cut {
+impl Choice {
     /// Every one.
-    pub const ALL: [Cut; 6] =
-        [Cut::Library, Cut::Rows, Cut::Columns, Cut::Batch, Cut::Single, Cut::Stretches];
+    pub const ALL: [Choice; 6] =
+        [Choice::Library, Choice::Rows, Choice::Columns, Choice::Batch, Choice::Single, Choice::Packed];
 
-    /// The cut of a product that was never tried, by the rows, columns and terms of each matrix.
+    /// The choice for a product that was never tried, by the rows, columns and terms of each matrix.
     ///
     /// Where a factor is large and is read few times, copying it is much of the work, and the library copies it slowly.
-    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest cut and in stretches, of rows that meet
+    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest choice and packed, of rows that meet
     /// a weight of 32000 by 512: their logits, the logits' product with the weight, the weight's gradient.
     ///
-    /// | rows | library | in stretches |
+    /// | rows | library | packed |
     /// |---:|---|---|
     /// | 64 | 118, 121, 127 | 161, 125, 143 |
     /// | 192 | 180, 197, 179 | 187, 211, 198 |
     /// | 2048 | 241, 199, 159 | 199, 182, 183 |
     ///
     /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for each
-    /// call, 65 MB here, which no plan would know of. Stretches take memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts,
-    /// and nothing else. Tuning may choose otherwise.
+    /// call, 65 MB here, which no plan would know of. Packed products take
+    /// memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts, and nothing else but a
+    /// few bytes that the library takes for each call. Tuning may choose otherwise.
     pub fn by_shape(m: usize, n: usize, k: usize) -> Self {
         let least = m.min(n).min(k);
         let is_flat = least >= 32 && m.max(n).max(k) >= 16 * least;
-        if is_flat { Cut::Stretches } else { Cut::Library }
+        if is_flat { Choice::Packed } else { Choice::Library }
     }
 }
 
@@ -640,9 +641,9 @@ impl fmt::Display for Step {
                 write!(f, "{} over {space:?}: {} -> {}", program.name, list(inputs), list(outputs))
             }
             Step::Product(product) => {
-                let Product { batch, a, b, to, add, scale, cut, .. } = product;
+                let Product { batch, a, b, to, add, scale, choice, .. } = product;
                 let into = if *add { "+=" } else { "=" };
-                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {scale} * {a} * {b}", self.name())
+                write!(f, "{} of {batch:?}, by {choice:?}: {to} {into} {scale} * {a} * {b}", self.name())
             }
             Step::Attention { attention, output, lse } => {
                 write!(f, "attention {attention} -> {output}")?;

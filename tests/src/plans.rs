@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use kernels::callee::{Callee, Dequantize, HostCallee, Quantized};
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View, contiguous};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories};
 
@@ -203,7 +203,7 @@ impl Draw<'_> {
             to: self.output(0, &shape([m, n])),
             add: self.one_in(2),
             scale: 0.5,
-            cut: self.of(&Cut::ALL),
+            choice: self.of(&Choice::ALL),
             batch,
         }
     }

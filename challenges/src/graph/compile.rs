@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kernels::callee::Dequantize;
-use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{self, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories, Watch, cpu};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
@@ -166,7 +166,7 @@ struct Draft<'a> {
     arena: Arena,
 }
 
-/// Compiles a graph for given sizes of its symbols; with a tuner, products are cut as they are fastest.
+/// Compiles a graph for given sizes of its symbols; with a tuner, products are computed as they are fastest.
 pub fn compile(
     passes: &dyn Compile,
     graph: &Graph,
@@ -213,7 +213,7 @@ impl Tuner<'_> {
     fn tune(&mut self, passes: &dyn Compile, plan: &mut Plan) -> Result<(), DeviceError> {
         for step in &mut plan.steps {
             if let Step::Product(product) = step {
-                product.cut = self.tuned.cut(passes, self.device, product)?;
+                product.choice = self.tuned.choice(passes, self.device, product)?;
             }
         }
         Ok(())
@@ -532,7 +532,7 @@ impl Lowered<'_> {
                     to,
                     add: *add,
                     scale: *scale,
-                    cut: Cut::by_shape(m, n, k),
+                    choice: plan::Choice::by_shape(m, n, k),
                 })
             }
             Part::Attention(attend) => Step::Attention {

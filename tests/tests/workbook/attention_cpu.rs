@@ -772,7 +772,7 @@ fn measured_against_products_one_by_one() {
 /// The products and the passes between them, over all of the scores: forward S, softmax, O; backward dV, dP, dS, dQ,
 /// dK.
 fn products(case: &Case) -> Plan {
-    use kernels::plan::{Cut, Product};
+    use kernels::plan::{Choice, Product};
     let plan = case.plan();
     let [_, to_q, to_k, to_v, _, end] = case.places();
     let (heads, t, d) = (case.heads, case.queries, case.depth);
@@ -797,7 +797,7 @@ fn products(case: &Case) -> Plan {
             add: false,
             scale: 1.0,
             elements: [Element::F32; 3],
-            cut: Cut::Batch,
+            choice: Choice::Batch,
         })
     };
     let mut w = Writer::default();

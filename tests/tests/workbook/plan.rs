@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector};
 use proptest::prelude::*;
@@ -266,7 +266,7 @@ fn exact(
 }
 
 /// Runs a product and adds minus three times the same: minus twice the product is left.
-fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cuts: &[Cut]) {
+fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], choices: &[Choice]) {
     let (batch, m, n, k) = sizes;
     let (of_a, of_b) = (layouts(m, k)[layout[0]], layouts(k, n)[layout[1]]);
     let of_to = layouts(m, n)[layout[2]];
@@ -278,7 +278,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
     let at = |s: [usize; 3], l: usize, i: usize, j: usize| l * s[0] + i * s[1] + j * s[2];
     let want = exact(sizes, |l, i, p| a[at(of_a, l, i, p)], |l, p, j| b[at(of_b, l, p, j)]);
     let arena = count(of_to, m, n);
-    for cut in cuts {
+    for choice in choices {
         let product = Product {
             batch: vec![batch],
             m,
@@ -290,7 +290,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             to: view(Memory::Arena(0), arena, 0, &of_to),
             add: false,
             scale: 1.0,
-            cut: *cut,
+            choice: *choice,
         };
         let again = Product { add: true, scale: -3.0, ..product.clone() };
         let steps = vec![Step::Product(product), Step::Product(again)];
@@ -318,7 +318,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
                 let wrong = (f64::from(got) + 2.0 * want).abs();
                 assert!(
                     wrong <= bound,
-                    "{cut:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
+                    "{choice:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
                     -2.0 * want
                 );
             }
@@ -332,7 +332,7 @@ fn a_product_is_right_however_it_is_cut_and_laid_out() {
     for sizes in small {
         for layout in 0..27 {
             let layout = [layout / 9, layout / 3 % 3, layout % 3];
-            product_is_right(sizes, [Element::F32; 2], layout, &Cut::ALL);
+            product_is_right(sizes, [Element::F32; 2], layout, &Choice::ALL);
         }
     }
 }
@@ -342,10 +342,10 @@ const LARGE: [Sizes; 5] =
     [(1, 70, 50, 530), (1, 600, 49, 17), (2, 20, 800, 33), (1, 65, 193, 48), (1, 33, 1000, 64)];
 
 #[test]
-fn a_product_that_is_cut_in_stretches_is_right_at_every_seam() {
+fn a_packed_product_is_right_at_every_seam() {
     for sizes in LARGE {
         for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1], [0, 1, 1], [2, 2, 2]] {
-            product_is_right(sizes, [Element::F32; 2], layout, &[Cut::Stretches]);
+            product_is_right(sizes, [Element::F32; 2], layout, &[Choice::Packed]);
         }
     }
 }
@@ -357,8 +357,8 @@ fn a_factor_in_f16_or_bf16_is_widened_as_it_is_multiplied_whatever_the_cut() {
         for pair in 1..9 {
             let elements = [narrow[pair / 3], narrow[pair % 3]];
             for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 1], [1, 1, 0], [2, 2, 0]] {
-                let cut = Cut::ALL[(pair + i) % Cut::ALL.len()];
-                product_is_right(sizes, elements, layout, &[cut]);
+                let choice = Choice::ALL[(pair + i) % Choice::ALL.len()];
+                product_is_right(sizes, elements, layout, &[choice]);
             }
         }
     }
@@ -385,7 +385,7 @@ fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f3
             to: View { memory: Memory::Arena(0), bytes: arena, offset: 0, strides: of_to.to_vec() },
             add: *add,
             scale: *scale,
-            cut: Cut::Stretches,
+            choice: Choice::Packed,
         })
     };
     let device = Cpu::with_threads(2);
@@ -426,7 +426,7 @@ fn a_result_in_f16_or_bf16_is_the_sum_in_f32_rounded_once() {
 }
 
 #[test]
-fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
+fn a_packed_product_needs_bounded_memory_and_takes_it_once() {
     let (m, n, k) = (64, 4096, 1024);
     let product = Product {
         batch: vec![],
@@ -439,7 +439,7 @@ fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
         to: view(Memory::Arena(0), m * n, 0, &[n, 1]),
         add: false,
         scale: 1.0,
-        cut: Cut::Stretches,
+        choice: Choice::Packed,
     };
     let steps = vec![Step::Product(product)];
     let given = vec![m * k * 4, k * n * 2];

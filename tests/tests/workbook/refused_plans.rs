@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kernels::callee::Dequantize;
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError};
 use tests::plans::{execute, prepare};
@@ -72,7 +72,7 @@ fn product(sizes: [usize; 3], strides: [[usize; 2]; 3]) -> Product {
         to: view(Memory::Arena(0), 256, &to),
         add: false,
         scale: 1.0,
-        cut: Cut::Library,
+        choice: Choice::Library,
     }
 }
 
@@ -230,12 +230,12 @@ fn a_scatter_adds_exactly_its_rows() {
 #[test]
 fn an_empty_space_names_no_element() {
     let wild = [HUGE - 1; 2];
-    for cut in Cut::ALL {
-        let empty = Product { cut, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
-        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{cut:?}");
-        let zeros = Product { cut, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
+    for choice in Choice::ALL {
+        let empty = Product { choice, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
+        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{choice:?}");
+        let zeros = Product { choice, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
         let got = runs(Step::Product(zeros)).expect("a sum of no terms");
-        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{cut:?}");
+        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{choice:?}");
     }
     let beyond = Product {
         a: View { offset: 65, ..view(Memory::Given(0), 256, &[4, 1]) },
