@@ -106,9 +106,9 @@ pub type Watch<'a> = dyn FnMut(usize, Duration) + Send + 'a;
 pub struct Memories<'a> {
     /// At least [`Plan::arena_bytes`].
     pub arena: &'a mut Buffer,
-    /// One for each of [`Plan::given`], at least as long.
+    /// One for each of [`Plan::inputs`], at least as long.
     pub inputs: &'a [&'a Buffer],
-    /// One for each of [`Plan::carried`], at least as long.
+    /// One for each of [`Plan::donated`], at least as long.
     pub donated: &'a mut [&'a mut Buffer],
 }
 
@@ -147,14 +147,14 @@ impl Memories<'_> {
         is_here: impl Fn(&Buffer) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         for (needed, given) in
-            [(plan.given.len(), self.inputs.len()), (plan.carried.len(), self.donated.len())]
+            [(plan.inputs.len(), self.inputs.len()), (plan.donated.len(), self.donated.len())]
         {
             if needed != given {
                 return Err(DeviceError::Inputs { program: plan.name.clone(), needed, given });
             }
         }
-        let donated = self.donated.iter().map(|buffer| &**buffer).zip(&plan.carried);
-        let inputs = self.inputs.iter().copied().zip(&plan.given);
+        let donated = self.donated.iter().map(|buffer| &**buffer).zip(&plan.donated);
+        let inputs = self.inputs.iter().copied().zip(&plan.inputs);
         for (buffer, needed) in inputs.chain(donated).chain([(&*self.arena, &plan.arena_bytes)]) {
             is_here(buffer)?;
             if buffer.bytes() < *needed {

@@ -1,7 +1,7 @@
 //! A plan: what a compiled computation does, step by step, as data.
 //!
 //! What a plan works out lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
-//! ids - is *given* at each run; what it updates - sums of gradients - is *carried*: a buffer of the caller's, read and
+//! ids - are its *inputs*; what it updates - sums of gradients - is *donated*: a buffer of the caller's, read and
 //! written. A step names its memory by views: where the first element lies, and how far apart the neighbours are along
 //! each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it runs without allocating.
 //!
@@ -28,16 +28,16 @@ use crate::tile::{Element, Index, Op, Program, Store};
 pub enum Memory {
     /// Bytes of the arena from this one on, a multiple of 64.
     Arena(usize),
-    /// One of the given buffers, by its number.
-    Given(usize),
-    /// One of the carried buffers, by its number.
-    Carried(usize),
+    /// One of the inputs, by its number: only read.
+    Input(usize),
+    /// One of the donated buffers, by its number: read and written.
+    InOut(usize),
 }
 
 impl Memory {
     /// Whether a step may write it.
     pub(crate) fn is_written(self) -> bool {
-        !matches!(self, Memory::Given(_))
+        !matches!(self, Memory::Input(_))
     }
 }
 
@@ -192,10 +192,10 @@ pub struct Plan {
     pub name: String,
     /// Size of the arena in bytes.
     pub arena_bytes: usize,
-    /// Bytes of each given buffer.
-    pub given: Vec<usize>,
-    /// Bytes of each carried buffer.
-    pub carried: Vec<usize>,
+    /// Bytes of each input.
+    pub inputs: Vec<usize>,
+    /// Bytes of each donated buffer.
+    pub donated: Vec<usize>,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -337,11 +337,10 @@ impl Plan {
     /// A program over `len` lanes of one row: it reads the inputs, of so many bytes each, and writes what is donated.
     pub fn of_program(program: Arc<Program>, len: usize, inputs: &[usize], output: usize) -> Self {
         let view = |memory, bytes| View { memory, bytes, offset: 0, strides: vec![1] };
-        let given = inputs.to_vec();
-        let inputs = given.iter().enumerate().map(|(i, bytes)| view(Memory::Given(i), *bytes)).collect();
-        let (name, outputs) = (program.name.clone(), vec![view(Memory::Carried(0), output)]);
-        let steps = vec![Step::Pass { program, space: vec![len], inputs, outputs }];
-        Self { name, arena_bytes: 0, given, carried: vec![output], steps }
+        let views = inputs.iter().enumerate().map(|(i, bytes)| view(Memory::Input(i), *bytes)).collect();
+        let (name, outputs) = (program.name.clone(), vec![view(Memory::InOut(0), output)]);
+        let steps = vec![Step::Pass { program, space: vec![len], inputs: views, outputs }];
+        Self { name, arena_bytes: 0, inputs: inputs.to_vec(), donated: vec![output], steps }
     }
 
     /// One product in an arena.
@@ -383,10 +382,10 @@ impl Plan {
     /// Whether every memory is one that there may be: no allocation has more than `isize::MAX` bytes.
     fn check_memories(&self) -> Result<(), DeviceError> {
         let arena = ("arena", &self.arena_bytes);
-        let given = self.given.iter().map(|bytes| ("given", bytes));
-        let carried = self.carried.iter().map(|bytes| ("carried", bytes));
+        let inputs = self.inputs.iter().map(|bytes| ("input", bytes));
+        let donated = self.donated.iter().map(|bytes| ("donated", bytes));
         let too_large = |(_, bytes): &(_, &usize)| isize::try_from(**bytes).is_err();
-        match [arena].into_iter().chain(given).chain(carried).find(too_large) {
+        match [arena].into_iter().chain(inputs).chain(donated).find(too_large) {
             Some((tag, bytes)) => Err(DeviceError::Memory { tag, bytes: *bytes }),
             None => Ok(()),
         }
@@ -448,8 +447,8 @@ impl Plan {
                 let end = at.checked_add(view.bytes);
                 at % 64 == 0 && end.is_some_and(|end| end <= self.arena_bytes)
             }
-            Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
-            Memory::Carried(number) => self.carried.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::Input(number) => self.inputs.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::InOut(number) => self.donated.get(number).is_some_and(|bytes| view.bytes <= *bytes),
         }
     }
 
@@ -473,7 +472,7 @@ impl Plan {
                 (view.offset, view.strides) = (0, contiguous(space));
             }
             if !view.memory.is_written() {
-                return Some("outputs in the arena: what is given is only read");
+                return Some("outputs in the arena: an input is only read");
             }
             if !self.inside(&view, space, store.element.bytes()) || !view.is_injective(space) {
                 return Some("outputs that lie in the arena, each element once");
@@ -666,8 +665,8 @@ impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.memory {
             Memory::Arena(at) => write!(f, "@{at}")?,
-            Memory::Given(number) => write!(f, "given {number}")?,
-            Memory::Carried(number) => write!(f, "carried {number}")?,
+            Memory::Input(number) => write!(f, "input {number}")?,
+            Memory::InOut(number) => write!(f, "inout {number}")?,
         }
         if self.offset > 0 {
             write!(f, "+{}", self.offset)?;

@@ -441,7 +441,7 @@ impl Lowered<'_> {
         }
         let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
         let given = || self.given().position(|given| given == buffer);
-        let memory = carried().map(Memory::Carried).or_else(|| given().map(Memory::Given));
+        let memory = carried().map(Memory::InOut).or_else(|| given().map(Memory::Input));
         memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
     }
 
@@ -475,7 +475,7 @@ impl Lowered<'_> {
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok(Plan { name, arena_bytes: self.arena.bytes, given, carried, steps })
+        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated: carried, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -714,11 +714,11 @@ impl Compiled {
 
     fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
         let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Given(number));
+            let name = self.name_of(Memory::Input(number));
             let buffer = inputs.get(name).copied();
             buffer.filter(|buffer| buffer.bytes() == *need).ok_or_else(|| unfit(name, buffer, *need))
         };
-        self.plan().given.iter().enumerate().map(one).collect()
+        self.plan().inputs.iter().enumerate().map(one).collect()
     }
 
     fn carried<'b>(
@@ -728,13 +728,13 @@ impl Compiled {
         let mut buffers: BTreeMap<&str, &mut Buffer> =
             carried.iter_mut().map(|(name, buffer)| (*name, &mut **buffer)).collect();
         let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Carried(number));
+            let name = self.name_of(Memory::InOut(number));
             match buffers.remove(name) {
                 Some(buffer) if buffer.bytes() == *need => Ok(buffer),
                 other => Err(unfit(name, other.as_deref(), *need)),
             }
         };
-        self.plan().carried.iter().enumerate().map(one).collect()
+        self.plan().donated.iter().enumerate().map(one).collect()
     }
 
     /// The name of the input in a memory.
@@ -759,11 +759,11 @@ impl Compiled {
         let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
         match port.memory {
             Memory::Arena(at) => arena.view::<u8>().get(at..at + len),
-            Memory::Given(_) => {
+            Memory::Input(_) => {
                 let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
                 inputs.get(input.name.as_str())?.view::<u8>().get(..len)
             }
-            Memory::Carried(_) => None,
+            Memory::InOut(_) => None,
         }
     }
 }

@@ -122,9 +122,9 @@ impl<'a> CpuPlan<'a> {
         }
         cpu.scratch.grow(thread_bytes)?;
         let bases = Bases {
-            inputs: vec![Base::default(); plan.given.len()],
-            donated: vec![Base::default(); plan.carried.len()],
-            versions: vec![0; plan.given.len()],
+            inputs: vec![Base::default(); plan.inputs.len()],
+            donated: vec![Base::default(); plan.donated.len()],
+            versions: vec![0; plan.inputs.len()],
             ..Bases::default()
         };
         Ok(Self {
@@ -370,7 +370,7 @@ impl Run<'_> {
     fn versions(&self, views: &[View]) -> [u64; MOST_INPUTS] {
         let mut versions = [0; MOST_INPUTS];
         for (version, view) in versions.iter_mut().zip(views) {
-            if let Memory::Given(number) = view.memory {
+            if let Memory::Input(number) = view.memory {
                 *version = self.bases.versions[number];
             }
         }
@@ -382,8 +382,8 @@ impl Run<'_> {
         match memory {
             // SAFETY: inside the arena: checked with the plan.
             Memory::Arena(at) => unsafe { self.bases.arena.0.add(at) },
-            Memory::Given(number) => self.bases.inputs[number].0,
-            Memory::Carried(number) => self.bases.donated[number].0,
+            Memory::Input(number) => self.bases.inputs[number].0,
+            Memory::InOut(number) => self.bases.donated[number].0,
         }
     }
 
