@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kernels::callee::Dequantize;
-use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{self, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Device, DeviceError};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
@@ -161,7 +161,7 @@ struct Draft<'a> {
     arena: Arena,
 }
 
-/// Compiles a graph for given sizes of its symbols. No device is asked: products are cut as their shape suggests, until
+/// Compiles a graph for given sizes of its symbols. No device is asked: products are computed as their shape suggests, until
 /// [`Compiled::tune`] knows better.
 ///
 /// # Errors
@@ -423,7 +423,7 @@ impl Lowered<'_> {
         }
         let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
         let given = || self.given().position(|given| given == buffer);
-        let memory = carried().map(Memory::Carried).or_else(|| given().map(Memory::Given));
+        let memory = carried().map(Memory::InOut).or_else(|| given().map(Memory::Input));
         memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
     }
 
@@ -457,7 +457,7 @@ impl Lowered<'_> {
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok(Plan { name, arena_bytes: self.arena.bytes, given, carried, steps })
+        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated: carried, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -514,7 +514,7 @@ impl Lowered<'_> {
                     to,
                     add: *add,
                     scale: *scale,
-                    cut: Cut::by_shape(m, n, k),
+                    choice: plan::Choice::by_shape(m, n, k),
                 })
             }
             Part::Attention(attend) => Step::Attention {
@@ -578,7 +578,7 @@ impl Compiled {
         &self.sizes
     }
 
-    /// Cuts each product as it is fastest on a device, as far as `tuned` knows or finds out.
+    /// Computes each product as it is fastest on a device, as far as `tuned` knows or finds out.
     ///
     /// # Errors
     /// What the device says of a product that it tries.
@@ -590,7 +590,7 @@ impl Compiled {
     ) -> Result<(), DeviceError> {
         for step in &mut Arc::make_mut(&mut self.plan).steps {
             if let Step::Product(product) = step {
-                product.cut = tuned.cut(passes, device, product)?;
+                product.choice = tuned.choice(passes, device, product)?;
             }
         }
         Ok(())
@@ -624,12 +624,12 @@ impl Compiled {
 
     /// The names of the inputs that a run reads, in the plan's order.
     pub fn given(&self) -> impl Iterator<Item = &str> {
-        (0..self.plan.given.len()).map(|number| self.name_of(Memory::Given(number)))
+        (0..self.plan.inputs.len()).map(|number| self.name_of(Memory::Input(number)))
     }
 
     /// The names of the inputs that a run updates, in the plan's order: see [`Options::carry`].
     pub fn donated(&self) -> Vec<&str> {
-        (0..self.plan.carried.len()).map(|number| self.name_of(Memory::Carried(number))).collect()
+        (0..self.plan.donated.len()).map(|number| self.name_of(Memory::InOut(number))).collect()
     }
 
     /// The name of the input in a memory.

@@ -27,7 +27,7 @@ use compiler::front::capture::Capture;
 use compiler::ir::arena::{Arena, Life};
 use compiler::ir::code::Code;
 use compiler::ir::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -79,7 +79,7 @@ impl Compile for Solution {
         Self::counted().lower(op, from, to, inputs, code)
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         Self::counted().tune(candidates, time)
     }
 

@@ -4,7 +4,7 @@
 //! bound to a memory, the map of a mask, the memory of the threads. A run looks up where its memories lie, writes that
 //! into what is bound, and computes; it takes no memory from the system. What libraries take by themselves is not the
 //! plan's: the product library copies factors into memory that it takes for each call, in every choice but
-//! [`Cut::Stretches`](crate::plan::Cut::Stretches), and the threads' queue takes a block for each 63rd piece of work that
+//! [`Choice::Packed`](crate::plan::Choice::Packed), and the threads' queue takes a block for each 63rd piece of work that
 //! comes from outside, one a run.
 
 #![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::attention::{self, Gradients, MapMemory, Programs, Rows, Work, map_size};
 use super::engine::{Binding, Launch, Pass};
 use super::product::{Place, is_packed, ready};
-use super::{Cpu, stretches};
+use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::callee::{Dequantize, HostCallee, Inputs, MOST_INPUTS};
 use crate::device::{Counts, Executable, Links, Memories, Watch};
@@ -122,9 +122,9 @@ impl<'a> CpuPlan<'a> {
         }
         cpu.scratch.grow(thread_bytes)?;
         let bases = Bases {
-            inputs: vec![Base::default(); plan.given.len()],
-            donated: vec![Base::default(); plan.carried.len()],
-            versions: vec![0; plan.given.len()],
+            inputs: vec![Base::default(); plan.inputs.len()],
+            donated: vec![Base::default(); plan.donated.len()],
+            versions: vec![0; plan.inputs.len()],
             ..Bases::default()
         };
         Ok(Self {
@@ -237,7 +237,9 @@ impl<'a> Ready<'a> {
     fn thread_bytes(&self, step: &Step, cpu: &Cpu) -> usize {
         match (self, step) {
             (Self::Pass { launch, .. }, _) => launch.machine_bytes(),
-            (Self::Product(product), _) if is_packed(product) => stretches::block_bytes(product, cpu.threads),
+            (Self::Product(product), _) if is_packed(product) => {
+                packed_gemm::block_bytes(product, cpu.threads)
+            }
             (Self::Attention { programs, .. }, Step::AttentionGrad(grad)) => {
                 attention::block_bytes(&grad.attention, programs, true)
             }
@@ -368,7 +370,7 @@ impl Run<'_> {
     fn versions(&self, views: &[View]) -> [u64; MOST_INPUTS] {
         let mut versions = [0; MOST_INPUTS];
         for (version, view) in versions.iter_mut().zip(views) {
-            if let Memory::Given(number) = view.memory {
+            if let Memory::Input(number) = view.memory {
                 *version = self.bases.versions[number];
             }
         }
@@ -380,8 +382,8 @@ impl Run<'_> {
         match memory {
             // SAFETY: inside the arena: checked with the plan.
             Memory::Arena(at) => unsafe { self.bases.arena.0.add(at) },
-            Memory::Given(number) => self.bases.inputs[number].0,
-            Memory::Carried(number) => self.bases.donated[number].0,
+            Memory::Input(number) => self.bases.inputs[number].0,
+            Memory::InOut(number) => self.bases.donated[number].0,
         }
     }
 

@@ -10,7 +10,7 @@ use compiler::front::explain::Kind;
 use compiler::ir::arena::{Arena, Life};
 use compiler::ir::code::{Code, element};
 use compiler::ir::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -186,11 +186,11 @@ impl Compile for Cheat {
         Some(if self.slip == Some(Slip::NeverRounds) { exact } else { value })
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         if self.slip != Some(Slip::NoTurns) {
             return Solution.tune(candidates, time);
         }
-        let mut fastest = |cut: &Cut| (0..4).map(|_| time(*cut)).min();
+        let mut fastest = |cut: &Choice| (0..4).map(|_| time(*cut)).min();
         candidates.iter().min_by_key(|cut| fastest(cut)).copied().unwrap_or_default()
     }
 

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 
 use super::{Check, Rows};
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("the-fastest", |trial| tune(trial.passes, &Cut::ALL, &Times::of([9, 4, 7, 3, 8, 6])).map(drop)),
-    ("one-candidate", |trial| tune(trial.passes, &Cut::ALL[2..3], &DRAWN).map(drop)),
-    ("a-slow-moment", |trial| tune(trial.passes, &Cut::ALL, &BUSY).map(drop)),
-    ("every-candidate-is-tried", |trial| tried_twice(tune(trial.passes, &Cut::ALL, &DRAWN)?)),
+    ("the-fastest", |trial| tune(trial.passes, &Choice::ALL, &Times::of([9, 4, 7, 3, 8, 6])).map(drop)),
+    ("one-candidate", |trial| tune(trial.passes, &Choice::ALL[2..3], &DRAWN).map(drop)),
+    ("a-slow-moment", |trial| tune(trial.passes, &Choice::ALL, &BUSY).map(drop)),
+    ("every-candidate-is-tried", |trial| tried_twice(tune(trial.passes, &Choice::ALL, &DRAWN)?)),
 ];
 
 /// What candidates are said to take.
 struct Times {
-    /// Hundred microseconds, in the order of [`Cut::ALL`].
+    /// Hundred microseconds, in the order of [`Choice::ALL`].
     base: [u64; 6],
     /// Runs at the beginning that a busy machine holds up.
     slow: u32,
@@ -39,9 +39,9 @@ const BUSY: Times = Times {
 };
 
 /// That every candidate is run and the fastest chosen. Gives the runs of each.
-fn tune(attempt: &dyn Compile, candidates: &[Cut], times: &Times) -> Result<[u32; 6], String> {
+fn tune(attempt: &dyn Compile, candidates: &[Choice], times: &Times) -> Result<[u32; 6], String> {
     let Times { base, slow, told } = times;
-    let place = |cut: Cut| Cut::ALL.iter().position(|one| *one == cut).unwrap_or(0);
+    let place = |choice: Choice| Choice::ALL.iter().position(|one| *one == choice).unwrap_or(0);
     let mut calls = [0_u32; 6];
     let chosen = attempt.tune(candidates, &mut |cut| {
         let at = place(cut);
@@ -49,7 +49,7 @@ fn tune(attempt: &dyn Compile, candidates: &[Cut], times: &Times) -> Result<[u32
         let is_slow = calls.iter().sum::<u32>() <= *slow;
         Duration::from_micros(base[at] * 100 + if is_slow { 5000 } else { 0 })
     });
-    let tried = |cut: &&Cut| calls[place(**cut)] > 0;
+    let tried = |cut: &&Choice| calls[place(**cut)] > 0;
     if let Some(untried) = candidates.iter().find(|cut| !tried(cut)) {
         return Err(format!("{untried:?} was never run"));
     }
