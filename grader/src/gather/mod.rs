@@ -163,12 +163,13 @@ impl Item {
 /// What all items of a run have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
+    /// The challenge's name, which its guards and replays bear.
     pub challenge: String,
+    /// The course's key.
+    pub course: String,
     pub source: Source,
     pub effort: Effort,
     pub memory_limit: usize,
-    /// Whether kernels are graded, on a GPU.
-    pub on_card: bool,
     /// The GPU.
     pub ordinal: usize,
     /// A copy of the reader's kernel text, for an attempt that no program holds.

@@ -507,10 +507,10 @@ mod tests {
         let effort = Effort { seed: 1, quick: true, ..Effort::default() };
         let request = Request {
             challenge: "nf4".into(),
+            course: "nf4".into(),
             source: Source::Own,
             effort,
             memory_limit: 256 << 20,
-            on_card: false,
             ordinal: 0,
             text: None,
         };

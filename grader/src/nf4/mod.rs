@@ -2,6 +2,7 @@
 
 mod bench;
 mod checks;
+mod course;
 pub(crate) mod cuda;
 mod diagnose;
 mod evidence;
@@ -16,15 +17,13 @@ use kernels::Cpu;
 use reference::nf4::Dtype;
 
 pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
-pub(crate) use evidence::{facts, total as total_speedup};
+pub(crate) use course::COURSE;
+use evidence::facts;
+pub(crate) use evidence::total as total_speedup;
 
 use crate::calls;
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::table::{self, Measured};
-
-/// Bytes that a child of this challenge may hold: three matrices of the largest case, inputs and outputs,
-/// beside the attempt's own.
-pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
 
 /// Measures something of an attempt.
 type Measure = Box<dyn Fn(&mut Child, &dyn Nf4)>;
@@ -83,14 +82,14 @@ fn measured(effort: &Effort) -> Vec<(Item, Measure)> {
 }
 
 /// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 10));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     checks.chain(guards).chain(measured(effort).into_iter().map(|(item, _)| item)).collect()
 }
 
 /// Does one item.
-pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
+fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     match Kind::of(name) {
         Kind::Check => child.check(name, || {
@@ -107,7 +106,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     }
 }
 
-pub(crate) use watched::step_through;
+use watched::step_through;
 
 /// An attempt as other challenges use it.
 pub(crate) fn answer(attempt: &dyn Nf4) -> impl Nf4 {

@@ -7,6 +7,7 @@
 mod bench;
 mod checks;
 mod content;
+mod course;
 mod evidence;
 mod guards;
 mod marks;
@@ -18,7 +19,8 @@ mod watched;
 
 use challenges::nf4::cuda::{Attempt, BENCHES};
 
-pub(crate) use evidence::facts;
+pub(crate) use course::COURSE;
+use evidence::facts;
 use session::Session;
 
 use super::bench_name;
@@ -39,9 +41,6 @@ pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2], l2_bytes
         super::bench::Samples { baseline: vec![], attempt: attempt.to_vec(), bound: bound.to_vec() };
     super::bench::past_the_bound(case, &samples, credit(bench, l2_bytes))
 }
-
-/// Bytes of host memory that a child may hold; the driver itself takes several hundred MiB.
-pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 
 /// Measures something of what a session compiled.
 type Measure = Box<dyn Fn(&mut Child, &Session)>;
@@ -108,14 +107,14 @@ fn measured(effort: &Effort) -> Vec<(Item, Measure)> {
 }
 
 /// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     checks.chain(guards).chain(measured(effort).into_iter().map(|(item, _)| item)).collect()
 }
 
 /// Does one item.
-pub(crate) fn work(child: &mut Child, attempt: Attempt, name: &str) {
+fn work(child: &mut Child, attempt: Attempt, name: &str) {
     let seed = child.request.effort.seed;
     let session = match Session::of(child, attempt) {
         Ok(session) => session,
