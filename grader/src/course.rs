@@ -50,7 +50,9 @@ pub(crate) struct Course {
     pub facts: fn(&Seen<'_>) -> Facts,
     /// The watched process's side of single-stepping: a small call, or calls as they are timed.
     pub step_through: fn(&Attempts, Source, bool) -> Result<(), String>,
-    /// Bytes that a child may hold.
+    /// Processes that do an item together, one a rank.
+    pub ranks: usize,
+    /// Bytes that a child may hold, or all ranks together.
     pub memory_limit: usize,
     /// The solution's text.
     pub solution: &'static str,

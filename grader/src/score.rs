@@ -230,6 +230,7 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
         course: course.key(),
         source,
         effort: plan.effort.clone(),
+        ranks: course.ranks,
         memory_limit: memory_limit(plan, course),
         ordinal: plan.device.ordinal(),
         text: text.as_ref().map(|file| file.path().to_path_buf()),

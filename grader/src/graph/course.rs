@@ -19,6 +19,7 @@ pub(crate) const COURSE: Course = Course {
     },
     facts,
     step_through: |_, _, _| Err("a compiler is not single-stepped".into()),
+    ranks: 1,
     memory_limit: 3 << 30, // the timed step operation by operation, twice
     solution: SOLUTION,
     hints: HINTS,

@@ -19,6 +19,7 @@ pub(crate) const COURSE: Course = Course {
     },
     facts,
     step_through: |_, _, _| Err("a plan is not single-stepped".into()),
+    ranks: 1,
     memory_limit: 6 << 30, // the weight of the published size in f32, and what is drawn for it
     solution: SOLUTION,
     hints: HINTS,

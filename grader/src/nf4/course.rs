@@ -20,6 +20,7 @@ pub(crate) const COURSE: Course = Course {
     },
     facts,
     step_through: |attempts, source, as_timed| step_through(attempts.nf4_attempt(source)?, as_timed),
+    ranks: 1,
     memory_limit: 3 << 30, // three matrices of the largest case, inputs and outputs, beside the attempt's own
     solution: SOLUTION,
     hints: HINTS,

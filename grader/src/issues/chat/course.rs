@@ -21,6 +21,7 @@ pub(crate) const COURSE: Course = Course {
     },
     facts,
     step_through: |_, _, _| Err("a parser is not single-stepped".into()),
+    ranks: 1,
     memory_limit: 2 << 30,
     solution: SOLUTION,
     hints: HINTS,
