@@ -97,7 +97,7 @@ fn device(text: &str) -> Result<Device, String> {
         ("cuda", Some(number)) => {
             number.parse().map(Device::Cuda).map_err(|_| format!("{number:?} is no number of a GPU"))
         }
-        _ => Err("auto, cpu, sim, cuda or cuda:N is needed".into()),
+        _ => Err("expected auto, cpu, sim, cuda or cuda:N".into()),
     }
 }
 
@@ -106,7 +106,7 @@ fn seed(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "a number of 64 bits is needed, decimal or 0x and hexadecimal".into())
+    parsed.map_err(|_| "expected a number of 64 bits, decimal or 0x and hexadecimal".into())
 }
 
 /// The courses that a name means, on a back end or on the one that they have; or why it cannot be named here.
@@ -124,7 +124,7 @@ pub(crate) fn named(name: &str, backend: Backend) -> Result<Vec<&'static Course>
             rubric.letter, rubric.name
         )),
         None => Failure::Usage(format!(
-            "no challenge is called {name:?}: nf4, fsdp, graph, issues, loss or A to E is needed"
+            "expected a challenge (nf4, fsdp, graph, issues, loss or A to E), found {name:?}"
         )),
     })
 }

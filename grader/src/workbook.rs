@@ -34,7 +34,7 @@ impl Workbook {
         let root = above.into_iter().find(|folder| folder.join("challenges/src").is_dir());
         let root = root.map(Path::to_path_buf).ok_or_else(|| {
             format!(
-                "no workbook at {} or above it: a folder that holds challenges/src is needed",
+                "no workbook: expected a folder that holds challenges/src at {} or above it",
                 here.display()
             )
         })?;

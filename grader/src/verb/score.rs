@@ -120,7 +120,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 /// Runs one check alone; shows with what the step was called, and what it printed.
 pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bool) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
-        Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
+        Failure::Usage(format!("expected CHALLENGE:CHECK, as in nf4:A.4/every-code, found {case:?}"))
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
     let step = name.split('/').next().unwrap_or_default();
