@@ -246,3 +246,34 @@ impl Course {
 pub(crate) fn backend_of(device: &str) -> Backend {
     if device.starts_with("cuda") { Backend::Cuda } else { Backend::Cpu }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_course_is_found_by_its_key_its_name_its_letter_and_its_steps() {
+        for course in &COURSES {
+            let is = |found: &Course| found.key() == course.key();
+            assert!(of_key(&course.key()).is_some_and(is), "{}", course.key());
+            for name in [course.name.to_uppercase(), course.letter().to_lowercase(), course.key()] {
+                assert!(named(&name, course.backend).into_iter().any(is), "{name}");
+            }
+            assert!(stub::steps(course.solution).iter().all(|step| of_step(step.name).is_some_and(is)));
+        }
+        assert!(named("fsdp", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
+        let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
+        assert_eq!(keys, ["issues.chat"], "on the CPU, where a part has no other back end");
+        assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");
+    }
+
+    #[test]
+    fn the_code_of_several_parts_is_taken_apart_again() {
+        let vision = Course { part: Some("vision"), ..crate::issues::CHAT };
+        let several = [(&crate::issues::CHAT, "a1".to_owned()), (&vision, "b2".to_owned())];
+        let told = code(&several);
+        assert_eq!(told, "chat a1, vision b2");
+        assert_eq!(several.map(|(course, _)| course.code_in(&told)), ["a1", "b2"]);
+        assert_eq!(code(&[(&vision, "b2".to_owned())]), "b2", "one alone needs no name");
+    }
+}
