@@ -53,6 +53,8 @@ pub mod stub;
 mod table;
 mod terminal;
 pub mod timing;
+#[cfg(test)]
+mod toy;
 mod verb;
 mod verdict;
 mod verify;

@@ -93,6 +93,14 @@ pub(crate) fn measured<F: Copy>(rows: &[Measured<F>], name: &str) -> Result<F, S
     rows.iter().find(|row| row.name == name).map(|row| row.run).ok_or_else(|| unknown(name))
 }
 
+/// What measures under a name, where the items are made of lists.
+///
+/// # Errors
+/// If nothing of that name is measured.
+pub(crate) fn made<'a, F>(rows: &'a [(Item, F)], name: &str) -> Result<&'a F, String> {
+    rows.iter().find(|(item, _)| item.name == name).map(|(_, run)| run).ok_or_else(|| unknown(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

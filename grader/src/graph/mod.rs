@@ -4,6 +4,7 @@ mod begun;
 mod bench;
 mod checks;
 mod compare;
+mod course;
 mod evidence;
 mod guards;
 mod lengths;
@@ -17,14 +18,12 @@ use challenges::graph::Compile;
 use challenges::nf4::Nf4;
 
 pub(crate) use compare::{difference, narrowed, told};
-pub(crate) use evidence::facts;
+pub(crate) use course::COURSE;
+use evidence::facts;
 pub(crate) use part_a::look as dequantizer_in_a_graph;
 
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::table::{self, Measured};
-
-/// Bytes that a child of this challenge may hold: the timed step operation by operation, twice.
-pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
 
 /// What `watch/lengths` counts.
 const COUNTED: [&str; 26] = [
@@ -96,7 +95,7 @@ const MEASURED: [Measured<Measure>; 2] = [
 ];
 
 /// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     let [lengths, step] = MEASURED.map(|measured| measured.item());
@@ -113,7 +112,7 @@ pub(crate) fn wrong(attempt: &dyn Compile, seed: u64) -> Option<String> {
 }
 
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
-pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
+fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     match Kind::of(name) {
         Kind::Check => {

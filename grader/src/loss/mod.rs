@@ -4,6 +4,7 @@ mod bench;
 mod bytes;
 mod case;
 mod checks;
+mod course;
 mod evidence;
 mod guards;
 mod published;
@@ -14,14 +15,13 @@ mod train;
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
-pub(crate) use evidence::{APART, facts};
+pub(crate) use course::COURSE;
+pub(crate) use evidence::APART;
+use evidence::facts;
 pub(crate) use train::apart as series_apart;
 
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::table::{self, Measured};
-
-/// Bytes that a child of this challenge may hold: the weight of the published size in f32, and what is drawn for it.
-pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 
 /// Measures something; the last argument is the attempt at C that belongs to this one, if there is one.
 type Measure = fn(&mut Child, &dyn Chunked, Option<&dyn Compile>);
@@ -79,7 +79,7 @@ const MEASURED: [Measured<Measure>; 6] = [
 ];
 
 /// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
     let measured = MEASURED.iter().filter(|measured| measured.quick || !effort.quick).map(Measured::item);
@@ -87,7 +87,7 @@ pub(crate) fn items(effort: &Effort) -> Vec<Item> {
 }
 
 /// Does one item. `own` is the attempt at C that belongs to this one, if there is one.
-pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
+fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     match Kind::of(name) {
         Kind::Check => {

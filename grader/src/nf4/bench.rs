@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use challenges::nf4::baseline::Baseline;
-use challenges::nf4::{BENCHES, Bench, Nf4, Output, solution_calls};
+use challenges::nf4::{Bench, Nf4, Output, solution_calls};
 use half::slice::HalfFloatSliceExt;
 use kernels::Cpu;
 use kernels::cpu::{self, Tick};
@@ -56,10 +56,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];
 
 /// Times one case and reports its numbers.
-pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
-    let Some(bench) = BENCHES.iter().find(|bench| bench_name(bench) == name) else {
-        return child.unmeasured(&format!("nf4.speedup.{name}"), "no timed case has this name");
-    };
+pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, bench: &'static Bench) {
+    let name = &bench_name(bench);
     let (effort, source) = (child.request.effort.clone(), child.request.source);
     let subject = Subject::of(attempt);
     let unmeasured = format!("nf4.speedup.{name}");

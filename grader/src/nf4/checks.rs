@@ -60,9 +60,9 @@ fn table() -> Vec<(String, Check)> {
             for case in &CASES {
                 add(named(case.name), tried(step, dtype, |trial| trial.every_scale(case, 0)));
             }
-            add(named("unaligned-view"), tried(step, dtype, |trial| trial.views()));
-            add(named("own-table"), tried(step, dtype, |trial| trial.own_table()));
-            add(named("extreme-scales"), tried(step, dtype, |trial| trial.extreme()));
+            add(named("unaligned-view"), tried(step, dtype, views));
+            add(named("own-table"), tried(step, dtype, own_table));
+            add(named("extreme-scales"), tried(step, dtype, extreme_scales));
         }
     }
     let has = |vector: &Vector| Vector::available().contains(vector);
@@ -197,21 +197,6 @@ impl Trial<'_> {
         })
     }
 
-    /// Outputs that begin off an aligned address.
-    fn views(&self) -> Result<(), String> {
-        let case = Case { name: "", len: 64 * 65 + 9, block_size: 64, nested: true };
-        [1, 3, 8, 31].into_iter().try_for_each(|shift| self.every_scale(&case, shift))
-    }
-
-    /// A checkpoint's own two tables.
-    fn own_table(&self) -> Result<(), String> {
-        self.judge(&weight_with_own_tables(self.seed).view(), 0)
-    }
-
-    fn extreme(&self) -> Result<(), String> {
-        self.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, self.seed).view(), 0)
-    }
-
     /// Runs the step on a weight and compares everything that it could have got wrong.
     fn judge(&self, weight: &Weight<'_>, shift: usize) -> Result<(), String> {
         let mut buffer = Buffer::shifted(self.dtype, weight.len, self.seed, shift);
@@ -221,6 +206,22 @@ impl Trial<'_> {
         let (poison, touched) = (buffer.poison(), buffer.touched_canary());
         diagnose::weight(weight, self.dtype, &Found { got: &got, want: &want, poison, touched })
     }
+}
+
+/// Outputs that begin off an aligned address.
+fn views(trial: &Trial<'_>) -> Result<(), String> {
+    let case = Case { name: "", len: 64 * 65 + 9, block_size: 64, nested: true };
+    [1, 3, 8, 31].into_iter().try_for_each(|shift| trial.every_scale(&case, shift))
+}
+
+/// A checkpoint's own two tables.
+fn own_table(trial: &Trial<'_>) -> Result<(), String> {
+    trial.judge(&weight_with_own_tables(trial.seed).view(), 0)
+}
+
+/// Scales at the ends of f32.
+fn extreme_scales(trial: &Trial<'_>) -> Result<(), String> {
+    trial.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, trial.seed).view(), 0)
 }
 
 /// A.6 held to one vector unit, on one thread and on all.

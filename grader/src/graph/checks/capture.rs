@@ -145,7 +145,7 @@ fn read(attempt: &dyn Compile, with_examples: bool) -> Result<(), String> {
     if got.map(f64::to_bits) == want.map(f64::to_bits) {
         Ok(())
     } else {
-        Err(format!("the read is answered with {got:?}, needed is {want:?}"))
+        Err(format!("the answer of the read: expected {want:?}, found {got:?}"))
     }
 }
 
@@ -164,7 +164,9 @@ fn behind_a_call(attempt: &dyn Compile) -> Result<(), String> {
     if inputs == ["x", "break.0"] && captured.graph.find_output("y").is_some() {
         Ok(())
     } else {
-        Err(format!("the inputs are {inputs:?}, needed are x and break.0, and the output y behind it"))
+        Err(format!(
+            "expected the inputs x and break.0 and the output y after the call, found the inputs {inputs:?}"
+        ))
     }
 }
 
@@ -184,7 +186,7 @@ fn call_is_made(attempt: &dyn Compile) -> Result<(), String> {
     match &*answer.borrow() {
         Some(values) if values[..] == [8.0] => Ok(()),
         got => Err(format!(
-            "the call doubles 1.5 and 2.5; a read of the sum behind it gives {got:?}, needed is [8.0]"
+            "the call doubles 1.5 and 2.5; a read of the sum after it: expected [8.0], found {got:?}"
         )),
     }
 }
@@ -221,7 +223,7 @@ fn overwritten(attempt: &dyn Compile) -> Result<(), String> {
     let read = input.map_or("", |input| captured.graph.node(input).op.name());
     if read != "exp" {
         return Err(format!(
-            "x is overwritten with exp x; sigmoid behind it reads `{read}`, needed is `exp`"
+            "x is overwritten with exp x; what sigmoid reads after it: expected `exp`, found `{read}`"
         ));
     }
     match attempt.capture("captured", &write(3), &Values::new()) {

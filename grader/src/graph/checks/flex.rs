@@ -91,7 +91,7 @@ fn flex(trial: &mut Trial<'_>, with: With) -> Result<(), String> {
     let backward = count(|step| matches!(step, Step::AttentionGrad(_)));
     if (forward, backward) != (1, 1) {
         return Err(format!(
-            "{forward} launches of attention and {backward} of its gradients, one of each is needed:\n{}",
+            "expected one launch of attention and one of its gradients, found {forward} and {backward}:\n{}",
             compiled.plan()
         ));
     }

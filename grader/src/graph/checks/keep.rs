@@ -74,7 +74,7 @@ fn keep(trial: &mut Trial<'_>, most: usize, write: fn(&Tape)) -> Result<(), Stri
     let compiled = right(*passes, &graph, &values(&graph, random, 40), options)?;
     let plan = compiled.plan();
     if plan.steps.len() > most {
-        return Err(format!("{} launches, {most} are enough:\n{plan}", plan.steps.len()));
+        return Err(format!("expected at most {most} launches, found {}:\n{plan}", plan.steps.len()));
     }
     let work = |step: &Step| match step {
         Step::Pass { program, space, .. } => program.ops.len() * space.iter().product::<usize>(),
@@ -85,7 +85,7 @@ fn keep(trial: &mut Trial<'_>, most: usize, write: fn(&Tape)) -> Result<(), Stri
     let (got, want) = (done(&plan.steps), done(&best.plan().steps));
     if got > 2 * want {
         return Err(format!(
-            "what is used often is computed again each time: {got} operations, {want} are enough\n{plan}"
+            "what is used often is computed again each time: expected {want} operations, found {got}\n{plan}"
         ));
     }
     Ok(())

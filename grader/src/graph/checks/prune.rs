@@ -96,7 +96,7 @@ fn slim(before: &Graph, after: &Graph) -> Result<(), String> {
     let best = Solution.prune(before).map_err(told)?;
     if after.nodes().len() > best.nodes().len() {
         let (got, want) = (after.nodes().len(), best.nodes().len());
-        let left = format!("{got} nodes are left of {}, {want} are enough", before.nodes().len());
+        let left = format!("expected {want} nodes of {}, found {got}", before.nodes().len());
         return Err(format!("{left}{}", superfluous(after)));
     }
     Ok(())

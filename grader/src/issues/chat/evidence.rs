@@ -11,7 +11,7 @@ use crate::verdict::{Verdict, verdict};
 const STEPS: [&str; 7] = ["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7"];
 
 /// The facts of this part.
-pub(in super::super) fn facts(seen: &Seen<'_>) -> Facts {
+pub(super) fn facts(seen: &Seen<'_>) -> Facts {
     Facts::from([("Tool calling", tool_calling(seen))])
 }
 

@@ -1,6 +1,7 @@
 //! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps together.
 
 mod calls;
+mod course;
 mod dialect;
 mod evidence;
 mod guards;
@@ -19,15 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use challenges::issues::chat::{Chat, Steps};
 
-pub(super) use evidence::facts;
+pub(crate) use course::COURSE;
+use evidence::facts;
 
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::random::Random;
 use crate::table::{self, Measured, Rows};
 use step_under_test::StepUnderTest;
-
-/// Bytes that a child of this part may hold.
-pub(crate) const MEMORY_LIMIT: usize = 2 << 30;
 
 /// What a check does with the attempt's step among the solution's others.
 type Check = fn(&Steps, &mut Random) -> Result<(), String>;
@@ -89,14 +88,14 @@ const MEASURED: [Measured<Measure>; 4] = [
 ];
 
 /// Everything that there is to do, in order.
-pub(super) fn items(_: &Effort) -> Vec<Item> {
+fn items(_: &Effort) -> Vec<Item> {
     let checks = names().into_iter().map(|name| Item::new(name, 20));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
     checks.chain(guards).chain(MEASURED.iter().map(Measured::item)).collect()
 }
 
 /// Does one item.
-pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
+fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     let steps = || Steps::from(Arc::clone(attempt));
     match Kind::of(name) {

@@ -54,11 +54,11 @@ fn cut(attempt: &dyn Chunked, counts: &[bool], size: usize) -> Result<(), String
     }
     let all: Vec<usize> = chunks.iter().flatten().copied().collect();
     if all != counting {
-        return Err(format!("{about}: the chunks have the rows {all:?}, needed are {counting:?}"));
+        return Err(format!("{about}: expected the rows {counting:?}, found {all:?}"));
     }
     let need = counting.len().div_ceil(size);
     let got = chunks.len();
-    if got > need { Err(format!("{about}: {got} chunks, {need} are enough")) } else { Ok(()) }
+    if got > need { Err(format!("{about}: expected at most {need} chunks, found {got}")) } else { Ok(()) }
 }
 
 /// That graphs ask for what there is and give what is asked for.
@@ -78,12 +78,12 @@ fn ports(attempt: &dyn Chunked) -> Result<(), String> {
             names
         };
         if sorted(&names) != sorted(&need) {
-            return Err(format!("its inputs are {names:?}, needed are {need:?}"));
+            return Err(format!("expected the inputs {need:?}, found {names:?}"));
         }
         let outputs: Vec<&str> = graph.outputs().iter().map(|(name, _)| name.as_str()).collect();
         let need: Vec<&str> = problem.loss.values().collect();
         if outputs != need {
-            return Err(format!("its outputs are {outputs:?}, needed are {need:?}"));
+            return Err(format!("expected the outputs {need:?}, found {outputs:?}"));
         }
     }
     Ok(())
@@ -104,7 +104,7 @@ pub(super) fn values_near(graph: &Graph, truth: &Graph, case: &Case, slack: f64)
         let (got, want) = (got.wide(), want.wide());
         let far = |row: &usize| (got[*row] - want[*row]).abs() > slack * want[*row].abs().max(1.0);
         if got.len() != want.len() {
-            return Err(format!("`{name}` has {} values, needed are {}", got.len(), want.len()));
+            return Err(format!("`{name}`: expected {} values, found {}", want.len(), got.len()));
         }
         if let Some(row) = (0..want.len()).find(|row| case.counts[*row] && (far(row) || got[*row].is_nan())) {
             return Err(format!("`{name}` of row {row}: got {}, want {}", got[row], want[row]));

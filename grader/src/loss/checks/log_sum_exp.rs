@@ -109,10 +109,7 @@ impl Stretched {
         let rows = self.hidden.shape[0];
         let (wide, short) = (wide.first().ok_or("no output")?, short.first().ok_or("no output")?);
         if wide.shape != [rows, 1] || wide.dtype != Dtype::F32 {
-            return Err(format!(
-                "it has the shape {:?} of {:?}, needed is f32 ({rows}, 1)",
-                wide.shape, wide.dtype
-            ));
+            return Err(format!("expected f32 ({rows}, 1), found {:?} of {:?}", wide.shape, wide.dtype));
         }
         for (row, want) in self.truth().into_iter().enumerate() {
             for (got, slack) in [(wide.wide()[row], 1e-12), (short.wide()[row], self.slack())] {

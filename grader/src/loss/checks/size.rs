@@ -51,7 +51,9 @@ fn fitting(attempt: &dyn Chunked, costs: &[Cost], rows: usize, budget: usize) ->
     let need = rows.div_ceil(most);
     let got = rows.div_ceil(n);
     if got > need {
-        return Err(format!("{about}: {got} chunks of {n} rows, and {need} of at most {most} are enough"));
+        return Err(format!(
+            "{about}: expected at most {need} chunks, of up to {most} rows each, found {got} of {n}"
+        ));
     }
     let last = rows - (got - 1) * n.min(rows);
     if n.min(rows) - last >= got.max(2) {

@@ -56,7 +56,7 @@ fn a_slip_in_a_step_of_a_chatter_is_seen_by_a_check_of_that_step() {
 }
 
 #[test]
-fn honest_chatters_trip_no_guard_and_get_their_point() {
+fn honest_attempts_at_chat_trip_no_guard_and_get_their_point() {
     for honest in ["an honest chatter", "a chatter of its own"] {
         passes(honest);
     }
