@@ -1,7 +1,7 @@
 //! (C) `graph`: compile QLoRA without a break.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;

@@ -223,6 +223,12 @@ impl Graph {
         found
     }
 
+    /// The nodes that an output needs, and every input, so that callers may go on giving it.
+    pub fn live(&self) -> BTreeSet<Id> {
+        let inputs = self.inputs().map(|(_, id)| id);
+        self.ancestors(self.outputs.iter().map(|(_, id)| *id)).into_iter().chain(inputs).collect()
+    }
+
     /// Adds every node of another graph, its inputs replaced by nodes of this one, and returns where its nodes went.
     ///
     /// Fails where an input is not given, or has another type.

@@ -98,29 +98,36 @@ const ONE_WAY: &str = "make the choice an input and `select` by it; or record ea
 
 /// How what differs between two nodes becomes something that a graph leaves open.
 fn cure(graph: &Graph, a: &Node, b: &Node) -> &'static str {
-    match (&a.op, &b.op) {
-        (Op::Constant { .. }, Op::Constant { .. }) if a.ty == b.ty => {
-            "hand the number in as an input: one graph serves all its values"
+    let kind = |node: &Node| std::mem::discriminant(&node.op);
+    let is_same_kind = kind(a) == kind(b);
+    let found = match &a.op {
+        _ if !is_same_kind => None,
+        Op::Constant { .. } if a.ty == b.ty => {
+            Some("hand the number in as an input: one graph serves all its values")
         }
-        (Op::Input { name: a }, Op::Input { name: b }) if a != b => {
+        Op::Input { .. } if a.op != b.op => Some(
             "call a part the same in every layer: the caller chooses which weights it hands in, and the layer's number \
-             is a scope"
+             is a scope",
+        ),
+        Op::Input { .. } if grows(graph, b) && a.ty.dtype == b.ty.dtype => {
+            Some("keep a cache of the largest length, and hand in how much of it is filled")
         }
-        (Op::Slice { .. }, Op::Slice { .. }) => {
-            "cut at a symbol, or `gather` by an index that is an input: one graph serves every place"
+        Op::Slice { .. } => {
+            Some("cut at a symbol, or `gather` by an index that is an input: one graph serves every place")
         }
-        (Op::Attention(_), Op::Attention(_)) => {
-            "hand the number to the mask's program as an extra: one program serves all its values"
+        Op::Attention(_) => {
+            Some("hand the number to the mask's program as an extra: one program serves all its values")
         }
-        (Op::Iota { .. }, Op::Iota { .. }) => {
-            "let the mask be a program of (query, key) and no table: it serves every length (`programs::mask`)"
-        }
-        (Op::Input { .. }, Op::Input { .. }) if grows(graph, b) && a.ty.dtype == b.ty.dtype => {
-            "keep a cache of the largest length, and hand in how much of it is filled"
-        }
-        (a_op, b_op) if a_op.name() == b_op.name() && a.inputs == b.inputs => of_types(&a.ty, &b.ty),
-        _ => ONE_WAY,
-    }
+        Op::Iota { .. } => Some(
+            "let the mask be a program of (query, key) and no table: it serves every length (`programs::mask`)",
+        ),
+        Op::Input { .. } | Op::Constant { .. } | Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) => None,
+        Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd => None,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Concat { .. } => None,
+        Op::Dequantize { .. } | Op::AttentionGrad { .. } => None,
+    };
+    let alike = a.op.name() == b.op.name() && a.inputs == b.inputs;
+    found.unwrap_or(if alike { of_types(&a.ty, &b.ty) } else { ONE_WAY })
 }
 
 /// Whether an input is only a beginning that something is put behind.

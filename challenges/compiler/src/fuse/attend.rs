@@ -38,7 +38,10 @@ pub struct Flex {
 pub fn of(op: &Op) -> Option<&Attention> {
     match op {
         Op::Attention(attention) | Op::AttentionGrad { attention, .. } => Some(attention),
-        _ => None,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => None,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => None,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => None,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => None,
     }
 }
 

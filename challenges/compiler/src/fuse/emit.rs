@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::rc::Rc;
 
-use kernels::tile::{self, Index, Op, Program, Store, Value};
-use reference::graph::{self, Dtype, Id, Reduce};
+use kernels::tile::{self, Index, Op as Tile, Program, Store, Value};
+use reference::graph::{Class, Dtype, Id, Op, Reduce};
 
 use crate::contract::Compile;
 use crate::ir::code::{Code, element};
@@ -121,16 +121,9 @@ fn common_space(sized: &Sized, roots: &[Root]) -> Option<Vec<usize>> {
 }
 
 /// Whether an operation works on the elements of one place, each for itself.
-pub fn is_pointwise(op: &graph::Op) -> bool {
-    use graph::Op;
-    match op {
-        Op::Constant { .. } | Op::Cast | Op::Unary(_) | Op::Detach => true,
-        Op::Binary(_) | Op::Compare(_) | Op::Select => true,
-        Op::Input { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
-        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
-        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
-        Op::Attention(_) | Op::AttentionGrad { .. } => false,
-    }
+pub fn is_pointwise(op: &Op) -> bool {
+    let everywhere = matches!(op, Op::Constant { .. } | Op::Detach);
+    everywhere || op.class() == Class::Pointwise
 }
 
 /// The scope with `*` for every number: equal layers have equal programs.
@@ -207,14 +200,12 @@ impl<'a> Writer<'a> {
     /// The part of the model that the last root belongs to, and the operations that say most.
     fn name(&self) -> String {
         let mut names: Vec<String> = Vec::new();
-        let telling = self
-            .code
-            .ops
-            .iter()
-            .filter(|op| matches!(op, Op::Unary(..) | Op::RowSum(_) | Op::RowMax(_) | Op::Gather { .. }));
+        let telling = self.code.ops.iter().filter(|op| {
+            matches!(op, Tile::Unary(..) | Tile::RowSum(_) | Tile::RowMax(_) | Tile::Gather { .. })
+        });
         for op in telling {
             let word = op.to_string().split(" %").next().unwrap_or_default().replace(' ', "-");
-            let word = if matches!(op, Op::Gather { .. }) { "gather".to_owned() } else { word };
+            let word = if matches!(op, Tile::Gather { .. }) { "gather".to_owned() } else { word };
             if !names.contains(&word) {
                 names.push(word);
             }
@@ -225,7 +216,7 @@ impl<'a> Writer<'a> {
         if scope.is_empty() { what } else { format!("{scope}: {what}") }
     }
 
-    fn push(&mut self, op: Op) -> Value {
+    fn push(&mut self, op: Tile) -> Value {
         self.code.push(op)
     }
 
@@ -268,7 +259,7 @@ impl<'a> Writer<'a> {
             self.inputs.push(layout);
             self.inputs.len() - 1
         });
-        self.push(Op::Load { input, element: element(self.sized.graph.ty(id).dtype), index: Index::View })
+        self.push(Tile::Load { input, element: element(self.sized.graph.ty(id).dtype), index: Index::View })
     }
 
     /// A node's value from those of its inputs.
@@ -292,17 +283,22 @@ impl<'a> Writer<'a> {
             return self.value(node.inputs[0], &Rc::new(inner));
         }
         let value = match &node.op {
-            graph::Op::Iota { dim } => {
+            Op::Iota { dim } => {
                 countable(map[*dim].max(&self.space))?;
                 self.coordinate(&map[*dim])
             }
-            graph::Op::Reduce(reduce, dim) => {
+            Op::Reduce(reduce, dim) => {
                 let sum = self.reduce(id, *reduce, *dim, map)?;
                 self.rounded(sum, node.ty.dtype)
             }
-            graph::Op::Gather => self.gather(id, map)?,
-            op if is_pointwise(op) => self.element(id, map)?,
-            _ => return Err(Stop::Materialise(id)), // what only other steps can do
+            Op::Gather => self.gather(id, map)?,
+            Op::Constant { .. } | Op::Cast | Op::Detach | Op::Unary(_) => self.element(id, map)?,
+            Op::Binary(_) | Op::Compare(_) | Op::Select => self.element(id, map)?,
+            // What only other steps can do, and views, which are no computation.
+            Op::Input { .. } | Op::Dequantize { .. } | Op::Matmul => return Err(Stop::Materialise(id)),
+            Op::ScatterAdd | Op::Concat { .. } | Op::Reshape => return Err(Stop::Materialise(id)),
+            Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => return Err(Stop::Materialise(id)),
+            Op::Attention(_) | Op::AttentionGrad { .. } => return Err(Stop::Materialise(id)),
         };
         Ok(self.note(id, map, value))
     }
@@ -320,20 +316,20 @@ impl<'a> Writer<'a> {
     /// An f32 rounded to the node's type.
     fn rounded(&mut self, value: Value, dtype: Dtype) -> Value {
         match dtype {
-            Dtype::F16 | Dtype::Bf16 => self.push(Op::Round(element(dtype), value)),
+            Dtype::F16 | Dtype::Bf16 => self.push(Tile::Round(element(dtype), value)),
             _ => value,
         }
     }
 
     /// A coordinate as a whole number.
     fn coordinate(&mut self, affine: &Affine) -> Value {
-        let mut sum = self.push(Op::Whole(affine.offset as i32));
+        let mut sum = self.push(Tile::Whole(affine.offset as i32));
         for (dim, multiple) in &affine.terms {
-            let lane = self.push(Op::Coordinate(*dim));
-            let factor = self.push(Op::Whole(*multiple as i32));
+            let lane = self.push(Tile::Coordinate(*dim));
+            let factor = self.push(Tile::Whole(*multiple as i32));
             let term =
-                if *multiple == 1 { lane } else { self.push(Op::Binary(tile::Binary::Mul, lane, factor)) };
-            sum = self.push(Op::Binary(tile::Binary::Add, sum, term));
+                if *multiple == 1 { lane } else { self.push(Tile::Binary(tile::Binary::Mul, lane, factor)) };
+            sum = self.push(Tile::Binary(tile::Binary::Add, sum, term));
         }
         sum
     }
@@ -345,7 +341,7 @@ impl<'a> Writer<'a> {
         if length == 0 {
             let float = self.sized.graph.ty(id).dtype.is_float();
             let empty = if reduce == Reduce::Sum { 0.0 } else { f32::NEG_INFINITY };
-            return Ok(self.push(if float { Op::Float(empty) } else { Op::Whole(0) }));
+            return Ok(self.push(if float { Tile::Float(empty) } else { Tile::Whole(0) }));
         }
         if length == 1 {
             return self.value(input, map); // the one element, as it is
@@ -369,16 +365,16 @@ impl<'a> Writer<'a> {
         let mut inner = Map::clone(map);
         inner[dim] = Affine::lane(row, length);
         let value = self.value(input, &Rc::new(inner))?;
-        Ok(self.push(if reduce == Reduce::Sum { Op::RowSum(value) } else { Op::RowMax(value) }))
+        Ok(self.push(if reduce == Reduce::Sum { Tile::RowSum(value) } else { Tile::RowMax(value) }))
     }
 
     /// The first place of a row. The row is bounded before it is multiplied, so that one far outside does not come back
     /// inside by wrapping around.
     fn row_start(&mut self, row: Value, rows: usize, width: usize) -> Value {
-        let [least, most, width] = [-1, rows as i32, width as i32].map(|bound| self.push(Op::Whole(bound)));
-        let raised = self.push(Op::Binary(tile::Binary::Max, row, least));
-        let bounded = self.push(Op::Binary(tile::Binary::Min, raised, most));
-        self.push(Op::Binary(tile::Binary::Mul, bounded, width))
+        let [least, most, width] = [-1, rows as i32, width as i32].map(|bound| self.push(Tile::Whole(bound)));
+        let raised = self.push(Tile::Binary(tile::Binary::Max, row, least));
+        let bounded = self.push(Tile::Binary(tile::Binary::Min, raised, most));
+        self.push(Tile::Binary(tile::Binary::Mul, bounded, width))
     }
 
     /// A row of a table: the table is a buffer, its elements side by side. An index outside the table leads to a place
@@ -403,13 +399,13 @@ impl<'a> Writer<'a> {
             map::place(&inner.to_vec(), &kernels::plan::contiguous(&shape[1..]), 0, &self.space);
         let terms = strides.into_iter().enumerate().filter(|(_, stride)| *stride > 0).collect();
         let within = self.coordinate(&Affine { offset, terms });
-        let at = self.push(Op::Binary(tile::Binary::Add, start, within));
+        let at = self.push(Tile::Binary(tile::Binary::Add, start, within));
         let known = self.inputs.iter().position(|input| *input == layout);
         let input = known.unwrap_or_else(|| {
             self.inputs.push(layout);
             self.inputs.len() - 1
         });
-        Ok(self.push(Op::Gather { input, element: element(node.ty.dtype), at }))
+        Ok(self.push(Tile::Gather { input, element: element(node.ty.dtype), at }))
     }
 }
 

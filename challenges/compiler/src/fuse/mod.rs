@@ -256,9 +256,9 @@ fn every(sized: &Sized) -> BTreeSet<Id> {
 
 /// The reduction that another one reduces further, along another dimension: no kernel does both.
 fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
-    let reduces = |id: Id| match sized.graph.node(id).op {
-        Op::Reduce(_, dim) => sized.shape(sized.graph.node(id).inputs[0])[dim] > 1,
-        _ => false,
+    let reduces = |id: Id| {
+        let node = sized.graph.node(id);
+        matches!(node.op, Op::Reduce(_, dim) if sized.shape(node.inputs[0])[dim] > 1)
     };
     let behind = |id: Id| sized.graph.node(id).inputs[0];
     let mut inner = reduces(id).then(|| behind(id))?;
@@ -318,11 +318,11 @@ impl Job<'_> {
     /// What passes have to store for a node; nothing, if it is no pass that writes it.
     fn roots(&self, placed: &Fused, id: Id) -> Vec<Root> {
         let layout = placed.layouts[&id].clone();
-        match &self.sized.graph.node(id).op {
-            Op::Concat { dim } => pieces(self.sized, id, *dim, &layout),
-            op if is_anchor(op) => Vec::new(),
-            _ => vec![Root { node: id, layout }],
+        let op = &self.sized.graph.node(id).op;
+        if let Op::Concat { dim } = op {
+            return pieces(self.sized, id, *dim, &layout);
         }
+        if is_anchor(op) { Vec::new() } else { vec![Root { node: id, layout }] }
     }
 
     /// Writes the pass for one node alone, unless it is there.

@@ -109,44 +109,50 @@ impl Found {
         }
         let input = |i: usize| node.inputs[i];
         let flat = strides == contiguous(sized.shape(id));
+        if self.old == Some(id) {
+            self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
+            return self.begins;
+        }
         match &node.op {
-            _ if self.old == Some(id) => {
-                self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
-                self.begins
-            }
             Op::Matmul if !is_root => {
                 self.products.push((id, scale, strides));
-                true
+                return true;
             }
             Op::Cast if self.old == Some(input(0)) && own(input(0)) => {
                 self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
-                self.begins
+                return self.begins;
             }
             Op::Cast if self.old.is_some() => {
                 self.sums.push(id);
                 self.wider |= rounds(sized, id);
-                self.collect(sized, input(0), scale, strides, false)
+                return self.collect(sized, input(0), scale, strides, false);
             }
-            Op::Detach => self.collect(sized, input(0), scale, strides, false),
+            Op::Detach => return self.collect(sized, input(0), scale, strides, false),
             Op::Reshape => {
-                flat && self.collect(sized, input(0), scale, contiguous(sized.shape(input(0))), false)
+                return flat
+                    && self.collect(sized, input(0), scale, contiguous(sized.shape(input(0))), false);
             }
             Op::Transpose { order } => {
                 let mut before = vec![0; order.len()];
                 order.iter().zip(strides).for_each(|(dim, stride)| before[*dim] = stride);
-                self.collect(sized, input(0), scale, before, false)
+                return self.collect(sized, input(0), scale, before, false);
             }
             Op::Binary(binary @ (Binary::Add | Binary::Sub)) if node.ty.dtype == Dtype::F32 => {
                 self.sums.push(id);
                 let second = if *binary == Binary::Sub { -scale } else { scale };
-                self.collect(sized, input(0), scale, strides.clone(), false)
-                    && self.collect(sized, input(1), second, strides, false)
+                return self.collect(sized, input(0), scale, strides.clone(), false)
+                    && self.collect(sized, input(1), second, strides, false);
             }
-            _ => match scaled(sized, id) {
-                Some((inner, factor)) => self.collect(sized, inner, scale * factor, strides, false),
-                None => false,
-            },
+            Op::Unary(_) | Op::Binary(_) => {} // a multiple of something, perhaps
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => return false,
+            Op::Cast | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => return false,
+            Op::Gather | Op::ScatterAdd | Op::Concat { .. } | Op::Broadcast | Op::Slice { .. } => {
+                return false;
+            }
+            Op::Attention(_) | Op::AttentionGrad { .. } => return false,
         }
+        let multiple = scaled(sized, id);
+        multiple.is_some_and(|(inner, factor)| self.collect(sized, inner, scale * factor, strides, false))
     }
 }
 
@@ -154,23 +160,27 @@ impl Found {
 pub fn scaled(sized: &Sized, id: Id) -> Option<(Id, f32)> {
     let node = sized.graph.node(id);
     let input = |i: usize| node.inputs[i];
-    match node.op {
-        _ if node.ty.dtype != Dtype::F32 => None,
-        Op::Unary(Unary::Neg) => Some((input(0), -1.0)),
-        Op::Binary(Binary::Mul) => match (constant(sized, input(0)), constant(sized, input(1))) {
+    if node.ty.dtype != Dtype::F32 {
+        None
+    } else if node.op == Op::Unary(Unary::Neg) {
+        Some((input(0), -1.0))
+    } else if node.op == Op::Binary(Binary::Mul) {
+        match (constant(sized, input(0)), constant(sized, input(1))) {
             (None, Some(factor)) => Some((input(0), factor)),
             (Some(factor), None) => Some((input(1), factor)),
-            _ => None,
-        },
-        _ => None,
+            (None, None) | (Some(_), Some(_)) => None,
+        }
+    } else {
+        None
     }
 }
 
 /// The number that a node is everywhere, if it is one that a product may be scaled by.
 fn constant(sized: &Sized, id: Id) -> Option<f32> {
-    match sized.graph.node(id).op {
-        Op::Constant { value } => Some(value as f32).filter(|value| value.is_normal()),
-        Op::Reshape | Op::Broadcast => constant(sized, sized.graph.node(id).inputs[0]),
-        _ => None,
+    let node = sized.graph.node(id);
+    if let Op::Constant { value } = node.op {
+        return Some(value as f32).filter(|value| value.is_normal());
     }
+    let repeats = matches!(node.op, Op::Reshape | Op::Broadcast);
+    if repeats { constant(sized, node.inputs[0]) } else { None }
 }

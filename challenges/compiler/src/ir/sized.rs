@@ -67,13 +67,7 @@ impl<'a> Sized<'a> {
 
     /// Whether a node is another one's elements in another arrangement.
     pub fn is_view(&self, id: Id) -> bool {
-        match self.graph.node(id).op {
-            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach => true,
-            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
-            Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
-            Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
-            Op::Attention(_) | Op::AttentionGrad { .. } => false,
-        }
+        self.graph.node(id).op.is_view()
     }
 }
 

@@ -3,9 +3,7 @@
 //! A score or mask program that challenge C's step `flex` turns into elementwise operations over blocks runs inside the
 //! attention's own launch. Every other attention is opened here into products and a softmax.
 
-use std::collections::BTreeMap;
-
-use reference::graph::{self, Error, Graph, Id, Op, Type};
+use reference::graph::{self, Error, Graph, Id, Op, Rewrite, Type};
 
 use crate::contract::Compile;
 use crate::fuse::attend::{flex, of};
@@ -15,22 +13,13 @@ use crate::ir::sized::Sized;
 ///
 /// Fails only where the graph itself is not sound.
 pub fn open(passes: Option<&dyn Compile>, sized: &Sized) -> Result<Graph, Error> {
-    let from = sized.graph;
-    let mut to = Graph::new(&from.name);
-    from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-    let mut place: BTreeMap<Id, Id> = BTreeMap::new();
-    for id in from.ids() {
-        let node = from.node(id);
-        let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
-        let here = if of(&node.op).is_some() && !passes.is_some_and(|passes| has_form(passes, sized, id)) {
-            by_definition(&mut to, &node.op, &inputs)?
-        } else {
-            to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?
-        };
-        place.insert(id, here);
-    }
-    from.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
-    Ok(to)
+    let rewritten = sized.graph.rewrite(|rewrite, id| {
+        let is_attention = of(&rewrite.node(id).op).is_some();
+        let opens = is_attention && !passes.is_some_and(|passes| has_form(passes, sized, id));
+        let here = if opens { by_definition(rewrite, id)? } else { rewrite.copy(id)? };
+        Ok(Some(here))
+    })?;
+    Ok(rewritten.graph)
 }
 
 /// Whether an attention, or its gradient, is one launch.
@@ -39,11 +28,9 @@ fn has_form(passes: &dyn Compile, sized: &Sized, id: Id) -> bool {
     !matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2) && flex(passes, sized, id).is_some()
 }
 
-fn by_definition(to: &mut Graph, op: &Op, inputs: &[Id]) -> Result<Id, Error> {
-    let types: Vec<Type> = inputs.iter().map(|input| to.ty(*input).clone()).collect();
-    let definition = graph::expand(op, &types)?;
-    let names: Vec<&str> = definition.inputs().map(|(name, _)| name).collect();
-    let given = names.into_iter().zip(inputs.iter().copied()).collect();
-    let moved = to.inline(&definition, &given)?;
-    Ok(moved[&definition.outputs()[0].1])
+fn by_definition(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
+    let inputs = rewrite.inputs(id)?;
+    let types: Vec<Type> = inputs.iter().map(|input| rewrite.to().ty(*input).clone()).collect();
+    let definition = graph::expand(&rewrite.node(id).op, &types)?;
+    Ok(rewrite.inline(&definition, &inputs, None)?[0])
 }

@@ -4,18 +4,21 @@
 //! rounded once, at the end: casts before and behind say the same. And a quantised weight is dequantised anew for each
 //! product that reads it, since four bits and a table are cheaper to keep than a float.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use reference::graph::{Dtype, Error, Graph, Id, Node, Op};
+use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 
 /// The same graph, in which what the machine does in f32 is done in f32.
 ///
 /// Fails only where the graph itself is not sound.
 pub fn widen(graph: &Graph) -> Result<Graph, Error> {
-    rewrite(graph, &BTreeSet::new(), |to, node, inputs| match &node.op {
-        op if is_short(op) && node.ty.dtype != Dtype::F32 => in_f32(to, node, inputs),
-        op => to.add(op.clone(), inputs, Some(node.ty.clone()), &node.scope),
-    })
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let node = rewrite.node(id);
+        let widens = is_short(&node.op) && node.ty.dtype != Dtype::F32;
+        let here = if widens { in_f32(rewrite, id)? } else { rewrite.copy(id)? };
+        Ok(Some(here))
+    })?;
+    Ok(rewritten.graph)
 }
 
 /// The same graph, in which every use of a quantised weight has a dequantisation of its own, and views and casts of its
@@ -23,10 +26,23 @@ pub fn widen(graph: &Graph) -> Result<Graph, Error> {
 ///
 /// Fails only where the graph itself is not sound.
 pub fn split(graph: &Graph) -> Result<Graph, Error> {
-    let plain = |to: &mut Graph, node: &Node, inputs: &[Id]| {
-        to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)
-    };
-    rewrite(graph, &passing(graph), plain)
+    let passing = passing(graph);
+    let is_output = |id| graph.outputs().iter().any(|(_, output)| *output == id);
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let is_used_elsewhere = passing.contains(&id) && !is_output(id);
+        if is_used_elsewhere { Ok(None) } else { with_own(rewrite, id, &passing).map(Some) }
+    })?;
+    Ok(rewritten.graph)
+}
+
+/// Writes a node, and, anew, what it reads of the `passing` ones.
+fn with_own(rewrite: &mut Rewrite<'_>, id: Id, passing: &BTreeSet<Id>) -> Result<Id, Error> {
+    let mut inputs = Vec::new();
+    for input in &rewrite.node(id).inputs {
+        let own = passing.contains(input);
+        inputs.push(if own { with_own(rewrite, *input, passing)? } else { rewrite.at(*input)? });
+    }
+    rewrite.copy_to(id, &inputs)
 }
 
 /// What is written anew wherever it is used: quantised weights, and views and casts of them.
@@ -34,59 +50,13 @@ pub fn passing(graph: &Graph) -> BTreeSet<Id> {
     let mut passing: BTreeSet<Id> = BTreeSet::new();
     for id in graph.ids() {
         let node = graph.node(id);
-        let is_view = matches!(node.op, Op::Reshape | Op::Transpose { .. } | Op::Cast | Op::Detach);
-        if matches!(node.op, Op::Dequantize { .. }) || (is_view && passing.contains(&node.inputs[0])) {
+        let repeats = matches!(node.op, Op::Broadcast | Op::Slice { .. });
+        let is_whole = node.op == Op::Cast || (node.op.is_view() && !repeats);
+        if matches!(node.op, Op::Dequantize { .. }) || (is_whole && passing.contains(&node.inputs[0])) {
             passing.insert(id);
         }
     }
     passing
-}
-
-/// A graph that is written anew.
-struct Rewrite<'a, W> {
-    from: &'a Graph,
-    to: Graph,
-    place: BTreeMap<Id, Id>,
-    write: W,
-}
-
-/// Writes a graph anew, node by node; the `passing` ones are written where they are used, and as often.
-fn rewrite<W>(from: &Graph, passing: &BTreeSet<Id>, write: W) -> Result<Graph, Error>
-where
-    W: Fn(&mut Graph, &Node, &[Id]) -> Result<Id, Error>,
-{
-    let mut to = Graph::new(&from.name);
-    from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-    let mut rewrite = Rewrite { from, to, place: BTreeMap::new(), write };
-    for id in from.ids().filter(|id| !passing.contains(id)) {
-        let here = rewrite.node(id)?;
-        rewrite.place.insert(id, here);
-    }
-    for (name, id) in from.outputs() {
-        let id = rewrite.moved(*id)?;
-        rewrite.to.output(name, id);
-    }
-    rewrite.to.check()?;
-    Ok(rewrite.to)
-}
-
-impl<W> Rewrite<'_, W>
-where
-    W: Fn(&mut Graph, &Node, &[Id]) -> Result<Id, Error>,
-{
-    fn node(&mut self, id: Id) -> Result<Id, Error> {
-        let node = self.from.node(id);
-        let inputs = node.inputs.iter().map(|input| self.moved(*input)).collect::<Result<Vec<_>, _>>()?;
-        (self.write)(&mut self.to, node, &inputs)
-    }
-
-    /// Where a node is now, or a copy of it.
-    fn moved(&mut self, id: Id) -> Result<Id, Error> {
-        match self.place.get(&id) {
-            Some(here) => Ok(*here),
-            None => self.node(id),
-        }
-    }
 }
 
 /// Whether an operation has one kernel, for f32.
@@ -94,16 +64,17 @@ fn is_short(op: &Op) -> bool {
     matches!(op, Op::Matmul | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. })
 }
 
-fn in_f32(to: &mut Graph, node: &Node, inputs: &[Id]) -> Result<Id, Error> {
+fn in_f32(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
+    let (node, inputs) = (rewrite.node(id), rewrite.inputs(id)?);
     let mut wide = Vec::new();
     for (i, input) in inputs.iter().enumerate() {
-        let ty = to.ty(*input).clone();
+        let ty = rewrite.to().ty(*input).clone();
         let casts = ty.dtype.is_float() && !is_extra(&node.op, i, inputs.len());
-        let cast = |to: &mut Graph| to.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope);
-        wide.push(if casts { cast(to)? } else { *input });
+        let mut cast = || rewrite.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope);
+        wide.push(if casts { cast()? } else { *input });
     }
-    let result = to.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
-    to.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
+    let result = rewrite.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
+    rewrite.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
 }
 
 /// Whether an input of an attention belongs to its programs, which read it in its own type.

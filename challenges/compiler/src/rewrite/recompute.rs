@@ -22,7 +22,7 @@ mod cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reference::graph::{Error, Graph, Id, Op};
+use reference::graph::{Class, Error, Graph, Id, Rewrite};
 
 use crate::fuse::attend;
 use crate::fuse::emit;
@@ -84,13 +84,15 @@ pub fn recompute(sized: &Sized, choice: &Choice) -> Result<(Graph, Recomputed), 
     }
     let halves = Halves::new(sized);
     let again = halves.again(choice);
-    let mut copies = Copies::new(sized.graph, &again);
-    for id in sized.graph.ids() {
-        copies.node(id, halves.forward.contains(&id))?;
-    }
+    let mut copies = Copies { again: &again, second: BTreeMap::new() };
+    let rewritten = sized.graph.rewrite(|rewrite, id| {
+        let is_forward = halves.forward.contains(&id);
+        let here = if is_forward { rewrite.copy(id)? } else { copies.backward(rewrite, id)? };
+        Ok(Some(here))
+    })?;
     let (choice, nodes) = (choice.clone(), copies.second.len());
     let [needed, kept] = [&BTreeSet::new(), &again].map(|again| halves.bytes(&halves.kept(again)));
-    Ok((copies.finish()?, Recomputed { choice, nodes, needed, kept }))
+    Ok((rewritten.graph, Recomputed { choice, nodes, needed, kept }))
 }
 
 /// The choices in the order of their price: nothing, what is cheap, and with it one layer more at a time: the one first
@@ -148,9 +150,7 @@ impl<'a> Halves<'a> {
         let graph = sized.graph;
         let forward = graph.ancestors(graph.outputs().iter().take(1).map(|(_, loss)| *loss));
         let mut given = decompose::passing(graph);
-        given.extend(graph.ids().filter(|id| {
-            matches!(graph.node(*id).op, Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. })
-        }));
+        given.extend(graph.ids().filter(|id| graph.node(*id).op.class() == Class::Source));
         let behind = graph.ids().filter(|id| !forward.contains(id));
         let inputs = behind.flat_map(|id| graph.node(id).inputs.iter().copied());
         let read = inputs.filter(|input| forward.contains(input)).collect();
@@ -222,72 +222,48 @@ impl<'a> Halves<'a> {
     }
 }
 
-/// A graph written anew, in which the backward part reads copies.
+/// What the backward part reads in the place of the nodes that are computed again.
 struct Copies<'a> {
-    from: &'a Graph,
     again: &'a BTreeSet<Id>,
-    to: Graph,
-    first: BTreeMap<Id, Id>,
     second: BTreeMap<Id, Id>,
 }
 
-impl<'a> Copies<'a> {
-    fn new(from: &'a Graph, again: &'a BTreeSet<Id>) -> Self {
-        let mut to = Graph::new(&from.name);
-        from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-        Self { from, again, to, first: BTreeMap::new(), second: BTreeMap::new() }
+impl Copies<'_> {
+    /// Writes a node of the backward part, and first the copies that it reads.
+    fn backward(&mut self, rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
+        rewrite.node(id).inputs.iter().try_for_each(|input| self.copy(rewrite, *input))?;
+        let inputs = self.latest(rewrite, id)?;
+        rewrite.copy_to(id, &inputs)
     }
 
-    fn node(&mut self, id: Id, forward: bool) -> Result<(), Error> {
-        let node = self.from.node(id);
-        if !forward {
-            node.inputs.iter().try_for_each(|input| self.copy(*input))?;
-        }
-        let moved = |input: &Id| if forward { self.first[input] } else { self.latest(*input) };
-        let inputs: Vec<Id> = node.inputs.iter().map(moved).collect();
-        let here = self.to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?;
-        self.first.insert(id, here);
-        Ok(())
-    }
-
-    /// The copy of a node, if it has one.
-    fn latest(&self, id: Id) -> Id {
-        self.second.get(&id).copied().unwrap_or_else(|| self.first[&id])
+    /// What a node reads: copies, where there are some.
+    fn latest(&self, rewrite: &Rewrite<'_>, id: Id) -> Result<Vec<Id>, Error> {
+        let latest = |input: &Id| self.second.get(input).map_or_else(|| rewrite.at(*input), |copy| Ok(*copy));
+        rewrite.node(id).inputs.iter().map(latest).collect()
     }
 
     /// Copies a node and what it is computed from, as far as that is computed again and not copied yet.
-    fn copy(&mut self, id: Id) -> Result<(), Error> {
+    fn copy(&mut self, rewrite: &mut Rewrite<'_>, id: Id) -> Result<(), Error> {
         let (mut open, mut missing) = (vec![id], BTreeSet::new());
         while let Some(id) = open.pop() {
             let is_missing = self.again.contains(&id) && !self.second.contains_key(&id);
             if is_missing && missing.insert(id) {
-                open.extend(&self.from.node(id).inputs);
+                open.extend(&rewrite.node(id).inputs);
             }
         }
-        missing.into_iter().try_for_each(|id| self.copy_one(id))
+        missing.into_iter().try_for_each(|id| self.copy_one(rewrite, id))
     }
 
     /// Copies a node whose inputs are copied; a view of what is not copied is the view that is there.
-    fn copy_one(&mut self, id: Id) -> Result<(), Error> {
-        let node = self.from.node(id);
-        let is_view = matches!(
-            node.op,
-            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach
-        );
-        if is_view && !self.second.contains_key(&node.inputs[0]) {
+    fn copy_one(&mut self, rewrite: &mut Rewrite<'_>, id: Id) -> Result<(), Error> {
+        let node = rewrite.node(id);
+        if node.op.is_view() && !self.second.contains_key(&node.inputs[0]) {
             return Ok(());
         }
-        let inputs: Vec<Id> = node.inputs.iter().map(|input| self.latest(*input)).collect();
+        let inputs = self.latest(rewrite, id)?;
         let dot = if node.scope.is_empty() { "" } else { "." };
-        let scope = format!("{AGAIN}{dot}{}", node.scope);
-        let here = self.to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &scope)?;
+        let here = rewrite.copy_as(id, &inputs, &format!("{AGAIN}{dot}{}", node.scope))?;
         self.second.insert(id, here);
         Ok(())
-    }
-
-    fn finish(mut self) -> Result<Graph, Error> {
-        self.from.outputs().iter().for_each(|(name, id)| self.to.output(name, self.first[id]));
-        self.to.check()?;
-        Ok(self.to)
     }
 }

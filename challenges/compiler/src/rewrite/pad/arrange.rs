@@ -57,19 +57,18 @@ pub fn arrange(graph: &Graph, padding: &Padding) -> Result<Arranged, Error> {
 
 impl Arranger<'_> {
     fn whole(&mut self, graph: &Graph) -> Result<(), Error> {
-        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
-        let needed = |id: &Id| needed.contains(id) || matches!(graph.node(*id).op, Op::Input { .. });
-        let mut place: BTreeMap<Id, Tensor> = BTreeMap::new();
-        for id in graph.ids().filter(needed) {
+        let live = graph.live();
+        let place = graph.fold(|id, node, inputs: Vec<Option<Tensor>>| {
+            if !live.contains(&id) {
+                return Ok(None);
+            }
             self.may_grow(graph, id)?;
-            let node = graph.node(id);
-            let inputs: Vec<Tensor> = node.inputs.iter().map(|input| place[input].clone()).collect();
-            let here = self.within(&node.scope, |this| this.node(node, inputs))?;
-            place.insert(id, here);
-        }
+            let inputs = inputs.into_iter().flatten().collect();
+            self.within(&node.scope, |this| this.node(node, inputs)).map(Some)
+        })?;
         for (name, id) in graph.outputs() {
-            let output = self.all_leading(&place[id]);
-            self.builder.tape().output(name, &output);
+            let output = place[id.0 as usize].as_ref().map(|output| self.all_leading(output));
+            output.iter().for_each(|output| self.builder.tape().output(name, output));
         }
         Ok(())
     }
@@ -356,23 +355,18 @@ impl Arranger<'_> {
     fn by_definition(&mut self, op: &Op, inputs: &[Tensor]) -> Result<Tensor, Error> {
         let types: Vec<Type> = inputs.iter().map(|input| input.ty().clone()).collect();
         let definition = expand(op, &types)?;
+        let live = definition.live();
         let mut given = inputs.iter();
-        let mut place: BTreeMap<Id, Tensor> = BTreeMap::new();
-        let needed = definition.ancestors(definition.outputs().iter().map(|(_, id)| *id));
-        let needed = |id: &Id| needed.contains(id) || matches!(definition.node(*id).op, Op::Input { .. });
-        for id in definition.ids().filter(needed) {
-            let node = definition.node(id);
-            let parts: Vec<Tensor> = node.inputs.iter().map(|input| place[input].clone()).collect();
-            let here = match (&node.op, given.as_slice()) {
-                (Op::Input { .. }, [first, ..]) => {
-                    given.next();
-                    first.clone()
-                }
-                _ => self.node(node, parts)?,
-            };
-            place.insert(id, here);
-        }
-        Ok(place[&definition.outputs()[0].1].clone())
+        let place = definition.fold(|id, node, parts: Vec<Option<Tensor>>| {
+            let known = if let Op::Input { .. } = node.op { given.next() } else { None };
+            match known {
+                Some(known) => Ok(Some(known.clone())),
+                None if !live.contains(&id) => Ok(None),
+                None => self.node(node, parts.into_iter().flatten().collect()).map(Some),
+            }
+        })?;
+        let missing = || refuse(&definition, definition.outputs()[0].1, "nothing stands for it".to_owned());
+        place[definition.outputs()[0].1.0 as usize].clone().ok_or_else(missing)
     }
 }
 
@@ -387,9 +381,9 @@ fn mark_of(builder: &Builder) -> Option<usize> {
 pub fn tail(builder: &Builder, padding: &Padding, parts: &[Tensor], dim: usize) -> Option<Option<f64>> {
     let first = parts.iter().position(|part| padding.touches(&part.dim(dim)));
     let after = first.map_or(parts.len(), |first| first + 1);
-    let constant = |part: &Tensor| match builder.node(builder.id(part).ok()?).op {
-        Op::Constant { value } => Some(value),
-        _ => None,
+    let constant = |part: &Tensor| {
+        let Op::Constant { value } = builder.node(builder.id(part).ok()?).op else { return None };
+        Some(value)
     };
     let values = parts[after..].iter().map(constant).collect::<Option<Vec<f64>>>()?;
     let one = values.windows(2).all(|two| two[0].to_bits() == two[1].to_bits());

@@ -4,9 +4,9 @@
 //! so that its weight and the gradient of its score are 0; the scores' program is given a score of 0 there, and reads
 //! tables at row 0. Lengths are extras behind those that there were.
 
-use std::collections::BTreeMap;
+use std::convert::Infallible;
 
-use reference::graph::{Attention, Binary, Builder, Dim, Dtype, Graph, Id, Op, Tensor, Type};
+use reference::graph::{Attention, Binary, Builder, Dim, Dtype, Graph, Id, Node, Op, Tensor, Type};
 
 use super::layout::{Axis, Padding};
 use super::sizes::Sizes;
@@ -130,31 +130,25 @@ fn within(builder: &Builder, bound: &Bound, arguments: &[Tensor], taken: &[&str]
 fn copied(builder: &Builder, old: &Graph, arguments: &[Tensor], real: &Tensor, bounds: &[Bound]) -> Tensor {
     let places = per_place(old);
     let mut inputs = arguments.iter();
-    let mut place: BTreeMap<Id, Tensor> = BTreeMap::new();
     let score = old.inputs().next().map(|(_, id)| id);
     let uses_score = old.nodes().iter().any(|node| node.inputs.iter().any(|input| Some(*input) == score))
         || old.outputs().iter().any(|(_, id)| Some(*id) == score);
-    for id in old.ids() {
-        let node = old.node(id);
-        let mut parts: Vec<Tensor> = node.inputs.iter().map(|input| place[input].clone()).collect();
+    let step = |id: Id, node: &Node, mut parts: Vec<Tensor>| -> Result<Tensor, Infallible> {
         if places[id.0 as usize] {
             harmless(old, id, &mut parts, real, bounds);
         }
-        let refs: Vec<&Tensor> = parts.iter().collect();
-        let here = match (&node.op, inputs.as_slice()) {
-            (Op::Input { .. }, [first, ..]) => {
-                inputs.next();
-                if Some(id) == score && uses_score {
-                    real.select(first, &first.like(0.0))
-                } else {
-                    first.clone()
-                }
+        let given = if let Op::Input { .. } = node.op { inputs.next() } else { None };
+        Ok(match given {
+            Some(first) if Some(id) == score && uses_score => real.select(first, &first.like(0.0)),
+            Some(first) => first.clone(),
+            None => {
+                let parts: Vec<&Tensor> = parts.iter().collect();
+                builder.tape().apply(node.op.clone(), &parts, node.chosen_type())
             }
-            (op, _) => builder.tape().apply(op.clone(), &refs, op.takes_type().then(|| node.ty.clone())),
-        };
-        place.insert(id, here);
-    }
-    old.outputs().first().map_or_else(|| real.clone(), |(_, id)| place[id].clone())
+        })
+    };
+    let Ok(place) = old.fold(step);
+    old.outputs().first().map_or_else(|| real.clone(), |(_, id)| place[id.0 as usize].clone())
 }
 
 /// An index in the table, and a divisor that is not 0.
