@@ -6,6 +6,7 @@
 
 pub mod buffer;
 pub mod bytes;
+pub mod callee;
 pub mod comm;
 pub mod cpu;
 pub mod cuda;
@@ -16,6 +17,7 @@ pub mod threads;
 pub mod tile;
 
 pub use buffer::Buffer;
+pub use callee::Callee;
 pub use cpu::{Cpu, Vector};
-pub use device::{Counts, Device};
+pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
 pub use error::DeviceError;

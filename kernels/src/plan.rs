@@ -11,6 +11,7 @@
 //! such a one.
 
 mod attention;
+mod traffic;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub use attention::{Attention, AttentionGrad};
 
+use crate::callee::Dequantize;
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program, Store};
 
@@ -116,7 +118,7 @@ impl Cut {
     /// | 2048 | 241, 199, 159 | 199, 182, 183 |
     ///
     /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for each
-    /// call, 65 MB here, which no plan would know of. Stretches take [`Cpu::product_scratch`](crate::Cpu::product_scratch)
+    /// call, 65 MB here, which no plan would know of. Stretches take memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts,
     /// and nothing else. Tuning may choose otherwise.
     pub fn by_shape(m: usize, n: usize, k: usize) -> Self {
         let least = m.min(n).min(k);
@@ -167,15 +169,17 @@ pub enum Step {
         /// Rows of the table.
         table: usize,
     },
-    /// Work that the plan's owner does: kernel number `kernel` of those handed in with each run.
+    /// A dequantisation by a callee, one of those that are linked when the plan is prepared.
     Call {
-        /// Its number.
-        kernel: usize,
+        /// The callee's number.
+        callee: usize,
         /// What it is, for reports.
         name: String,
-        /// What it reads: whole memories, from their first byte on.
+        /// What is wanted.
+        what: Dequantize,
+        /// The weight's parts, in the order of [`Dequantize::input_bytes`]: each from its memory's first byte on.
         inputs: Vec<View>,
-        /// What it writes.
+        /// The elements that are wanted, side by side from its memory's first byte on.
         output: View,
     },
 }
@@ -224,6 +228,12 @@ impl View {
         let byte = |number: usize| number.checked_mul(element)?.checked_add(base);
         let span = self.span(space)?;
         Some(byte(span.start)?..byte(span.end)?)
+    }
+
+    /// Whether bytes that belong to both may be one's.
+    pub(crate) fn may_meet(&self, other: &View) -> bool {
+        let ((mine, my_space), (theirs, their_space)) = (self.all(), other.all());
+        mine.meets(&my_space, 1, &theirs, &their_space, 1)
     }
 
     /// Whether two views are in one memory, and their ranges meet. A range that cannot be counted meets every other.
@@ -310,7 +320,35 @@ fn may_be_sum_of_steps(distance: i128, dims: &[Steps], tries: &mut u32) -> bool 
     })
 }
 
+impl Product {
+    /// Puts its matrices into an arena of their own, one after the other, and returns the bytes of it.
+    pub(crate) fn move_to_arena(&mut self) -> usize {
+        let mut bytes: usize = 0;
+        for view in [&mut self.a, &mut self.b, &mut self.to] {
+            view.memory = Memory::Arena(bytes);
+            bytes = bytes.saturating_add(view.bytes.max(1)).saturating_add(63) / 64 * 64;
+        }
+        bytes
+    }
+}
+
 impl Plan {
+    /// A program over `len` lanes of one row: it reads the inputs, of so many bytes each, and writes what is donated.
+    pub fn of_program(program: Arc<Program>, len: usize, inputs: &[usize], output: usize) -> Self {
+        let view = |memory, bytes| View { memory, bytes, offset: 0, strides: vec![1] };
+        let given = inputs.to_vec();
+        let inputs = given.iter().enumerate().map(|(i, bytes)| view(Memory::Given(i), *bytes)).collect();
+        let (name, outputs) = (program.name.clone(), vec![view(Memory::Carried(0), output)]);
+        let steps = vec![Step::Pass { program, space: vec![len], inputs, outputs }];
+        Self { name, arena_bytes: 0, given, carried: vec![output], steps }
+    }
+
+    /// One product in an arena.
+    pub(crate) fn of_product(product: Product, arena_bytes: usize) -> Self {
+        let steps = vec![Step::Product(product)];
+        Self { name: "trial".into(), arena_bytes, steps, ..Self::default() }
+    }
+
     /// Whether it can run: see the module's head.
     pub fn check(&self) -> Result<(), DeviceError> {
         self.check_memories()?;
@@ -324,7 +362,7 @@ impl Plan {
                     self.check_attention(attention, output, lse.as_ref())?
                 }
                 Step::AttentionGrad(grad) => self.check_attention_grad(grad)?,
-                Step::Call { inputs, output, .. } => self.check_call(inputs, output),
+                Step::Call { what, inputs, output, .. } => self.check_call(what, inputs, output),
                 Step::Scatter { rows, index, to, count, width, table } => {
                     self.check_scatter([rows, index, to], [*count, *width, *table])
                 }
@@ -483,11 +521,26 @@ impl Plan {
             return Some("memory for every row");
         }
         let [rows, index, to] = views;
-        self.check_call(&[rows.clone(), index.clone()], to)
+        self.check_apart(&[rows.clone(), index.clone()], to)
     }
 
     /// What a call lacks.
-    fn check_call(&self, inputs: &[View], output: &View) -> Option<&'static str> {
+    fn check_call(&self, what: &Dequantize, inputs: &[View], output: &View) -> Option<&'static str> {
+        if let Some(needed) = what.check() {
+            return Some(needed);
+        }
+        let fits = |(number, view): (usize, &View)| what.input_bytes(number) <= view.bytes;
+        if inputs.len() != what.inputs() || !inputs.iter().enumerate().all(fits) {
+            return Some("memory for every part of the weight");
+        }
+        if what.output_bytes() > output.bytes {
+            return Some("memory for every element that is wanted");
+        }
+        self.check_apart(inputs, output)
+    }
+
+    /// What whole memories lack, of which one is written.
+    fn check_apart(&self, inputs: &[View], output: &View) -> Option<&'static str> {
         if !output.memory.is_written() || !self.holds(output) {
             return Some("an output that lies in the arena");
         }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use kernels::callee::Dequantize;
 use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories, Watch, cpu};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
-use reference::nf4;
 
-use super::emit::{Layout, Stop};
+use super::emit::{self, Layout, Stop};
 use super::forecast::{self, Forecast};
 use super::fuse::{self, Attend, Fused, Part};
 use super::memory::{self, Arena, Life};
@@ -20,7 +20,7 @@ use super::recompute::{self, Choice, Recomputed};
 use super::sized::Sized;
 use super::tune::Tuned;
 use super::{Compile, attend, carry, decompose, reuse};
-use crate::nf4::{Absmax, Nf4, Output, Weight};
+use crate::nf4::{Dequantizer, Nf4};
 
 /// Why a graph cannot be compiled or run.
 #[derive(Debug)]
@@ -143,10 +143,9 @@ impl Level {
 pub struct Compiled {
     /// The graph that was lowered.
     pub graph: Graph,
-    prepared: cpu::Prepared,
+    plan: Arc<Plan>,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
-    weights: Vec<Parts>,
     /// Where the buffers lie.
     pub arena: Arena,
     /// How long they live.
@@ -157,15 +156,6 @@ pub struct Compiled {
     pub nodes: Vec<BTreeSet<Id>>,
     /// What is computed again.
     pub recomputed: Recomputed,
-}
-
-/// A dequantisation that the plan calls.
-#[derive(Clone, Debug)]
-struct Parts {
-    len: usize,
-    block_size: usize,
-    nested: Option<usize>,
-    dtype: Dtype,
 }
 
 /// What is compiled so far.
@@ -214,7 +204,7 @@ pub fn calls() -> u64 {
 /// Where products are tried, and what is known of them.
 pub struct Tuner<'a> {
     /// The device that they will run on.
-    pub device: &'a Cpu,
+    pub device: &'a dyn Device,
     /// What is known.
     pub tuned: &'a mut Tuned,
 }
@@ -358,7 +348,7 @@ impl Draft<'_> {
         let Self { sized, fused, lives, arena } = self;
         let graph = sized.graph;
         let lowered = Lowered { sized, fused: &fused, arena: &arena };
-        let (mut plan, weights) = lowered.plan()?;
+        let mut plan = lowered.plan()?;
         if let Some(mut tuner) = tuner {
             tuner.tune(passes, &mut plan).map_err(Error::Device)?;
         }
@@ -367,9 +357,9 @@ impl Draft<'_> {
         let outputs = graph.outputs().iter().map(|(name, id)| port((name.as_str(), *id)));
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let nodes = fused.parts.iter().map(Part::nodes).collect();
-        let prepared = cpu::Prepared::new(plan).map_err(Error::Device)?;
-        let (graph, bytes) = (graph.clone(), forecast::sizes(sized, &fused));
-        Ok(Compiled { graph, prepared, inputs, outputs, weights, arena, lives, bytes, nodes, recomputed })
+        plan.check().map_err(Error::Device)?;
+        let (graph, bytes, plan) = (graph.clone(), forecast::sizes(sized, &fused), Arc::new(plan));
+        Ok(Compiled { graph, plan, inputs, outputs, arena, lives, bytes, nodes, recomputed })
     }
 
     /// That its arena is larger than a cap, and why.
@@ -478,15 +468,14 @@ impl Lowered<'_> {
         Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
     }
 
-    fn plan(&self) -> Result<(Plan, Vec<Parts>), Error> {
-        let mut weights = Vec::new();
-        let steps = self.fused.parts.iter().map(|part| self.step(part, &mut weights));
+    fn plan(&self) -> Result<Plan, Error> {
+        let steps = self.fused.parts.iter().map(|part| self.step(part));
         let mut steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
         share(&mut steps);
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok((Plan { name, arena_bytes: self.arena.bytes, given, carried, steps }, weights))
+        Ok(Plan { name, arena_bytes: self.arena.bytes, given, carried, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -518,7 +507,7 @@ impl Lowered<'_> {
         })
     }
 
-    fn step(&self, part: &Part, weights: &mut Vec<Parts>) -> Result<Step, Error> {
+    fn step(&self, part: &Part) -> Result<Step, Error> {
         Ok(match part {
             Part::Kernel(kernel) => Step::Pass {
                 program: Arc::new(kernel.program.clone()),
@@ -578,9 +567,10 @@ impl Lowered<'_> {
                 let Op::Dequantize { block_size, nested } = self.sized.graph.node(*node).op else {
                     return Err(internal(format!("%{} is no dequantisation", node.0)));
                 };
-                weights.push(Parts { len: self.sized.elements(*node), block_size, nested, dtype: ty.dtype });
+                let (len, element) = (self.sized.elements(*node), emit::element(ty.dtype));
                 Step::Call {
-                    kernel: weights.len() - 1,
+                    callee: 0,
+                    what: Dequantize::whole(len, block_size, nested, element),
                     name: format!("{}: dequantize", self.sized.graph.node(*node).scope),
                     inputs: self.views(inputs)?,
                     output: self.view(to)?,
@@ -597,14 +587,36 @@ fn internal(what: String) -> Error {
 
 impl Compiled {
     /// The plan.
-    pub fn plan(&self) -> &Plan {
-        self.prepared.plan()
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
     }
 
-    /// The most bytes beside the arena that a pass takes on a device: its registers, and rows that it keeps. What the
-    /// device's products keep for good is [`Cpu::product_scratch`].
+    /// The most bytes beside the arena that a pass takes on a device: its registers, and rows that it keeps.
     pub fn scratch(&self, device: &Cpu) -> usize {
-        self.prepared.pass_scratch(device.threads())
+        cpu::pass_scratch(&self.plan, device.threads())
+    }
+
+    /// The plan, ready on a device; its dequantisations call the first callee.
+    pub fn prepare<'d>(
+        &self,
+        device: &'d dyn Device,
+        links: &Links<'_, 'd>,
+    ) -> Result<Box<dyn Executable + 'd>, Error> {
+        device.prepare(self.plan.clone(), links).map_err(Error::Device)
+    }
+
+    /// Runs what [`Self::prepare`] made of it: [`Self::run_carrying`] again and again.
+    pub fn run_on(
+        &self,
+        executable: &mut dyn Executable,
+        arena: &mut Buffer,
+        inputs: &BTreeMap<&str, &Buffer>,
+        carried: &mut BTreeMap<&str, &mut Buffer>,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<(), Error> {
+        let (inputs, mut donated) = (self.given(inputs)?, self.carried(carried)?);
+        let mut memories = Memories { arena, inputs: &inputs, donated: &mut donated };
+        executable.run(&mut memories, watch).map_err(Error::Device)
     }
 
     /// The parts of the model that a step belongs to, such as `layers.3.mlp`.
@@ -693,21 +705,11 @@ impl Compiled {
         inputs: &BTreeMap<&str, &Buffer>,
         carried: &mut BTreeMap<&str, &mut Buffer>,
         dequantizer: &dyn Nf4,
-        watch: &mut (dyn FnMut(usize, Duration) + Send),
+        watch: &mut Watch<'_>,
     ) -> Result<(), Error> {
-        let given: Vec<&Buffer> = self.given(inputs)?;
-        let mut carried = self.carried(carried)?;
-        let call = |parts: &Parts| {
-            let parts = parts.clone();
-            move |device: &Cpu, inputs: &[&[u8]], to: &mut [u8]| {
-                parts.dequantize(device, inputs, to, dequantizer)
-            }
-        };
-        let calls: Vec<_> = self.weights.iter().map(call).collect();
-        let kernels: Vec<&cpu::Kernel<'_>> = calls.iter().map(|call| call as &cpu::Kernel<'_>).collect();
-        device
-            .execute_watched(&self.prepared, arena, &given, &mut carried, &kernels, watch)
-            .map_err(Error::Device)
+        let callee = Dequantizer(dequantizer);
+        let mut executable = self.prepare(device, &Links { callees: &[&callee] })?;
+        self.run_on(&mut *executable, arena, inputs, carried, Some(watch))
     }
 
     fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
@@ -766,53 +768,9 @@ impl Compiled {
     }
 }
 
-impl Parts {
-    /// Hands the parts of a weight to a dequantiser.
-    fn dequantize(
-        &self,
-        device: &Cpu,
-        inputs: &[&[u8]],
-        to: &mut [u8],
-        dequantizer: &dyn Nf4,
-    ) -> Result<(), DeviceError> {
-        let broken = |reason: &str| DeviceError::Work { name: "dequantize".into(), reason: reason.into() };
-        let table = floats(inputs[1]);
-        let (code_table, scales) = match self.nested {
-            Some(_) => (floats(inputs[3]), floats(inputs[4])),
-            None => (Vec::new(), floats(inputs[2])),
-        };
-        let absmax = match self.nested {
-            None => Absmax::Single(&scales),
-            Some(block_size) => Absmax::Double {
-                codes: inputs[2],
-                table: code_table.as_slice().try_into().map_err(|_| broken("no table of 256"))?,
-                scales: &scales,
-                block_size,
-                offset: floats(inputs[5])[0],
-            },
-        };
-        let table = table.as_slice().try_into().map_err(|_| broken("no table of 16"))?;
-        let weight = Weight { len: self.len, block_size: self.block_size, packed: inputs[0], table, absmax };
-        weight.check().map_err(|error: nf4::Error| broken(&error.to_string()))?;
-        let out = match self.dtype {
-            Dtype::F16 => Output::F16(kernels::buffer::cast_mut(to)),
-            Dtype::Bf16 => Output::Bf16(kernels::buffer::cast_mut(to)),
-            Dtype::F32 => Output::F32(kernels::buffer::cast_mut(to)),
-            Dtype::U8 | Dtype::I32 => return Err(broken("no weight of floats")),
-        };
-        dequantizer.dequantize_fast(device, &weight, out);
-        Ok(())
-    }
-}
-
 /// That an input is not what is needed.
 fn unfit(name: &str, buffer: Option<&Buffer>, need: usize) -> Error {
     Error::Input { name: name.to_owned(), got: buffer.map(Buffer::bytes), need }
-}
-
-/// Small parts of a weight, copied.
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four)).collect()
 }
 
 impl fmt::Display for Error {

@@ -8,15 +8,13 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{Cut, Product};
 use kernels::tile::Element;
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Device, DeviceError, Trial};
 
 use super::Compile;
-use super::memory::LINE;
 
 /// What was found out, and what it took.
 #[derive(Clone, Debug, Default)]
@@ -99,15 +97,16 @@ impl Tuned {
     pub(super) fn cut(
         &mut self,
         passes: &dyn Compile,
-        device: &Cpu,
+        device: &dyn Device,
         product: &Product,
     ) -> Result<Cut, DeviceError> {
-        let (key, candidates) = (question(device, product), candidates(device, product));
+        let (key, candidates) = (question(device, product), device.choices(product));
         if let Some(cut) = self.answers.get(&key).filter(|cut| candidates.contains(cut)) {
             self.known += 1;
             return Ok(*cut);
         }
-        let mut bench = Bench::new(device, product)?;
+        let trial = device.trial(product)?;
+        let mut bench = Bench { trial, trials: 0, spent: Duration::ZERO, error: None };
         let cut = passes.tune(&candidates, &mut |cut| bench.time(cut));
         if let Some(error) = bench.error {
             return Err(error);
@@ -121,24 +120,12 @@ impl Tuned {
 }
 
 /// All that decides how fast a product is.
-fn question(device: &Cpu, product: &Product) -> String {
+fn question(device: &dyn Device, product: &Product) -> String {
     let Product { batch, m, n, k, a, b, elements, to, add, .. } = product;
     let (a, b, to) = (&a.strides, &b.strides, &to.strides);
     let add = if *add { " added" } else { "" };
     let elements = elements.map(element).join(" ");
-    format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", machine(device))
-}
-
-/// The machine as far as it decides how fast a product is: device, processor, vector unit, threads.
-fn machine(device: &Cpu) -> String {
-    static PROCESSOR: LazyLock<String> = LazyLock::new(|| words(&cpu::host().cpu));
-    let threads = device.threads();
-    format!("{} {} {} {threads} threads", device.name(), *PROCESSOR, device.vector())
-}
-
-/// A text on one line, with single spaces.
-fn words(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    format!("{} | matmul {elements} {batch:?} {m} x {n} x {k} by {a:?} {b:?} {to:?}{add}", device.identity())
 }
 
 /// What a factor or a result is made of, for a question.
@@ -152,72 +139,28 @@ fn element(element: Element) -> &'static str {
     }
 }
 
-/// The ways to cut that differ from each other here.
-fn candidates(device: &Cpu, product: &Product) -> Vec<Cut> {
-    if product.elements != [Element::F32; 3] {
-        return vec![Cut::Stretches];
-    }
-    let matrices: usize = product.batch.iter().product();
-    let useful = |cut: &Cut| match cut {
-        Cut::Library | Cut::Single | Cut::Stretches => true,
-        Cut::Rows => product.m > 1,
-        Cut::Columns => product.n > 1,
-        Cut::Batch => matrices > 1,
-    };
-    let all = Cut::ALL.into_iter().filter(useful);
-    if device.threads() == 1 { vec![Cut::Single, Cut::Stretches] } else { all.collect() }
-}
-
-/// A product on memory of its own.
+/// A product that is tried.
 struct Bench<'a> {
-    device: &'a Cpu,
-    product: Product,
-    arena: Buffer,
+    trial: Box<dyn Trial + 'a>,
     trials: usize,
     spent: Duration,
     error: Option<DeviceError>,
 }
 
-impl<'a> Bench<'a> {
-    fn new(device: &'a Cpu, product: &Product) -> Result<Self, DeviceError> {
-        let mut product = product.clone();
-        let mut bytes = 0;
-        for view in [&mut product.a, &mut product.b, &mut product.to] {
-            let View { memory, bytes: own, .. } = view;
-            *memory = Memory::Arena(bytes);
-            bytes += own.div_ceil(LINE).max(1) * LINE;
-        }
-        let arena = device.alloc("tuning", bytes)?;
-        Ok(Self { device, product, arena, trials: 0, spent: Duration::ZERO, error: None })
-    }
-
+impl Bench<'_> {
     /// One run; without end, if it failed.
     fn time(&mut self, cut: Cut) -> Duration {
-        match self.run(cut) {
-            Ok(time) => time,
+        match self.trial.time(cut) {
+            Ok(time) => {
+                self.trials += 1;
+                self.spent += time;
+                time
+            }
             Err(error) => {
                 self.error.get_or_insert(error);
                 Duration::MAX
             }
         }
-    }
-
-    fn run(&mut self, cut: Cut) -> Result<Duration, DeviceError> {
-        let step = Step::Product(Product { cut, ..self.product.clone() });
-        let plan = Plan {
-            name: "tuning".into(),
-            arena_bytes: self.arena.bytes(),
-            given: Vec::new(),
-            carried: Vec::new(),
-            steps: vec![step],
-        };
-        let prepared = cpu::Prepared::new(plan)?;
-        let before = self.device.clock();
-        self.device.execute(&prepared, &mut self.arena, &[], &mut [], &[])?;
-        let time = self.device.clock().saturating_sub(before);
-        self.trials += 1;
-        self.spent += time;
-        Ok(time)
     }
 }
 

@@ -10,9 +10,11 @@
 use half::{bf16, f16};
 use rayon::prelude::*;
 
+use super::engine::{aligned_bytes, floats};
 use super::product::{Matrix, Shape, multiply_here};
 use super::turn::{Rows, TILE, turn};
 use super::{Cpu, Vector, lanes};
+use crate::plan::Product;
 use crate::tile::Element;
 
 /// Rows of a panel: those of the library's widest kernel, and a multiple of the narrower ones'.
@@ -70,29 +72,21 @@ impl Cpu {
     /// `to = factor a b`, or `to += factor a b`, on all threads.
     ///
     /// # Safety
-    /// As for [`Cpu::product`], for all products, whose shapes are one.
-    pub(super) unsafe fn stretches(&self, all: &[Work]) {
-        let all: Vec<Work> = all.iter().map(|work| work.downwards()).collect();
-        let Some(shape) = all.first().map(|work| work.shape) else { return };
-        let block = block(shape, all.len(), self.threads);
+    /// As for [`Cpu::product`], for the `matrices` products that `work` tells, at least one, whose shapes are one.
+    pub(super) unsafe fn stretches(&self, matrices: usize, work: impl Fn(usize) -> Work + Sync) {
+        let shape = work(0).downwards().shape;
+        let block = block(shape, matrices, self.threads);
         let (rows, columns) = (shape.m.div_ceil(block.0), shape.n.div_ceil(block.1));
         let one = |i: usize| {
-            let (work, i) = (all[i / (rows * columns)], i % (rows * columns));
+            let (work, i) = (work(i / (rows * columns)).downwards(), i % (rows * columns));
             // SAFETY: the caller's; blocks are disjoint.
             unsafe { self.block(work.part((i / columns, i % columns), block)) }
         };
-        let count = rows * columns * all.len();
+        let count = rows * columns * matrices;
         match &self.pool {
             Some(pool) => pool.install(|| (0..count).into_par_iter().with_max_len(1).for_each(one)),
             None => (0..count).for_each(one),
         }
-    }
-
-    /// The most bytes that products take for their copies, all threads together. They are kept for the next ones.
-    pub fn product_scratch(&self) -> usize {
-        let sums = BLOCK.0 * BLOCK.1; // of a result that is not f32
-        let floats = [BLOCK.0.next_multiple_of(PANEL) * TERMS, COLUMNS * TERMS, TILE * TERMS, sums];
-        self.threads * floats.iter().sum::<usize>() * size_of::<f32>()
     }
 
     /// A block of the result on the calling thread.
@@ -102,12 +96,10 @@ impl Cpu {
             // SAFETY: the caller's: inside the matrix.
             return (0..m * n).for_each(|i| unsafe { work.to.from(i % m, i / m).clear() });
         }
-        let terms = k.min(TERMS);
         let is_narrow = work.to.element != Element::F32;
-        let sums = if is_narrow { m * n } else { 0 };
-        let sizes = [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS, sums];
-        let mut scratch = self.scratch(sizes.iter().map(|size| size.next_multiple_of(16)).sum());
-        let [left, right, wide, sums] = scratch.parts(sizes);
+        let mut scratch = self.scratch.of_this_thread(self);
+        let mut rest = scratch.bytes();
+        let [left, right, wide, sums] = sizes((m, n), k, is_narrow).map(|size| floats(&mut rest, size));
         let wide_work = if is_narrow { work.into_sums(sums) } else { work };
         let mut first = 0;
         while first < k {
@@ -125,10 +117,32 @@ impl Cpu {
     }
 }
 
+/// Bytes that a thread needs for the blocks of a product of such matrices.
+pub(super) fn block_bytes(product: &Product, threads: usize) -> usize {
+    let matrices = product.batch.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
+    let is_narrow = product.elements[2] != Element::F32;
+    let of = |m, n| {
+        let shape = Shape { m, n, k: product.k, factor: 1.0, add: false };
+        let sizes = sizes(block(shape, matrices, threads), product.k, is_narrow);
+        sizes.map(|size| aligned_bytes(size * size_of::<f32>())).iter().sum()
+    };
+    let both: [usize; 2] = [of(product.m, product.n), of(product.n, product.m)]; // whichever way the result lies
+    both[0].max(both[1])
+}
+
+/// How many f32 a block takes: the left factor laid out, some columns of the right one, rows of a narrow one, and sums
+/// of a narrow result.
+fn sizes((m, n): (usize, usize), k: usize, is_narrow: bool) -> [usize; 4] {
+    let terms = k.min(TERMS);
+    let sums = if is_narrow { m * n } else { 0 };
+    [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS, sums]
+}
+
 /// Rows and columns of a block: no larger than [`BLOCK`], and small enough that each thread has one.
 fn block(shape: Shape, matrices: usize, threads: usize) -> (usize, usize) {
     let (mut rows, mut columns) = (shape.m.clamp(1, BLOCK.0), shape.n.clamp(1, BLOCK.1));
-    while shape.m.div_ceil(rows) * shape.n.div_ceil(columns) * matrices < threads {
+    let blocks = |rows, columns| shape.m.div_ceil(rows).saturating_mul(shape.n.div_ceil(columns));
+    while blocks(rows, columns).saturating_mul(matrices) < threads {
         if rows > PANEL && rows >= columns {
             rows = rows.div_ceil(2).next_multiple_of(PANEL);
         } else if columns > CALL {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{Place, alibi, and, causal, document, mask, score, sliding_window, softcap};
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
+use tests::plans::{execute, prepare};
 
 /// An attention that both sides compute.
 #[derive(Clone, Copy, Debug)]
@@ -437,7 +438,7 @@ impl Case {
     }
 
     fn run(&self, device: &Cpu) -> Result<Found, DeviceError> {
-        let prepared = cpu::Prepared::new(self.plan())?;
+        let mut prepared = prepare(device, self.plan())?;
         let buffers = self.buffers(device);
         let places = self.places();
         let mut arena = device.alloc("arena", places[5])?;
@@ -448,7 +449,8 @@ impl Case {
             before = device.attention_blocks();
         };
         let given: Vec<&Buffer> = buffers.iter().collect();
-        device.execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)?;
+        let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
+        prepared.run(&mut memories, Some(&mut watch))?;
         let floats = arena.view::<f32>();
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
@@ -630,19 +632,17 @@ fn what_a_mask_leaves_empty_is_not_computed() {
 fn scratch_is_one_piece_a_thread_and_used_again() {
     let device = Cpu::with_threads(1);
     let case = Case::new(200, 200, Kind::Causal);
-    let prepared = cpu::Prepared::new(case.plan()).expect("fits");
+    let mut prepared = prepare(&device, case.plan()).expect("fits");
     let buffers = case.buffers(&device);
     let given: Vec<&Buffer> = buffers.iter().collect();
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-    let mut run = || {
-        let before = device.counts().allocated_bytes;
-        device.execute(&prepared, &mut arena, &given, &mut [], &[]).expect("fits");
-        device.counts().allocated_bytes - before
-    };
     let [rows, columns] = Attention::BLOCK;
-    let first = run();
+    let (first, needed) = (device.counts().scratch_bytes, prepared.scratch_bytes() as u64);
     assert!(first > 0 && first < 8 * (rows * columns * 4) as u64, "{first} bytes");
-    assert_eq!(run(), 0);
+    assert!(first <= needed, "{needed} bytes, with the map of the mask");
+    execute(&mut *prepared, &mut arena, &given, &mut []).expect("fits");
+    let _another = prepare(&device, case.plan()).expect("fits");
+    assert_eq!(device.counts().scratch_bytes, first, "executables share it");
 }
 
 #[test]
@@ -664,10 +664,8 @@ fn only_the_gradients_that_are_asked_for_are_written() {
         let buffers = case.buffers(&device);
         let mut arena = device.alloc("arena", case.places()[5]).expect("room");
         arena.view_mut::<f32>().fill(f32::NAN);
-        let prepared = cpu::Prepared::new(plan).expect("fits");
-        device
-            .execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[])
-            .expect("fits");
+        let mut prepared = prepare(&device, plan).expect("fits");
+        execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []).expect("fits");
         let [q, k, v, _] = case.shapes();
         for (n, shape) in [q, k, v].into_iter().enumerate() {
             let floats = &arena.view::<f32>()[case.places()[n + 1] / 4..][..shape.iter().product()];
@@ -692,7 +690,8 @@ fn an_attention_that_does_not_fit_is_refused() {
         let Step::Attention { attention, output, .. } = &mut plan.steps[0] else { panic!("the first step") };
         change(attention, output);
         plan.steps.truncate(1);
-        cpu::Prepared::new(plan).map_or_else(|error| error.to_string(), |_| String::new())
+        let device = Cpu::with_threads(1);
+        prepare(&device, plan).map_or_else(|error| error.to_string(), |_| String::new())
     };
     assert_eq!(refused(&|_, _| {}), "");
     assert!(refused(&|attention, _| attention.keys += 1).contains("inputs that lie in their memory"));
@@ -735,8 +734,8 @@ fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
     let device = Cpu::with_threads(3);
     let buffers = case.buffers(&device);
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-    let prepared = cpu::Prepared::new(plan).expect("fits");
-    let error = device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[]);
+    let mut prepared = prepare(&device, plan).expect("fits");
+    let error = execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []);
     let error = error.expect_err("place 199 of 199").to_string();
     assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
 }
@@ -753,7 +752,7 @@ fn measured_against_products_one_by_one() {
         let [fused, apart] = [case.plan(), products(&case)].map(|plan| {
             let mut arena = device.alloc("arena", plan.arena_bytes).expect("room");
             let steps = plan.steps.len();
-            let prepared = cpu::Prepared::new(plan).expect("fits");
+            let mut prepared = prepare(&device, plan).expect("fits");
             let mut best = vec![f64::INFINITY; steps];
             for _ in 0..30 {
                 let mut last = device.clock();
@@ -761,9 +760,8 @@ fn measured_against_products_one_by_one() {
                     best[step] = best[step].min(now.saturating_sub(last).as_secs_f64() * 1e3);
                     last = now;
                 };
-                device
-                    .execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)
-                    .expect("fits");
+                let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
+                prepared.run(&mut memories, Some(&mut watch)).expect("fits");
             }
             best
         });

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError, Vector};
 use proptest::prelude::*;
 use tests::plans::{self, Outcome};
+use tests::plans::{execute, prepare};
 
 /// Numbers without a pattern, between -4 and 4.
 fn numbers(count: usize) -> Vec<f32> {
@@ -30,10 +31,10 @@ fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Res
     let sizes = inputs.iter().map(|input| input.len() * 4).collect();
     let plan =
         Plan { name: "trial".into(), arena_bytes: arena * 4, given: sizes, carried: Vec::new(), steps };
-    let prepared = cpu::Prepared::new(plan)?;
+    let mut prepared = prepare(device, plan)?;
     let buffers: Vec<Buffer> = inputs.iter().map(|input| given(device, input)).collect();
     let mut memory = device.alloc("arena", arena * 4)?;
-    device.execute(&prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &mut [], &[])?;
+    execute(&mut *prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &mut [])?;
     Ok(memory.view::<f32>()[..arena].to_vec())
 }
 
@@ -300,7 +301,6 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             carried: vec![],
             steps,
         };
-        let prepared = cpu::Prepared::new(plan).expect("fits");
         let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
         for device in [Cpu::with_threads(1), Cpu::with_threads(3), narrowest] {
             let upload = |raw: &[u8]| {
@@ -310,7 +310,8 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
             };
             let (a, b) = (upload(&raw_a), upload(&raw_b));
             let mut memory = device.alloc("arena", arena * 4).expect("room");
-            device.execute(&prepared, &mut memory, &[&a, &b], &mut [], &[]).expect("runs");
+            let mut prepared = prepare(&device, plan.clone()).expect("fits");
+            execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
             for (e, (want, size)) in want.iter().enumerate() {
                 let got = memory.view::<f32>()[at(of_to, e / (m * n), e / n % m, e % n)];
                 let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
@@ -396,8 +397,8 @@ fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f3
         let given = vec![raw_a.len(), raw_b.len()];
         let steps = vec![step(one)];
         let plan = Plan { name: "trial".into(), arena_bytes: arena, given, carried: vec![], steps };
-        let prepared = cpu::Prepared::new(plan).expect("fits");
-        device.execute(&prepared, &mut memory, &[&a, &b], &mut [], &[]).expect("runs");
+        let mut prepared = prepare(&device, plan).expect("fits");
+        execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
         memory.view::<u8>().to_vec()
     };
     steps.iter().map(run).collect()
@@ -443,13 +444,13 @@ fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
     let steps = vec![Step::Product(product)];
     let given = vec![m * k * 4, k * n * 2];
     let plan = Plan { name: "trial".into(), arena_bytes: m * n * 4, given, carried: vec![], steps };
-    let prepared = cpu::Prepared::new(plan).expect("fits");
     let device = Cpu::with_threads(2);
+    let mut prepared = prepare(&device, plan).expect("fits");
     let [a, b, mut arena] =
         [m * k * 4, k * n * 2, m * n * 4].map(|bytes| device.alloc("memory", bytes).expect("room"));
     let mut taken = || {
         let before = device.counts().allocated_bytes;
-        device.execute(&prepared, &mut arena, &[&a, &b], &mut [], &[]).expect("runs");
+        execute(&mut *prepared, &mut arena, &[&a, &b], &mut []).expect("runs");
         device.counts().allocated_bytes - before
     };
     let first = taken();
@@ -579,17 +580,17 @@ fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
         let step = Step::Pass { program: Arc::new(program), space: vec![8], inputs, outputs };
         Plan { name: "carry".into(), carried, steps: vec![step], ..Plan::default() }
     };
-    assert!(cpu::Prepared::new(plan(to(8), vec![])).is_err(), "no such buffer");
-    assert!(cpu::Prepared::new(plan(to(9), vec![32])).is_err(), "too far");
-    let prepared = cpu::Prepared::new(plan(to(8), vec![32])).expect("fits");
+    assert!(prepare(&device, plan(to(8), vec![])).is_err(), "no such buffer");
+    assert!(prepare(&device, plan(to(9), vec![32])).is_err(), "too far");
+    let mut prepared = prepare(&device, plan(to(8), vec![32])).expect("fits");
     let (mut arena, mut short) = (given(&device, &[]), given(&device, &numbers(7)));
     let mut sums = given(&device, &numbers(8));
     for _ in 0..2 {
-        device.execute(&prepared, &mut arena, &[], &mut [&mut sums], &[]).expect("fits");
+        execute(&mut *prepared, &mut arena, &[], &mut [&mut sums]).expect("fits");
     }
     assert!(sums.view::<f32>().iter().zip(numbers(8)).all(|(got, old)| (got - old - 2.0).abs() < 1e-6));
-    assert!(device.execute(&prepared, &mut arena, &[], &mut [], &[]).is_err(), "none");
-    assert!(device.execute(&prepared, &mut arena, &[], &mut [&mut short], &[]).is_err(), "too short");
+    assert!(execute(&mut *prepared, &mut arena, &[], &mut []).is_err(), "none");
+    assert!(execute(&mut *prepared, &mut arena, &[], &mut [&mut short]).is_err(), "too short");
 }
 
 /// A program of random operations on input 0 in a type, and on input 1 in f32.

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use kernels::callee::Dequantize;
 use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError};
+use tests::plans::{execute, prepare};
 
 const HUGE: usize = usize::MAX / 2 + 1;
 
@@ -32,7 +34,8 @@ fn plan(step: Step) -> Plan {
 
 /// Why a step is refused; empty if it is not.
 fn refusal(step: Step) -> String {
-    cpu::Prepared::new(plan(step)).err().map(|error| error.to_string()).unwrap_or_default()
+    let device = Cpu::with_threads(1);
+    prepare(&device, plan(step)).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 fn pass(program: Arc<Program>, space: &[usize], inputs: Vec<View>, to: View) -> Step {
@@ -94,22 +97,28 @@ fn attention(batch: usize, heads: usize, rows: usize, numbers: usize) -> Attenti
 }
 
 fn runs(step: Step) -> Result<Vec<f32>, DeviceError> {
-    let (device, prepared) = (Cpu::with_threads(2), cpu::Prepared::new(plan(step))?);
+    let device = Cpu::with_threads(2);
+    let mut prepared = prepare(&device, plan(step))?;
     let mut arena = device.alloc("arena", 256)?;
     arena.view_mut::<f32>().fill(7.0);
     let mut given = device.alloc("given", 256)?;
     given.view_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
-    device.execute(&prepared, &mut arena, &[&given], &mut [], &[])?;
+    execute(&mut *prepared, &mut arena, &[&given], &mut [])?;
     Ok(arena.view::<f32>().to_vec())
 }
 
 #[test]
 fn a_place_that_overflows_lies_in_no_memory() {
     let far = Memory::Arena(usize::MAX - 63);
-    let call = |inputs, output| Step::Call { kernel: 0, name: "call".into(), inputs, output };
+    let call = |inputs: Vec<View>, output| {
+        let name = "call".into();
+        let what = Dequantize::whole(2, 32, None, Element::F32);
+        let inputs = if inputs.is_empty() { vec![view(Memory::Given(0), 64, &[1]); 3] } else { inputs };
+        Step::Call { callee: 0, name, what, inputs, output }
+    };
     let near = || view(Memory::Arena(0), 64, &[1]);
     assert!(refusal(call(vec![], view(far, 64, &[1]))).contains("an output that lies in the arena"));
-    assert!(refusal(call(vec![view(far, 64, &[1])], near())).contains("inputs that lie in their memory"));
+    assert!(refusal(call(vec![view(far, 64, &[1]); 3], near())).contains("inputs that lie in their memory"));
     assert!(refusal(copy(&[4], view(far, 64, &[1]), near())).contains("memory"));
     assert!(refusal(copy(&[4], near(), view(far, 64, &[1]))).contains("memory"));
     assert!(refusal(copy(&[2, 2], near(), view(Memory::Arena(0), 64, &[HUGE, HUGE]))).contains("needs"));
@@ -199,13 +208,13 @@ fn a_scatter_adds_exactly_its_rows() {
     assert!(refusal(moved(scatter([1, 1, 1], [8, 8, 4]))).contains("begin with their memory"));
     let device = Cpu::new();
     let step = scatter([2, 3, 2], [36, 12, 60]); // room for three rows, three indices and five rows
-    let prepared = cpu::Prepared::new(plan(step)).expect("fits");
+    let mut prepared = prepare(&device, plan(step)).expect("fits");
     let (mut arena, mut given) =
         (device.alloc("arena", 256).expect("room"), device.alloc("given", 256).expect("room"));
     arena.view_mut::<f32>().fill(7.0);
     arena.view_mut::<i32>()[32..35].copy_from_slice(&[1, 1, 0]);
     given.view_mut::<f32>().fill(1.0);
-    device.execute(&prepared, &mut arena, &[&given], &mut [], &[]).expect("runs");
+    execute(&mut *prepared, &mut arena, &[&given], &mut []).expect("runs");
     let mut want = vec![7.0; 15];
     want[..6].copy_from_slice(&[0.0, 0.0, 0.0, 2.0, 2.0, 2.0]);
     assert_eq!(
@@ -214,8 +223,7 @@ fn a_scatter_adds_exactly_its_rows() {
         "the third row is not one of two; the rest is not the table's"
     );
     arena.view_mut::<i32>()[32..34].copy_from_slice(&[1, 2]);
-    let error =
-        device.execute(&prepared, &mut arena, &[&given], &mut [], &[]).expect_err("two rows").to_string();
+    let error = execute(&mut *prepared, &mut arena, &[&given], &mut []).expect_err("two rows").to_string();
     assert!(error.contains("reads place 2 of 2 in lane 1"), "{error}");
 }
 
@@ -243,9 +251,15 @@ fn an_empty_space_names_no_element() {
         ..apart
     };
     runs(Step::Product(apart)).expect("nothing to do");
-    let none = view(Memory::Arena(0), 0, &[1]);
-    let call = Step::Call { kernel: 0, name: "call".into(), inputs: vec![none.clone()], output: none };
-    assert_eq!(refusal(call), "", "no byte of one is a byte of the other");
+    let none = view(Memory::Arena(64), 0, &[1]);
+    let inputs = [0, 64, 0].map(|bytes| view(Memory::Arena(64), bytes, &[1])).to_vec();
+    let what = Dequantize::whole(0, 32, None, Element::F32);
+    let call = Step::Call { callee: 0, name: "call".into(), what, inputs, output: none };
+    assert_eq!(
+        refusal(call),
+        "step call calls callee 0; the plan is linked to 0",
+        "no byte of one is a byte of the other"
+    );
 }
 
 #[test]
@@ -307,8 +321,9 @@ fn views_that_interleave_in_too_many_ways_are_taken_to_meet() {
     };
     let output = View { offset: 3001, ..at(Memory::Arena(0), [0, 6, 1, 1]) };
     let step = Step::Attention { attention: Box::new(wide), output, lse: None };
-    let error =
-        cpu::Prepared::new(Plan { arena_bytes: bytes, ..plan(step) }).expect_err("too many").to_string();
+    let device = Cpu::with_threads(1);
+    let error = prepare(&device, Plan { arena_bytes: bytes, ..plan(step) });
+    let error = error.err().expect("too many").to_string();
     assert!(error.contains("outputs apart"), "{error}");
 }
 
@@ -333,14 +348,14 @@ fn memory_that_there_is_not_is_an_error() {
         assert!(error.contains("the moon") && error.contains(&bytes.to_string()), "{error}");
     }
     let plan = Plan { arena_bytes: usize::MAX, ..Plan::default() };
-    assert!(cpu::Prepared::new(plan).is_err(), "no allocation is that large");
+    assert!(prepare(&device, plan).is_err(), "no allocation is that large");
 }
 
 fn flat(ops: Vec<Op>, len: usize, inputs: &[&Buffer]) -> Result<(), DeviceError> {
     let device = Cpu::with_threads(1);
     let mut out = device.alloc("out", 64).expect("room");
     let last = ops.len() - 1;
-    device.run(&Program::flat("flat", ops, last, Element::F32), len, inputs, &mut out)
+    tests::plans::flat(&device, Program::flat("flat", ops, last, Element::F32), len, inputs, &mut out)
 }
 
 #[test]
@@ -349,14 +364,14 @@ fn a_launch_lane_by_lane_is_refused_what_it_has_not() {
     let input = device.alloc("input", 64).expect("room");
     let counted = |dim| flat(vec![Op::Coordinate(dim), Op::ToFloat(0)], 16, &[]);
     assert_eq!(counted(0), Ok(()));
-    assert!(matches!(counted(1), Err(DeviceError::Value { op: 0, .. })));
-    assert!(matches!(counted(usize::MAX), Err(DeviceError::Value { op: 0, .. })));
+    assert!(matches!(counted(1), Err(DeviceError::Step { step: 0, .. })));
+    assert!(matches!(counted(usize::MAX), Err(DeviceError::Step { step: 0, .. })));
     for len in [17, HUGE / 2, HUGE, usize::MAX] {
         let ops = vec![load(Index::Lane)];
-        assert!(matches!(flat(ops, len, &[&input]), Err(DeviceError::Short { .. })), "{len}");
+        assert!(matches!(flat(ops, len, &[&input]), Err(DeviceError::Step { .. })), "{len}");
     }
     let strange = Op::Load { input: 1 << 40, element: Element::F32, index: Index::Lane };
     assert!(flat(vec![strange], 4, &[&input]).is_err());
     let table = vec![Op::Coordinate(0), Op::Table { input: 0, at: 0, entries: 1 << 62 }];
-    assert!(matches!(flat(table, 4, &[&input]), Err(DeviceError::Short { .. })));
+    assert!(matches!(flat(table, 4, &[&input]), Err(DeviceError::Step { .. })));
 }
