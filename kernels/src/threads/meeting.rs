@@ -11,14 +11,19 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::spare::Spare;
 use super::sum::sum;
 use crate::comm::{Collective, CommError, Issuer, Kind};
+
+/// Buffers that are kept for each rank: as many operations in flight find theirs again.
+const SPARE_OF_RANK: usize = 8;
 
 /// A world of ranks.
 pub(super) struct Meeting {
     limit: Duration,
     state: Mutex<State>,
     changed: Condvar,
+    spare: Arc<Spare>,
 }
 
 struct State {
@@ -89,6 +94,7 @@ pub(super) struct Parts {
     /// By part.
     pub(super) inputs: Vec<Vec<u8>>,
     pieces: Vec<OnceLock<Vec<u8>>>, // of an all-reduce's sum
+    spare: Arc<Spare>,
 }
 
 /// A rank's place in a group.
@@ -107,7 +113,8 @@ impl Meeting {
         all.members.iter_mut().for_each(|member| member.presence = Presence::Here);
         let (handles, groups, asked) = (vec![1; ranks], vec![all], HashMap::new());
         let state = Mutex::new(State { failed: None, handles, groups, asked });
-        Self { limit, state, changed: Condvar::new() }
+        let spare = Arc::new(Spare::new(SPARE_OF_RANK * ranks));
+        Self { limit, state, changed: Condvar::new(), spare }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -140,10 +147,12 @@ impl Member {
 
     /// Puts a rank's part of an operation where the others meet it, and returns the ticket's number.
     pub(super) fn start(&self, what: What, input: &[u8]) -> Result<u64, CommError> {
-        let input = input.to_vec(); // before the lock is taken
+        let spare = &self.meeting.spare;
+        let mut copy = spare.take(input.len());
+        copy.extend_from_slice(input); // before the lock is taken
         let mut state = self.meeting.lock();
         state.check()?;
-        let entered = state.groups[self.group].enter(self.rank, Entry { what, input });
+        let entered = state.groups[self.group].enter(self.rank, Entry { what, input: copy }, spare);
         let (ticket, key) = entered.map_err(|error| self.meeting.fail(&mut state, error))?;
         if state.groups[self.group].is_complete(&key) {
             self.meeting.changed.notify_all();
@@ -276,7 +285,7 @@ impl Group {
     }
 
     /// Adds a rank's entry to the slot that it belongs to.
-    fn enter(&mut self, rank: usize, entry: Entry) -> Result<(u64, Key), CommError> {
+    fn enter(&mut self, rank: usize, entry: Entry, spare: &Arc<Spare>) -> Result<(u64, Key), CommError> {
         let (channel, part) = Channel::of(&entry.what, rank);
         let member = &mut self.members[rank];
         let number = member.started.entry((channel, part)).or_default();
@@ -292,7 +301,7 @@ impl Group {
             return Err(self.mismatch(&key, (first, what), (part, entry.what)));
         }
         slot.entries[part] = Some(entry);
-        slot.complete_if_full();
+        slot.complete_if_full(spare);
         Ok((ticket, key))
     }
 
@@ -407,13 +416,20 @@ impl Slot {
         self.entries.iter().enumerate().find_map(|(part, entry)| Some((part, entry.as_ref()?)))
     }
 
-    fn complete_if_full(&mut self) {
+    fn complete_if_full(&mut self, spare: &Arc<Spare>) {
         if self.entries.iter().all(Option::is_some) {
             let inputs: Vec<Vec<u8>> =
                 self.entries.iter_mut().flatten().map(|entry| std::mem::take(&mut entry.input)).collect();
             let pieces = inputs.iter().map(|_| OnceLock::new()).collect();
-            self.complete = Some(Arc::new(Parts { inputs, pieces }));
+            self.complete = Some(Arc::new(Parts { inputs, pieces, spare: Arc::clone(spare) }));
         }
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        let pieces = self.pieces.iter_mut().filter_map(OnceLock::take);
+        self.inputs.drain(..).chain(pieces).for_each(|buffer| self.spare.put(buffer));
     }
 }
 
@@ -447,7 +463,8 @@ impl Parts {
         for number in (rank..self.pieces.len()).chain(0..rank) {
             let range = range(number);
             let sums = self.pieces[number].get_or_init(|| {
-                let mut sums = vec![0; range.len()];
+                let mut sums = self.spare.take(range.len());
+                sums.resize(range.len(), 0);
                 sum(what.element, &self.stretch(&range), &mut sums);
                 sums
             });

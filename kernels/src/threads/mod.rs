@@ -18,6 +18,7 @@
 //! launch   a thread for each rank; a panic is told to the others        (torchrun, mp.spawn)
 //! meeting  where ranks meet: which operation of one is which of another's, who is missing, what has failed
 //! sum      sums in rank order
+//! spare    memory that is used again
 //! ```
 //!
 //! `start` copies its input and returns; `wait` writes its output. No rank ever sees another's memory, so no `unsafe` is
@@ -32,6 +33,7 @@
 
 mod launch;
 mod meeting;
+mod spare;
 mod sum;
 #[cfg(test)]
 mod tests;
