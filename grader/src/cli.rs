@@ -99,11 +99,6 @@ enum Verb {
         /// A scorecard in JSON
         file: Option<PathBuf>,
     },
-    /// Chat templates: renders one, says what it loses, mends it
-    Template {
-        #[command(subcommand)]
-        what: verb::Template,
-    },
     /// Computes a report again: does it follow from its own numbers?
     VerifyReport {
         /// A scorecard in JSON
@@ -178,8 +173,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case, debugger }) => verb::replay(&options, &own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
-        Some(Verb::Template { what }) => verb::template(&options, &what),
-        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, &own, &file, again),
+        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(&own, &[], Scope::Score)?)
         }

@@ -334,16 +334,6 @@ impl Options {
         }
     }
 
-    /// A verb that runs the steps of the solution, whatever the reader has written, says so.
-    pub fn needs_no_exercise(&self, verb: &str) -> Result<(), Failure> {
-        match self.attempt {
-            Some(AttemptName::Exercise) => Err(Failure::Usage(format!(
-                "{verb} runs the steps of the solution; --attempt exercise is for what grades: score, test, bench, watch, replay"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
     fn effort(&self) -> Effort {
         Effort {
             seed: self.seed.unwrap_or_else(fresh_seed),

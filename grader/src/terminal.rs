@@ -5,16 +5,11 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::ProgressBar;
 
-use crate::report::{clean, paper};
+use crate::report::paper;
 
 /// A closed pipe (`| head`) is no fault.
 pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// Prints a text that somebody else wrote: as it is into a file or a pipe, on a terminal without what would steer it.
-pub(crate) fn print_foreign(text: &str) {
-    if std::io::stdout().is_terminal() { print(&clean(text)) } else { print(text) }
 }
 
 /// A lead and a text behind it, wrapped at words; further lines begin below the text's first word.

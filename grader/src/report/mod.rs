@@ -11,13 +11,12 @@ pub mod html;
 pub mod markdown;
 pub mod text;
 
-pub(crate) mod clean;
 pub(crate) mod paper;
 
 #[doc(hidden)]
 pub mod fixture;
 
-pub use clean::clean;
+pub use reference::clean::clean;
 
 use crate::figure::number::{bytes, count};
 use crate::figure::timing::{self, Versus};

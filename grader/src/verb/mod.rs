@@ -6,7 +6,6 @@ mod list;
 mod report;
 mod reset;
 mod score;
-mod template;
 mod watch;
 
 pub(crate) use doctor::doctor;
@@ -15,5 +14,4 @@ pub(crate) use list::{before, first_screen, list, so_far, what_next};
 pub(crate) use report::{report, verify_report};
 pub(crate) use reset::{Consent, reset};
 pub(crate) use score::{replay, rubric, score};
-pub(crate) use template::{Template, template};
 pub(crate) use watch::watch;

@@ -137,13 +137,10 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
     };
     print(&format!("{}: {}\n", check.name, check.outcome.word()));
     if !check.detail.is_empty() {
-        print(&format!("{}\n", report::clean::clean(&check.detail)));
+        print(&format!("{}\n", report::clean(&check.detail)));
     }
     if !printed.is_empty() {
-        print(&format!(
-            "\ncalls (>), and what your code printed:\n{}\n",
-            capped(&report::clean::clean(&printed))
-        ));
+        print(&format!("\ncalls (>), and what your code printed:\n{}\n", capped(&report::clean(&printed))));
     }
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
 }

@@ -9,9 +9,10 @@ use challenges::issues::chat::parse::{Event, Parser, Tools};
 use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{
     Chat, Conversation, Kind, Layout, Limits, Options, Place, Rendered, Solution, Steps, Template, Variables,
-    defuse, json_text, lint, parse, repair,
+    defuse, json_text, lint, parse,
 };
 use serde_json::{Value, json};
+use trainer::repair;
 
 use crate::look::looks_like;
 

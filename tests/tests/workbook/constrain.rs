@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use challenges::issues::chat::constrain::{Constraint, Error, Token, Vocabulary, call_schema};
 use challenges::issues::chat::own::conversations;
 use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{Layout, Steps, json_text};
@@ -13,6 +12,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Map, Value, json};
+use trainer::constrain::{Constraint, Error, Token, Vocabulary, call_schema};
 
 /// Tokens of more than a byte: what models merge, and what crosses the borders of JSON's parts.
 const MERGED: [&str; 20] = [
@@ -429,7 +429,8 @@ fn is_valid_in_tokens(schema: &Value, text: &str) -> bool {
     let toy = Toy::new(&SPECIAL);
     let number = |id: usize| u32::try_from(id).expect("there are few");
     let end = number(toy.encode(SPECIAL[0], false)[0].id);
-    let vocabulary = Vocabulary::new(toy.vocabulary(), end).expect("the vocabulary is sound");
+    let vocabulary =
+        Vocabulary::new(Token::all(toy.texts(), toy.special()), end).expect("the vocabulary is sound");
     let mut constraint = Constraint::new(schema, &vocabulary).expect("the schema is sound");
     let tokens = toy.encode(text, true);
     let fits = tokens.iter().all(|token| {

@@ -5,11 +5,11 @@ use std::fs;
 
 use challenges::issues::chat::lint::{Finding, Rule, limits, lint, probes};
 use challenges::issues::chat::parse::{Template as Response, parse};
-use challenges::issues::chat::repair::{HERMES, LLAMA, Style, Wish, repair, repair_by, unified};
 use challenges::issues::chat::{Clock, Conversation, Moment, Options, Template};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::golden;
+use trainer::repair::{HERMES, LLAMA, Style, Wish, repair, repair_by, unified};
 
 /// A template without a fault.
 const HONEST: &str = r#"{%- if tools %}{{ '<|tools|>' ~ tools | tojson ~ '<|end|>\n' }}{% endif %}
@@ -310,9 +310,9 @@ fn patched(old: &str, diff: &str) -> String {
         let text = if bare { line[1..].trim_end_matches('\n') } else { &line[1..] };
         match line.as_bytes()[0] {
             b'@' => {
-                let begin = line[4..].split(',').next().expect("a line").parse::<usize>().expect("a number");
-                let count = line[4..].split([',', ' ']).nth(1).expect("a count");
-                let begin = if count == "0" { begin } else { begin - 1 };
+                let place = line[4..].split(' ').next().expect("a place");
+                let (begin, count) = place.split_once(',').unwrap_or((place, "1"));
+                let begin = begin.parse::<usize>().expect("a number") - usize::from(count != "0");
                 out.extend(old[at..begin].iter().copied());
                 at = begin;
             }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use challenges::issues::chat::files::Problem;
-use challenges::issues::chat::markers::{Markers, Place, ends_turn, is_reserved};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use trainer::files::Problem;
+use trainer::markers::{Markers, Place, ends_turn, is_reserved};
 
 const WANTED: [&str; 2] = ["<|python_tag|>", "<|eom_id|>"];
 

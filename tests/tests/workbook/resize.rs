@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use challenges::issues::chat::resize::resize;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use reference::nf4::Checkpoint;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use trainer::resize::resize;
 
 type Tensors = Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>;
 

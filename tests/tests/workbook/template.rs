@@ -1,16 +1,16 @@
-//! Contract: the verbs `template render`, `lint` and `repair`: what they print, what they write, how they end.
+//! Contract: the trainer's verbs `template render`, `lint` and `repair`: what they print, what they write, how they end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use challenges::issues::chat::markers::Markers;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::program::{Ran, run};
+use trainer::markers::Markers;
 
-const GRADER: &str = env!("CARGO_BIN_EXE_own"); // with nothing to hand in, it is the grader
+const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
 const TEMPLATE: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
@@ -54,7 +54,16 @@ impl Place {
     }
 
     fn template(&self, arguments: &[&str]) -> Ran {
-        run(Path::new(GRADER), self.0.path(), &[&["template"], arguments].concat())
+        run(Path::new(TRAINER), self.0.path(), &[&["template"], arguments].concat())
+    }
+}
+
+#[test]
+fn every_verb_explains_itself() {
+    let place = Place::new();
+    for verb in [&[][..], &["render"], &["lint"], &["repair"]] {
+        let ran = place.template(&[verb, &["--help"]].concat());
+        assert!(ran.code == 0 && ran.stdout.contains("Usage: "), "{verb:?}: {}{}", ran.stdout, ran.stderr);
     }
 }
 
@@ -126,7 +135,6 @@ fn what_is_no_list_and_a_step_that_does_not_run_are_refused() {
     for (more, needed) in [
         (["--tools", "o.json"], "o.json: expected a list of tools, found an object"),
         (["--documents", "o.json"], "o.json: expected a list of documents, found an object"),
-        (["--attempt", "exercise"], "template runs the steps of the solution"),
     ] {
         let ran = place.template(&[&render[..], &more[..]].concat());
         assert!(ran.code == 2 && ran.stderr.contains(needed), "{}", ran.stderr);

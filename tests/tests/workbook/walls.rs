@@ -38,7 +38,8 @@ fn dependencies(room: &str) -> BTreeSet<String> {
     used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-const ROOMS: [&str; 7] = ["reference", "kernels", "compiler", "challenges", "grader", "tests", "book"];
+const ROOMS: [&str; 8] =
+    ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "tests", "book"];
 
 /// Libraries that nothing calls: see the workspace's `Cargo.toml`.
 const FOR_THEIR_FEATURES: [&str; 4] = ["num-traits", "once_cell", "regex", "syn"];
@@ -73,20 +74,35 @@ fn the_oracles_and_the_machine_do_not_know_each_other() {
 
 #[test]
 fn a_challenge_does_not_see_the_grader() {
-    let libraries = [
-        "half",
-        "rayon",
-        "serde_json",
-        "toml",
-        "llguidance",
-        "tokenizers",
-        "image",
-        "memchr",
-        "regex-automata",
-        "regex-syntax",
-    ];
+    let libraries = ["half", "rayon", "serde_json", "toml", "memchr", "regex-automata", "regex-syntax"];
     may_use("compiler", &["reference", "kernels"], &["half"]);
     may_use("challenges", &["reference", "kernels", "compiler"], &libraries);
+}
+
+/// What only the trainer needs is not compiled before a scorecard.
+#[test]
+fn the_trainer_and_the_grader_do_not_know_each_other() {
+    let libraries = [
+        "clap",
+        "half",
+        "image",
+        "indicatif",
+        "jiff",
+        "llguidance",
+        "serde_json",
+        "signal-hook",
+        "similar",
+        "tokenizers",
+        "toml",
+    ];
+    let all = [&libraries[..], &FOR_THEIR_FEATURES, &["getrandom", "libc"]].concat();
+    may_use("trainer", &["reference", "kernels", "challenges"], &all);
+    calls_no_library_of_features("challenges/trainer/src/");
+    let compiled = packages(&["--package", "grader", "--edges", "normal,build"]);
+    for name in ["trainer", "image", "jiff", "llguidance", "similar", "tokenizers"] {
+        let with = compiled.iter().find(|package| package.split(' ').next() == Some(name));
+        assert_eq!(with, None, "the grader waits for {name}");
+    }
 }
 
 #[test]
@@ -110,7 +126,11 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
     may_use("grader", &["challenges", "compiler", "reference", "kernels"], &all);
-    for (path, text) in sources().filter(|(path, _)| path.starts_with("grader/src/")) {
+    calls_no_library_of_features("grader/src/");
+}
+
+fn calls_no_library_of_features(folder: &str) {
+    for (path, text) in sources().filter(|(path, _)| path.starts_with(folder)) {
         let called =
             FOR_THEIR_FEATURES.iter().find(|name| text.contains(&format!("{}::", name.replace('-', "_"))));
         assert_eq!(called, None, "{path} calls a library that is there for its features");
@@ -134,7 +154,7 @@ fn packages(of: &[&str]) -> BTreeSet<String> {
 #[test]
 fn each_library_is_compiled_once_whichever_command_comes_first() {
     let all = packages(&["--workspace"]);
-    for room in ["grader", "attempts", "book", "tests"] {
+    for room in ["grader", "attempts", "trainer", "book", "tests"] {
         let needed = packages(&["--package", room]);
         let again: Vec<&String> = needed.difference(&all).collect();
         assert!(!needed.is_empty() && again.is_empty(), "-p {room} needs other features: {again:?}");
@@ -143,7 +163,7 @@ fn each_library_is_compiled_once_whichever_command_comes_first() {
 
 #[test]
 fn nothing_uses_the_book() {
-    for room in ["reference", "kernels", "compiler", "challenges", "grader", "attempts"] {
+    for room in ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "attempts"] {
         assert!(!dependencies(room).contains("book"), "{room} uses the book");
     }
 }

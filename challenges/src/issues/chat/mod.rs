@@ -15,16 +15,11 @@
 //! What the two ways have in common with every trainer and every server is small, and is what a reader writes: the steps
 //! of [`Chat`].
 
-pub mod constrain;
 pub mod defuse;
-pub mod files;
 pub mod lint;
-pub mod markers;
 pub mod own;
 pub mod parse;
 pub mod render;
-pub mod repair;
-pub mod resize;
 mod solution;
 pub mod steps;
 pub mod tools;

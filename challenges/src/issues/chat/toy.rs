@@ -5,8 +5,6 @@
 
 use std::ops::Range;
 
-use super::constrain;
-
 /// Words that are one token each, beside the bytes: what the conversations of this project often say.
 const WORDS: [&str; 40] = [
     "system",
@@ -75,12 +73,15 @@ impl Toy {
         Toy { special: some.map(|token| (*token).to_owned()).collect() }
     }
 
-    /// What each number writes, for a [constraint](super::constrain).
-    pub fn vocabulary(&self) -> Vec<constrain::Token> {
+    /// What each number writes, up to the first special token.
+    pub fn texts(&self) -> impl Iterator<Item = Vec<u8>> {
         let bytes = (0..=255_u8).map(|byte| vec![byte]);
-        let texts = bytes.chain(WORDS.iter().map(|word| word.as_bytes().to_vec()));
-        let special = self.special.iter().cloned().map(constrain::Token::Special);
-        texts.map(constrain::Token::Text).chain(special).collect()
+        bytes.chain(WORDS.iter().map(|word| word.as_bytes().to_vec()))
+    }
+
+    /// The special tokens, whose numbers are behind all others.
+    pub fn special(&self) -> &[String] {
+        &self.special
     }
 
     /// The tokens of a text. With `plain` no special token is one, whatever characters there are.

@@ -10,7 +10,7 @@ use super::super::python::value::{
     Answer, Args, Value, View, defined, dict, items, raise, tuple, type_name, view,
 };
 use super::names::Frame;
-use super::program::Given;
+use super::program::CallArgs;
 use super::run::Run;
 
 /// Arguments by name.
@@ -99,7 +99,7 @@ impl<'t> Run<'t> {
     /// Computes arguments and does `work` with them.
     pub(super) fn with_args<T>(
         &mut self,
-        given: &'t Given,
+        given: &'t CallArgs,
         caller: Option<Value>,
         work: impl FnOnce(&mut Self, &Args) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -127,20 +127,20 @@ impl<'t> Run<'t> {
     #[inline(never)]
     pub(super) fn args(
         &mut self,
-        given: &'t Given,
+        given: &'t CallArgs,
         caller: Option<Value>,
     ) -> Result<(Vec<Value>, Named), Error> {
         let mut all = given.positional.iter().map(|code| self.eval(code)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(star) = &given.star {
-            all.extend(items(self.cx, &self.eval(star)?)?);
+        if let Some(args_splat) = &given.args_splat {
+            all.extend(items(self.cx, &self.eval(args_splat)?)?);
         }
         let mut named = Vec::new();
         for (name, code) in &given.named {
             let (known, value) = (named.len(), self.eval(code)?);
             put_named(&mut named, known, name, value);
         }
-        if let Some(stars) = &given.stars {
-            let value = self.eval(stars)?;
+        if let Some(kwargs_splat) = &given.kwargs_splat {
+            let value = self.eval(kwargs_splat)?;
             let known = named.len();
             for (name, value) in mapping(self.cx, &value, known)? {
                 put_named(&mut named, known, name, value.clone());

@@ -8,10 +8,10 @@ use super::super::error::{Error, Kind, Span};
 use super::super::python::functions::Head;
 use super::super::python::{filters, methods, operators, predicates};
 use super::super::syntax::parser::{mentions, names};
-use super::super::syntax::tree::{self, Expr, Node, Signature, Stmt, Target, What};
+use super::super::syntax::tree::{self, Node, Signature, Stmt, StmtKind};
 use super::program::{
-    Aim, Applied, Block, Code, CodeKind, Given, LoopCode, MacroCode, Named, Of, Op, Program, Relation,
-    Scoped, Spot,
+    Applied, Block, CallArgs, Expr, ExprKind, Iterable, LoopCode, MacroCode, Named, Op, Program, Relation,
+    Scoped, Target, VarRef,
 };
 
 /// Texts of up to so many bytes are compared without being paid for.
@@ -111,25 +111,25 @@ impl Compiler {
         }
     }
 
-    fn global(&mut self, name: &str) -> Spot {
+    fn global(&mut self, name: &str) -> VarRef {
         if let Some(at) = self.globals.get(name) {
-            return Spot::Global(*at);
+            return VarRef::Global(*at);
         }
         let at = self.program.globals.len();
         self.program.globals.push(name.into());
         self.globals.insert(name.into(), at);
-        Spot::Global(at)
+        VarRef::Global(at)
     }
 
-    fn name(&mut self, name: &str) -> CodeKind {
-        let (mut spots, mut definite) = (Vec::new(), false);
+    fn name(&mut self, name: &str) -> ExprKind {
+        let (mut vars, mut definite) = (Vec::new(), false);
         let outermost = self.frames.len() - 1;
         'found: for (up, frame) in self.frames.iter().rev().enumerate() {
             for known in frame.scopes.iter().rev().filter_map(|scope| scope.known.get(name)) {
-                spots.push(match up {
-                    0 => Spot::Local(known.slot),
-                    up if up == outermost => Spot::Root(known.slot),
-                    up => Spot::Up(up, known.slot),
+                vars.push(match up {
+                    0 => VarRef::Local(known.slot),
+                    up if up == outermost => VarRef::Root(known.slot),
+                    up => VarRef::Up(up, known.slot),
                 });
                 if known.definite {
                     definite = true;
@@ -138,11 +138,11 @@ impl Compiler {
             }
         }
         if !definite {
-            spots.push(self.global(name));
+            vars.push(self.global(name));
         }
-        match spots.as_slice() {
-            [only] => CodeKind::Name(*only),
-            _ => CodeKind::Names(spots.into()),
+        match vars.as_slice() {
+            [only] => ExprKind::Name(*only),
+            _ => ExprKind::Names(vars.into()),
         }
     }
 
@@ -179,54 +179,54 @@ impl Compiler {
 
     fn stmt(&mut self, stmt: &Stmt, out: &mut Block) -> Compiled<()> {
         let span = stmt.span;
-        let op = match &stmt.what {
-            What::Data(text) => {
+        let op = match &stmt.kind {
+            StmtKind::Data(text) => {
                 data(text, span, out);
                 return Ok(());
             }
-            What::Print(expr) => return self.print(expr, out),
-            What::If { branches, otherwise } => {
+            StmtKind::Print(expr) => return self.print(expr, out),
+            StmtKind::If { branches, otherwise } => {
                 self.with_lenience(true, |compiler| compiler.branches(branches, otherwise))?
             }
-            What::For { .. } => self.for_loop(&stmt.what, span)?,
-            What::Set(target, value) => {
+            StmtKind::For { .. } => self.for_loop(&stmt.kind, span)?,
+            StmtKind::Set(target, value) => {
                 let value = self.expr(value)?;
-                Op::Set(self.aim(target, span)?, value)
+                Op::Set(self.target(target, span)?, value)
             }
-            What::SetBlock { target, filters, body } => {
+            StmtKind::SetBlock { target, filters, body } => {
                 let body = self.scoped(body)?;
                 let filters = self.applied(filters, span)?;
-                Op::SetBlock(self.aim(target, span)?, filters, body)
+                Op::SetBlock(self.target(target, span)?, filters, body)
             }
-            What::With(bindings, body) => self.with(bindings, body, span)?,
-            What::Macro { name, signature, body } => {
+            StmtKind::With(bindings, body) => self.with(bindings, body, span)?,
+            StmtKind::Macro { name, signature, body } => {
                 let at = self.define(name, signature, body)?;
                 let slot = self.own(name);
-                Op::Macro(at, Spot::Local(slot))
+                Op::Macro(at, VarRef::Local(slot))
             }
-            What::CallBlock { signature, call, body } => {
+            StmtKind::CallBlock { signature, call, body } => {
                 let at = self.define("caller", signature, body)?;
                 Op::CallBlock(at, self.expr(call)?)
             }
-            What::FilterBlock { filters, body } => {
+            StmtKind::FilterBlock { filters, body } => {
                 let body = self.scoped(body)?;
                 Op::FilterBlock(self.applied(filters, span)?, body)
             }
-            What::Autoescape(test, body) => {
+            StmtKind::Autoescape(test, body) => {
                 let test = self.with_lenience(false, |compiler| compiler.expr(test))?;
                 Op::Autoescape(test, self.scoped(body)?)
             }
-            What::Generation(body) => Op::Generation(self.scoped(body)?),
-            What::Block(body) => Op::Scope(self.scoped(body)?),
-            What::Foreign(name) => Op::Foreign(self.expr(name)?),
-            What::Break => Op::Break,
-            What::Continue => Op::Continue,
+            StmtKind::Generation(body) => Op::Generation(self.scoped(body)?),
+            StmtKind::Block(body) => Op::Scope(self.scoped(body)?),
+            StmtKind::Import(name) => Op::Import(self.expr(name)?),
+            StmtKind::Break => Op::Break,
+            StmtKind::Continue => Op::Continue,
         };
         out.push((op, span));
         Ok(())
     }
 
-    fn branches(&mut self, branches: &[(Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Compiled<Op> {
+    fn branches(&mut self, branches: &[(tree::Expr, Vec<Stmt>)], otherwise: &[Stmt]) -> Compiled<Op> {
         let mut all = Vec::with_capacity(branches.len());
         for (test, body) in branches {
             all.push((self.expr(test)?, self.block(body)?));
@@ -235,7 +235,7 @@ impl Compiler {
     }
 
     /// A text that stands in the template is written as what stands between tags.
-    fn print(&mut self, expr: &Expr, out: &mut Block) -> Compiled<()> {
+    fn print(&mut self, expr: &tree::Expr, out: &mut Block) -> Compiled<()> {
         match &expr.node {
             Node::Text(text) if !self.program.escapes => data(text, expr.span, out),
             Node::Concat(items) if !self.program.escapes && items.iter().all(is_kept) => {
@@ -251,13 +251,15 @@ impl Compiler {
         Ok(())
     }
 
-    fn for_loop(&mut self, what: &What, span: Span) -> Compiled<Op> {
-        let What::For { target, of, test, recursive, body, otherwise } = what else { return Ok(Op::Break) };
+    fn for_loop(&mut self, kind: &StmtKind, span: Span) -> Compiled<Op> {
+        let StmtKind::For { target, of, test, recursive, body, otherwise } = kind else {
+            return Ok(Op::Break);
+        };
         let of = self.of(of)?;
         let at = self.program.loops.len();
         self.program.loops.push(LoopCode {
             of,
-            aim: Aim::Tuple(Vec::new()),
+            target: Target::Tuple(Vec::new()),
             test: None,
             state: 0,
             names: 0..0,
@@ -269,7 +271,7 @@ impl Compiler {
         let (nested, height) = (self.frame().nested, std::mem::take(&mut self.frame().height));
         let targets = names(target).into_iter().map(str::to_string).collect();
         let first = self.open(targets, true).start;
-        let aim = self.aim(target, span)?;
+        let target = self.target(target, span)?;
         let test = test.as_ref().map(|test| self.with_lenience(false, |compiler| compiler.expr(test)));
         let test = test.transpose()?;
         let state = self.know("loop", true);
@@ -284,7 +286,7 @@ impl Compiler {
         let otherwise = self.scoped_else(otherwise)?;
         let own = self.frame().height.saturating_sub(nested);
         let code = &mut self.program.loops[at];
-        (code.aim, code.test, code.state, code.names, code.all) = (aim, test, state, inner, all);
+        (code.target, code.test, code.state, code.names, code.all) = (target, test, state, inner, all);
         (code.body, code.otherwise, code.height) = (body, otherwise, own);
         let frame = self.frame();
         frame.height = frame.height.max(height);
@@ -298,30 +300,30 @@ impl Compiler {
         Ok(vec![(Op::Scope(self.scoped(body)?), body[0].span)])
     }
 
-    fn of(&mut self, of: &Expr) -> Compiled<Of> {
+    fn of(&mut self, of: &tree::Expr) -> Compiled<Iterable> {
         Ok(match &of.node {
             Node::Call(method, args) if args.is_empty() => match &method.node {
-                Node::Attribute(base, name) if name == "items" => Of::Method(self.expr(base)?),
-                _ => Of::Value(self.expr(of)?),
+                Node::Attribute(base, name) if name == "items" => Iterable::Method(self.expr(base)?),
+                _ => Iterable::Value(self.expr(of)?),
             },
             Node::Filter(base, name, args) if name == "items" && args.is_empty() => {
-                Of::Filter(self.expr(base)?)
+                Iterable::Filter(self.expr(base)?)
             }
-            _ => Of::Value(self.expr(of)?),
+            _ => Iterable::Value(self.expr(of)?),
         })
     }
 
-    fn aim(&mut self, target: &Target, span: Span) -> Compiled<Aim> {
+    fn target(&mut self, target: &tree::Target, span: Span) -> Compiled<Target> {
         Ok(match target {
-            Target::Name(name) if name == "loop" => {
+            tree::Target::Name(name) if name == "loop" => {
                 return Err(Error::new(Kind::Unsupported, "an assignment to 'loop'").at(span));
             }
-            Target::Name(name) => Aim::Slot(self.own(name)),
-            Target::Field(space, field, span) => {
-                Aim::Field(Code { kind: self.name(space), span: *span }, field.clone())
+            tree::Target::Name(name) => Target::Slot(self.own(name)),
+            tree::Target::Field(space, field, span) => {
+                Target::Field(Expr { kind: self.name(space), span: *span }, field.clone())
             }
-            Target::Tuple(items) => {
-                Aim::Tuple(items.iter().map(|item| self.aim(item, span)).collect::<Result<_, _>>()?)
+            tree::Target::Tuple(items) => {
+                Target::Tuple(items.iter().map(|item| self.target(item, span)).collect::<Result<_, _>>()?)
             }
         })
     }
@@ -334,15 +336,15 @@ impl Compiler {
     }
 
     /// All values are computed before any name is bound.
-    fn with(&mut self, bindings: &[(Target, Expr)], body: &[Stmt], span: Span) -> Compiled<Op> {
+    fn with(&mut self, bindings: &[(tree::Target, tree::Expr)], body: &[Stmt], span: Span) -> Compiled<Op> {
         let values = bindings.iter().map(|(_, value)| self.expr(value)).collect::<Result<Vec<_>, _>>()?;
         let bound = bindings.iter().flat_map(|(target, _)| names(target)).map(str::to_string).collect();
         self.open(bound, true);
-        let aims =
-            bindings.iter().map(|(target, _)| self.aim(target, span)).collect::<Result<Vec<_>, _>>()?;
+        let targets =
+            bindings.iter().map(|(target, _)| self.target(target, span)).collect::<Result<Vec<_>, _>>()?;
         let body = self.scoped(body)?;
         self.close();
-        Ok(Op::With(aims.into_iter().zip(values).collect(), body))
+        Ok(Op::With(targets.into_iter().zip(values).collect(), body))
     }
 
     fn define(&mut self, name: &str, signature: &Signature, body: &[Stmt]) -> Compiled<usize> {
@@ -373,73 +375,73 @@ impl Compiler {
 
     // Expressions.
 
-    fn boxed(&mut self, expr: &Expr) -> Compiled<Box<Code>> {
+    fn boxed(&mut self, expr: &tree::Expr) -> Compiled<Box<Expr>> {
         Ok(Box::new(self.expr(expr)?))
     }
 
-    fn all(&mut self, items: &[Expr]) -> Compiled<Vec<Code>> {
+    fn all(&mut self, items: &[tree::Expr]) -> Compiled<Vec<Expr>> {
         items.iter().map(|item| self.expr(item)).collect()
     }
 
-    fn expr(&mut self, expr: &Expr) -> Compiled<Code> {
+    fn expr(&mut self, expr: &tree::Expr) -> Compiled<Expr> {
         let frame = self.frame();
         frame.height = frame.height.max(frame.nested + expr.depth);
-        Ok(Code { kind: self.kind(expr)?, span: expr.span })
+        Ok(Expr { kind: self.kind(expr)?, span: expr.span })
     }
 
-    fn kind(&mut self, expr: &Expr) -> Compiled<CodeKind> {
+    fn kind(&mut self, expr: &tree::Expr) -> Compiled<ExprKind> {
         Ok(match &expr.node {
-            Node::None => CodeKind::None,
-            Node::Bool(value) => CodeKind::Bool(*value),
-            Node::Int(value) => CodeKind::Int(*value),
-            Node::Float(value) => CodeKind::Float(*value),
-            Node::Text(text) => CodeKind::Text(text.as_str().into()),
+            Node::None => ExprKind::None,
+            Node::Bool(value) => ExprKind::Bool(*value),
+            Node::Int(value) => ExprKind::Int(*value),
+            Node::Float(value) => ExprKind::Float(*value),
+            Node::Text(text) => ExprKind::Text(text.as_str().into()),
             Node::Name(name) => self.name(name),
-            Node::List(items) => CodeKind::List(self.all(items)?),
-            Node::Tuple(items) => CodeKind::Tuple(self.all(items)?),
+            Node::List(items) => ExprKind::List(self.all(items)?),
+            Node::Tuple(items) => ExprKind::Tuple(self.all(items)?),
             Node::Dict(items) => {
-                let pair = |(key, value): &(Expr, Expr)| Ok((self.expr(key)?, self.expr(value)?));
-                CodeKind::Dict(items.iter().map(pair).collect::<Compiled<_>>()?)
+                let pair = |(key, value): &(tree::Expr, tree::Expr)| Ok((self.expr(key)?, self.expr(value)?));
+                ExprKind::Dict(items.iter().map(pair).collect::<Compiled<_>>()?)
             }
             Node::Attribute(of, name) if plain_key(name) => {
-                CodeKind::Field(self.boxed(of)?, name.as_str().into())
+                ExprKind::Field(self.boxed(of)?, name.as_str().into())
             }
-            Node::Attribute(of, name) => CodeKind::Attribute(self.boxed(of)?, name.as_str().into()),
+            Node::Attribute(of, name) => ExprKind::Attribute(self.boxed(of)?, name.as_str().into()),
             Node::Item(of, key) => match &key.node {
-                Node::Text(name) if plain_key(name) => CodeKind::Field(self.boxed(of)?, name.as_str().into()),
-                _ => CodeKind::Item(self.boxed(of)?, self.boxed(key)?),
+                Node::Text(name) if plain_key(name) => ExprKind::Field(self.boxed(of)?, name.as_str().into()),
+                _ => ExprKind::Item(self.boxed(of)?, self.boxed(key)?),
             },
             Node::Slice(of, parts) => self.slice(of, parts)?,
             Node::Call(of, args) => self.call(of, args, expr.span)?,
             Node::Filter(of, name, args) if name == "trim" && args.is_empty() => {
-                CodeKind::Trim(self.boxed(of)?)
+                ExprKind::Trim(self.boxed(of)?)
             }
             Node::Filter(of, name, args) if name == "tojson" => {
-                CodeKind::Json(self.boxed(of)?, self.given(args)?)
+                ExprKind::Json(self.boxed(of)?, self.given(args)?)
             }
             Node::Filter(of, name, args) => match filters::find(name) {
-                Some(filter) => CodeKind::Filter(self.boxed(of)?, filter, self.given(args)?),
+                Some(filter) => ExprKind::Filter(self.boxed(of)?, filter, self.given(args)?),
                 None => self.missing(of, Named::Filter, name, args, expr.span)?,
             },
             Node::Test(of, name, args) => match predicates::find(name) {
-                Some(test) => CodeKind::Test(self.boxed(of)?, test, self.given(args)?),
+                Some(test) => ExprKind::Test(self.boxed(of)?, test, self.given(args)?),
                 None => self.missing(of, Named::Test, name, args, expr.span)?,
             },
-            Node::Not(of) => CodeKind::Not(self.boxed(of)?),
-            Node::Minus(of) => CodeKind::Signed(true, self.boxed(of)?),
-            Node::Plus(of) => CodeKind::Signed(false, self.boxed(of)?),
-            Node::Sum(items) => CodeKind::Sum(self.all(items)?),
-            Node::Concat(items) => CodeKind::Concat(self.all(items)?),
+            Node::Not(of) => ExprKind::Not(self.boxed(of)?),
+            Node::Minus(of) => ExprKind::Signed(true, self.boxed(of)?),
+            Node::Plus(of) => ExprKind::Signed(false, self.boxed(of)?),
+            Node::Sum(items) => ExprKind::Sum(self.all(items)?),
+            Node::Concat(items) => ExprKind::Concat(self.all(items)?),
             Node::Binary(op, left, right) => {
-                CodeKind::Binary(operator(op), self.boxed(left)?, self.boxed(right)?)
+                ExprKind::Binary(operator(op), self.boxed(left)?, self.boxed(right)?)
             }
-            Node::And(items) => CodeKind::And(self.all(reached(items, false))?),
-            Node::Or(items) => CodeKind::Or(self.all(reached(items, true))?),
+            Node::And(items) => ExprKind::And(self.all(reached(items, false))?),
+            Node::Or(items) => ExprKind::Or(self.all(reached(items, true))?),
             Node::Compare(first, rest) => self.compare(first, rest)?,
             Node::Cond { test, yes, no } => self.with_lenience(true, |compiler| {
                 let (yes, test) = (compiler.boxed(yes)?, compiler.boxed(test)?);
                 let no = no.as_ref().map(|no| compiler.boxed(no)).transpose()?;
-                Ok(CodeKind::Cond(test, yes, no))
+                Ok(ExprKind::Cond(test, yes, no))
             })?,
         })
     }
@@ -447,30 +449,30 @@ impl Compiler {
     /// A filter or a test that there is not.
     fn missing(
         &mut self,
-        of: &Expr,
+        of: &tree::Expr,
         what: Named,
         name: &str,
         args: &tree::Args,
         span: Span,
-    ) -> Compiled<CodeKind> {
+    ) -> Compiled<ExprKind> {
         if !self.lenient {
             return Err(unknown(what, name, span));
         }
-        Ok(CodeKind::Missing(self.boxed(of)?, what, name.into(), self.given(args)?))
+        Ok(ExprKind::Missing(self.boxed(of)?, what, name.into(), self.given(args)?))
     }
 
-    fn slice(&mut self, of: &Expr, parts: &[Option<Expr>; 3]) -> Compiled<CodeKind> {
+    fn slice(&mut self, of: &tree::Expr, parts: &[Option<tree::Expr>; 3]) -> Compiled<ExprKind> {
         let literal = literal(of) && parts.iter().flatten().all(literal);
-        let mut codes = [(); 3].map(|()| Code { kind: CodeKind::None, span: of.span });
+        let mut codes = [(); 3].map(|()| Expr { kind: ExprKind::None, span: of.span });
         for (code, part) in codes.iter_mut().zip(parts) {
             if let Some(part) = part {
                 *code = self.expr(part)?;
             }
         }
-        Ok(CodeKind::Slice(self.boxed(of)?, Box::new(codes), literal))
+        Ok(ExprKind::Slice(self.boxed(of)?, Box::new(codes), literal))
     }
 
-    fn call(&mut self, of: &Expr, args: &tree::Args, span: Span) -> Compiled<CodeKind> {
+    fn call(&mut self, of: &tree::Expr, args: &tree::Args, span: Span) -> Compiled<ExprKind> {
         match &of.node {
             Node::Name(name) if name == "loop" => {
                 let scopes = &self.frame().scopes;
@@ -479,42 +481,46 @@ impl Compiler {
                         let message = "loop() with other than one argument";
                         return Err(Error::new(Kind::Unsupported, message).at(span));
                     };
-                    return Ok(CodeKind::Again(at, self.boxed(only)?));
+                    return Ok(ExprKind::LoopRecurse(at, self.boxed(only)?));
                 }
-                Ok(CodeKind::Call(self.boxed(of)?, self.given(args)?))
+                Ok(ExprKind::Call(self.boxed(of)?, self.given(args)?))
             }
             Node::Attribute(base, name) => {
-                Ok(CodeKind::Method(self.boxed(base)?, name.as_str().into(), self.given(args)?))
+                Ok(ExprKind::Method(self.boxed(base)?, name.as_str().into(), self.given(args)?))
             }
-            _ => Ok(CodeKind::Call(self.boxed(of)?, self.given(args)?)),
+            _ => Ok(ExprKind::Call(self.boxed(of)?, self.given(args)?)),
         }
     }
 
-    fn compare(&mut self, first: &Expr, rest: &[(&'static str, Expr)]) -> Compiled<CodeKind> {
+    fn compare(&mut self, first: &tree::Expr, rest: &[(&'static str, tree::Expr)]) -> Compiled<ExprKind> {
         if let [(op @ ("==" | "!="), second)] = rest {
             match (&first.node, &second.node) {
                 (_, Node::Text(text)) if text.len() <= SHORT_TEXT => {
-                    return Ok(CodeKind::IsText(self.boxed(first)?, text.as_str().into(), *op == "=="));
+                    return Ok(ExprKind::IsText(self.boxed(first)?, text.as_str().into(), *op == "=="));
                 }
                 (Node::Text(text), _) if text.len() <= SHORT_TEXT => {
-                    return Ok(CodeKind::IsText(self.boxed(second)?, text.as_str().into(), *op == "=="));
+                    return Ok(ExprKind::IsText(self.boxed(second)?, text.as_str().into(), *op == "=="));
                 }
                 _ => (),
             }
         }
         let first = self.boxed(first)?;
-        let pair = |(op, expr): &(&'static str, Expr)| Ok((relation(op), self.expr(expr)?));
-        Ok(CodeKind::Compare(first, rest.iter().map(pair).collect::<Compiled<_>>()?))
+        let pair = |(op, expr): &(&'static str, tree::Expr)| Ok((relation(op), self.expr(expr)?));
+        Ok(ExprKind::Compare(first, rest.iter().map(pair).collect::<Compiled<_>>()?))
     }
 
-    fn given(&mut self, args: &tree::Args) -> Compiled<Given> {
+    fn given(&mut self, args: &tree::Args) -> Compiled<CallArgs> {
         let named = args.named.iter().map(|(name, value)| Ok((name.clone(), self.expr(value)?)));
         let named = named.collect::<Compiled<_>>()?;
-        Ok(Given {
+        Ok(CallArgs {
             positional: self.all(&args.positional)?,
             named,
-            star: args.star.as_ref().map(|star| self.boxed(star)).transpose()?,
-            stars: args.stars.as_ref().map(|stars| self.boxed(stars)).transpose()?,
+            args_splat: args.args_splat.as_ref().map(|args_splat| self.boxed(args_splat)).transpose()?,
+            kwargs_splat: args
+                .kwargs_splat
+                .as_ref()
+                .map(|kwargs_splat| self.boxed(kwargs_splat))
+                .transpose()?,
         })
     }
 }
@@ -533,7 +539,7 @@ fn unknown(what: Named, name: &str, span: Span) -> Error {
 
 /// The items of `and` or `or` up to the first literal that decides, if only literals stand before it: Jinja computes that
 /// while it compiles, and never looks at what follows.
-fn reached(items: &[Expr], deciding: bool) -> &[Expr] {
+fn reached(items: &[tree::Expr], deciding: bool) -> &[tree::Expr] {
     let mut literals = items.iter().map_while(literal_truth);
     match literals.position(|truth| truth == deciding) {
         Some(at) => &items[..=at],
@@ -541,7 +547,7 @@ fn reached(items: &[Expr], deciding: bool) -> &[Expr] {
     }
 }
 
-fn literal_truth(expr: &Expr) -> Option<bool> {
+fn literal_truth(expr: &tree::Expr) -> Option<bool> {
     Some(match &expr.node {
         Node::None => false,
         Node::Bool(value) => *value,
@@ -555,7 +561,7 @@ fn literal_truth(expr: &Expr) -> Option<bool> {
 
 /// Whether there is an `autoescape` block anywhere in `body`.
 fn escapes(body: &[Stmt]) -> bool {
-    body.iter().any(|stmt| matches!(stmt.what, What::Autoescape(..)) || stmt.what.bodies().any(escapes))
+    body.iter().any(|stmt| matches!(stmt.kind, StmtKind::Autoescape(..)) || stmt.kind.bodies().any(escapes))
 }
 
 fn operator(op: &str) -> operators::Operator {
@@ -591,16 +597,16 @@ fn collect(body: &[Stmt], out: &mut BTreeSet<String>) {
         out.insert(name.to_string());
     };
     for stmt in body {
-        match &stmt.what {
-            What::Set(target, _) | What::SetBlock { target, .. } => {
+        match &stmt.kind {
+            StmtKind::Set(target, _) | StmtKind::SetBlock { target, .. } => {
                 names(target).into_iter().for_each(&mut add);
             }
-            What::Macro { name, .. } => add(name),
+            StmtKind::Macro { name, .. } => add(name),
             _ => (),
         }
     }
     for stmt in body {
-        if let What::If { branches, otherwise } = &stmt.what {
+        if let StmtKind::If { branches, otherwise } = &stmt.kind {
             for (_, body) in branches {
                 collect(body, out);
             }
@@ -609,7 +615,7 @@ fn collect(body: &[Stmt], out: &mut BTreeSet<String>) {
     }
 }
 
-fn literal(expr: &Expr) -> bool {
+fn literal(expr: &tree::Expr) -> bool {
     match &expr.node {
         Node::None | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Text(_) => true,
         Node::List(items) | Node::Tuple(items) => items.iter().all(literal),
@@ -625,7 +631,7 @@ fn plain_key(name: &str) -> bool {
 }
 
 /// Whether an expression is of texts and variables alone, so that nothing within it can write.
-fn is_kept(expr: &Expr) -> bool {
+fn is_kept(expr: &tree::Expr) -> bool {
     match &expr.node {
         Node::Text(_) | Node::Int(_) | Node::Name(_) => true,
         Node::Attribute(of, _) => is_kept(of),

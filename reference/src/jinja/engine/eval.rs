@@ -8,100 +8,100 @@ use super::super::error::{Error, Kind};
 use super::super::python::compare::{contains, equal, ordered};
 use super::super::python::value::{Answer, Args, Value, dict, int, list, raise, text, tuple};
 use super::super::python::{filters, json, methods, operators, text};
-use super::program::{Code, CodeKind, Given, Relation};
+use super::program::{CallArgs, Expr, ExprKind, Relation};
 use super::run::Run;
 
 impl<'t> Run<'t> {
     #[inline]
-    pub(super) fn peek(&self, code: &Code) -> Option<&Value> {
-        self.names.peek(code)
+    pub(super) fn peek(&self, expr: &Expr) -> Option<&Value> {
+        self.names.peek(expr)
     }
 
     /// The value of an expression.
-    pub(super) fn eval(&mut self, code: &'t Code) -> Answer {
-        if let Some(value) = self.peek(code) {
+    pub(super) fn eval(&mut self, expr: &'t Expr) -> Answer {
+        if let Some(value) = self.peek(expr) {
             return Ok(value.clone());
         }
-        match self.computed(code) {
-            Err(error) => Err(error.at(code.span)),
+        match self.computed(expr) {
+            Err(error) => Err(error.at(expr.span)),
             done => done,
         }
     }
 
-    fn computed(&mut self, code: &'t Code) -> Answer {
+    fn computed(&mut self, expr: &'t Expr) -> Answer {
         self.step()?;
-        match &code.kind {
-            CodeKind::None => Ok(Value::None),
-            CodeKind::Bool(bool) => Ok(Value::Bool(*bool)),
-            CodeKind::Int(value) => Ok(int(*value)),
-            CodeKind::Float(value) => Ok(Value::Float(*value)),
-            CodeKind::Text(text) => Ok(Value::Lit(text.clone())),
-            CodeKind::Field(of, name) => {
+        match &expr.kind {
+            ExprKind::None => Ok(Value::None),
+            ExprKind::Bool(bool) => Ok(Value::Bool(*bool)),
+            ExprKind::Int(value) => Ok(int(*value)),
+            ExprKind::Float(value) => Ok(Value::Float(*value)),
+            ExprKind::Text(text) => Ok(Value::Lit(text.clone())),
+            ExprKind::Field(of, name) => {
                 if let Some(base) = self.peek(of) {
                     let found = methods::item_of_name(self.cx, base, name);
-                    return found.map_err(|error| self.blamed(error, code, &[(of, base)]));
+                    return found.map_err(|error| self.blamed(error, expr, &[(of, base)]));
                 }
                 let base = self.eval(of)?;
                 methods::item_of_name(self.cx, &base, name)
-                    .map_err(|error| self.blamed(error, code, &[(of, &base)]))
+                    .map_err(|error| self.blamed(error, expr, &[(of, &base)]))
             }
-            CodeKind::Item(of, key) => {
+            ExprKind::Item(of, key) => {
                 let base = self.eval(of)?;
                 let at = self.eval(key)?;
                 methods::item(self.cx, &base, &at)
-                    .map_err(|error| self.blamed(error, code, &[(of, &base), (key, &at)]))
+                    .map_err(|error| self.blamed(error, expr, &[(of, &base), (key, &at)]))
             }
-            CodeKind::Call(of, given) => self.call_code(code, of, given),
-            CodeKind::Method(of, name, given) => {
+            ExprKind::Call(of, given) => self.call_code(expr, of, given),
+            ExprKind::Method(of, name, given) => {
                 let base = self.eval(of)?;
                 let done = self.with_args(given, None, |run, args| run.method(&base, name, args));
-                done.map_err(|error| self.blamed(error, code, &[(of, &base)]))
+                done.map_err(|error| self.blamed(error, expr, &[(of, &base)]))
             }
-            CodeKind::Filter(of, filter, given) => {
+            ExprKind::Filter(of, filter, given) => {
                 let value = self.eval(of)?;
                 let done = self.with_args(given, None, |_, args| filtered(self.cx, *filter, &value, args));
-                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
+                done.map_err(|error| self.blamed(error, expr, &[(of, &value)]))
             }
-            CodeKind::Trim(of) => {
+            ExprKind::Trim(of) => {
                 let value = self.eval(of)?;
                 let done = filters::trim(self.cx, &value, &Args::places(&[]));
-                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
+                done.map_err(|error| self.blamed(error, expr, &[(of, &value)]))
             }
-            CodeKind::Sum(items) => self.sum(items),
-            CodeKind::Concat(items) => self.concat(items),
-            CodeKind::And(items) => self.until(items, false),
-            CodeKind::Or(items) => self.until(items, true),
-            CodeKind::Cond(test, yes, no) => match (self.truth(test)?, no) {
+            ExprKind::Sum(items) => self.sum(items),
+            ExprKind::Concat(items) => self.concat(items),
+            ExprKind::And(items) => self.until(items, false),
+            ExprKind::Or(items) => self.until(items, true),
+            ExprKind::Cond(test, yes, no) => match (self.truth(test)?, no) {
                 (true, _) => self.eval(yes),
                 (false, Some(no)) => self.eval(no),
                 (false, None) => Ok(Value::Undefined),
             },
-            CodeKind::Test(..) | CodeKind::Not(_) | CodeKind::IsText(..) | CodeKind::Compare(..) => {
-                self.truth(code).map(Value::Bool)
+            ExprKind::Test(..) | ExprKind::Not(_) | ExprKind::IsText(..) | ExprKind::Compare(..) => {
+                self.truth(expr).map(Value::Bool)
             }
-            _ => self.other(code),
+            _ => self.eval_cold(expr),
         }
     }
 
     /// The expressions that are rarer or build something.
     #[inline(never)]
-    pub(super) fn other(&mut self, code: &'t Code) -> Answer {
-        match &code.kind {
-            CodeKind::List(codes) => list(self.cx, self.every(codes)?),
-            CodeKind::Tuple(codes) => tuple(self.cx, self.every(codes)?),
-            CodeKind::Dict(pairs) => {
+    pub(super) fn eval_cold(&mut self, expr: &'t Expr) -> Answer {
+        match &expr.kind {
+            ExprKind::List(exprs) => list(self.cx, self.every(exprs)?),
+            ExprKind::Tuple(exprs) => tuple(self.cx, self.every(exprs)?),
+            ExprKind::Dict(pairs) => {
                 let mut entries = Vec::with_capacity(pairs.len());
                 for (key, value) in pairs {
                     entries.push((self.eval(key)?, self.eval(value)?));
                 }
                 dict(self.cx, entries)
             }
-            CodeKind::Attribute(of, name) => {
+            ExprKind::Attribute(of, name) => {
                 let base = self.eval(of)?;
                 methods::attribute(self.cx, &base, name)
-                    .map_err(|error| self.blamed(error, code, &[(of, &base)]))
+                    .map_err(|error| self.blamed(error, expr, &[(of, &base)]))
             }
-            CodeKind::Slice(of, parts, literal) => {
+            ExprKind::Slice(of, parts, literal) => {
                 let base = self.eval(of)?;
                 let [start, stop, step] = &**parts;
                 let places = [self.eval(start)?, self.eval(stop)?, self.eval(step)?];
@@ -111,48 +111,48 @@ impl<'t> Run<'t> {
                     done => {
                         let operands =
                             [(&**of, &base), (start, &places[0]), (stop, &places[1]), (step, &places[2])];
-                        done.map_err(|error| self.blamed(error, code, &operands))
+                        done.map_err(|error| self.blamed(error, expr, &operands))
                     }
                 }
             }
-            CodeKind::Json(of, given) => {
+            ExprKind::Json(of, given) => {
                 let value = self.eval(of)?;
                 let layout = self.with_args(given, None, |_, args| filters::layout(self.cx, args))?;
                 let done = json::dumps(self.cx, &value, &layout).map(Value::from);
-                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
+                done.map_err(|error| self.blamed(error, expr, &[(of, &value)]))
             }
-            CodeKind::Missing(of, what, name, given) => {
+            ExprKind::Missing(of, what, name, given) => {
                 self.eval(of)?;
                 self.with_args(given, None, |_, _| Ok(()))?;
                 Err(raise(Kind::Runtime, format!("no {} named '{name}'", what.word())))
             }
-            CodeKind::Again(at, of) => self.again(*at, of),
-            CodeKind::Signed(minus, of) => {
+            ExprKind::LoopRecurse(at, of) => self.loop_recurse(*at, of),
+            ExprKind::Signed(minus, of) => {
                 let value = self.eval(of)?;
-                operators::signed(&value, *minus).map_err(|error| self.blamed(error, code, &[(of, &value)]))
+                operators::signed(&value, *minus).map_err(|error| self.blamed(error, expr, &[(of, &value)]))
             }
-            CodeKind::Binary(operator, left, right) => {
+            ExprKind::Binary(operator, left, right) => {
                 let a = self.eval(left)?;
                 let b = self.eval(right)?;
                 operator(self.cx, &a, &b)
-                    .map_err(|error| self.blamed(error, code, &[(left, &a), (right, &b)]))
+                    .map_err(|error| self.blamed(error, expr, &[(left, &a), (right, &b)]))
             }
             _ => Ok(Value::Undefined),
         }
     }
 
-    pub(super) fn every(&mut self, codes: &'t [Code]) -> Result<Vec<Value>, Error> {
-        codes.iter().map(|code| self.eval(code)).collect()
+    pub(super) fn every(&mut self, exprs: &'t [Expr]) -> Result<Vec<Value>, Error> {
+        exprs.iter().map(|expr| self.eval(expr)).collect()
     }
 
-    fn call_code(&mut self, code: &'t Code, of: &'t Code, given: &'t Given) -> Answer {
+    fn call_code(&mut self, expr: &'t Expr, of: &'t Expr, given: &'t CallArgs) -> Answer {
         let callee = self.eval(of)?;
         let done = self.with_args(given, None, |run, args| run.call(&callee, args));
-        done.map_err(|error| self.blamed(error, code, &[(of, &callee)]))
+        done.map_err(|error| self.blamed(error, expr, &[(of, &callee)]))
     }
 
     /// The first item that is as true as `wanted`, else the last.
-    pub(super) fn until(&mut self, items: &'t [Code], wanted: bool) -> Answer {
+    pub(super) fn until(&mut self, items: &'t [Expr], wanted: bool) -> Answer {
         let Some((last, rest)) = items.split_last() else { return Ok(Value::Undefined) };
         for item in rest {
             let value = self.eval(item)?;
@@ -164,19 +164,19 @@ impl<'t> Run<'t> {
     }
 
     /// Appends to `out` what an expression is, if that is a plain text; else answers it.
-    pub(super) fn piece(&mut self, code: &'t Code, out: &mut String) -> Result<Option<Value>, Error> {
+    pub(super) fn piece(&mut self, expr: &'t Expr, out: &mut String) -> Result<Option<Value>, Error> {
         let mut add = |text: &str| {
             self.cx.grow(out, text.len())?;
             out.push_str(text);
             Ok(None)
         };
-        if let CodeKind::Text(text) = &code.kind {
+        if let ExprKind::Text(text) = &expr.kind {
             return add(text);
         }
-        if let Some(text) = self.peek(code).and_then(Value::as_plain) {
+        if let Some(text) = self.peek(expr).and_then(Value::as_plain) {
             return add(text);
         }
-        let value = self.eval(code)?;
+        let value = self.eval(expr)?;
         match value.as_plain() {
             Some(text) => add(text),
             None => Ok(Some(value)),
@@ -184,14 +184,14 @@ impl<'t> Run<'t> {
     }
 
     /// `first + second + ...`, from the left.
-    pub(super) fn sum(&mut self, items: &'t [Code]) -> Answer {
+    pub(super) fn sum(&mut self, items: &'t [Expr]) -> Answer {
         let mut joined = String::new();
         let mut rest = items.iter();
         let mut any = false;
-        while let Some(code) = rest.next() {
-            if let Some(other) = self.piece(code, &mut joined)? {
+        while let Some(expr) = rest.next() {
+            if let Some(other) = self.piece(expr, &mut joined)? {
                 let before = any.then(|| Value::from(joined));
-                return self.sum_from(before, code, other, rest.as_slice());
+                return self.sum_from(before, expr, other, rest.as_slice());
             }
             any = true;
         }
@@ -202,35 +202,35 @@ impl<'t> Run<'t> {
     pub(super) fn sum_from(
         &mut self,
         before: Option<Value>,
-        code: &'t Code,
+        expr: &'t Expr,
         first: Value,
-        rest: &'t [Code],
+        rest: &'t [Expr],
     ) -> Answer {
         let mut total = match before {
-            Some(before) => self.added(code, &before, code, &first)?,
+            Some(before) => self.added(expr, &before, expr, &first)?,
             None => first,
         };
-        let mut last = code;
-        for code in rest {
-            let next = self.eval(code)?;
-            total = self.added(last, &total, code, &next)?;
-            last = code;
+        let mut last = expr;
+        for expr in rest {
+            let next = self.eval(expr)?;
+            total = self.added(last, &total, expr, &next)?;
+            last = expr;
         }
         Ok(total)
     }
 
-    fn added(&self, left: &Code, a: &Value, right: &Code, b: &Value) -> Answer {
+    fn added(&self, left: &Expr, a: &Value, right: &Expr, b: &Value) -> Answer {
         operators::add_two(self.cx, a, b).map_err(|error| self.blamed(error, right, &[(left, a), (right, b)]))
     }
 
     /// `first ~ second ~ ...`: all as text; markup stays markup where there is escaping.
-    pub(super) fn concat(&mut self, items: &'t [Code]) -> Answer {
+    pub(super) fn concat(&mut self, items: &'t [Expr]) -> Answer {
         if self.escapes {
             return operators::concat(self.cx, &self.every(items)?, self.escapes);
         }
         let mut joined = String::new();
-        for code in items {
-            if let Some(other) = self.piece(code, &mut joined)? {
+        for expr in items {
+            if let Some(other) = self.piece(expr, &mut joined)? {
                 text::write_str(self.cx, &other, &mut joined)?;
             }
         }
@@ -238,48 +238,48 @@ impl<'t> Run<'t> {
     }
 
     /// Whether an expression is true.
-    pub(super) fn truth(&mut self, code: &'t Code) -> Result<bool, Error> {
-        if let Some(value) = self.peek(code) {
+    pub(super) fn truth(&mut self, expr: &'t Expr) -> Result<bool, Error> {
+        if let Some(value) = self.peek(expr) {
             return Ok(value.is_true());
         }
-        match self.judged(code) {
-            Err(error) => Err(error.at(code.span)),
+        match self.judged(expr) {
+            Err(error) => Err(error.at(expr.span)),
             done => done,
         }
     }
 
-    fn judged(&mut self, code: &'t Code) -> Result<bool, Error> {
-        match &code.kind {
-            CodeKind::Not(of) => Ok(!self.truth(of)?),
-            CodeKind::And(items) => self.any(items, false),
-            CodeKind::Or(items) => self.any(items, true),
-            CodeKind::IsText(of, text, wanted) => {
+    fn judged(&mut self, expr: &'t Expr) -> Result<bool, Error> {
+        match &expr.kind {
+            ExprKind::Not(of) => Ok(!self.truth(of)?),
+            ExprKind::And(items) => self.any(items, false),
+            ExprKind::Or(items) => self.any(items, true),
+            ExprKind::IsText(of, text, wanted) => {
                 self.step()?;
                 if let Some(value) = self.peek(of) {
                     return Ok((value.as_str() == Some(text)) == *wanted);
                 }
                 Ok((self.eval(of)?.as_str() == Some(text)) == *wanted)
             }
-            CodeKind::Test(of, test, given) => {
+            ExprKind::Test(of, test, given) => {
                 self.step()?;
                 if given.is_empty()
                     && let Some(value) = self.peek(of)
                 {
                     self.cx.charge(8 + value.text_bytes())?;
                     let done = test(self.cx, value, &Args::places(&[]));
-                    return done.map_err(|error| self.blamed(error, code, &[(of, value)]));
+                    return done.map_err(|error| self.blamed(error, expr, &[(of, value)]));
                 }
                 let value = self.eval(of)?;
                 self.cx.charge(8 + value.text_bytes())?;
                 let done = self.with_args(given, None, |_, args| test(self.cx, &value, args));
-                done.map_err(|error| self.blamed(error, code, &[(of, &value)]))
+                done.map_err(|error| self.blamed(error, expr, &[(of, &value)]))
             }
-            CodeKind::Compare(first, rest) => self.compare(code, first, rest),
-            _ => Ok(self.eval(code)?.is_true()),
+            ExprKind::Compare(first, rest) => self.compare(expr, first, rest),
+            _ => Ok(self.eval(expr)?.is_true()),
         }
     }
 
-    pub(super) fn any(&mut self, items: &'t [Code], wanted: bool) -> Result<bool, Error> {
+    pub(super) fn any(&mut self, items: &'t [Expr], wanted: bool) -> Result<bool, Error> {
         for item in items {
             if self.truth(item)? == wanted {
                 return Ok(wanted);
@@ -291,34 +291,34 @@ impl<'t> Run<'t> {
     /// `a < b <= c`: each pair in turn, up to the first that fails.
     pub(super) fn compare(
         &mut self,
-        whole: &'t Code,
-        first: &'t Code,
-        rest: &'t [(Relation, Code)],
+        whole: &'t Expr,
+        first: &'t Expr,
+        rest: &'t [(Relation, Expr)],
     ) -> Result<bool, Error> {
         if let [(relation, second)] = rest {
             return self.compare_two(whole, *relation, first, second);
         }
         let (mut left, mut last) = (self.eval(first)?, first);
-        for (relation, code) in rest {
-            let right = self.eval(code)?;
+        for (relation, expr) in rest {
+            let right = self.eval(expr)?;
             let done = holds(self.cx, *relation, &left, &right);
-            if !done.map_err(|error| self.blamed(error, code, &[(last, &left), (code, &right)]))? {
+            if !done.map_err(|error| self.blamed(error, expr, &[(last, &left), (expr, &right)]))? {
                 return Ok(false);
             }
-            (left, last) = (right, code);
+            (left, last) = (right, expr);
         }
         Ok(true)
     }
 
     pub(super) fn compare_two(
         &mut self,
-        whole: &'t Code,
+        whole: &'t Expr,
         relation: Relation,
-        first: &'t Code,
-        second: &'t Code,
+        first: &'t Expr,
+        second: &'t Expr,
     ) -> Result<bool, Error> {
         self.step()?;
-        if let (Relation::In | Relation::NotIn, CodeKind::Text(text)) = (relation, &first.kind)
+        if let (Relation::In | Relation::NotIn, ExprKind::Text(text)) = (relation, &first.kind)
             && let Some(Value::Dict(dict)) = self.peek(second)
         {
             self.cx.charge(8 + text.len())?;
@@ -335,13 +335,13 @@ impl<'t> Run<'t> {
         if let Some(right) = self.peek(second) {
             return held(self, &left, right);
         }
-        if let (Some(wanted), Relation::In | Relation::NotIn, CodeKind::List(items) | CodeKind::Tuple(items)) =
+        if let (Some(wanted), Relation::In | Relation::NotIn, ExprKind::List(items) | ExprKind::Tuple(items)) =
             (left.as_str(), relation, &second.kind)
-            && items.iter().all(|item| matches!(item.kind, CodeKind::Text(_)))
+            && items.iter().all(|item| matches!(item.kind, ExprKind::Text(_)))
         {
             self.cx.charge(items.len().saturating_mul(1 + wanted.len() / 16))?;
             let found =
-                items.iter().any(|item| matches!(&item.kind, CodeKind::Text(text) if **text == *wanted));
+                items.iter().any(|item| matches!(&item.kind, ExprKind::Text(text) if **text == *wanted));
             return Ok(found == matches!(relation, Relation::In));
         }
         let right = self.eval(second)?;

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use super::super::python::functions::Builtin;
 use super::super::python::value::Value;
 use super::super::render::Variables;
-use super::program::{Code, CodeKind, Program, Spot};
+use super::program::{Expr, ExprKind, Program, VarRef};
 
 /// The variables of a template or a macro that runs.
 #[derive(Default)]
@@ -30,12 +30,12 @@ pub(super) struct Names<'t> {
 impl Names<'_> {
     /// Where a variable is.
     #[inline]
-    pub(super) fn at(&self, spot: Spot) -> &Value {
-        let found = match spot {
-            Spot::Local(slot) => self.frame.slots.get(slot),
-            Spot::Global(at) => self.globals.get(at).map(|known| known.get_or_init(|| self.given(at))),
-            Spot::Root(slot) => self.stack.first().and_then(|frame| frame.slots.get(slot)),
-            Spot::Up(levels, slot) => {
+    pub(super) fn at(&self, var: VarRef) -> &Value {
+        let found = match var {
+            VarRef::Local(slot) => self.frame.slots.get(slot),
+            VarRef::Global(at) => self.globals.get(at).map(|known| known.get_or_init(|| self.given(at))),
+            VarRef::Root(slot) => self.stack.first().and_then(|frame| frame.slots.get(slot)),
+            VarRef::Up(levels, slot) => {
                 let up = |at: usize| self.stack.get(at).map(|frame| frame.up);
                 let frame = (1..levels).try_fold(self.frame.up, |at, _| up(at));
                 frame.and_then(|at| self.stack.get(at)).and_then(|frame| frame.slots.get(slot))
@@ -51,39 +51,39 @@ impl Names<'_> {
         variable.or_else(|| Builtin::named(name).map(Value::Builtin)).unwrap_or_default()
     }
 
-    pub(super) fn first(&self, spots: &[Spot]) -> &Value {
-        let mut all = spots.iter().map(|spot| self.at(*spot));
+    pub(super) fn first(&self, vars: &[VarRef]) -> &Value {
+        let mut all = vars.iter().map(|var| self.at(*var));
         all.find(|value| !matches!(value, Value::Unset)).unwrap_or(&Value::Undefined)
     }
 
     /// A look at a value that is kept somewhere, if it takes nothing to find it.
     #[inline]
-    pub(super) fn peek(&self, code: &Code) -> Option<&Value> {
-        match &code.kind {
-            CodeKind::Name(spot) => Some(self.set(*spot)),
-            CodeKind::Names(_) | CodeKind::Field(..) | CodeKind::Item(..) => self.found(code),
+    pub(super) fn peek(&self, expr: &Expr) -> Option<&Value> {
+        match &expr.kind {
+            ExprKind::Name(var) => Some(self.set(*var)),
+            ExprKind::Names(_) | ExprKind::Field(..) | ExprKind::Item(..) => self.found(expr),
             _ => None,
         }
     }
 
     /// What a variable holds, if only undefined.
     #[inline]
-    pub(super) fn set(&self, spot: Spot) -> &Value {
-        match self.at(spot) {
+    pub(super) fn set(&self, var: VarRef) -> &Value {
+        match self.at(var) {
             Value::Unset => &Value::Undefined,
             value => value,
         }
     }
 
-    pub(super) fn found(&self, code: &Code) -> Option<&Value> {
-        match &code.kind {
-            CodeKind::Names(spots) => Some(self.first(spots)),
-            CodeKind::Field(of, name) => match self.peek(of)? {
+    pub(super) fn found(&self, expr: &Expr) -> Option<&Value> {
+        match &expr.kind {
+            ExprKind::Names(vars) => Some(self.first(vars)),
+            ExprKind::Field(of, name) => match self.peek(of)? {
                 Value::Dict(dict) => Some(dict.get_str(name).unwrap_or(&Value::Undefined)),
                 _ => None,
             },
-            CodeKind::Item(of, key) => match (self.peek(of)?, &key.kind) {
-                (Value::Seq(seq), CodeKind::Int(at)) => {
+            ExprKind::Item(of, key) => match (self.peek(of)?, &key.kind) {
+                (Value::Seq(seq), ExprKind::Int(at)) => {
                     let at = if *at < 0 { at + seq.items.len() as i128 } else { *at };
                     Some(
                         usize::try_from(at)

@@ -3,53 +3,53 @@
 use super::super::error::Error;
 use super::super::python::value::Value;
 use super::super::python::{filters, json, strings, text};
-use super::program::{Code, CodeKind};
+use super::program::{Expr, ExprKind};
 use super::run::Run;
 
 impl<'t> Run<'t> {
-    pub(super) fn print(&mut self, code: &'t Code) -> Result<(), Error> {
-        match self.printed(code) {
-            Err(error) => Err(error.at(code.span)),
+    pub(super) fn print(&mut self, expr: &'t Expr) -> Result<(), Error> {
+        match self.printed(expr) {
+            Err(error) => Err(error.at(expr.span)),
             done => done,
         }
     }
 
-    fn printed(&mut self, code: &'t Code) -> Result<(), Error> {
-        if let Some(text) = self.names.peek(code).and_then(Value::as_plain)
+    fn printed(&mut self, expr: &'t Expr) -> Result<(), Error> {
+        if let Some(text) = self.names.peek(expr).and_then(Value::as_plain)
             && !self.escapes
         {
             return self.out.write(text);
         }
-        match &code.kind {
-            CodeKind::Text(text) if !self.escapes => return self.out.write(text),
-            CodeKind::Cond(test, yes, no) => {
+        match &expr.kind {
+            ExprKind::Text(text) if !self.escapes => return self.out.write(text),
+            ExprKind::Cond(test, yes, no) => {
                 return match (self.truth(test)?, no) {
                     (true, _) => self.print(yes),
                     (false, Some(no)) => self.print(no),
                     (false, None) => Ok(()),
                 };
             }
-            CodeKind::Sum(items) if !self.escapes => return self.print_sum(items),
-            CodeKind::Concat(items) if !self.escapes => {
+            ExprKind::Sum(items) if !self.escapes => return self.print_sum(items),
+            ExprKind::Concat(items) if !self.escapes => {
                 return self.together(|run| items.iter().try_for_each(|item| run.print(item)));
             }
-            CodeKind::Call(of, given) if !self.escapes => {
+            ExprKind::Call(of, given) if !self.escapes => {
                 let callee = self.eval(of)?;
                 if let Value::Macro(of) = &callee {
                     return self
                         .together(|run| run.with_args(given, None, |run, args| run.call_macro(of, args)));
                 }
                 let done = self.with_args(given, None, |run, args| run.call(&callee, args));
-                let value = done.map_err(|error| self.blamed(error, code, &[(of, &callee)]))?;
+                let value = done.map_err(|error| self.blamed(error, expr, &[(of, &callee)]))?;
                 return self.write(&value);
             }
-            CodeKind::Json(of, given) if !self.escapes => {
+            ExprKind::Json(of, given) if !self.escapes => {
                 let value = self.eval(of)?;
                 let layout = self.with_args(given, None, |_, args| filters::layout(self.cx, args))?;
                 let done = self.out.append(|out| json::write(self.cx, &value, &layout, out));
-                return done.map_err(|error| self.blamed(error, code, &[(of, &value)]));
+                return done.map_err(|error| self.blamed(error, expr, &[(of, &value)]));
             }
-            CodeKind::Trim(of) if !self.escapes => {
+            ExprKind::Trim(of) if !self.escapes => {
                 if let Some(text) = self.names.peek(of).and_then(Value::as_str) {
                     self.cx.charge(text.len())?;
                     return self.out.write(strings::trimmed(text, None, true, true));
@@ -57,7 +57,7 @@ impl<'t> Run<'t> {
             }
             _ => (),
         }
-        let value = self.eval(code)?;
+        let value = self.eval(expr)?;
         self.write(&value)
     }
 
@@ -71,13 +71,13 @@ impl<'t> Run<'t> {
 
     /// Prints `first + second + ...`: plain texts one by one, up to what is none. Only that decides what the sum is: markup
     /// escapes what stands before it.
-    fn print_sum(&mut self, items: &'t [Code]) -> Result<(), Error> {
+    fn print_sum(&mut self, items: &'t [Expr]) -> Result<(), Error> {
         let part = self.out.begin();
         let mut rest = items.iter();
-        while let Some(code) = rest.next() {
-            if let Some(other) = self.print_plain(code)? {
+        while let Some(expr) = rest.next() {
+            if let Some(other) = self.print_plain(expr)? {
                 let before = (rest.len() + 1 < items.len()).then(|| self.out.take(&part)).transpose()?;
-                let total = self.sum_from(before.map(Value::Str), code, other, rest.as_slice())?;
+                let total = self.sum_from(before.map(Value::Str), expr, other, rest.as_slice())?;
                 self.out.keep(&part);
                 return self.write(&total);
             }
@@ -87,12 +87,12 @@ impl<'t> Run<'t> {
     }
 
     /// Prints what is a plain text; else answers it.
-    fn print_plain(&mut self, code: &'t Code) -> Result<Option<Value>, Error> {
-        let plain = self.names.peek(code).is_some_and(|value| value.as_plain().is_some());
-        if plain || matches!(code.kind, CodeKind::Text(_) | CodeKind::Concat(_) | CodeKind::Json(..)) {
-            return self.print(code).map(|()| None);
+    fn print_plain(&mut self, expr: &'t Expr) -> Result<Option<Value>, Error> {
+        let plain = self.names.peek(expr).is_some_and(|value| value.as_plain().is_some());
+        if plain || matches!(expr.kind, ExprKind::Text(_) | ExprKind::Concat(_) | ExprKind::Json(..)) {
+            return self.print(expr).map(|()| None);
         }
-        let value = self.eval(code)?;
+        let value = self.eval(expr)?;
         match value.as_plain() {
             Some(text) => self.out.write(text).map(|()| None),
             None => Ok(Some(value)),

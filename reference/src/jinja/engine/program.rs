@@ -32,23 +32,23 @@ pub(crate) type Block = Vec<(Op, Span)>;
 #[derive(Debug)]
 pub(crate) enum Op {
     Data(String),
-    Print(Code),
-    If(Vec<(Code, Block)>, Block),
+    Print(Expr),
+    If(Vec<(Expr, Block)>, Block),
     /// Which loop of the program.
     For(usize),
-    Set(Aim, Code),
+    Set(Target, Expr),
     /// A body whose text is assigned, put through filters first.
-    SetBlock(Aim, Vec<Applied>, Scoped),
+    SetBlock(Target, Vec<Applied>, Scoped),
     FilterBlock(Vec<Applied>, Scoped),
-    With(Vec<(Aim, Code)>, Scoped),
+    With(Vec<(Target, Expr)>, Scoped),
     Scope(Scoped),
-    Autoescape(Code, Scoped),
+    Autoescape(Expr, Scoped),
     Generation(Scoped),
     /// Which macro of the program, and where it is kept.
-    Macro(usize, Spot),
+    Macro(usize, VarRef),
     /// Which macro of the program is the caller, and what is called.
-    CallBlock(usize, Code),
-    Foreign(Code),
+    CallBlock(usize, Expr),
+    Import(Expr),
     Break,
     Continue,
 }
@@ -61,11 +61,11 @@ pub(crate) struct Scoped {
 }
 
 /// A filter and its arguments.
-pub(crate) type Applied = (Filter, Given);
+pub(crate) type Applied = (Filter, CallArgs);
 
 /// Where a variable is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Spot {
+pub(crate) enum VarRef {
     /// In the frame that runs.
     Local(usize),
     /// In the outermost frame.
@@ -78,18 +78,18 @@ pub(crate) enum Spot {
 
 /// What is assigned to.
 #[derive(Debug)]
-pub(crate) enum Aim {
+pub(crate) enum Target {
     Slot(usize),
-    Field(Code, String),
-    Tuple(Vec<Aim>),
+    Field(Expr, String),
+    Tuple(Vec<Target>),
 }
 
 /// A loop.
 #[derive(Debug)]
 pub(crate) struct LoopCode {
-    pub(crate) of: Of,
-    pub(crate) aim: Aim,
-    pub(crate) test: Option<Code>,
+    pub(crate) of: Iterable,
+    pub(crate) target: Target,
+    pub(crate) test: Option<Expr>,
     /// Where `loop` is kept.
     pub(crate) state: usize,
     /// The places that are empty when an item's turn begins.
@@ -103,12 +103,12 @@ pub(crate) struct LoopCode {
 
 /// What a loop goes over.
 #[derive(Debug)]
-pub(crate) enum Of {
-    Value(Code),
+pub(crate) enum Iterable {
+    Value(Expr),
     /// `dict.items()`, whose pairs need not all be made.
-    Method(Code),
+    Method(Expr),
     /// `dict|items`.
-    Filter(Code),
+    Filter(Expr),
 }
 
 /// A macro.
@@ -116,7 +116,7 @@ pub(crate) enum Of {
 pub(crate) struct MacroCode {
     pub(crate) head: Arc<Head>,
     /// The defaults of the last arguments.
-    pub(crate) defaults: Vec<Code>,
+    pub(crate) defaults: Vec<Expr>,
     pub(crate) slots: usize,
     pub(crate) body: Block,
     pub(crate) height: usize,
@@ -124,17 +124,17 @@ pub(crate) struct MacroCode {
 
 /// The arguments of a call.
 #[derive(Debug, Default)]
-pub(crate) struct Given {
-    pub(crate) positional: Vec<Code>,
-    pub(crate) named: Vec<(String, Code)>,
-    pub(crate) star: Option<Box<Code>>,
-    pub(crate) stars: Option<Box<Code>>,
+pub(crate) struct CallArgs {
+    pub(crate) positional: Vec<Expr>,
+    pub(crate) named: Vec<(String, Expr)>,
+    pub(crate) args_splat: Option<Box<Expr>>,
+    pub(crate) kwargs_splat: Option<Box<Expr>>,
 }
 
-impl Given {
+impl CallArgs {
     /// Whether all are given by their places.
     pub(crate) fn is_plain(&self) -> bool {
-        self.named.is_empty() && self.star.is_none() && self.stars.is_none()
+        self.named.is_empty() && self.args_splat.is_none() && self.kwargs_splat.is_none()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -144,54 +144,54 @@ impl Given {
 
 /// An expression and where it stands.
 #[derive(Debug)]
-pub(crate) struct Code {
-    pub(crate) kind: CodeKind,
+pub(crate) struct Expr {
+    pub(crate) kind: ExprKind,
     pub(crate) span: Span,
 }
 
 /// What an expression is.
 #[derive(Debug)]
-pub(crate) enum CodeKind {
+pub(crate) enum ExprKind {
     None,
     Bool(bool),
     Int(i128),
     Float(f64),
     Text(Arc<str>),
-    Name(Spot),
+    Name(VarRef),
     /// The first of these places that is assigned to.
-    Names(Box<[Spot]>),
-    List(Vec<Code>),
-    Tuple(Vec<Code>),
-    Dict(Vec<(Code, Code)>),
+    Names(Box<[VarRef]>),
+    List(Vec<Expr>),
+    Tuple(Vec<Expr>),
+    Dict(Vec<(Expr, Expr)>),
     /// An item or field by a name that no method has.
-    Field(Box<Code>, Box<str>),
-    Attribute(Box<Code>, Box<str>),
-    Item(Box<Code>, Box<Code>),
+    Field(Box<Expr>, Box<str>),
+    Attribute(Box<Expr>, Box<str>),
+    Item(Box<Expr>, Box<Expr>),
     /// The flag: all of it is literal.
-    Slice(Box<Code>, Box<[Code; 3]>, bool),
-    Call(Box<Code>, Given),
-    Method(Box<Code>, Box<str>, Given),
+    Slice(Box<Expr>, Box<[Expr; 3]>, bool),
+    Call(Box<Expr>, CallArgs),
+    Method(Box<Expr>, Box<str>, CallArgs),
     /// `loop(items)`: enters the loop of this number again.
-    Again(usize, Box<Code>),
-    Filter(Box<Code>, Filter, Given),
+    LoopRecurse(usize, Box<Expr>),
+    Filter(Box<Expr>, Filter, CallArgs),
     /// A filter or a test that there is not, called by this name: an error once it is reached.
-    Missing(Box<Code>, Named, Box<str>, Given),
+    Missing(Box<Expr>, Named, Box<str>, CallArgs),
     /// `value|trim`.
-    Trim(Box<Code>),
+    Trim(Box<Expr>),
     /// `value|tojson(...)`.
-    Json(Box<Code>, Given),
-    Test(Box<Code>, Test, Given),
-    Not(Box<Code>),
-    Signed(bool, Box<Code>),
-    Sum(Vec<Code>),
-    Binary(Operator, Box<Code>, Box<Code>),
-    Concat(Vec<Code>),
-    And(Vec<Code>),
-    Or(Vec<Code>),
+    Json(Box<Expr>, CallArgs),
+    Test(Box<Expr>, Test, CallArgs),
+    Not(Box<Expr>),
+    Signed(bool, Box<Expr>),
+    Sum(Vec<Expr>),
+    Binary(Operator, Box<Expr>, Box<Expr>),
+    Concat(Vec<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
     /// `value == 'text'`, or with false `!=`.
-    IsText(Box<Code>, Arc<str>, bool),
-    Compare(Box<Code>, Vec<(Relation, Code)>),
-    Cond(Box<Code>, Box<Code>, Option<Box<Code>>),
+    IsText(Box<Expr>, Arc<str>, bool),
+    Compare(Box<Expr>, Vec<(Relation, Expr)>),
+    Cond(Box<Expr>, Box<Expr>, Option<Box<Expr>>),
 }
 
 /// What a name that nobody knows was to be.

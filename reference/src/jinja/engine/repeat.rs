@@ -7,19 +7,19 @@ use super::super::error::Error;
 use super::super::python::filters;
 use super::super::python::repeat::{Items, Loop};
 use super::super::python::value::{Answer, Args, Value};
-use super::program::{Aim, Code, LoopCode, Of};
+use super::program::{Expr, Iterable, LoopCode, Target};
 use super::run::{Flow, Run};
 
 impl<'t> Run<'t> {
     pub(super) fn for_loop(&mut self, at: usize) -> Result<Flow, Error> {
         let Some(code) = self.program.loops.get(at) else { return Ok(Flow::Next) };
         let items = match &code.of {
-            Of::Value(of) => self.items(of)?,
-            Of::Method(of) | Of::Filter(of) => match self.eval(of)? {
+            Iterable::Value(of) => self.items(of)?,
+            Iterable::Method(of) | Iterable::Filter(of) => match self.eval(of)? {
                 Value::Dict(dict) => Items::Pairs(dict),
                 value => {
                     let pairs = match code.of {
-                        Of::Method(_) => self.method(&value, "items", &Args::places(&[])),
+                        Iterable::Method(_) => self.method(&value, "items", &Args::places(&[])),
                         _ => filters::item_pairs(self.cx, &value),
                     };
                     let items = pairs.and_then(|pairs| Items::of(self.cx, &pairs));
@@ -31,7 +31,7 @@ impl<'t> Run<'t> {
         Ok(Flow::Next)
     }
 
-    pub(super) fn items(&mut self, of: &'t Code) -> Result<Items, Error> {
+    pub(super) fn items(&mut self, of: &'t Expr) -> Result<Items, Error> {
         if let Some(value) = self.peek(of) {
             return Items::of(self.cx, value).map_err(|error| self.blamed(error, of, &[(of, value)]));
         }
@@ -55,7 +55,7 @@ impl<'t> Run<'t> {
             self.step()?;
             state.at.set(at);
             self.clear(&code.names);
-            self.bind(&code.aim, &state.items, at)?;
+            self.bind(&code.target, &state.items, at)?;
             if self.block(&code.body)? == Flow::Break {
                 break;
             }
@@ -63,26 +63,26 @@ impl<'t> Run<'t> {
         Ok(())
     }
 
-    pub(super) fn bind(&mut self, aim: &'t Aim, items: &Items, at: usize) -> Result<(), Error> {
-        if let (Items::Pairs(dict), Aim::Tuple(aims)) = (items, aim)
-            && let ([first, second], Some((key, value))) = (aims.as_slice(), dict.entries.get(at))
+    pub(super) fn bind(&mut self, target: &'t Target, items: &Items, at: usize) -> Result<(), Error> {
+        if let (Items::Pairs(dict), Target::Tuple(targets)) = (items, target)
+            && let ([first, second], Some((key, value))) = (targets.as_slice(), dict.entries.get(at))
         {
             self.assign(first, key.clone())?;
             return self.assign(second, value.clone());
         }
-        self.assign(aim, items.get(self.cx, at)?)
+        self.assign(target, items.get(self.cx, at)?)
     }
 
     pub(super) fn filtered_items(
         &mut self,
         code: &'t LoopCode,
-        test: &'t Code,
+        test: &'t Expr,
         items: &Items,
     ) -> Result<Items, Error> {
         let mut kept = Vec::new();
         for at in 0..items.len() {
             self.step()?;
-            self.bind(&code.aim, items, at)?;
+            self.bind(&code.target, items, at)?;
             if self.truth(test)? {
                 self.cx.charge(size_of::<Value>())?;
                 kept.push(items.get(self.cx, at)?);
@@ -93,7 +93,7 @@ impl<'t> Run<'t> {
 
     /// Enters a loop from within: what it keeps is put aside meanwhile.
     #[inline(never)]
-    pub(super) fn again(&mut self, at: usize, of: &'t Code) -> Answer {
+    pub(super) fn loop_recurse(&mut self, at: usize, of: &'t Expr) -> Answer {
         let Some(code) = self.program.loops.get(at) else { return Ok(Value::Undefined) };
         let items = self.items(of)?;
         let depth = match self.names.frame.slots.get(code.state) {

@@ -14,7 +14,7 @@ use super::super::render::Variables;
 use super::eval::filtered;
 use super::names::{Frame, Names};
 use super::output::Output;
-use super::program::{Aim, Applied, Block, Code, CodeKind, Op, Program, Scoped, Spot};
+use super::program::{Applied, Block, Expr, ExprKind, Op, Program, Scoped, Target, VarRef};
 
 /// How often the clock is read: once in so many steps.
 const STEPS_A_LOOK: u64 = 256;
@@ -99,7 +99,7 @@ impl<'t> Run<'t> {
         self.step()?;
         match op {
             Op::Data(text) => self.out.write(text)?,
-            Op::Print(code) => self.print(code)?,
+            Op::Print(expr) => self.print(expr)?,
             Op::If(branches, otherwise) => {
                 for (test, body) in branches {
                     if self.truth(test)? {
@@ -109,29 +109,29 @@ impl<'t> Run<'t> {
                 return self.block(otherwise);
             }
             Op::For(at) => return self.for_loop(*at),
-            Op::Set(aim, code) => self.set(aim, code)?,
-            Op::Macro(at, spot) => {
+            Op::Set(target, expr) => self.set(target, expr)?,
+            Op::Macro(at, var) => {
                 let value = self.macro_value(*at);
-                if let Spot::Local(slot) = spot {
+                if let VarRef::Local(slot) = var {
                     self.put(*slot, value);
                 }
             }
             Op::Break => return Ok(Flow::Break),
             Op::Continue => return Ok(Flow::Continue),
             Op::Scope(scoped) => return self.scoped(scoped),
-            _ => self.rare(op)?,
+            _ => self.exec_cold(op)?,
         }
         Ok(Flow::Next)
     }
 
     /// The statements that few templates have.
     #[inline(never)]
-    pub(super) fn rare(&mut self, op: &'t Op) -> Result<(), Error> {
+    pub(super) fn exec_cold(&mut self, op: &'t Op) -> Result<(), Error> {
         match op {
-            Op::SetBlock(aim, filters, scoped) => {
+            Op::SetBlock(target, filters, scoped) => {
                 let value = self.captured(scoped)?;
                 let value = self.applied(value, filters)?;
-                self.assign(aim, value)?;
+                self.assign(target, value)?;
             }
             Op::FilterBlock(filters, scoped) => {
                 let value = self.captured(scoped)?;
@@ -140,9 +140,9 @@ impl<'t> Run<'t> {
             }
             Op::With(bindings, scoped) => {
                 let values =
-                    bindings.iter().map(|(_, code)| self.eval(code)).collect::<Result<Vec<_>, _>>()?;
-                for ((aim, _), value) in bindings.iter().zip(values) {
-                    self.assign(aim, value)?;
+                    bindings.iter().map(|(_, expr)| self.eval(expr)).collect::<Result<Vec<_>, _>>()?;
+                for ((target, _), value) in bindings.iter().zip(values) {
+                    self.assign(target, value)?;
                 }
                 self.scoped(scoped)?;
             }
@@ -162,12 +162,12 @@ impl<'t> Run<'t> {
             Op::CallBlock(at, call) => {
                 let caller = self.macro_value(*at);
                 let value = match &call.kind {
-                    CodeKind::Call(of, given) => {
+                    ExprKind::Call(of, given) => {
                         let callee = self.eval(of)?;
                         let done = self.with_args(given, Some(caller), |run, args| run.call(&callee, args));
                         done.map_err(|error| self.blamed(error, call, &[(of, &callee)]))?
                     }
-                    CodeKind::Method(of, name, given) => {
+                    ExprKind::Method(of, name, given) => {
                         let base = self.eval(of)?;
                         let done =
                             self.with_args(given, Some(caller), |run, args| run.method(&base, name, args));
@@ -177,8 +177,8 @@ impl<'t> Run<'t> {
                 };
                 self.write(&value)?;
             }
-            Op::Foreign(code) => {
-                self.eval(code)?;
+            Op::Import(expr) => {
+                self.eval(expr)?;
                 return Err(raise(Kind::Type, "no loader for this environment specified"));
             }
             _ => (),
@@ -223,16 +223,16 @@ impl<'t> Run<'t> {
         }
     }
 
-    pub(super) fn set(&mut self, aim: &'t Aim, code: &'t Code) -> Result<(), Error> {
-        if let Aim::Field(space, name) = aim {
+    pub(super) fn set(&mut self, target: &'t Target, expr: &'t Expr) -> Result<(), Error> {
+        if let Target::Field(space, name) = target {
             self.space(space, name)?;
         }
-        let value = self.eval(code)?;
-        self.assign(aim, value)
+        let value = self.eval(expr)?;
+        self.assign(target, value)
     }
 
     /// The namespace of which the field `name` is set.
-    pub(super) fn space(&self, space: &'t Code, name: &str) -> Result<Rc<Space>, Error> {
+    pub(super) fn space(&self, space: &'t Expr, name: &str) -> Result<Rc<Space>, Error> {
         let Some(Value::Space(found)) = self.peek(space) else {
             let message = "cannot assign attribute on non-namespace object";
             return Err(raise(Kind::Runtime, message).at(space.span));
@@ -241,31 +241,33 @@ impl<'t> Run<'t> {
         Ok(found.clone())
     }
 
-    /// The error of `code`, at the one of its `operands` that was undefined if that is what was wrong.
+    /// The error of `expr`, at the one of its `operands` that was undefined if that is what was wrong.
     #[cold]
-    pub(super) fn blamed(&self, error: Error, code: &Code, operands: &[(&Code, &Value)]) -> Error {
+    pub(super) fn blamed(&self, error: Error, expr: &Expr, operands: &[(&Expr, &Value)]) -> Error {
         if error.is_placed() || error.kind != Kind::Undefined || error.message != UNDEFINED {
-            return error.at(code.span);
+            return error.at(expr.span);
         }
         let undefined = operands.iter().find(|(_, value)| value.is_undefined());
-        let Some((operand, _)) = undefined else { return error.at(code.span) };
+        let Some((operand, _)) = undefined else { return error.at(expr.span) };
         let called = shortened(operand.span.of(&self.program.source));
         raise(Kind::Undefined, format!("`{called}` is undefined")).at(operand.span)
     }
 
-    pub(super) fn assign(&mut self, aim: &'t Aim, value: Value) -> Result<(), Error> {
-        match aim {
-            Aim::Slot(slot) => self.put(*slot, value),
-            Aim::Field(space, name) => self.space(space, name)?.set(self.cx, name, value)?,
-            Aim::Tuple(aims) => match &value {
-                Value::Seq(seq) if seq.items.len() == aims.len() => {
-                    for (aim, item) in aims.iter().zip(&seq.items) {
-                        self.assign(aim, item.clone())?;
+    pub(super) fn assign(&mut self, target: &'t Target, value: Value) -> Result<(), Error> {
+        match target {
+            Target::Slot(slot) => self.put(*slot, value),
+            Target::Field(space, name) => self.space(space, name)?.set(self.cx, name, value)?,
+            Target::Tuple(targets) => match &value {
+                Value::Seq(seq) if seq.items.len() == targets.len() => {
+                    for (target, item) in targets.iter().zip(&seq.items) {
+                        self.assign(target, item.clone())?;
                     }
                 }
                 _ => {
-                    for (aim, item) in aims.iter().zip(filters::unpacked(self.cx, &value, aims.len())?) {
-                        self.assign(aim, item)?;
+                    for (target, item) in
+                        targets.iter().zip(filters::unpacked(self.cx, &value, targets.len())?)
+                    {
+                        self.assign(target, item)?;
                     }
                 }
             },

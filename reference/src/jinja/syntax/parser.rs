@@ -154,11 +154,11 @@ impl Parser<'_> {
             let span = token.span;
             self.at += 1;
             match &token.what {
-                Lexeme::Data(text) => out.push(Stmt { what: What::Data(text.clone()), span }),
+                Lexeme::Data(text) => out.push(Stmt { kind: StmtKind::Data(text.clone()), span }),
                 Lexeme::Begin(Tag::Variable) => {
                     let printed = self.tuple(true, &[])?;
                     self.expect_end(Tag::Variable)?;
-                    out.push(Stmt { what: What::Print(printed), span });
+                    out.push(Stmt { kind: StmtKind::Print(printed), span });
                 }
                 Lexeme::Begin(Tag::Block) => {
                     let Some(Lexeme::Name(name)) = self.peek() else { return self.unexpected("a tag name") };
@@ -170,7 +170,7 @@ impl Parser<'_> {
                     let span = span.to(self.tokens[self.at - 1].span);
                     let what = self.statement(&name)?;
                     self.expect_end(Tag::Block)?;
-                    out.push(Stmt { what, span });
+                    out.push(Stmt { kind: what, span });
                 }
                 _ => return self.fail("text where a tag was expected"),
             }
@@ -196,7 +196,7 @@ impl Parser<'_> {
         Ok(body?.0)
     }
 
-    fn statement(&mut self, name: &str) -> Parsed<What> {
+    fn statement(&mut self, name: &str) -> Parsed<StmtKind> {
         match name {
             "if" => self.if_statement(),
             "for" => self.for_statement(),
@@ -206,24 +206,24 @@ impl Parser<'_> {
             "call" => self.call_statement(),
             "filter" => {
                 let filters = self.filter_names(true)?;
-                Ok(What::FilterBlock { filters, body: self.closed(&["endfilter"])? })
+                Ok(StmtKind::FilterBlock { filters, body: self.closed(&["endfilter"])? })
             }
             "autoescape" => {
                 let test = self.expression()?;
-                Ok(What::Autoescape(test, self.closed(&["endautoescape"])?))
+                Ok(StmtKind::Autoescape(test, self.closed(&["endautoescape"])?))
             }
-            "generation" => Ok(What::Generation(self.closed(&["endgeneration"])?)),
-            "print" => Ok(What::Print(self.tuple(true, &[])?)),
+            "generation" => Ok(StmtKind::Generation(self.closed(&["endgeneration"])?)),
+            "print" => Ok(StmtKind::Print(self.tuple(true, &[])?)),
             "block" => self.block_statement(),
             "include" | "import" | "from" | "extends" => self.foreign_statement(),
             "break" | "continue" if self.loops == 0 => self.fail(format!("'{name}' outside loop")),
-            "break" => Ok(What::Break),
-            "continue" => Ok(What::Continue),
+            "break" => Ok(StmtKind::Break),
+            "continue" => Ok(StmtKind::Continue),
             _ => self.fail(format!("encountered unknown tag '{name}'")),
         }
     }
 
-    fn if_statement(&mut self) -> Parsed<What> {
+    fn if_statement(&mut self) -> Parsed<StmtKind> {
         let mut branches = Vec::new();
         loop {
             if branches.len() > MAX_BRANCHES {
@@ -234,13 +234,13 @@ impl Parser<'_> {
             branches.push((test, body));
             match end.as_str() {
                 "elif" => (),
-                "else" => return Ok(What::If { branches, otherwise: self.block(&["endif"])?.0 }),
-                _ => return Ok(What::If { branches, otherwise: Vec::new() }),
+                "else" => return Ok(StmtKind::If { branches, otherwise: self.block(&["endif"])?.0 }),
+                _ => return Ok(StmtKind::If { branches, otherwise: Vec::new() }),
             }
         }
     }
 
-    fn for_statement(&mut self) -> Parsed<What> {
+    fn for_statement(&mut self) -> Parsed<StmtKind> {
         let target = self.target(false, true)?;
         if names(&target).contains(&"loop") {
             let message = "can't assign to special loop variable in for-loop target";
@@ -256,19 +256,19 @@ impl Parser<'_> {
         let (body, end) = self.block(&["endfor", "else"])?;
         self.loops -= 1;
         let otherwise = if end == "else" { self.block(&["endfor"])?.0 } else { Vec::new() };
-        Ok(What::For { target, of, test, recursive, body, otherwise })
+        Ok(StmtKind::For { target, of, test, recursive, body, otherwise })
     }
 
-    fn set_statement(&mut self) -> Parsed<What> {
+    fn set_statement(&mut self) -> Parsed<StmtKind> {
         let target = self.target(true, true)?;
         if self.skip_op("=") {
-            return Ok(What::Set(target, self.tuple(true, &[])?));
+            return Ok(StmtKind::Set(target, self.tuple(true, &[])?));
         }
         let filters = self.filter_names(false)?;
-        Ok(What::SetBlock { target, filters, body: self.closed(&["endset"])? })
+        Ok(StmtKind::SetBlock { target, filters, body: self.closed(&["endset"])? })
     }
 
-    fn with_statement(&mut self) -> Parsed<What> {
+    fn with_statement(&mut self) -> Parsed<StmtKind> {
         let mut bindings = Vec::new();
         while self.peek() != Some(&Lexeme::End(Tag::Block)) && self.peek().is_some() {
             if !bindings.is_empty() {
@@ -278,39 +278,39 @@ impl Parser<'_> {
             self.expect_op("=")?;
             bindings.push((target, self.expression()?));
         }
-        Ok(What::With(bindings, self.closed(&["endwith"])?))
+        Ok(StmtKind::With(bindings, self.closed(&["endwith"])?))
     }
 
-    fn macro_statement(&mut self) -> Parsed<What> {
+    fn macro_statement(&mut self) -> Parsed<StmtKind> {
         let name = self.assignable()?;
         let signature = self.signature()?;
-        Ok(What::Macro { name, signature, body: self.closed(&["endmacro"])? })
+        Ok(StmtKind::Macro { name, signature, body: self.closed(&["endmacro"])? })
     }
 
-    fn call_statement(&mut self) -> Parsed<What> {
+    fn call_statement(&mut self) -> Parsed<StmtKind> {
         let signature = if self.is_op("(") { self.signature()? } else { Signature::default() };
         let call = self.expression()?;
         if !matches!(call.node, Node::Call(..)) {
             return self.fail("expected call");
         }
-        Ok(What::CallBlock { signature, call, body: self.closed(&["endcall"])? })
+        Ok(StmtKind::CallBlock { signature, call, body: self.closed(&["endcall"])? })
     }
 
-    fn block_statement(&mut self) -> Parsed<What> {
+    fn block_statement(&mut self) -> Parsed<StmtKind> {
         let name = self.name()?;
         self.skip_name("scoped");
         self.skip_name("required");
         let body = self.closed(&["endblock"])?;
         self.skip_name(&name);
-        Ok(What::Block(body))
+        Ok(StmtKind::Block(body))
     }
 
-    fn foreign_statement(&mut self) -> Parsed<What> {
+    fn foreign_statement(&mut self) -> Parsed<StmtKind> {
         let template = self.expression()?;
         while self.peek() != Some(&Lexeme::End(Tag::Block)) && self.peek().is_some() {
             self.at += 1;
         }
-        Ok(What::Foreign(template))
+        Ok(StmtKind::Import(template))
     }
 
     fn signature(&mut self) -> Parsed<Signature> {
@@ -713,25 +713,25 @@ impl Parser<'_> {
 
     fn arg(&mut self, args: &mut Args) -> Parsed<()> {
         if self.skip_op("*") {
-            if args.star.is_some() || args.stars.is_some() {
+            if args.args_splat.is_some() || args.kwargs_splat.is_some() {
                 return self.fail("invalid syntax for function call expression");
             }
-            args.star = Some(Box::new(self.expression()?));
+            args.args_splat = Some(Box::new(self.expression()?));
         } else if self.skip_op("**") {
-            if args.stars.is_some() {
+            if args.kwargs_splat.is_some() {
                 return self.fail("invalid syntax for function call expression");
             }
-            args.stars = Some(Box::new(self.expression()?));
+            args.kwargs_splat = Some(Box::new(self.expression()?));
         } else if matches!(self.peek(), Some(Lexeme::Name(_))) && self.peek_second() == Some(&Lexeme::Op("="))
         {
-            if args.stars.is_some() {
+            if args.kwargs_splat.is_some() {
                 return self.fail("invalid syntax for function call expression");
             }
             let name = self.name()?;
             self.at += 1;
             args.named.push((name, self.expression()?));
         } else {
-            if args.star.is_some() || args.stars.is_some() || !args.named.is_empty() {
+            if args.args_splat.is_some() || args.kwargs_splat.is_some() || !args.named.is_empty() {
                 return self.fail("invalid syntax for function call expression");
             }
             args.positional.push(self.expression()?);
@@ -876,31 +876,33 @@ fn widest(node: &Node) -> usize {
 
 /// Whether `name` occurs anywhere in `body`.
 pub(crate) fn mentions(body: &[Stmt], name: &str) -> bool {
-    body.iter().any(|stmt| match &stmt.what {
-        What::Data(_) | What::Break | What::Continue => false,
-        What::Print(e) | What::Set(_, e) | What::Foreign(e) => in_expr(e, name),
-        What::If { branches, otherwise } => {
+    body.iter().any(|stmt| match &stmt.kind {
+        StmtKind::Data(_) | StmtKind::Break | StmtKind::Continue => false,
+        StmtKind::Print(e) | StmtKind::Set(_, e) | StmtKind::Import(e) => in_expr(e, name),
+        StmtKind::If { branches, otherwise } => {
             branches.iter().any(|(test, body)| in_expr(test, name) || mentions(body, name))
                 || mentions(otherwise, name)
         }
-        What::For { of, test, body, otherwise, .. } => {
+        StmtKind::For { of, test, body, otherwise, .. } => {
             in_expr(of, name)
                 || test.as_ref().is_some_and(|test| in_expr(test, name))
                 || mentions(body, name)
                 || mentions(otherwise, name)
         }
-        What::SetBlock { filters, body, .. } | What::FilterBlock { filters, body } => {
+        StmtKind::SetBlock { filters, body, .. } | StmtKind::FilterBlock { filters, body } => {
             filters.iter().any(|(_, args)| args.all().any(|arg| in_expr(arg, name))) || mentions(body, name)
         }
-        What::With(bindings, body) => bindings.iter().any(|(_, e)| in_expr(e, name)) || mentions(body, name),
-        What::Macro { signature, body, .. } => {
+        StmtKind::With(bindings, body) => {
+            bindings.iter().any(|(_, e)| in_expr(e, name)) || mentions(body, name)
+        }
+        StmtKind::Macro { signature, body, .. } => {
             signature.defaults.iter().any(|e| in_expr(e, name)) || mentions(body, name)
         }
-        What::CallBlock { signature, call, body } => {
+        StmtKind::CallBlock { signature, call, body } => {
             signature.defaults.iter().any(|e| in_expr(e, name)) || in_expr(call, name) || mentions(body, name)
         }
-        What::Autoescape(e, body) => in_expr(e, name) || mentions(body, name),
-        What::Generation(body) | What::Block(body) => mentions(body, name),
+        StmtKind::Autoescape(e, body) => in_expr(e, name) || mentions(body, name),
+        StmtKind::Generation(body) | StmtKind::Block(body) => mentions(body, name),
     })
 }
 

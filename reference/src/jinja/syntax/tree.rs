@@ -48,22 +48,26 @@ pub(crate) enum Node {
 
 /// What stands between the parentheses of a call.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_field_names, reason = "`*args` and `**kwargs`, as Python calls them")]
 pub(crate) struct Args {
     pub(crate) positional: Vec<Expr>,
     pub(crate) named: Vec<(String, Expr)>,
-    pub(crate) star: Option<Box<Expr>>,
-    pub(crate) stars: Option<Box<Expr>>,
+    pub(crate) args_splat: Option<Box<Expr>>,
+    pub(crate) kwargs_splat: Option<Box<Expr>>,
 }
 
 impl Args {
     pub(crate) fn is_empty(&self) -> bool {
-        self.positional.is_empty() && self.named.is_empty() && self.star.is_none() && self.stars.is_none()
+        self.positional.is_empty()
+            && self.named.is_empty()
+            && self.args_splat.is_none()
+            && self.kwargs_splat.is_none()
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Expr> {
         let named = self.named.iter().map(|(_, value)| value);
-        let stars = self.star.iter().chain(&self.stars).map(AsRef::as_ref);
-        self.positional.iter().chain(named).chain(stars)
+        let kwargs_splat = self.args_splat.iter().chain(&self.kwargs_splat).map(AsRef::as_ref);
+        self.positional.iter().chain(named).chain(kwargs_splat)
     }
 }
 
@@ -86,13 +90,13 @@ pub(crate) struct Signature {
 /// A statement and where its tag begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Stmt {
-    pub(crate) what: What,
+    pub(crate) kind: StmtKind,
     pub(crate) span: Span,
 }
 
 /// What a statement is.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum StmtKind {
     Data(String),
     Print(Expr),
     If {
@@ -132,7 +136,7 @@ pub(crate) enum What {
     Generation(Vec<Stmt>),
     Block(Vec<Stmt>),
     /// `include`, `import`, `from`, `extends`: there is no other template.
-    Foreign(Expr),
+    Import(Expr),
     Break,
     Continue,
 }
@@ -140,26 +144,26 @@ pub(crate) enum What {
 /// A condition, and what is done under it.
 type Branch = (Expr, Vec<Stmt>);
 
-impl What {
+impl StmtKind {
     /// The statements within it.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &[Stmt]> {
         let (many, two): (&[Branch], [&[Stmt]; 2]) = match self {
-            What::If { branches, otherwise } => (branches, [otherwise, &[]]),
-            What::For { body, otherwise, .. } => (&[], [body, otherwise]),
-            What::SetBlock { body, .. }
-            | What::With(_, body)
-            | What::Macro { body, .. }
-            | What::CallBlock { body, .. }
-            | What::FilterBlock { body, .. }
-            | What::Autoescape(_, body)
-            | What::Generation(body)
-            | What::Block(body) => (&[], [body, &[]]),
-            What::Data(_)
-            | What::Print(_)
-            | What::Set(..)
-            | What::Foreign(_)
-            | What::Break
-            | What::Continue => (&[], [&[], &[]]),
+            StmtKind::If { branches, otherwise } => (branches, [otherwise, &[]]),
+            StmtKind::For { body, otherwise, .. } => (&[], [body, otherwise]),
+            StmtKind::SetBlock { body, .. }
+            | StmtKind::With(_, body)
+            | StmtKind::Macro { body, .. }
+            | StmtKind::CallBlock { body, .. }
+            | StmtKind::FilterBlock { body, .. }
+            | StmtKind::Autoescape(_, body)
+            | StmtKind::Generation(body)
+            | StmtKind::Block(body) => (&[], [body, &[]]),
+            StmtKind::Data(_)
+            | StmtKind::Print(_)
+            | StmtKind::Set(..)
+            | StmtKind::Import(_)
+            | StmtKind::Break
+            | StmtKind::Continue => (&[], [&[], &[]]),
         };
         many.iter().map(|(_, body)| body.as_slice()).chain(two)
     }

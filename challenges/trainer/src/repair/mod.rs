@@ -1,4 +1,4 @@
-//! Templates mended: what [`lint`](super::lint) found, taken out by rewriting the source.
+//! Templates mended: what [`lint`](challenges::issues::chat::lint) found, taken out by rewriting the source.
 //!
 //! ```text
 //! | tojson of what is text already     becomes a condition                        in place
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use super::lint::{Finding, Probe, Rule, limits, lint_by, probes};
-use super::render::{Options, Template};
+use challenges::issues::chat::lint::{Finding, Probe, Rule, limits, lint_by, probes};
+use challenges::issues::chat::{Options, Template};
 use prelude::{Parts, Takes};
 use reference::jinja::Conversation;
 

@@ -129,6 +129,11 @@ pub enum Token {
 }
 
 impl Token {
+    /// Texts by their numbers, and special tokens behind them: how most tokenizers number theirs.
+    pub fn all(texts: impl IntoIterator<Item = Vec<u8>>, special: &[String]) -> Vec<Token> {
+        texts.into_iter().map(Token::Text).chain(special.iter().cloned().map(Token::Special)).collect()
+    }
+
     /// As the tree of tokens names it.
     fn word(&self) -> Vec<u8> {
         match self {

@@ -1,0 +1,19 @@
+//! What the five challenges are together: a program around a checkpoint.
+//!
+//! ```text
+//! trainer template render   a conversation as text           template/render.rs
+//! trainer template lint     what a template loses            template/lint.rs
+//! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
+//! ```
+//!
+//! The grader knows nothing of it, and nothing that only it needs is compiled before a scorecard.
+
+mod cli;
+pub mod constrain;
+pub mod files;
+pub mod markers;
+pub mod repair;
+pub mod resize;
+mod template;
+
+pub use cli::run;

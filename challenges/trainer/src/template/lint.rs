@@ -1,0 +1,43 @@
+//! `template lint`: what a template loses, changes or mislabels.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use challenges::issues::chat::lint::{Came, Finding};
+use reference::clean::clean;
+use serde_json::{Value as Json, json};
+
+use super::source::Source;
+use crate::cli::{Failure, Options};
+
+/// Runs `template lint`; 1 if something is found.
+pub(super) fn run(options: &Options, from: &Path) -> Result<u8, Failure> {
+    options.writes_elsewhere(&[from])?;
+    let findings = Source::read(from)?.findings(from)?;
+    let text = if options.json {
+        format!("{}\n", Json::Array(findings.iter().map(told).collect()))
+    } else if findings.is_empty() {
+        format!("{}: nothing is lost in any probe\n", from.display())
+    } else {
+        findings.iter().fold(String::new(), |mut told, finding| {
+            let _ = writeln!(told, "{}", clean(&finding.to_string()));
+            told
+        })
+    };
+    options.give(&text)?;
+    Ok(u8::from(!findings.is_empty()))
+}
+
+fn told(finding: &Finding) -> Json {
+    let mut told = json!({
+        "rule": finding.rule.name(),
+        "means": finding.rule.sentence(),
+        "probe": finding.probe,
+        "sought": finding.sign.map(|sign| json!({"what": sign.what, "word": sign.word})),
+    });
+    match &finding.came {
+        Came::Text(text) => told["text"] = json!(text),
+        Came::Refusal(error) => told["error"] = json!(error.brief()),
+    }
+    told
+}

@@ -1,0 +1,35 @@
+//! `template`: a chat template rendered, tried, mended.
+
+mod lint;
+mod render;
+mod repair;
+mod source;
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::cli::{Failure, Options};
+
+/// What is done with a template.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Template {
+    /// Writes a conversation as text
+    Render(render::Render),
+    /// Says what a template loses, changes or mislabels; exit code 1 if there is something
+    Lint {
+        /// A template, a `tokenizer_config.json`, or a checkpoint's folder
+        from: PathBuf,
+    },
+    /// Mends what lint finds, shows the difference, and writes the result to --output
+    Repair(repair::Repair),
+}
+
+/// Runs `template`.
+pub(crate) fn run(options: &Options, what: &Template) -> Result<u8, Failure> {
+    match what {
+        Template::Render(render) => render.run(options),
+        Template::Lint { from } => lint::run(options, from),
+        Template::Repair(repair) => repair.run(options),
+    }
+}
