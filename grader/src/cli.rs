@@ -173,7 +173,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case, debugger }) => verb::replay(&options, &own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
-        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
+        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, &own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(&own, &[], Scope::Score)?)
         }
