@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::lanes::{self, From, PARTIAL};
+use super::lanes::{self, Operand, PARTIAL};
 use super::{Cpu, Vector};
 use crate::buffer::cast_mut;
 use crate::error::DeviceError;
@@ -377,20 +377,20 @@ impl<'a> Machine<'a> {
     }
 
     /// A value as f32.
-    fn float(&self, value: Value) -> From<'_, f32> {
+    fn float(&self, value: Value) -> Operand<'_, f32> {
         match self.lanes_of(value) {
-            None => From::One(f32::from_bits(self.row[value])),
+            None => Operand::Splat(f32::from_bits(self.row[value])),
             // SAFETY: the value's register, row or input holds at least the tile's lanes.
-            Some(at) => From::Lanes(unsafe { std::slice::from_raw_parts(at, self.lanes) }),
+            Some(at) => Operand::Lanes(unsafe { std::slice::from_raw_parts(at, self.lanes) }),
         }
     }
 
     /// A value as whole numbers.
-    fn integer(&self, value: Value) -> From<'_, i32> {
+    fn integer(&self, value: Value) -> Operand<'_, i32> {
         match self.lanes_of(value) {
-            None => From::One(self.row[value] as i32),
+            None => Operand::Splat(self.row[value] as i32),
             // SAFETY: as in `float`; a value's kind is the one that it was written as.
-            Some(at) => From::Lanes(unsafe { std::slice::from_raw_parts(at.cast(), self.lanes) }),
+            Some(at) => Operand::Lanes(unsafe { std::slice::from_raw_parts(at.cast(), self.lanes) }),
         }
     }
 
@@ -473,8 +473,8 @@ impl<'a> Machine<'a> {
     fn take_in(&mut self, value: Value, op: &Op, a: Value) {
         if self.frame.whole[a] {
             let sum = match self.integer(a) {
-                From::Lanes(a) => a.iter().fold(0_i32, |sum, x| sum.wrapping_add(*x)),
-                From::One(a) => a.wrapping_mul(self.lanes as i32),
+                Operand::Lanes(a) => a.iter().fold(0_i32, |sum, x| sum.wrapping_add(*x)),
+                Operand::Splat(a) => a.wrapping_mul(self.lanes as i32),
             };
             self.whole_sums[value] = self.whole_sums[value].wrapping_add(sum);
             return;
@@ -585,10 +585,10 @@ impl<'a> Machine<'a> {
     fn table(&self, input: usize, at: Value, entries: usize, to: &mut [f32]) {
         let table = &self.input(input).elements::<f32>()[..entries];
         match self.integer(at) {
-            From::Lanes(at) => {
+            Operand::Lanes(at) => {
                 to.iter_mut().zip(at).for_each(|(to, at)| *to = table[*at as usize & (entries - 1)]);
             }
-            From::One(at) => to.fill(table[at as usize & (entries - 1)]),
+            Operand::Splat(at) => to.fill(table[at as usize & (entries - 1)]),
         }
     }
 
@@ -604,8 +604,8 @@ impl<'a> Machine<'a> {
         let rows = access.at.bytes / element.bytes();
         let spread;
         let places: &[i32] = match self.integer(at) {
-            From::Lanes(places) => places,
-            From::One(place) => {
+            Operand::Lanes(places) => places,
+            Operand::Splat(place) => {
                 spread = [place; TILE];
                 &spread[..to.lanes]
             }
@@ -629,8 +629,8 @@ impl<'a> Machine<'a> {
 
     fn no_zero(&self, value: Value, divisor: Value) -> Result<(), DeviceError> {
         let zero = match self.integer(divisor) {
-            From::Lanes(divisors) => divisors.iter().position(|divisor| *divisor == 0),
-            From::One(divisor) => (divisor == 0).then_some(0),
+            Operand::Lanes(divisors) => divisors.iter().position(|divisor| *divisor == 0),
+            Operand::Splat(divisor) => (divisor == 0).then_some(0),
         };
         match zero {
             None => Ok(()),
@@ -695,15 +695,15 @@ impl<'a> Machine<'a> {
         &self,
         access: Access<'_>,
         index: Index,
-        value: From<'_, T>,
+        value: Operand<'_, T>,
         lanes: usize,
         narrow: impl Fn(&[T], &mut [M]),
     ) {
         let spread;
         let from = match &value {
-            From::Lanes(lanes) => lanes,
-            From::One(one) if lanes == 1 => std::slice::from_ref(one),
-            From::One(one) => {
+            Operand::Lanes(lanes) => lanes,
+            Operand::Splat(one) if lanes == 1 => std::slice::from_ref(one),
+            Operand::Splat(one) => {
                 spread = [*one; TILE];
                 &spread[..lanes]
             }

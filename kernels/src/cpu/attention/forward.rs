@@ -11,7 +11,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::engine::floats;
-use super::super::lanes::{self, From, PARTIAL};
+use super::super::lanes::{self, Operand, PARTIAL};
 use super::super::product::{Shape, multiply_here};
 use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
 use crate::cpu::Cpu;
@@ -135,7 +135,7 @@ impl Work<'_> {
 /// Turns scores to e^(s - m'), adds them to the sum, and returns e^(m - m'), by which older sums shrink.
 fn soften(unit: super::Vector, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
     let mut parts = [f32::NEG_INFINITY; PARTIAL];
-    lanes::max(unit, From::Lanes(scores), scores.len(), &mut parts);
+    lanes::max(unit, Operand::Lanes(scores), scores.len(), &mut parts);
     let new = lanes::larger_of(*largest, lanes::joined(parts, lanes::larger_of));
     let base = if new == f32::NEG_INFINITY { 0.0 } else { new };
     let factor = lanes::exp(*largest - base);
