@@ -109,7 +109,7 @@ per_unit!(
 
 per_unit!(
     /// `row[i] = e^(row[i] - base)`, added to the parts of a sum
-    soften, soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
+    exp_and_sum, exp_and_sum_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
 );
 per_unit!(
     /// `to[i] *= factor`
@@ -141,7 +141,7 @@ per_unit!(
 );
 
 #[inline(always)]
-fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
+fn exp_and_sum_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
     let (whole, rest) = row.as_chunks_mut::<PARTIAL>();
     let mut sums = *parts; // in registers
     for chunk in whole {

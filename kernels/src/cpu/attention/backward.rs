@@ -224,7 +224,7 @@ impl Work<'_> {
             // SAFETY: as above.
             match unsafe { lse.row(query, &mut sum)[0] } {
                 f32::NEG_INFINITY => p.fill(0.0), // a query that sees no key
-                lse => lanes::soften(self.unit, p, lse, &mut [0.0; PARTIAL]),
+                lse => lanes::exp_and_sum(self.unit, p, lse, &mut [0.0; PARTIAL]),
             }
         }
         Ok(())
