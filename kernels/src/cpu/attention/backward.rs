@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::engine::floats;
 use super::super::lanes::{self, PARTIAL};
 use super::super::product::{Matrix, Shape, multiply_here};
-use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
+use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -146,8 +146,8 @@ impl Cpu {
         to: &Gradients,
     ) -> Result<(), DeviceError> {
         let block = work.block(batch, head, row, column);
-        let sees = map.at(&block, [row, column]);
-        if sees == Sees::Nothing {
+        let mask = map.at(&block, [row, column]);
+        if mask == BlockMask::Empty {
             return Ok(());
         }
         work.blocks.fetch_add(1, Relaxed);
@@ -157,7 +157,7 @@ impl Cpu {
         let mut room = Room { scores, p, ds, rows: [one, other], rest };
         // SAFETY: the caller's; the parts of the scratch are as long as a block.
         unsafe {
-            work.probabilities(&block, sees, to, &mut room)?;
+            work.probabilities(&block, mask, to, &mut room)?;
             work.add_to_values(&block, to, &mut room);
             if to.wrt_q.is_some() || to.wrt_k.is_some() {
                 work.slopes(&block, to, &mut room)?;
@@ -209,14 +209,14 @@ impl Work<'_> {
     unsafe fn probabilities(
         &self,
         block: &Block,
-        sees: Sees<'_>,
+        mask: BlockMask<'_>,
         to: &Gradients,
         room: &mut Room,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's.
         unsafe { self.scores(block, room.scores) };
         let (scores, p) = (room.scores.as_mut_ptr(), room.p.as_mut_ptr());
-        unsafe { self.rescore(block, sees, scores, p, room.rest)? };
+        unsafe { self.rescore(block, mask, scores, p, room.rest)? };
         let lse = unsafe { to.lse.matrix(block.batch, block.head, block.query) };
         for query in 0..block.queries {
             let mut sum = [0.0];

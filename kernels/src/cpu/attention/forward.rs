@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::engine::floats;
 use super::super::lanes::{self, Operand, PARTIAL};
 use super::super::product::{Shape, multiply_here};
-use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
+use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -72,15 +72,15 @@ impl Cpu {
         let mut none_yet = true;
         for column in 0..work.columns() {
             let block = work.block(batch, head, row, column);
-            let sees = map.at(&block, [row, column]);
-            if sees == Sees::Nothing {
+            let mask = map.at(&block, [row, column]);
+            if mask == BlockMask::Empty {
                 continue;
             }
             work.blocks.fetch_add(1, Relaxed);
             // SAFETY: the caller's; the parts of the scratch are as long as a block.
             unsafe {
                 work.scores(&block, scores);
-                work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr(), rest)?;
+                work.rescore(&block, mask, scores.as_mut_ptr(), scores.as_mut_ptr(), rest)?;
                 work.take_in(&block, scores, &mut sums, none_yet);
             }
             none_yet = false;
