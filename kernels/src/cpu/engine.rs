@@ -353,7 +353,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The memory that a value of this tile is written to.
-    fn room(&mut self, place: Place) -> *mut f32 {
+    fn tile_memory(&mut self, place: Place) -> *mut f32 {
         match place {
             Place::Register(register) => self.registers[register * TILE..][..TILE].as_mut_ptr(),
             Place::Kept(kept) => {
@@ -414,17 +414,17 @@ impl<'a> Machine<'a> {
             self.values[work.value] = Spot::Tile(direct);
             return Ok(());
         }
-        let mut room = Room { at: self.room(work.place), lanes: self.lanes };
-        self.compute(work.value, op, &mut room)?;
+        let mut buffer = TileBuffer { at: self.tile_memory(work.place), lanes: self.lanes };
+        self.compute(work.value, op, &mut buffer)?;
         self.values[work.value] = match work.place {
             Place::Kept(kept) => Spot::Kept(kept),
-            _ => Spot::Tile(room.at),
+            _ => Spot::Tile(buffer.at),
         };
         Ok(())
     }
 
     /// An operation that makes one value a lane.
-    fn compute(&self, value: Value, op: &Op, to: &mut Room) -> Result<(), DeviceError> {
+    fn compute(&self, value: Value, op: &Op, to: &mut TileBuffer) -> Result<(), DeviceError> {
         let unit = self.unit;
         match *op {
             Op::Load { input, element, index } => self.load(input, element, index, to),
@@ -464,7 +464,7 @@ impl<'a> Machine<'a> {
     /// An operation on values of the row: the same, on one lane.
     fn row_value(&mut self, value: Value, op: &Op) -> Result<(), DeviceError> {
         let mut one = 0.0_f32;
-        self.compute(value, op, &mut Room { at: &raw mut one, lanes: 1 })?;
+        self.compute(value, op, &mut TileBuffer { at: &raw mut one, lanes: 1 })?;
         self.row[value] = one.to_bits();
         Ok(())
     }
@@ -527,7 +527,7 @@ impl<'a> Machine<'a> {
         Some(access.some::<f32>(start, self.lanes).as_ptr())
     }
 
-    fn load(&self, input: usize, element: Element, index: Index, to: &mut Room) {
+    fn load(&self, input: usize, element: Element, index: Index, to: &mut TileBuffer) {
         let access = self.input(input);
         match element {
             Element::F32 => self.fetch(access, index, to.float(), copy::<f32>, |x| x),
@@ -598,7 +598,7 @@ impl<'a> Machine<'a> {
         input: usize,
         element: Element,
         at: Value,
-        to: &mut Room,
+        to: &mut TileBuffer,
     ) -> Result<(), DeviceError> {
         let access = self.input(input);
         let rows = access.at.bytes / element.bytes();
@@ -771,12 +771,12 @@ pub(super) fn aligned_bytes(bytes: usize) -> usize {
 }
 
 /// Memory for a tile of one value: 32 bits a lane, read as the value's kind.
-struct Room {
+struct TileBuffer {
     at: *mut f32,
     lanes: usize,
 }
 
-impl Room {
+impl TileBuffer {
     fn float(&mut self) -> &mut [f32] {
         // SAFETY: the schedule gives a value room for its lanes that nothing else alive has.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.lanes) }
