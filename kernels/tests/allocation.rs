@@ -91,8 +91,8 @@ fn load(input: usize, element: Element) -> Op {
     Op::Load { input, element, index: Index::View }
 }
 
-fn store(value: usize, element: Element, once: bool) -> Store {
-    Store { output: 0, element, index: Index::View, once, value }
+fn store(value: usize, element: Element, per_row: bool) -> Store {
+    Store { output: 0, element, index: Index::View, per_row, value }
 }
 
 fn pass(ops: Vec<Op>, store: Store, space: &[usize], inputs: Vec<View>, to: View) -> Step {

@@ -657,12 +657,12 @@ impl<'a> Machine<'a> {
 
     /// Stores the values of the tile's lanes.
     unsafe fn store(&self) {
-        for store in self.frame.program.stores.iter().filter(|store| !store.once) {
+        for store in self.frame.program.stores.iter().filter(|store| !store.per_row) {
             // SAFETY: the caller's.
             unsafe { self.store_lanes(store, self.lanes) };
         }
         if self.first % self.frame.cols == 0 {
-            let first_lane = |store: &&Store| store.once && !self.frame.schedule.per_row[store.value];
+            let first_lane = |store: &&Store| store.per_row && !self.frame.schedule.per_row[store.value];
             for store in self.frame.program.stores.iter().filter(first_lane) {
                 // SAFETY: the caller's.
                 unsafe { self.store_lanes(store, 1) };

@@ -47,12 +47,12 @@ fn load(input: usize) -> Op {
 }
 
 fn store(output: usize, value: usize) -> Store {
-    Store { output, element: Element::F32, index: Index::View, once: false, value }
+    Store { output, element: Element::F32, index: Index::View, per_row: false, value }
 }
 
 /// Stored once a row.
 fn store_once(output: usize, value: usize) -> Store {
-    Store { once: true, ..store(output, value) }
+    Store { per_row: true, ..store(output, value) }
 }
 
 /// Every device that should give the same bits.
