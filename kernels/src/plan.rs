@@ -466,7 +466,7 @@ impl Plan {
         }
         let mut written: Vec<Written> = Vec::new();
         for store in &program.stores {
-            let space = if store.once { &row_space[..] } else { space };
+            let space = if store.per_row { &row_space[..] } else { space };
             let mut view = outputs[store.output].clone();
             if store.index == Index::Lane {
                 (view.offset, view.strides) = (0, contiguous(space));
@@ -583,7 +583,7 @@ impl Written<'_> {
             && element == self.store.element
             && index == self.store.index
             && (by_view || index == Index::Lane)
-            && !self.store.once
+            && !self.store.per_row
     }
 }
 

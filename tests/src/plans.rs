@@ -324,7 +324,7 @@ impl Draw<'_> {
         } else {
             ops.push(Op::Binary(Binary::Add, last, reads));
         }
-        let store = Store { output: 0, element, index: Index::View, once: false, value: ops.len() - 1 };
+        let store = Store { output: 0, element, index: Index::View, per_row: false, value: ops.len() - 1 };
         Program { name: "score".into(), ops, stores: vec![store] }
     }
 
@@ -357,7 +357,7 @@ impl Draw<'_> {
             output: self.number(output),
             element: self.of(elements),
             index,
-            once,
+            per_row: once,
             value: self.number(value),
         }
     }
@@ -615,7 +615,7 @@ fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
 
 fn stored(store: &Store, space: &[usize], to: &View) -> Vec<(Memory, usize, usize)> {
     let mut space = space.to_vec();
-    if store.once {
+    if store.per_row {
         *space.last_mut().expect("a dimension") = 1;
     }
     match store.index {

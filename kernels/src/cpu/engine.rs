@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::lanes::{self, From, PARTIAL};
+use super::lanes::{self, Operand, PARTIAL};
 use super::{Cpu, Vector};
 use crate::buffer::cast_mut;
 use crate::error::DeviceError;
@@ -353,7 +353,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The memory that a value of this tile is written to.
-    fn room(&mut self, place: Place) -> *mut f32 {
+    fn tile_memory(&mut self, place: Place) -> *mut f32 {
         match place {
             Place::Register(register) => self.registers[register * TILE..][..TILE].as_mut_ptr(),
             Place::Kept(kept) => {
@@ -377,20 +377,20 @@ impl<'a> Machine<'a> {
     }
 
     /// A value as f32.
-    fn float(&self, value: Value) -> From<'_, f32> {
+    fn float(&self, value: Value) -> Operand<'_, f32> {
         match self.lanes_of(value) {
-            None => From::One(f32::from_bits(self.row[value])),
+            None => Operand::Splat(f32::from_bits(self.row[value])),
             // SAFETY: the value's register, row or input holds at least the tile's lanes.
-            Some(at) => From::Lanes(unsafe { std::slice::from_raw_parts(at, self.lanes) }),
+            Some(at) => Operand::Lanes(unsafe { std::slice::from_raw_parts(at, self.lanes) }),
         }
     }
 
     /// A value as whole numbers.
-    fn integer(&self, value: Value) -> From<'_, i32> {
+    fn integer(&self, value: Value) -> Operand<'_, i32> {
         match self.lanes_of(value) {
-            None => From::One(self.row[value] as i32),
+            None => Operand::Splat(self.row[value] as i32),
             // SAFETY: as in `float`; a value's kind is the one that it was written as.
-            Some(at) => From::Lanes(unsafe { std::slice::from_raw_parts(at.cast(), self.lanes) }),
+            Some(at) => Operand::Lanes(unsafe { std::slice::from_raw_parts(at.cast(), self.lanes) }),
         }
     }
 
@@ -414,17 +414,17 @@ impl<'a> Machine<'a> {
             self.values[work.value] = Spot::Tile(direct);
             return Ok(());
         }
-        let mut room = Room { at: self.room(work.place), lanes: self.lanes };
-        self.compute(work.value, op, &mut room)?;
+        let mut buffer = TileBuffer { at: self.tile_memory(work.place), lanes: self.lanes };
+        self.compute(work.value, op, &mut buffer)?;
         self.values[work.value] = match work.place {
             Place::Kept(kept) => Spot::Kept(kept),
-            _ => Spot::Tile(room.at),
+            _ => Spot::Tile(buffer.at),
         };
         Ok(())
     }
 
     /// An operation that makes one value a lane.
-    fn compute(&self, value: Value, op: &Op, to: &mut Room) -> Result<(), DeviceError> {
+    fn compute(&self, value: Value, op: &Op, to: &mut TileBuffer) -> Result<(), DeviceError> {
         let unit = self.unit;
         match *op {
             Op::Load { input, element, index } => self.load(input, element, index, to),
@@ -464,7 +464,7 @@ impl<'a> Machine<'a> {
     /// An operation on values of the row: the same, on one lane.
     fn row_value(&mut self, value: Value, op: &Op) -> Result<(), DeviceError> {
         let mut one = 0.0_f32;
-        self.compute(value, op, &mut Room { at: &raw mut one, lanes: 1 })?;
+        self.compute(value, op, &mut TileBuffer { at: &raw mut one, lanes: 1 })?;
         self.row[value] = one.to_bits();
         Ok(())
     }
@@ -473,8 +473,8 @@ impl<'a> Machine<'a> {
     fn take_in(&mut self, value: Value, op: &Op, a: Value) {
         if self.frame.whole[a] {
             let sum = match self.integer(a) {
-                From::Lanes(a) => a.iter().fold(0_i32, |sum, x| sum.wrapping_add(*x)),
-                From::One(a) => a.wrapping_mul(self.lanes as i32),
+                Operand::Lanes(a) => a.iter().fold(0_i32, |sum, x| sum.wrapping_add(*x)),
+                Operand::Splat(a) => a.wrapping_mul(self.lanes as i32),
             };
             self.whole_sums[value] = self.whole_sums[value].wrapping_add(sum);
             return;
@@ -527,7 +527,7 @@ impl<'a> Machine<'a> {
         Some(access.some::<f32>(start, self.lanes).as_ptr())
     }
 
-    fn load(&self, input: usize, element: Element, index: Index, to: &mut Room) {
+    fn load(&self, input: usize, element: Element, index: Index, to: &mut TileBuffer) {
         let access = self.input(input);
         match element {
             Element::F32 => self.fetch(access, index, to.float(), copy::<f32>, |x| x),
@@ -585,10 +585,10 @@ impl<'a> Machine<'a> {
     fn table(&self, input: usize, at: Value, entries: usize, to: &mut [f32]) {
         let table = &self.input(input).elements::<f32>()[..entries];
         match self.integer(at) {
-            From::Lanes(at) => {
+            Operand::Lanes(at) => {
                 to.iter_mut().zip(at).for_each(|(to, at)| *to = table[*at as usize & (entries - 1)]);
             }
-            From::One(at) => to.fill(table[at as usize & (entries - 1)]),
+            Operand::Splat(at) => to.fill(table[at as usize & (entries - 1)]),
         }
     }
 
@@ -598,14 +598,14 @@ impl<'a> Machine<'a> {
         input: usize,
         element: Element,
         at: Value,
-        to: &mut Room,
+        to: &mut TileBuffer,
     ) -> Result<(), DeviceError> {
         let access = self.input(input);
         let rows = access.at.bytes / element.bytes();
         let spread;
         let places: &[i32] = match self.integer(at) {
-            From::Lanes(places) => places,
-            From::One(place) => {
+            Operand::Lanes(places) => places,
+            Operand::Splat(place) => {
                 spread = [place; TILE];
                 &spread[..to.lanes]
             }
@@ -629,8 +629,8 @@ impl<'a> Machine<'a> {
 
     fn no_zero(&self, value: Value, divisor: Value) -> Result<(), DeviceError> {
         let zero = match self.integer(divisor) {
-            From::Lanes(divisors) => divisors.iter().position(|divisor| *divisor == 0),
-            From::One(divisor) => (divisor == 0).then_some(0),
+            Operand::Lanes(divisors) => divisors.iter().position(|divisor| *divisor == 0),
+            Operand::Splat(divisor) => (divisor == 0).then_some(0),
         };
         match zero {
             None => Ok(()),
@@ -657,12 +657,12 @@ impl<'a> Machine<'a> {
 
     /// Stores the values of the tile's lanes.
     unsafe fn store(&self) {
-        for store in self.frame.program.stores.iter().filter(|store| !store.once) {
+        for store in self.frame.program.stores.iter().filter(|store| !store.per_row) {
             // SAFETY: the caller's.
             unsafe { self.store_lanes(store, self.lanes) };
         }
         if self.first % self.frame.cols == 0 {
-            let first_lane = |store: &&Store| store.once && !self.frame.schedule.per_row[store.value];
+            let first_lane = |store: &&Store| store.per_row && !self.frame.schedule.per_row[store.value];
             for store in self.frame.program.stores.iter().filter(first_lane) {
                 // SAFETY: the caller's.
                 unsafe { self.store_lanes(store, 1) };
@@ -695,15 +695,15 @@ impl<'a> Machine<'a> {
         &self,
         access: Access<'_>,
         index: Index,
-        value: From<'_, T>,
+        value: Operand<'_, T>,
         lanes: usize,
         narrow: impl Fn(&[T], &mut [M]),
     ) {
         let spread;
         let from = match &value {
-            From::Lanes(lanes) => lanes,
-            From::One(one) if lanes == 1 => std::slice::from_ref(one),
-            From::One(one) => {
+            Operand::Lanes(lanes) => lanes,
+            Operand::Splat(one) if lanes == 1 => std::slice::from_ref(one),
+            Operand::Splat(one) => {
                 spread = [*one; TILE];
                 &spread[..lanes]
             }
@@ -771,12 +771,12 @@ pub(super) fn aligned_bytes(bytes: usize) -> usize {
 }
 
 /// Memory for a tile of one value: 32 bits a lane, read as the value's kind.
-struct Room {
+struct TileBuffer {
     at: *mut f32,
     lanes: usize,
 }
 
-impl Room {
+impl TileBuffer {
     fn float(&mut self) -> &mut [f32] {
         // SAFETY: the schedule gives a value room for its lanes that nothing else alive has.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.lanes) }

@@ -15,17 +15,17 @@ use crate::tile::{Binary, Compare, Element, Unary};
 
 /// What an operation reads: a value of each lane, or one for all.
 #[derive(Clone, Copy)]
-pub(super) enum From<'a, T> {
+pub(super) enum Operand<'a, T> {
     Lanes(&'a [T]),
-    One(T),
+    Splat(T),
 }
 
-impl<T> From<'_, T> {
+impl<T> Operand<'_, T> {
     /// The first lanes only.
     pub fn first(self, lanes: usize) -> Self {
         match self {
-            From::Lanes(all) => From::Lanes(&all[..lanes]),
-            From::One(one) => From::One(one),
+            Operand::Lanes(all) => Operand::Lanes(&all[..lanes]),
+            Operand::Splat(one) => Operand::Splat(one),
         }
     }
 }
@@ -60,56 +60,56 @@ macro_rules! per_unit {
 
 per_unit!(
     /// `to[i] = f(a[i])`
-    unary, unary_lanes(unary: Unary, a: From<'_, f32>, to: &mut [f32])
+    unary, unary_lanes(unary: Unary, a: Operand<'_, f32>, to: &mut [f32])
 );
 per_unit!(
     /// `to[i] = f(a[i], b[i])`
-    binary, binary_lanes(binary: Binary, a: From<'_, f32>, b: From<'_, f32>, to: &mut [f32])
+    binary, binary_lanes(binary: Binary, a: Operand<'_, f32>, b: Operand<'_, f32>, to: &mut [f32])
 );
 per_unit!(
     /// `to[i] = f(a[i], b[i])` of whole numbers; a division by 0 gives 0, and is the caller's to find.
-    binary_whole, whole_lanes(binary: Binary, a: From<'_, i32>, b: From<'_, i32>, to: &mut [i32])
+    binary_whole, whole_lanes(binary: Binary, a: Operand<'_, i32>, b: Operand<'_, i32>, to: &mut [i32])
 );
 per_unit!(
     /// `to[i] = f(a[i], b[i])`, 1 or 0
-    compare, compare_lanes(compare: Compare, a: From<'_, f32>, b: From<'_, f32>, to: &mut [i32])
+    compare, compare_lanes(compare: Compare, a: Operand<'_, f32>, b: Operand<'_, f32>, to: &mut [i32])
 );
 per_unit!(
     /// `to[i] = f(a[i], b[i])`, 1 or 0
-    compare_whole, compare_whole_lanes(compare: Compare, a: From<'_, i32>, b: From<'_, i32>, to: &mut [i32])
+    compare_whole, compare_whole_lanes(compare: Compare, a: Operand<'_, i32>, b: Operand<'_, i32>, to: &mut [i32])
 );
 per_unit!(
     /// `to[i] = c[i] != 0 ? a[i] : b[i]`
-    select, select_lanes(c: From<'_, i32>, a: From<'_, f32>, b: From<'_, f32>, to: &mut [f32])
+    select, select_lanes(c: Operand<'_, i32>, a: Operand<'_, f32>, b: Operand<'_, f32>, to: &mut [f32])
 );
 per_unit!(
     /// `to[i] = c[i] != 0 ? a[i] : b[i]`
-    select_whole, select_lanes(c: From<'_, i32>, a: From<'_, i32>, b: From<'_, i32>, to: &mut [i32])
+    select_whole, select_lanes(c: Operand<'_, i32>, a: Operand<'_, i32>, b: Operand<'_, i32>, to: &mut [i32])
 );
 per_unit!(
     /// `to[i] = a[i]` rounded to f16 or bf16
-    round, round_lanes(element: Element, a: From<'_, f32>, to: &mut [f32])
+    round, round_lanes(element: Element, a: Operand<'_, f32>, to: &mut [f32])
 );
 per_unit!(
     /// `to[i] = a[i]`
-    to_float, to_float_lanes(a: From<'_, i32>, to: &mut [f32])
+    to_float, to_float_lanes(a: Operand<'_, i32>, to: &mut [f32])
 );
 per_unit!(
     /// `to[i] = a[i]` towards zero
-    to_whole, to_whole_lanes(a: From<'_, f32>, to: &mut [i32])
+    to_whole, to_whole_lanes(a: Operand<'_, f32>, to: &mut [i32])
 );
 per_unit!(
     /// Adds the lanes to the parts of a sum.
-    sum, sum_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
+    sum, sum_lanes(a: Operand<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
 );
 per_unit!(
     /// Takes the lanes into the parts of a maximum.
-    max, max_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
+    max, max_lanes(a: Operand<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL])
 );
 
 per_unit!(
     /// `row[i] = e^(row[i] - base)`, added to the parts of a sum
-    soften, soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
+    exp_and_sum, exp_and_sum_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL])
 );
 per_unit!(
     /// `to[i] *= factor`
@@ -141,7 +141,7 @@ per_unit!(
 );
 
 #[inline(always)]
-fn soften_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
+fn exp_and_sum_lanes(row: &mut [f32], base: f32, parts: &mut [f32; PARTIAL]) {
     let (whole, rest) = row.as_chunks_mut::<PARTIAL>();
     let mut sums = *parts; // in registers
     for chunk in whole {
@@ -208,27 +208,27 @@ fn dot_lanes(a: &[f32], b: &[f32], parts: &mut [f32; PARTIAL]) {
 }
 
 #[inline(always)]
-fn one<A: Copy, T>(a: From<'_, A>, to: &mut [T], f: impl Fn(A) -> T) {
+fn one<A: Copy, T>(a: Operand<'_, A>, to: &mut [T], f: impl Fn(A) -> T) {
     match a {
-        From::Lanes(a) => to.iter_mut().zip(a).for_each(|(to, a)| *to = f(*a)),
-        From::One(a) => to.iter_mut().for_each(|to| *to = f(a)),
+        Operand::Lanes(a) => to.iter_mut().zip(a).for_each(|(to, a)| *to = f(*a)),
+        Operand::Splat(a) => to.iter_mut().for_each(|to| *to = f(a)),
     }
 }
 
 #[inline(always)]
-fn two<A: Copy, B: Copy, T>(a: From<'_, A>, b: From<'_, B>, to: &mut [T], f: impl Fn(A, B) -> T) {
+fn two<A: Copy, B: Copy, T>(a: Operand<'_, A>, b: Operand<'_, B>, to: &mut [T], f: impl Fn(A, B) -> T) {
     match (a, b) {
-        (From::Lanes(a), From::Lanes(b)) => {
+        (Operand::Lanes(a), Operand::Lanes(b)) => {
             to.iter_mut().zip(a).zip(b).for_each(|((to, a), b)| *to = f(*a, *b));
         }
-        (From::Lanes(a), From::One(b)) => to.iter_mut().zip(a).for_each(|(to, a)| *to = f(*a, b)),
-        (From::One(a), From::Lanes(b)) => to.iter_mut().zip(b).for_each(|(to, b)| *to = f(a, *b)),
-        (From::One(a), From::One(b)) => to.iter_mut().for_each(|to| *to = f(a, b)),
+        (Operand::Lanes(a), Operand::Splat(b)) => to.iter_mut().zip(a).for_each(|(to, a)| *to = f(*a, b)),
+        (Operand::Splat(a), Operand::Lanes(b)) => to.iter_mut().zip(b).for_each(|(to, b)| *to = f(a, *b)),
+        (Operand::Splat(a), Operand::Splat(b)) => to.iter_mut().for_each(|to| *to = f(a, b)),
     }
 }
 
 #[inline(always)]
-fn unary_lanes(unary: Unary, a: From<'_, f32>, to: &mut [f32]) {
+fn unary_lanes(unary: Unary, a: Operand<'_, f32>, to: &mut [f32]) {
     match unary {
         Unary::Neg => one(a, to, |x| -x),
         Unary::Exp => one(a, to, exp),
@@ -242,7 +242,7 @@ fn unary_lanes(unary: Unary, a: From<'_, f32>, to: &mut [f32]) {
 }
 
 #[inline(always)]
-fn binary_lanes(binary: Binary, a: From<'_, f32>, b: From<'_, f32>, to: &mut [f32]) {
+fn binary_lanes(binary: Binary, a: Operand<'_, f32>, b: Operand<'_, f32>, to: &mut [f32]) {
     match binary {
         Binary::Add => two(a, b, to, |a, b| a + b),
         Binary::Sub => two(a, b, to, |a, b| a - b),
@@ -273,7 +273,7 @@ fn larger(a: f32, b: f32) -> f32 {
 }
 
 #[inline(always)]
-fn whole_lanes(binary: Binary, a: From<'_, i32>, b: From<'_, i32>, to: &mut [i32]) {
+fn whole_lanes(binary: Binary, a: Operand<'_, i32>, b: Operand<'_, i32>, to: &mut [i32]) {
     match binary {
         Binary::Add => two(a, b, to, i32::wrapping_add),
         Binary::Sub => two(a, b, to, i32::wrapping_sub),
@@ -295,7 +295,7 @@ fn divide(a: i32, b: i32) -> i32 {
 
 #[inline(always)]
 #[allow(clippy::float_cmp)] // equality is the operation
-fn compare_lanes(compare: Compare, a: From<'_, f32>, b: From<'_, f32>, to: &mut [i32]) {
+fn compare_lanes(compare: Compare, a: Operand<'_, f32>, b: Operand<'_, f32>, to: &mut [i32]) {
     match compare {
         Compare::Less => two(a, b, to, |a, b| i32::from(a < b)),
         Compare::Equal => two(a, b, to, |a, b| i32::from(a == b)),
@@ -303,7 +303,7 @@ fn compare_lanes(compare: Compare, a: From<'_, f32>, b: From<'_, f32>, to: &mut 
 }
 
 #[inline(always)]
-fn compare_whole_lanes(compare: Compare, a: From<'_, i32>, b: From<'_, i32>, to: &mut [i32]) {
+fn compare_whole_lanes(compare: Compare, a: Operand<'_, i32>, b: Operand<'_, i32>, to: &mut [i32]) {
     match compare {
         Compare::Less => two(a, b, to, |a, b| i32::from(a < b)),
         Compare::Equal => two(a, b, to, |a, b| i32::from(a == b)),
@@ -311,24 +311,24 @@ fn compare_whole_lanes(compare: Compare, a: From<'_, i32>, b: From<'_, i32>, to:
 }
 
 #[inline(always)]
-fn select_lanes<T: Copy>(c: From<'_, i32>, a: From<'_, T>, b: From<'_, T>, to: &mut [T]) {
+fn select_lanes<T: Copy>(c: Operand<'_, i32>, a: Operand<'_, T>, b: Operand<'_, T>, to: &mut [T]) {
     match c {
-        From::One(c) => one(if c != 0 { a } else { b }, to, |x| x),
-        From::Lanes(c) => match (a, b) {
-            (From::Lanes(a), From::Lanes(b)) => {
+        Operand::Splat(c) => one(if c != 0 { a } else { b }, to, |x| x),
+        Operand::Lanes(c) => match (a, b) {
+            (Operand::Lanes(a), Operand::Lanes(b)) => {
                 let both = a.iter().zip(b);
                 to.iter_mut()
                     .zip(c)
                     .zip(both)
                     .for_each(|((to, c), (a, b))| *to = if *c != 0 { *a } else { *b });
             }
-            (From::Lanes(a), From::One(b)) => {
+            (Operand::Lanes(a), Operand::Splat(b)) => {
                 to.iter_mut().zip(c).zip(a).for_each(|((to, c), a)| *to = if *c != 0 { *a } else { b });
             }
-            (From::One(a), From::Lanes(b)) => {
+            (Operand::Splat(a), Operand::Lanes(b)) => {
                 to.iter_mut().zip(c).zip(b).for_each(|((to, c), b)| *to = if *c != 0 { a } else { *b });
             }
-            (From::One(a), From::One(b)) => {
+            (Operand::Splat(a), Operand::Splat(b)) => {
                 to.iter_mut().zip(c).for_each(|(to, c)| *to = if *c != 0 { a } else { b });
             }
         },
@@ -336,7 +336,7 @@ fn select_lanes<T: Copy>(c: From<'_, i32>, a: From<'_, T>, b: From<'_, T>, to: &
 }
 
 #[inline(always)]
-fn round_lanes(element: Element, a: From<'_, f32>, to: &mut [f32]) {
+fn round_lanes(element: Element, a: Operand<'_, f32>, to: &mut [f32]) {
     match element {
         Element::F16 => one(a, to, |x| f16::from_f32(x).to_f32()),
         _ => one(a, to, |x| bf16::from_f32(x).to_f32()),
@@ -344,30 +344,30 @@ fn round_lanes(element: Element, a: From<'_, f32>, to: &mut [f32]) {
 }
 
 #[inline(always)]
-fn to_float_lanes(a: From<'_, i32>, to: &mut [f32]) {
+fn to_float_lanes(a: Operand<'_, i32>, to: &mut [f32]) {
     one(a, to, |a| a as f32);
 }
 
 #[inline(always)]
-fn to_whole_lanes(a: From<'_, f32>, to: &mut [i32]) {
+fn to_whole_lanes(a: Operand<'_, f32>, to: &mut [i32]) {
     one(a, to, |a| a as i32);
 }
 
 #[inline(always)]
-fn sum_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL]) {
+fn sum_lanes(a: Operand<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL]) {
     fold(a, lanes, parts, |sum, x| sum + x);
 }
 
 #[inline(always)]
-fn max_lanes(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL]) {
+fn max_lanes(a: Operand<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL]) {
     fold(a, lanes, parts, larger);
 }
 
 #[inline(always)]
-fn fold(a: From<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL], f: impl Fn(f32, f32) -> f32) {
+fn fold(a: Operand<'_, f32>, lanes: usize, parts: &mut [f32; PARTIAL], f: impl Fn(f32, f32) -> f32) {
     let a = match a {
-        From::Lanes(a) => a,
-        From::One(a) => return (0..lanes).for_each(|i| parts[i % PARTIAL] = f(parts[i % PARTIAL], a)),
+        Operand::Lanes(a) => a,
+        Operand::Splat(a) => return (0..lanes).for_each(|i| parts[i % PARTIAL] = f(parts[i % PARTIAL], a)),
     };
     let (whole, rest) = a.as_chunks::<PARTIAL>();
     let mut sums = *parts; // in registers

@@ -14,7 +14,7 @@ mod product;
 mod scratch;
 mod stream;
 mod tick;
-mod turn;
+mod transpose;
 mod vector;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

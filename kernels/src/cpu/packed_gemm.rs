@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::engine::{aligned_bytes, floats};
 use super::product::{Matrix, Shape, multiply_here};
-use super::turn::{Rows, TILE, turn};
+use super::transpose::{Rows, TILE, transpose};
 use super::{Cpu, Vector, lanes};
 use crate::plan::Product;
 use crate::tile::Element;
@@ -278,7 +278,7 @@ impl Factor {
             } else if column == 1 {
                 for i in (0..rows).step_by(TILE) {
                     let count = (rows - i).min(TILE);
-                    self.from(i, 0).turn(unit, (count, columns), &mut to[i..], apart, wide);
+                    self.from(i, 0).transpose(unit, (count, columns), &mut to[i..], apart, wide);
                 }
             } else {
                 for j in 0..columns {
@@ -291,7 +291,7 @@ impl Factor {
     }
 
     /// Copies at most [`TILE`] rows, each side by side in memory, as columns.
-    unsafe fn turn(
+    unsafe fn transpose(
         self,
         unit: Vector,
         (rows, columns): (usize, usize),
@@ -303,13 +303,13 @@ impl Factor {
             let stride = self.matrix.row as usize;
             // SAFETY: the caller's: inside the matrix.
             let from = unsafe { slice(self.matrix.at, (rows - 1) * stride + columns) };
-            return turn(unit, Rows { from, stride }, (rows, columns), to, apart);
+            return transpose(unit, Rows { from, stride }, (rows, columns), to, apart);
         }
         for i in 0..rows {
             // SAFETY: as above.
             unsafe { self.from(i, 0).widen(unit, &mut wide[i * TERMS..][..columns]) };
         }
-        turn(unit, Rows { from: wide, stride: TERMS }, (rows, columns), to, apart);
+        transpose(unit, Rows { from: wide, stride: TERMS }, (rows, columns), to, apart);
     }
 
     /// Copies elements that are side by side.

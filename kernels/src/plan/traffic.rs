@@ -72,7 +72,8 @@ fn of_pass(program: &Program, space: &[usize], inputs: &[View]) -> (usize, usize
     }
     let rows = lanes / space.last().copied().unwrap_or(1).max(1);
     for store in program.stores.iter().filter(|store| store.index == Index::View) {
-        written[store.output] = (if store.once { rows } else { lanes }).saturating_mul(store.element.bytes());
+        written[store.output] =
+            (if store.per_row { rows } else { lanes }).saturating_mul(store.element.bytes());
     }
     (sum(read), sum(written))
 }

@@ -61,7 +61,7 @@ impl Program {
             if kind != Some(store.element.is_whole()) {
                 return Err(self.refuse(store.value, "to be a value of the type that it is stored as"));
             }
-            if store.once && store.index != Index::View {
+            if store.per_row && store.index != Index::View {
                 return Err(
                     self.refuse(store.value, "to be stored by view, as everything that is stored once a row")
                 );

@@ -170,7 +170,7 @@ pub struct Store {
     /// Where it goes: [`Index::Lane`], or [`Index::View`].
     pub index: Index,
     /// Whether it is stored once a row, by view: the first lane's value, where it is not one of the row anyway.
-    pub once: bool,
+    pub per_row: bool,
     /// The value.
     pub value: Value,
 }
@@ -217,7 +217,7 @@ impl Index {
 impl Program {
     /// A program that stores one value a lane, lane by lane.
     pub fn flat(name: &str, ops: Vec<Op>, value: Value, element: Element) -> Self {
-        let store = Store { output: 0, element, index: Index::Lane, once: false, value };
+        let store = Store { output: 0, element, index: Index::Lane, per_row: false, value };
         Self { name: name.into(), ops, stores: vec![store] }
     }
 
@@ -321,7 +321,7 @@ impl Program {
     /// Whether it has to be run row by row.
     pub fn needs_rows(&self) -> bool {
         let reduces = self.ops.iter().any(|op| matches!(op, Op::RowSum(_) | Op::RowMax(_)));
-        reduces || self.stores.iter().any(|store| store.once)
+        reduces || self.stores.iter().any(|store| store.per_row)
     }
 
     /// Whether each value is one a row: what is reduced, what is loaded by view from an input that is `steady` along
@@ -385,7 +385,7 @@ impl fmt::Display for Program {
         }
         for store in &self.stores {
             let number = if self.outputs() > 1 { store.output.to_string() } else { String::new() };
-            let once = if store.once { " once a row" } else { "" };
+            let once = if store.per_row { " once a row" } else { "" };
             writeln!(f, "  store {} out{number}[{}] %{}{once}", store.element, store.index, store.value)?;
         }
         Ok(())

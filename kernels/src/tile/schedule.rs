@@ -46,7 +46,7 @@ impl Schedule {
         let per_row = program.per_row(if program.needs_rows() { steady } else { &[] });
         let phase = phases(program);
         let there = |value: Value| phase[value] + usize::from(is_reduction(&program.ops[value]));
-        let stored = program.stores.iter().filter(|store| !store.once).map(|store| there(store.value));
+        let stored = program.stores.iter().filter(|store| !store.per_row).map(|store| there(store.value));
         let last = phase.iter().copied().chain(stored).max().unwrap_or(0);
         let mut needed_in = needs(program, &phase, &per_row, last);
         let kept = keep(program, &phase, &per_row, &mut needed_in);

@@ -238,7 +238,7 @@ impl Writer {
     }
 
     fn finish(self, name: &str, value: usize, element: Element) -> Arc<Program> {
-        let store = Store { output: 0, element, index: Index::View, once: false, value };
+        let store = Store { output: 0, element, index: Index::View, per_row: false, value };
         Arc::new(Program { name: name.into(), ops: self.0, stores: vec![store] })
     }
 }

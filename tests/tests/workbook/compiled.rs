@@ -238,7 +238,7 @@ fn programs_that_differ_have_different_texts() {
     let quiet = f32::from_bits(0x7fc0_0001);
     let flat = |value: f32| Program::flat("a", vec![Op::Float(value)], 0, Element::F32);
     let mut once = flat(1.0);
-    once.stores[0].once = true;
+    once.stores[0].per_row = true;
     let mut named = flat(1.0);
     named.name = "a\n  %0 = 1.0".into();
     let all = [flat(1.0), once, named, flat(0.0), flat(-0.0), flat(f32::NAN), flat(quiet)];

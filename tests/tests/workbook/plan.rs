@@ -47,12 +47,12 @@ fn load(input: usize) -> Op {
 }
 
 fn store(output: usize, value: usize) -> Store {
-    Store { output, element: Element::F32, index: Index::View, once: false, value }
+    Store { output, element: Element::F32, index: Index::View, per_row: false, value }
 }
 
 /// Stored once a row.
 fn store_once(output: usize, value: usize) -> Store {
-    Store { once: true, ..store(output, value) }
+    Store { per_row: true, ..store(output, value) }
 }
 
 /// Every device that should give the same bits.
@@ -448,15 +448,15 @@ fn a_packed_product_needs_bounded_memory_and_takes_it_once() {
     let mut prepared = prepare(&device, plan).expect("fits");
     let [a, b, mut arena] =
         [m * k * 4, k * n * 2, m * n * 4].map(|bytes| device.alloc("memory", bytes).expect("room"));
-    let mut taken = || {
-        let before = device.counts().allocated_bytes;
+    let scratch = prepared.scratch_bytes();
+    assert!(scratch > 0 && scratch <= 2 * 1536 * 1024, "{scratch} bytes for two threads");
+    let before = device.counts();
+    assert_eq!(before.scratch_bytes, scratch as u64, "it is there before the first run");
+    for _ in 0..10 {
         execute(&mut *prepared, &mut arena, &[&a, &b], &mut []).expect("runs");
-        device.counts().allocated_bytes - before
-    };
-    let first = taken();
-    assert!(first > 0 && first <= 2 * 1536 * 1024, "{first} bytes for two threads");
-    let later: u64 = (0..10).map(|_| taken()).sum();
-    assert!(first + later <= 2 * 1536 * 1024, "{later} bytes more");
+    }
+    let after = device.counts();
+    assert_eq!((after.allocated_bytes, after.scratch_bytes), (before.allocated_bytes, before.scratch_bytes));
 }
 
 #[test]

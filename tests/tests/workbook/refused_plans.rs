@@ -15,8 +15,8 @@ fn view(memory: Memory, bytes: usize, strides: &[usize]) -> View {
     View { memory, bytes, offset: 0, strides: strides.to_vec() }
 }
 
-fn store(value: usize, once: bool) -> Store {
-    Store { output: 0, element: Element::F32, index: Index::View, once, value }
+fn store(value: usize, per_row: bool) -> Store {
+    Store { output: 0, element: Element::F32, index: Index::View, per_row, value }
 }
 
 fn load(index: Index) -> Op {

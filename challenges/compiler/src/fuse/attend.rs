@@ -126,6 +126,6 @@ fn renumbered(mut program: Program, numbers: &[usize]) -> Program {
             *input = numbers[*input];
         }
     }
-    program.stores.iter_mut().for_each(|store| store.once = false);
+    program.stores.iter_mut().for_each(|store| store.per_row = false);
     program
 }

@@ -190,7 +190,7 @@ impl<'a> Writer<'a> {
         let stores = stored.map(|(output, ((root, value), layout))| {
             let element = element(self.sized.graph.ty(root.node).dtype);
             let once = layout.strides.last() == Some(&0) && (row > 1 || per_row[*value]);
-            Store { output, element, index: Index::View, once, value: *value }
+            Store { output, element, index: Index::View, per_row: once, value: *value }
         });
         program.stores = stores.collect();
         let (roots, nodes) = (roots.to_vec(), self.nodes);

@@ -68,7 +68,7 @@ fn copy(sized: &Sized, node: Id, from: Layout, to: Layout) -> Kernel {
     let over = |layout: Layout| Layout { strides: contiguous(&space), ..layout };
     let element = element(sized.graph.ty(node).dtype);
     let ops = vec![Tile::Load { input: 0, element, index: Index::View }];
-    let stores = vec![Store { output: 0, element, index: Index::View, once: false, value: 0 }];
+    let stores = vec![Store { output: 0, element, index: Index::View, per_row: false, value: 0 }];
     Kernel {
         roots: vec![Root { node, layout: to.clone() }],
         nodes: [node].into(),

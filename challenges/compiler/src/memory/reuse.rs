@@ -91,7 +91,7 @@ impl Reuse {
         };
         let (input, output) = (&kernel.inputs[*read], &kernel.outputs[*write]);
         let store = program.stores.iter().find(|store| store.output == *write);
-        let element = store.filter(|store| !store.once).map(|store| store.element);
+        let element = store.filter(|store| !store.per_row).map(|store| store.element);
         let by_lane = |op: &Op| match *op {
             Op::Load { input, element: own, index } if input == *read => {
                 index == Index::View && Some(own) == element

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::engine::floats;
 use super::super::lanes::{self, PARTIAL};
 use super::super::product::{Matrix, Shape, multiply_here};
-use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
+use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -32,7 +32,7 @@ pub(crate) struct Gradients {
 }
 
 /// A thread's blocks: (queries, keys) each, and two rows of `width`.
-struct Room<'a> {
+struct BlockBuffers<'a> {
     scores: &'a mut [f32],
     p: &'a mut [f32],
     ds: &'a mut [f32],
@@ -146,22 +146,22 @@ impl Cpu {
         to: &Gradients,
     ) -> Result<(), DeviceError> {
         let block = work.block(batch, head, row, column);
-        let sees = map.at(&block, [row, column]);
-        if sees == Sees::Nothing {
+        let mask = map.at(&block, [row, column]);
+        if mask == BlockMask::Empty {
             return Ok(());
         }
         work.blocks.fetch_add(1, Relaxed);
         let mut scratch = self.scratch.of_this_thread(self);
         let mut rest = scratch.bytes();
         let [scores, p, ds, one, other] = sizes(work.attention).map(|size| floats(&mut rest, size));
-        let mut room = Room { scores, p, ds, rows: [one, other], rest };
+        let mut buffers = BlockBuffers { scores, p, ds, rows: [one, other], rest };
         // SAFETY: the caller's; the parts of the scratch are as long as a block.
         unsafe {
-            work.probabilities(&block, sees, to, &mut room)?;
-            work.add_to_values(&block, to, &mut room);
+            work.probabilities(&block, mask, to, &mut buffers)?;
+            work.add_to_values(&block, to, &mut buffers);
             if to.wrt_q.is_some() || to.wrt_k.is_some() {
-                work.slopes(&block, to, &mut room)?;
-                work.add_to_queries_and_keys(&block, to, &mut room);
+                work.slopes(&block, to, &mut buffers)?;
+                work.add_to_queries_and_keys(&block, to, &mut buffers);
             }
         }
         Ok(())
@@ -209,33 +209,33 @@ impl Work<'_> {
     unsafe fn probabilities(
         &self,
         block: &Block,
-        sees: Sees<'_>,
+        mask: BlockMask<'_>,
         to: &Gradients,
-        room: &mut Room,
+        buffers: &mut BlockBuffers,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's.
-        unsafe { self.scores(block, room.scores) };
-        let (scores, p) = (room.scores.as_mut_ptr(), room.p.as_mut_ptr());
-        unsafe { self.rescore(block, sees, scores, p, room.rest)? };
+        unsafe { self.scores(block, buffers.scores) };
+        let (scores, p) = (buffers.scores.as_mut_ptr(), buffers.p.as_mut_ptr());
+        unsafe { self.rescore(block, mask, scores, p, buffers.rest)? };
         let lse = unsafe { to.lse.matrix(block.batch, block.head, block.query) };
         for query in 0..block.queries {
             let mut sum = [0.0];
-            let p = &mut room.p[query * block.keys..][..block.keys];
+            let p = &mut buffers.p[query * block.keys..][..block.keys];
             // SAFETY: as above.
             match unsafe { lse.row(query, &mut sum)[0] } {
                 f32::NEG_INFINITY => p.fill(0.0), // a query that sees no key
-                lse => lanes::soften(self.unit, p, lse, &mut [0.0; PARTIAL]),
+                lse => lanes::exp_and_sum(self.unit, p, lse, &mut [0.0; PARTIAL]),
             }
         }
         Ok(())
     }
 
     /// dV += P^T G
-    unsafe fn add_to_values(&self, block: &Block, to: &Gradients, room: &mut Room) {
+    unsafe fn add_to_values(&self, block: &Block, to: &Gradients, buffers: &mut BlockBuffers) {
         let Some(rows) = to.wrt_v else { return };
         let shape =
             Shape { m: block.keys, n: self.attention.width, k: block.queries, factor: 1.0, add: true };
-        let p = packed(room.p.as_mut_ptr(), block.keys).read();
+        let p = packed(buffers.p.as_mut_ptr(), block.keys).read();
         // SAFETY: the caller's.
         unsafe {
             let g = to.grad.matrix(block.batch, block.head, block.query).read();
@@ -244,36 +244,46 @@ impl Work<'_> {
         }
     }
 
-    /// dS, in `room.ds`.
-    unsafe fn slopes(&self, block: &Block, to: &Gradients, room: &mut Room) -> Result<(), DeviceError> {
+    /// dS, in `buffers.ds`.
+    unsafe fn slopes(
+        &self,
+        block: &Block,
+        to: &Gradients,
+        buffers: &mut BlockBuffers,
+    ) -> Result<(), DeviceError> {
         let width = self.attention.width;
         let shape = Shape { m: block.queries, n: block.keys, k: width, factor: 1.0, add: false };
         // SAFETY: the caller's.
         let [_, _, v] = unsafe { self.tensors(block) };
         let [grad, output] =
             [to.grad, to.output].map(|rows| unsafe { rows.matrix(block.batch, block.head, block.query) });
-        let ds = packed(room.ds.as_mut_ptr(), block.keys);
+        let ds = packed(buffers.ds.as_mut_ptr(), block.keys);
         unsafe { multiply_here(shape, ds, grad.read(), v.transposed()) };
         for query in 0..block.queries {
-            let [one, other] = &mut room.rows;
+            let [one, other] = &mut buffers.rows;
             // SAFETY: as above.
             let (g, o) = unsafe { (grad.row(query, one), output.row(query, other)) };
             let mut parts = [0.0; PARTIAL];
             lanes::dot(self.unit, g, o, &mut parts);
             let delta = lanes::joined(parts, |a, b| a + b);
             let at = query * block.keys;
-            lanes::slope(self.unit, &room.p[at..][..block.keys], delta, &mut room.ds[at..][..block.keys]);
+            lanes::slope(
+                self.unit,
+                &buffers.p[at..][..block.keys],
+                delta,
+                &mut buffers.ds[at..][..block.keys],
+            );
         }
         let Some(slope) = &self.programs.slope else { return Ok(()) };
-        let ds = room.ds.as_mut_ptr();
+        let ds = buffers.ds.as_mut_ptr();
         // SAFETY: as above.
-        unsafe { self.apply(slope, block, &[room.scores.as_mut_ptr(), ds], ds, room.rest) }
+        unsafe { self.apply(slope, block, &[buffers.scores.as_mut_ptr(), ds], ds, buffers.rest) }
     }
 
     /// dQ += scale dS K, dK += scale dS^T Q
-    unsafe fn add_to_queries_and_keys(&self, block: &Block, to: &Gradients, room: &mut Room) {
+    unsafe fn add_to_queries_and_keys(&self, block: &Block, to: &Gradients, buffers: &mut BlockBuffers) {
         let Attention { depth, scale, .. } = *self.attention;
-        let ds: Matrix<*const f32> = packed(room.ds.as_mut_ptr(), block.keys).read();
+        let ds: Matrix<*const f32> = packed(buffers.ds.as_mut_ptr(), block.keys).read();
         // SAFETY: the caller's.
         let [q, k, _] = unsafe { self.tensors(block) };
         if let Some(rows) = to.wrt_q {

@@ -11,9 +11,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::engine::floats;
-use super::super::lanes::{self, From, PARTIAL};
+use super::super::lanes::{self, Operand, PARTIAL};
 use super::super::product::{Shape, multiply_here};
-use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
+use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -72,15 +72,15 @@ impl Cpu {
         let mut none_yet = true;
         for column in 0..work.columns() {
             let block = work.block(batch, head, row, column);
-            let sees = map.at(&block, [row, column]);
-            if sees == Sees::Nothing {
+            let mask = map.at(&block, [row, column]);
+            if mask == BlockMask::Empty {
                 continue;
             }
             work.blocks.fetch_add(1, Relaxed);
             // SAFETY: the caller's; the parts of the scratch are as long as a block.
             unsafe {
                 work.scores(&block, scores);
-                work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr(), rest)?;
+                work.rescore(&block, mask, scores.as_mut_ptr(), scores.as_mut_ptr(), rest)?;
                 work.take_in(&block, scores, &mut sums, none_yet);
             }
             none_yet = false;
@@ -100,7 +100,8 @@ impl Work<'_> {
         let width = self.attention.width;
         for query in 0..block.queries {
             let scores = &mut scores[query * block.keys..][..block.keys];
-            let factor = soften(self.unit, scores, &mut sums.largest[query], &mut sums.total[query]);
+            let factor =
+                online_softmax_update(self.unit, scores, &mut sums.largest[query], &mut sums.total[query]);
             if !first && factor.to_bits() != 1.0_f32.to_bits() {
                 lanes::stretch(self.unit, &mut sums.output[query * width..][..width], factor);
             }
@@ -133,14 +134,14 @@ impl Work<'_> {
 }
 
 /// Turns scores to e^(s - m'), adds them to the sum, and returns e^(m - m'), by which older sums shrink.
-fn soften(unit: super::Vector, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
+fn online_softmax_update(unit: super::Vector, scores: &mut [f32], largest: &mut f32, total: &mut f32) -> f32 {
     let mut parts = [f32::NEG_INFINITY; PARTIAL];
-    lanes::max(unit, From::Lanes(scores), scores.len(), &mut parts);
+    lanes::max(unit, Operand::Lanes(scores), scores.len(), &mut parts);
     let new = lanes::larger_of(*largest, lanes::joined(parts, lanes::larger_of));
     let base = if new == f32::NEG_INFINITY { 0.0 } else { new };
     let factor = lanes::exp(*largest - base);
     let mut parts = [0.0; PARTIAL];
-    lanes::soften(unit, scores, base, &mut parts);
+    lanes::exp_and_sum(unit, scores, base, &mut parts);
     *total = *total * factor + lanes::joined(parts, |a, b| a + b);
     *largest = new;
     factor

@@ -17,13 +17,13 @@ use crate::plan::Attention;
 
 /// What the queries of a block may see of its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sees<'a> {
-    Nothing,
+pub(super) enum BlockMask<'a> {
+    Empty,
     /// A bit for each key, 16 a word; each query begins with a new word.
-    Some(&'a [u16]),
-    All,
-    /// It depends on the score.
-    Ask,
+    Partial(&'a [u16]),
+    Full,
+    /// It depends on the score, or its bits are not kept.
+    ScoreDependent,
 }
 
 /// Words of a block's bits.
@@ -36,9 +36,9 @@ const KEPT: [usize; 2] = [1 << 12, 1 << 15];
 const KEPT_A_ROW: usize = 4;
 
 /// How a cell says what its block sees: one of these, or these many and the number of its bits.
-const NOTHING: u32 = 0;
-const ALL: u32 = 1;
-const ASK: u32 = 2;
+const EMPTY: u32 = 0;
+const FULL: u32 = 1;
+const SCORE_DEPENDENT: u32 = 2;
 const BITS: u32 = 3;
 
 /// Memory for the map of any attention of a plan.
@@ -72,7 +72,7 @@ impl MapMemory {
         let mut all = Vec::new();
         let bytes = cells.saturating_mul(size_of::<AtomicU32>());
         all.try_reserve_exact(cells).map_err(|_| DeviceError::Memory { tag: "mask", bytes })?;
-        all.resize_with(cells, || AtomicU32::new(NOTHING));
+        all.resize_with(cells, || AtomicU32::new(EMPTY));
         Ok(Self { cells: all, bits })
     }
 
@@ -85,7 +85,7 @@ impl MapMemory {
 /// What every block sees. A mask that is the same for all sequences, or heads, has one map for them.
 #[derive(Debug)]
 pub(super) struct Map<'a> {
-    all: Option<Sees<'static>>, // what every block sees, if that is known
+    all: Option<BlockMask<'static>>, // what every block sees, if that is known
     cells: &'a [AtomicU32],
     bits: &'a [u16],
     kinds: [usize; 2], // sequences and heads that differ
@@ -126,8 +126,8 @@ impl<'a> Map<'a> {
         let (kinds, rows, columns) = grid(work.attention, work.programs.mask_varies);
         let all = match (&work.programs.mask, &work.programs.masked) {
             (Some(_), _) => None,
-            (None, Some(_)) => Some(Sees::Ask),
-            (None, None) => Some(Sees::All),
+            (None, Some(_)) => Some(BlockMask::ScoreDependent),
+            (None, None) => Some(BlockMask::Full),
         };
         if all.is_some() {
             return Ok(Self { all, cells: &[], bits: &[], kinds, rows, columns });
@@ -148,19 +148,19 @@ impl<'a> Map<'a> {
     }
 
     /// What a block sees.
-    pub fn at(&self, block: &Block, [row, column]: [usize; 2]) -> Sees<'a> {
+    pub fn at(&self, block: &Block, [row, column]: [usize; 2]) -> BlockMask<'a> {
         if let Some(all) = self.all {
             return all;
         }
         let (batch, head) = (block.batch.min(self.kinds[0] - 1), block.head.min(self.kinds[1] - 1));
         let cell = ((batch * self.kinds[1] + head) * self.rows + row) * self.columns + column;
         match self.cells[cell].load(Relaxed) {
-            NOTHING => Sees::Nothing,
-            ALL => Sees::All,
-            ASK => Sees::Ask,
+            EMPTY => BlockMask::Empty,
+            FULL => BlockMask::Full,
+            SCORE_DEPENDENT => BlockMask::ScoreDependent,
             cell => {
                 let words = block.queries * block.keys.div_ceil(16);
-                Sees::Some(&self.bits[(cell - BITS) as usize * WORDS..][..words])
+                BlockMask::Partial(&self.bits[(cell - BITS) as usize * WORDS..][..words])
             }
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Map<'a> {
 impl Cpu {
     /// Runs the mask on a block, and tells what its cell says.
     unsafe fn look(&self, work: &Work, block: &Block, bits: &Bits) -> Result<u32, DeviceError> {
-        let Some(mask) = &work.programs.mask else { return Ok(ALL) };
+        let Some(mask) = &work.programs.mask else { return Ok(FULL) };
         let mut scratch = self.scratch.of_this_thread(self);
         let mut rest = scratch.bytes();
         let allowed = floats(&mut rest, block.lanes());
@@ -177,9 +177,9 @@ impl Cpu {
         unsafe { work.apply(mask, block, &[std::ptr::null_mut()], allowed.as_mut_ptr(), rest)? };
         let count = allowed.iter().filter(|allowed| allowed.to_bits() != 0).count();
         if count == 0 || count == block.lanes() {
-            return Ok(if count == 0 { NOTHING } else { ALL });
+            return Ok(if count == 0 { EMPTY } else { FULL });
         }
-        let Some((number, bits)) = bits.take() else { return Ok(ASK) };
+        let Some((number, bits)) = bits.take() else { return Ok(SCORE_DEPENDENT) };
         bits.iter_mut().zip(allowed.chunks(block.keys).flat_map(words)).for_each(|(to, word)| *to = word);
         Ok(BITS + number)
     }

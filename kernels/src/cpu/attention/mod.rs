@@ -35,7 +35,7 @@ use super::product::{Matrix, Shape, multiply_here};
 use super::{Cpu, Vector};
 use crate::error::DeviceError;
 use crate::plan::Attention;
-use map::{Map, Sees};
+use map::{BlockMask, Map};
 use programs::Scheduled;
 
 /// A tensor (batch, head, row, column) of f32 somewhere in memory.
@@ -203,19 +203,20 @@ impl Work<'_> {
     unsafe fn rescore(
         &self,
         block: &Block,
-        sees: Sees<'_>,
+        mask: BlockMask<'_>,
         scores: *mut f32,
         to: *mut f32,
         memory: &mut [u8],
     ) -> Result<(), DeviceError> {
-        let program = if sees == Sees::Ask { &self.programs.masked } else { &self.programs.score };
+        let program =
+            if mask == BlockMask::ScoreDependent { &self.programs.masked } else { &self.programs.score };
         // SAFETY: the caller's: two blocks apart, or one.
         match program {
             Some(program) => unsafe { self.apply(program, block, &[scores], to, memory)? },
             None if scores != to => unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) },
             None => {}
         }
-        if let Sees::Some(allowed) = sees {
+        if let BlockMask::Partial(allowed) = mask {
             // SAFETY: as above.
             let to = unsafe { std::slice::from_raw_parts_mut(to, block.lanes()) };
             let rows = allowed.chunks(block.keys.div_ceil(16)).zip(to.chunks_mut(block.keys));

@@ -124,6 +124,6 @@ fn masked(score: Option<&Program>, mask: &Program) -> Program {
     }
     let value = ops.len() + 1;
     ops.extend([Op::Float(f32::NEG_INFINITY), Op::Select(at[mask.stores[0].value], scored, value - 1)]);
-    let store = Store { output: 0, element: Element::F32, index: Index::View, once: false, value };
+    let store = Store { output: 0, element: Element::F32, index: Index::View, per_row: false, value };
     Program { name: mask.name.clone(), ops, stores: vec![store] }
 }

@@ -1,6 +1,6 @@
-//! Matrices turned: rows that lie side by side become columns that do.
+//! Matrices transposed: rows that lie side by side become columns that do.
 //!
-//! A tile of 16 by 16 is read and written in whole rows, a cache line of f32 each, and turned in registers where there
+//! A tile of 16 by 16 is read and written in whole rows, a cache line of f32 each, and transposed in registers where there
 //! are enough of them.
 
 #![allow(unsafe_code)] // vector code: a function compiled for a unit may only be called where there is one
@@ -18,7 +18,7 @@ pub(super) struct Rows<'a> {
 }
 
 /// `to[j * apart + i]` becomes element j of row i, for at most [`TILE`] rows and all columns.
-pub(super) fn turn(
+pub(super) fn transpose(
     unit: Vector,
     rows: Rows<'_>,
     (count, columns): (usize, usize),
@@ -36,7 +36,7 @@ pub(super) fn turn(
     }
 }
 
-/// Turns a whole tile.
+/// Transposes a whole tile.
 fn tile(unit: Vector, rows: Rows<'_>, to: &mut [f32], apart: usize) {
     #[cfg(target_arch = "x86_64")]
     if unit == Vector::Avx512 {
