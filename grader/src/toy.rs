@@ -27,7 +27,9 @@ impl Double for Solution {
     }
 }
 
-const CHECKS: &Steps<fn(&dyn Double) -> Result<(), String>> =
+type Check = fn(&dyn Double) -> Result<(), String>;
+
+const CHECKS: &Steps<Check> =
     &[("T.1", &[("small", |attempt| is(attempt, 2)), ("large", |attempt| is(attempt, 1 << 40))])];
 
 fn is(attempt: &dyn Double, x: u64) -> Result<(), String> {
@@ -41,7 +43,9 @@ const GUARDS: [(&str, Guard); 1] = [("a constant", |attempt| {
     Ok((attempt.double(1) == attempt.double(3)).then(|| "1 and 3 have one double".into()))
 })];
 
-const MEASURED: [Measured<fn(&mut Child, &dyn Double)>; 1] = [Measured {
+type Measure = fn(&mut Child, &dyn Double);
+
+const MEASURED: [Measured<Measure>; 1] = [Measured {
     name: "watch/ranks",
     seconds: 60,
     numbers: &["toy.ranks"],
@@ -179,7 +183,7 @@ mod tests {
                 guards.iter().all(|guard| guard.ran && !guard.tripped) && guards.len() == 1,
                 "{guards:#?}"
             );
-            assert_eq!(measurements["toy.ranks"].value, 2.0);
+            assert_eq!(measurements["toy.ranks"].value.to_bits(), 2.0_f64.to_bits());
             let seen = Seen {
                 checks: &checks,
                 guards: &guards,

@@ -2,7 +2,8 @@
 //!
 //! A row rests on checks and on guards. A guard that tripped makes it unmet, and so does one that could not look:
 //! whatever kept it from looking was in the attempt. A check or a guard that was not run leaves the row unmeasured,
-//! and so does a guard that reached a hole which its step's checks reached, too: that step is not written yet.
+//! and so does a guard that reached a hole which its step's checks reached, too: that step is not written yet. Of the
+//! checks that were run a wrong one makes it unmet; a hole leaves it unmeasured, and so does what this machine cannot do.
 
 use crate::evidence::{Seen, unmeasured, unmet};
 use crate::rubric::Fact;
@@ -46,6 +47,24 @@ pub(crate) fn verdict<'a>(
     let mut checks = checks.into_iter();
     let missing = checks.find(|name| seen.checks.iter().all(|check| check.name != *name));
     missing.map_or(Verdict::Sound, |name| Verdict::Unmeasured(format!("the check {name} was not run")))
+}
+
+/// The verdict on a row by how its checks ended.
+pub(crate) fn outcomes<'a>(checks: impl IntoIterator<Item = &'a Check>) -> Verdict {
+    let checks: Vec<&Check> = checks.into_iter().collect();
+    let first = |is: fn(Outcome) -> bool| checks.iter().find(|check| is(check.outcome));
+    let is_wrong =
+        |outcome| matches!(outcome, Outcome::Wrong | Outcome::DoesNotCompile | Outcome::GraderFault);
+    if let Some(check) = first(is_wrong) {
+        return Verdict::Unmet(format!("{} is {}", check.name, check.outcome.word()));
+    }
+    if let Some(check) = first(|outcome| outcome == Outcome::NotAttempted) {
+        return Verdict::Unmeasured(format!("{} is not written yet", check.step()));
+    }
+    match first(|outcome| outcome == Outcome::NotMeasured) {
+        Some(check) => Verdict::Unmeasured(format!("{}: {}", check.name, check.detail)),
+        None => Verdict::Sound,
+    }
 }
 
 fn look(seen: &Seen<'_>, name: &str, guard: Option<&Guard>) -> Verdict {

@@ -5,7 +5,7 @@
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Outcome};
-use crate::verdict::verdict;
+use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Compilations over the lengths that are too many: the published statement calls about 30 the limit.
 const EXCESSIVE: f64 = 30.0;
@@ -82,11 +82,10 @@ impl Answer<'_> {
         if let Some(flaw) = self.flaw() {
             return unmet(&format!("{evidence}; but {flaw}"));
         }
-        if let Some(check) = steps.iter().find_map(|step| self.wrong(step)) {
-            return match check.outcome {
-                Outcome::NotAttempted => unmeasured(&format!("{} is not written yet", check.step())),
-                outcome => unmet(&format!("{evidence}; but {} is {}", check.name, outcome.word())),
-            };
+        match outcomes(self.seen.checks.iter().filter(|check| steps.contains(&check.step()))) {
+            Verdict::Unmet(reason) => return unmet(&format!("{evidence}; but {reason}")),
+            Verdict::Unmeasured(reason) => return unmeasured(&reason),
+            Verdict::Sound => {}
         }
         let fact = if holds { met(evidence) } else { unmet(evidence) };
         let names = super::checks::names();

@@ -5,7 +5,7 @@
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Outcome, Truth};
-use crate::verdict::verdict;
+use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Of the whole run's bytes, what a chunked one may take.
 const HALF: f64 = 0.5;
@@ -98,18 +98,10 @@ impl Answer<'_> {
         let Some(checks) = names.iter().map(of).collect::<Option<Vec<&Check>>>() else {
             return unmeasured("not all of its checks were run");
         };
-        let with = |outcome: Outcome| checks.iter().find(|check| check.outcome == outcome);
-        let wrong = checks.iter().find(|check| {
-            !matches!(check.outcome, Outcome::Passed | Outcome::NotAttempted | Outcome::NotMeasured)
-        });
-        if let Some(check) = wrong {
-            return unmet(&format!("{} is {}", check.name, check.outcome.word()));
-        }
-        if let Some(check) = with(Outcome::NotAttempted) {
-            return unmeasured(&format!("{} is not written yet", check.step()));
-        }
-        if let Some(check) = with(Outcome::NotMeasured) {
-            return unmeasured(&format!("{}: {}", check.name, check.detail));
+        match outcomes(checks.iter().copied()) {
+            Verdict::Unmet(reason) => return unmet(&reason),
+            Verdict::Unmeasured(reason) => return unmeasured(&reason),
+            Verdict::Sound => {}
         }
         let count = if checks.len() == 1 { "a check".into() } else { format!("{} checks", checks.len()) };
         verdict.judge(met(&format!("{count} against the truth in f64: {evidence}")))

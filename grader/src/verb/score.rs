@@ -124,8 +124,11 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
     let step = name.split('/').next().unwrap_or_default();
-    if let (Some(course), Device::Auto) = (course::of_step(step), &plan.device) {
-        plan.courses = vec![course]; // a step says itself where it runs
+    if let Some(course) = course::of_step(step) {
+        let is_asked = plan.courses.iter().any(|asked| asked.key() == course.key());
+        if is_asked || plan.device == Device::Auto {
+            plan.courses = vec![course]; // a step says itself of which part it is, and where it runs
+        }
     }
     plan.case = Some(name.to_owned());
     plan.effort.shows_calls = true;

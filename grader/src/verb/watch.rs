@@ -57,7 +57,7 @@ pub(crate) fn watch(options: &Options, plan: &Plan) -> Result<u8, Failure> {
             }
             Some(Event::Key('n')) => print(&next_step(&workbook, course)),
             Some(Event::Key('l')) => print(&first_screen(&workbook)),
-            Some(Event::Key('h')) => tell(hint(options, Some(course.name))),
+            Some(Event::Key('h')) => tell(hint(options, Some(&course.key()))),
             Some(Event::Key('x')) if asked_to_reset => tell(reset(course, None, Consent::Given)),
             Some(Event::Key('x')) => {
                 print("x again writes the exercise afresh (your text is kept); any other key does not\n");

@@ -98,8 +98,11 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
     judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
 }
 
+/// Makes up the numbers of a course.
+type Make = fn(&mut Numbers);
+
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, fn(&mut Numbers)); 5] = [
+const NUMBERS: [(&str, Make); 5] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
     ("graph", of_graph),

@@ -8,6 +8,7 @@ use super::{About, Findings, Subject};
 use crate::course::Backend;
 use crate::nf4;
 use crate::scorecard::{Guard, Measurement};
+use crate::table;
 use crate::timing::{Pairs, median, speedup};
 
 /// Samples of one number at most, as many as `--samples` takes.
@@ -70,6 +71,19 @@ struct Derived {
     interval: Option<[f64; 2]>,
 }
 
+/// Numbers by their names, as they follow from others.
+type All = BTreeMap<String, Derived>;
+
+/// What follows in a challenge.
+type Follow = fn(&mut Findings, &Subject<'_>, &mut All);
+
+/// The challenges of which numbers follow from others.
+const FOLLOWING: [(&str, Follow); 3] = [
+    ("nf4", |findings, subject, derived| findings.cases(subject, derived)),
+    ("graph", |_, subject, derived| of_a_step(&subject.challenge.measurements, derived)),
+    ("loss", |_, subject, derived| of_chunks(&subject.challenge.measurements, derived)),
+];
+
 impl Findings {
     pub(super) fn numbers(&mut self, subject: &Subject<'_>) {
         let numbers = &subject.challenge.measurements;
@@ -82,11 +96,8 @@ impl Findings {
             self.own_samples(subject, name, number);
         }
         let mut derived = BTreeMap::new();
-        match subject.challenge.name.as_str() {
-            "nf4" => self.cases(subject, &mut derived),
-            "graph" => of_a_step(numbers, &mut derived),
-            "loss" => of_chunks(numbers, &mut derived),
-            _ => {}
+        if let Ok(rule) = table::find(&FOLLOWING, &subject.challenge.name) {
+            rule(self, subject, &mut derived);
         }
         for (name, number) in numbers {
             match derived.get(name) {

@@ -4,8 +4,8 @@
 
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts};
-use crate::scorecard::{Check, Outcome};
-use crate::verdict::{Verdict, verdict};
+use crate::scorecard::Outcome;
+use crate::verdict::{Verdict, outcomes, verdict};
 
 /// The steps that rendering and parsing rest on; D.8 looks at templates that are there already.
 const STEPS: [&str; 7] = ["D.1", "D.2", "D.3", "D.4", "D.5", "D.6", "D.7"];
@@ -17,13 +17,8 @@ pub(super) fn facts(seen: &Seen<'_>) -> Facts {
 
 fn tool_calling(seen: &Seen<'_>) -> Fact {
     let checks = || seen.checks.iter().filter(|check| STEPS.contains(&check.step()));
-    let first = |outcome: Outcome| checks().find(|check| check.outcome == outcome);
-    if first(Outcome::DoesNotCompile).is_some() {
+    if checks().any(|check| check.outcome == Outcome::DoesNotCompile) {
         return unmeasured("the exercise does not compile");
-    }
-    let open = |check: &&Check| !matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured);
-    if let Some(check) = first(Outcome::NotAttempted) {
-        return unmeasured(&format!("{} is not written yet", check.step()));
     }
     let names = super::names();
     let rests_on = |name: &&str| STEPS.iter().any(|step| name.split('/').next() == Some(step));
@@ -31,8 +26,10 @@ fn tool_calling(seen: &Seen<'_>) -> Fact {
     if let Verdict::Unmet(reason) = &verdict {
         return unmet(reason);
     }
-    if let Some(check) = checks().find(open) {
-        return unmet(&format!("{} is {}", check.name, check.outcome.word()));
+    match outcomes(checks()) {
+        Verdict::Unmet(reason) => return unmet(&reason),
+        Verdict::Unmeasured(reason) => return unmeasured(&reason),
+        Verdict::Sound => {}
     }
     verdict.judge(counts(seen))
 }
