@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use challenges::issues::chat::{Next, Place, Seen, Sight, Steps};
+use challenges::issues::chat::{Find, MarkerState, Match, Next, Steps};
 
 use super::{calls, same};
 use crate::random::Random;
@@ -23,18 +23,18 @@ pub(super) const WINNERS: [&str; 9] = [
 ];
 
 pub(super) fn place(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |text: &str, marker: &str, want: Place| {
+    let one = |text: &str, marker: &str, want: Find| {
         same(&format!("{marker:?} in {text:?}"), &steps.chat().find(text, marker), &want)
     };
     match case {
-        "there" => one("ab<x>cd<x>", "<x>", Place::At(2)).and_then(|()| one("<x>", "<x>", Place::At(0))),
-        "nowhere" => one("abc", "<x>", Place::Until(3)).and_then(|()| one("", "<x>", Place::Until(0))),
-        "begun" => one("ab<x", "<x>", Place::Until(2)).and_then(|()| one("ab<x ", "<x>", Place::Until(5))),
+        "there" => one("ab<x>cd<x>", "<x>", Find::Found(2)).and_then(|()| one("<x>", "<x>", Find::Found(0))),
+        "nowhere" => one("abc", "<x>", Find::Pending(3)).and_then(|()| one("", "<x>", Find::Pending(0))),
+        "begun" => one("ab<x", "<x>", Find::Pending(2)).and_then(|()| one("ab<x ", "<x>", Find::Pending(5))),
         "begun-twice" => {
-            one("aabaa", "aabaab", Place::Until(0)).and_then(|()| one("<<<", "<<|", Place::Until(1)))
+            one("aabaa", "aabaab", Find::Pending(0)).and_then(|()| one("<<<", "<<|", Find::Pending(1)))
         }
         "characters-of-several-bytes" => {
-            one("é｜", "｜x", Place::Until(2)).and_then(|()| one("｜｜x", "｜x", Place::At(3)))
+            one("é｜", "｜x", Find::Pending(2)).and_then(|()| one("｜｜x", "｜x", Find::Found(3)))
         }
         "drawn" => (0..1000).try_for_each(|_| drawn_place(steps, random)),
         _ => calls::all(steps, random),
@@ -51,30 +51,30 @@ fn drawn_place(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let there = places().find(|at| text[*at..].starts_with(&marker));
     let begun = places().find(|at| marker.starts_with(&text[*at..]));
     let want = match there {
-        Some(at) => Place::At(at),
-        None => Place::Until(begun.unwrap_or(text.len())),
+        Some(at) => Find::Found(at),
+        None => Find::Pending(begun.unwrap_or(text.len())),
     };
     same(&format!("{marker:?} in {text:?}"), &steps.chat().find(&text, &marker), &want)
 }
 
-fn opens(field: &str, range: Range<usize>) -> Seen<'_> {
-    Seen { field, opens: true, sight: Sight::At(range) }
+fn opens(field: &str, range: Range<usize>) -> MarkerState<'_> {
+    MarkerState { field, opens: true, found: Match::At(range) }
 }
 
-fn closes(field: &str, range: Range<usize>) -> Seen<'_> {
-    Seen { opens: false, ..opens(field, range) }
+fn closes(field: &str, range: Range<usize>) -> MarkerState<'_> {
+    MarkerState { opens: false, ..opens(field, range) }
 }
 
-fn begun(field: &str, from: usize) -> Seen<'_> {
-    Seen { field, opens: true, sight: Sight::Until(from) }
+fn begun(field: &str, from: usize) -> MarkerState<'_> {
+    MarkerState { field, opens: true, found: Match::Pending(from) }
 }
 
-fn never(field: &str) -> Seen<'_> {
-    Seen { field, opens: true, sight: Sight::Never }
+fn never(field: &str) -> MarkerState<'_> {
+    MarkerState { field, opens: true, found: Match::Never }
 }
 
 pub(super) fn winner(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |markers: &[Seen], end: usize, want: Next| {
+    let one = |markers: &[MarkerState], end: usize, want: Next| {
         let what = format!("a text known up to {end} and {markers:?}");
         same(&what, &steps.chat().decide(markers, end), &want)
     };
@@ -83,14 +83,14 @@ pub(super) fn winner(steps: &Steps, case: &str, random: &mut Random) -> Result<(
         "the-longest" => one(&[opens("a", 3..5), opens("b", 3..9), opens("c", 4..30)], 40, Next::Take(1)),
         "opens-before-closes" => one(&[closes("a", 3..5), opens("b", 3..5)], 20, Next::Take(1)),
         "by-name" => one(&[opens("b", 3..5), opens("a", 3..5)], 20, Next::Take(1)),
-        "waits" => one(&[opens("a", 3..5), begun("b", 3)], 20, Next::Until(3))
-            .and_then(|()| one(&[opens("a", 3..5), begun("b", 2)], 20, Next::Until(2)))
+        "waits" => one(&[opens("a", 3..5), begun("b", 3)], 20, Next::Pending(3))
+            .and_then(|()| one(&[opens("a", 3..5), begun("b", 2)], 20, Next::Pending(2)))
             .and_then(|()| one(&[opens("a", 3..5), begun("b", 4)], 20, Next::Take(0))),
-        "nothing-there" => one(&[begun("a", 9), begun("b", 7), never("c")], 12, Next::Until(7))
-            .and_then(|()| one(&[never("a")], 12, Next::Until(12)))
-            .and_then(|()| one(&[], 5, Next::Until(5))),
+        "nothing-there" => one(&[begun("a", 9), begun("b", 7), never("c")], 12, Next::Pending(7))
+            .and_then(|()| one(&[never("a")], 12, Next::Pending(12)))
+            .and_then(|()| one(&[], 5, Next::Pending(5))),
         "the-end" => one(&[never("a"), opens("b", 12..12)], usize::MAX, Next::Take(1))
-            .and_then(|()| one(&[never("a")], usize::MAX, Next::Until(usize::MAX))),
+            .and_then(|()| one(&[never("a")], usize::MAX, Next::Pending(usize::MAX))),
         "drawn" => (0..1000).try_for_each(|_| drawn_winner(steps, random)),
         _ => calls::all(steps, random),
     }
@@ -100,34 +100,34 @@ pub(super) fn winner(steps: &Steps, case: &str, random: &mut Random) -> Result<(
 fn drawn_winner(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let end = 12;
     let names = ["a", "b", "c", "d", "e"];
-    let markers: Vec<Seen> = (0..random.below(5))
+    let markers: Vec<MarkerState> = (0..random.below(5))
         .map(|index| {
             let from = random.below(end);
-            let sight = match random.below(4) {
-                0 => Sight::Never,
-                1 => Sight::Until(from),
-                _ => Sight::At(from..from + random.below(4)),
+            let found = match random.below(4) {
+                0 => Match::Never,
+                1 => Match::Pending(from),
+                _ => Match::At(from..from + random.below(4)),
             };
-            Seen { field: names[index], opens: random.below(2) == 0, sight }
+            MarkerState { field: names[index], opens: random.below(2) == 0, found }
         })
         .collect();
-    let before = |one: &Seen, other: &Seen| match (&one.sight, &other.sight) {
-        (Sight::At(one_at), Sight::At(other_at)) => {
+    let before = |one: &MarkerState, other: &MarkerState| match (&one.found, &other.found) {
+        (Match::At(one_at), Match::At(other_at)) => {
             let ends = other_at.end.cmp(&one_at.end);
             let order = one_at.start.cmp(&other_at.start).then(ends);
             order.then(other.opens.cmp(&one.opens)).then(one.field.cmp(other.field)).is_lt()
         }
         _ => false,
     };
-    let is_there = |marker: &&Seen| matches!(marker.sight, Sight::At(_));
+    let is_there = |marker: &&MarkerState| matches!(marker.found, Match::At(_));
     let first = markers.iter().filter(is_there).find(|one| !markers.iter().any(|other| before(other, one)));
-    let may = markers.iter().filter_map(|marker| match marker.sight {
-        Sight::Until(from) => Some(from),
+    let may = markers.iter().filter_map(|marker| match marker.found {
+        Match::Pending(from) => Some(from),
         _ => None,
     });
     let hold = may.min().unwrap_or(end).min(end);
-    let taken = first.filter(|first| matches!(&first.sight, Sight::At(range) if range.start < hold));
+    let taken = first.filter(|first| matches!(&first.found, Match::At(range) if range.start < hold));
     let index = taken.and_then(|taken| markers.iter().position(|marker| marker == taken));
-    let want = index.map_or(Next::Until(hold), Next::Take);
+    let want = index.map_or(Next::Pending(hold), Next::Take);
     same(&format!("a text known up to {end} and {markers:?}"), &steps.chat().decide(&markers, end), &want)
 }

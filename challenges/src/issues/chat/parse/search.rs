@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::super::Place;
+use super::super::Find;
 use super::lazy_dfa::{IDLE, LazyDfa, Move, NONE};
 use super::pattern::{Ahead, Literal, Pattern};
 
@@ -255,15 +255,15 @@ impl Scan {
         let Literal { text: literal, steps } = literal;
         self.at += begin_of(literal, text.get(self.at..).unwrap_or_default());
         let rest = text.get(self.at..).unwrap_or_default();
-        let place = if rest.is_empty() { Place::Until(0) } else { steps.chat().find(rest, literal) };
+        let place = if rest.is_empty() { Find::Pending(0) } else { steps.chat().find(rest, literal) };
         match place {
-            Place::At(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
+            Find::Found(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
                 let start = self.at + place;
                 self.best = Found { start, end: start + literal.len(), slots: Vec::new() };
                 self.at = start;
                 (self.has_best, self.settled) = (true, true);
             }
-            Place::Until(place) if text.get(self.at + place..).is_some() => {
+            Find::Pending(place) if text.get(self.at + place..).is_some() => {
                 self.at += place;
                 self.never = ended;
             }
