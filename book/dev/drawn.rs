@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, Options, compile};
+use compiler::compile::{Compiled, Level, Options, compile};
 use grader::figure::curves::{Held, Runs, Truth, losses};
 use grader::figure::graph::{Side, draw, shown};
 use grader::figure::lives::lives;
@@ -139,7 +139,7 @@ fn floats(tape: &Tape, name: &str, shape: &[usize]) -> Tensor {
 }
 
 fn compiled(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, options: Options) -> Result<Compiled, String> {
-    compile(&Solution, graph, sizes, options, None).map_err(|error| error.to_string())
+    compile(&Solution, graph, sizes, options).map_err(|error| error.to_string())
 }
 
 /// One by one and fused, each drawn from the text of the graph that was compiled.
@@ -184,7 +184,7 @@ fn word(op: &Op) -> &'static str {
 /// The buffers of a plan, as they are drawn.
 pub fn buffers(compiled: &Compiled) -> Vec<Buffer> {
     let placed = compiled.lives.iter().zip(&compiled.arena.places);
-    let buffer = |(life, place): (&Option<challenges::graph::memory::Life>, &Option<usize>)| {
+    let buffer = |(life, place): (&Option<compiler::ir::arena::Life>, &Option<usize>)| {
         let life = life.as_ref()?;
         let (first, last) = (*life.parts.start(), *life.parts.end());
         Some(Buffer { place: (*place)? as f64, bytes: life.bytes as f64, first, last })

@@ -2,11 +2,11 @@
 //!
 //! Nothing of it is typed: every case is captured when the book is built.
 
-use challenges::graph::capture::Capture;
-use challenges::graph::change::difference;
-use challenges::graph::explain::Break;
 use challenges::graph::zoo::{Case, Shows, zoo};
 use challenges::graph::{Compile, Solution};
+use compiler::front::capture::Capture;
+use compiler::front::change::difference;
+use compiler::front::explain::Break;
 use reference::graph::Tape;
 use reference::graph::interpret::Values;
 

@@ -14,18 +14,18 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use book::markdown::{Block, Piece, pieces};
-use challenges::graph::capture::Capture;
-use challenges::graph::emit::Code;
-use challenges::graph::memory::{Arena, Life};
-use challenges::graph::sized::Sized;
 use challenges::graph::{self, Compile};
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
 use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
+use compiler::front::capture::Capture;
+use compiler::ir::arena::{Arena, Life};
+use compiler::ir::code::Code;
+use compiler::ir::sized::Sized;
 use grader::Attempts;
 use kernels::Cpu;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -177,7 +177,7 @@ impl Compile for Mistaken {
         graph::Solution.lower(op, from, to, inputs, code)
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         graph::Solution.tune(candidates, time)
     }
 

@@ -11,3 +11,4 @@ pub mod graph;
 pub mod issues;
 pub mod loss;
 pub mod nf4;
+pub mod train;

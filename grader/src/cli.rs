@@ -19,7 +19,8 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::Attempts;
-use crate::attempts::Handed;
+use crate::attempts::Supplied;
+use crate::course::Course;
 use crate::options::{Failure, Options};
 use crate::report::clean;
 use crate::score::Scope;
@@ -145,34 +146,36 @@ fn end_after(limit: Duration) {
 
 fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
     let Command { verb, options } = command;
-    let own = attempts.handed();
+    let own = attempts.supplied();
     match verb {
         Some(Verb::Score { challenges }) => {
-            verb::score(&options, &options.plan(own, &challenges, Scope::Score)?)
+            verb::score(&options, &options.plan(&own, &challenges, Scope::Score)?)
         }
         Some(Verb::Test { challenges }) => {
-            verb::score(&options, &options.plan(own, &challenges, Scope::Test)?)
+            verb::score(&options, &options.plan(&own, &challenges, Scope::Test)?)
         }
         Some(Verb::Bench { challenges }) => {
-            verb::score(&options, &options.plan(own, &challenges, Scope::Bench)?)
+            verb::score(&options, &options.plan(&own, &challenges, Scope::Bench)?)
         }
         Some(Verb::Watch { challenge }) => {
             let named: Vec<String> = challenge.into_iter().collect();
-            verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
+            verb::watch(&options, &options.plan(&own, &named, Scope::Score)?)
         }
         Some(Verb::Hint { step }) => verb::hint(&options, step.as_deref()),
         Some(Verb::Reset { challenge, yes }) => {
-            let (course, is_step) = options.course(&challenge, options.back(Handed::EVERYTHING))?;
+            let (courses, is_step) = options.courses(&challenge, options.backend(&Supplied::everything()))?;
             let step = is_step.then(|| challenge.to_uppercase());
-            verb::reset(course, step.as_deref(), if yes { Consent::Given } else { Consent::Asked })
+            let consent = if yes { Consent::Given } else { Consent::Asked };
+            let reset = |course: &&Course| verb::reset(course, step.as_deref(), consent);
+            courses.iter().try_fold(0, |code, course| Ok(code.max(reset(course)?)))
         }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),
-        Some(Verb::Replay { case, debugger }) => verb::replay(&options, own, &case, debugger),
+        Some(Verb::Replay { case, debugger }) => verb::replay(&options, &own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
-        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
+        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, &own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
-            verb::watch(&options, &options.plan(own, &[], Scope::Score)?)
+            verb::watch(&options, &options.plan(&own, &[], Scope::Score)?)
         }
         Some(Verb::List) | None => verb::list(&options),
     }

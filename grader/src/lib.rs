@@ -50,8 +50,11 @@ mod scorecard_file;
 mod screen;
 mod step;
 pub mod stub;
+mod table;
 mod terminal;
 pub mod timing;
+#[cfg(test)]
+mod toy;
 mod verb;
 mod verdict;
 mod verify;

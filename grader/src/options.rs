@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use kernels::cuda::Gpu;
 use reference::atomic_write;
 
-use crate::attempts::Handed;
-use crate::course::{self, Back, COURSES, Course};
-use crate::gather::Effort;
+use crate::attempts::{Supplied, none_at};
+use crate::course::{self, Backend, COURSES, Course};
+use crate::gather::{Effort, Item};
 use crate::random::fresh_seed;
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, Scope};
@@ -97,7 +97,7 @@ fn device(text: &str) -> Result<Device, String> {
         ("cuda", Some(number)) => {
             number.parse().map(Device::Cuda).map_err(|_| format!("{number:?} is no number of a GPU"))
         }
-        _ => Err("auto, cpu, sim, cuda or cuda:N is needed".into()),
+        _ => Err("expected auto, cpu, sim, cuda or cuda:N".into()),
     }
 }
 
@@ -106,29 +106,43 @@ fn seed(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "a number of 64 bits is needed, decimal or 0x and hexadecimal".into())
+    parsed.map_err(|_| "expected a number of 64 bits, decimal or 0x and hexadecimal".into())
 }
 
-/// A challenge on a back end, or on the one that it has; or why it cannot be named here.
-pub(crate) fn named(name: &str, back: Back) -> Result<&'static Course, Failure> {
+/// The courses that a name means, on a back end or on the one that they have; or why it cannot be named here.
+pub(crate) fn named(name: &str, backend: Backend) -> Result<Vec<&'static Course>, Failure> {
+    let courses = course::named(name, backend);
+    if !courses.is_empty() {
+        return Ok(courses);
+    }
     let known = RUBRICS
         .iter()
         .find(|rubric| rubric.name == name.to_lowercase() || rubric.letter == name.to_uppercase());
-    course::find(name, back).or_else(|| course::find(name, Back::Cpu)).ok_or_else(|| match known {
+    Err(match known {
         Some(rubric) => Failure::Usage(format!(
             "challenge {} ({}) is not part of this version",
             rubric.letter, rubric.name
         )),
         None => Failure::Usage(format!(
-            "no challenge is called {name:?}: nf4, fsdp, graph, issues, loss or A to E is needed"
+            "expected a challenge (nf4, fsdp, graph, issues, loss or A to E), found {name:?}"
         )),
     })
 }
 
 /// Every challenge once, on a back end where it has it, else on the CPU.
-fn default_courses(back: Back) -> Vec<&'static Course> {
-    let on_cpu = COURSES.iter().filter(|course| course.back == Back::Cpu);
-    on_cpu.map(|course| course::find(course.name, back).unwrap_or(course)).collect()
+fn default_courses(backend: Backend) -> Vec<&'static Course> {
+    RUBRICS.iter().flat_map(|rubric| course::of_challenge(rubric.name, backend)).collect()
+}
+
+/// What `--quick` does not do.
+fn left_out_by_quick(courses: &[&Course]) -> Vec<Item> {
+    let of = |course: &Course, quick: bool| (course.items)(&Effort { quick, ..Effort::default() });
+    let left_out = |course: &&Course| {
+        let quick = of(course, true);
+        let stays = move |item: &Item| quick.iter().any(|other| other.name == item.name);
+        of(course, false).into_iter().filter(move |item| !stays(item)).collect::<Vec<_>>()
+    };
+    courses.iter().flat_map(left_out).collect()
 }
 
 /// Without a text to grade the command line asks for something that does not exist.
@@ -148,7 +162,7 @@ fn place(path: &Path) -> PathBuf {
 
 impl Options {
     /// What a grading verb does.
-    pub fn plan(&self, own: Handed, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
+    pub fn plan(&self, own: &Supplied, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
         if let Some(flag) = self.flag_without_meaning() {
             return Err(Failure::Usage(flag));
         }
@@ -158,25 +172,22 @@ impl Options {
             found.map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
         let attempt = self.attempt(own.any());
-        let handed = if attempt == Attempt::Own { own } else { Handed::EVERYTHING };
-        let back = self.back(handed);
+        let supplied = if attempt == Attempt::Own { own.clone() } else { Supplied::everything() };
+        let backend = self.backend(&supplied);
         let (mut courses, mut step): (Vec<&Course>, _) = (Vec::new(), None);
         for name in challenges {
-            let (course, is_step) = self.course(name, back)?;
+            let (named, is_step) = self.courses(name, backend)?;
             if is_step {
-                self.there_is_a_card(course, name)?;
+                self.there_is_a_card(named[0], name)?;
                 step = Some(name.to_uppercase()); // `test A.3`: that step alone
             }
-            courses.push(course);
+            courses.extend(named);
         }
-        if let Some(course) = courses.iter().find(|course| !handed.has(course)) {
-            let (letter, back) = (course.letter(), course.back.name());
-            return Err(Failure::Usage(format!(
-                "this program hands in no attempt at challenge {letter} for {back}"
-            )));
+        if let Some(course) = courses.iter().find(|course| !supplied.has(course)) {
+            return Err(Failure::Usage(none_at(course)));
         }
         if courses.is_empty() {
-            courses = default_courses(back).into_iter().filter(|course| handed.has(course)).collect();
+            courses = default_courses(backend).into_iter().filter(|course| supplied.has(course)).collect();
         }
         if self.model.is_some() && !courses.iter().any(|course| course.name == "graph") {
             return Err(Failure::Usage("--model is for challenge C (graph)".into()));
@@ -198,7 +209,7 @@ impl Options {
     }
 
     /// What runs a report's attempt anew: its challenges, where they ran, with its seed.
-    pub fn again(&self, own: Handed, card: &Scorecard) -> Result<Plan, Failure> {
+    pub fn again(&self, own: &Supplied, card: &Scorecard) -> Result<Plan, Failure> {
         let unusable = |what: &str| Failure::Usage(format!("--again: {what}"));
         let (Some(attempt), Some(seed)) = (verify::attempt(card), verify::seed(card)) else {
             return Err(unusable("expected a report's attempt and seed, found none"));
@@ -210,8 +221,7 @@ impl Options {
             return Err(unusable("expected the program that handed the attempt in, found the workbook's"));
         }
         let ran = || card.challenges.iter().filter(|challenge| challenge.attempted);
-        let courses = ran().filter_map(|ran| course::find(&ran.name, course::back_of(&ran.device)));
-        let courses: Vec<&Course> = courses.collect();
+        let courses: Vec<&Course> = ran().flat_map(course::that_ran).map(|(course, _)| course).collect();
         if courses.is_empty() {
             return Err(unusable("expected a report of an attempt, found none"));
         }
@@ -222,10 +232,10 @@ impl Options {
         if let Some(n) = device {
             Gpu::nth(n).map_err(|reason| Failure::NoDevice(format!("cuda:{n} cannot be had: {reason}")))?;
         }
-        let left_out = ["nf4.version.", "loss.sizes.", "loss.published."]; // by --quick
-        let is_whole = |name: &String| left_out.iter().any(|part| name.starts_with(part));
+        let left_out = left_out_by_quick(&courses);
+        let is_whole = |name: &String| left_out.iter().any(|item| item.may_measure(name));
         let is_whole = ran().flat_map(|ran| ran.measurements.keys()).any(is_whole);
-        let shows = courses.iter().any(|course| ["nf4", "loss"].contains(&course.name));
+        let shows = !left_out.is_empty();
         Ok(Plan {
             attempt,
             device: device.map_or(Device::Auto, Device::Cuda),
@@ -262,35 +272,57 @@ impl Options {
     }
 
     /// The back end that the device means: with `auto` a GPU where one answers and there are kernels to run.
-    pub fn back(&self, handed: Handed) -> Back {
+    pub fn backend(&self, supplied: &Supplied) -> Backend {
+        let twin = |course: &Course| course::of_key(&course.folders().collect::<Vec<_>>().join("."));
+        let mut on_card = COURSES
+            .iter()
+            .filter(|course| course.backend == Backend::Cuda && supplied.has(course))
+            .peekable();
+        let any = on_card.peek().is_some();
+        let only = on_card.all(|course| twin(course).is_none_or(|twin| !supplied.has(twin)));
         match self.device {
-            Device::Cuda(_) => Back::Cuda,
-            Device::Auto if handed.kernels && (!handed.nf4 || Gpu::look(0).is_ok()) => Back::Cuda,
-            Device::Auto | Device::Cpu | Device::Sim => Back::Cpu,
+            Device::Cuda(_) => Backend::Cuda,
+            Device::Auto if any && (only || Gpu::look(0).is_ok()) => Backend::Cuda,
+            Device::Auto | Device::Cpu | Device::Sim => Backend::Cpu,
         }
     }
 
     /// A step that runs on a GPU asks for one.
     fn there_is_a_card(&self, course: &Course, step: &str) -> Result<(), Failure> {
-        if course.back == Back::Cpu || self.device != Device::Auto {
+        if course.backend == Backend::Cpu || self.device != Device::Auto {
             return Ok(());
         }
         let found = Gpu::look(0);
         found.map(drop).map_err(|reason| Failure::NoDevice(format!("{step} runs on a GPU: {reason}")))
     }
 
-    /// The course of a challenge, or of a step, and whether a step was named. A step says itself where it runs,
-    /// unless the command line does.
-    pub fn course(&self, name: &str, back: Back) -> Result<(&'static Course, bool), Failure> {
-        let Some((challenge, _)) = name.split_once('.') else { return Ok((named(name, back)?, false)) };
-        let by_letter = named(challenge, back)?;
+    /// The courses of a challenge, or the one of a step, and whether a step was named. A step says itself where it
+    /// runs, unless the command line does.
+    pub fn courses(&self, name: &str, backend: Backend) -> Result<(Vec<&'static Course>, bool), Failure> {
+        if let (found, Some((challenge, _))) = (course::named(name, backend), name.split_once('.')) {
+            return if found.is_empty() {
+                self.of_step(challenge, name, backend)
+            } else {
+                Ok((found, false))
+            };
+        }
+        Ok((named(name, backend)?, false))
+    }
+
+    fn of_step(
+        &self,
+        challenge: &str,
+        name: &str,
+        backend: Backend,
+    ) -> Result<(Vec<&'static Course>, bool), Failure> {
+        let by_letter = named(challenge, backend)?;
         let Some(of_step) = course::of_step(&name.to_uppercase()) else {
             return Err(Failure::Usage(format!(
                 "challenge {} has no step {name}: `cargo grader list` shows them",
-                by_letter.letter()
+                by_letter[0].letter()
             )));
         };
-        Ok((if self.device == Device::Auto { of_step } else { by_letter }, true))
+        Ok((if self.device == Device::Auto { vec![of_step] } else { by_letter }, true))
     }
 
     /// Whose attempt is meant.

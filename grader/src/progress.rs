@@ -11,7 +11,7 @@ use std::sync::Once;
 use reference::atomic_write;
 use serde::{Deserialize, Serialize};
 
-use crate::course::{back_of, key};
+use crate::course::{self, Backend, Course};
 use crate::date;
 use crate::report::{self, clean};
 use crate::rubric;
@@ -30,7 +30,7 @@ const MOST_HINTS: usize = 3;
 /// The reader's progress.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// By course: `nf4`, `nf4.cuda`.
+    /// By course: `nf4`, `nf4.cuda`, `issues.chat`.
     pub challenges: BTreeMap<String, Standing>,
     /// Hints shown, by step.
     pub hints: BTreeMap<String, usize>,
@@ -163,10 +163,10 @@ impl Standing {
 }
 
 impl Scored {
-    fn of(challenge: &Challenge) -> Self {
-        let open = challenge.rows.iter().filter(|row| report::is_left(challenge, row));
+    fn of(course: &Course, code: &str, challenge: &Challenge) -> Self {
+        let open = course.rows_of(challenge).filter(|row| report::is_left(challenge, row));
         let left = open.map(|row| (row.wording.clone(), row.worth - row.points.max(0)));
-        Self { code: challenge.code.clone(), when: date::now(), left: left.collect() }
+        Self { code: code.into(), when: date::now(), left: left.collect() }
     }
 }
 
@@ -197,6 +197,7 @@ impl Progress {
 
     /// The file is the reader's: what cannot be is not taken from it.
     fn possible(mut self) -> Self {
+        self.by_part();
         for (key, standing) in &mut self.challenges {
             let rubric = rubric::find(key.split('.').next().unwrap_or(key));
             let passes = standing.checks.iter().any(|check| check.outcome == Outcome::Passed);
@@ -212,6 +213,21 @@ impl Progress {
         self
     }
 
+    /// An earlier version kept the first part of a challenge under the challenge's name.
+    fn by_part(&mut self) {
+        let renamed = |key: &str| {
+            let of_challenge = course::of_challenge(key, Backend::Cpu);
+            of_challenge.first().filter(|course| course.part.is_some()).map(|course| course.key())
+        };
+        let old: Vec<String> = self.challenges.keys().filter(|key| renamed(key).is_some()).cloned().collect();
+        for key in old {
+            if let (Some(new), Some(standing)) = (renamed(&key), self.challenges.remove(&key)) {
+                self.challenges.entry(new).or_insert(standing);
+            }
+        }
+        self.last = self.last.take().map(|last| renamed(&last).unwrap_or(last));
+    }
+
     /// Writes it.
     pub fn save(&self, workbook: &Workbook) -> std::io::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
@@ -221,24 +237,31 @@ impl Progress {
     /// Takes over the outcomes of a run, of all checks or of some.
     pub fn record(&mut self, card: &Scorecard, scope: Scope, is_all: bool) {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
-            let key = key(&challenge.name, back_of(&challenge.device));
-            let standing = self.challenges.entry(key.clone()).or_default();
-            standing.merge(&challenge.code, &challenge.checks, is_all);
-            if scope == Scope::Score && is_all {
-                standing.points = Some(challenge.points);
-                standing.scored = Some(Scored::of(challenge));
-            } else if standing.code != challenge.code && standing.scored.is_none() {
-                standing.points = None; // nobody knows of which text they were
+            for (course, code) in course::that_ran(challenge) {
+                self.record_course(course, &code, challenge, scope == Scope::Score && is_all, is_all);
             }
-            standing.code.clone_from(&challenge.code);
-            let ran: BTreeSet<&str> = challenge.checks.iter().map(Check::step).collect();
-            let passed = |step: &str| ran.contains(step) && standing.stands(step) == Stands::Passed;
-            let now = ran.iter().filter(|step| passed(step)).map(|step| ((*step).to_owned(), date::now()));
-            let now: Vec<(String, u64)> = now.collect();
-            self.hints.retain(|step, _| !passed(step));
-            standing.passed.extend(now);
-            self.last = Some(key);
         }
+    }
+
+    fn record_course(&mut self, course: &Course, code: &str, ran: &Challenge, is_score: bool, is_all: bool) {
+        let checks: Vec<Check> = ran.checks.iter().filter(|check| course.owns(check)).cloned().collect();
+        let key = course.key();
+        let standing = self.challenges.entry(key.clone()).or_default();
+        standing.merge(code, &checks, is_all);
+        if is_score {
+            standing.points = Some(course.points(ran));
+            standing.scored = Some(Scored::of(course, code, ran));
+        } else if standing.code != code && standing.scored.is_none() {
+            standing.points = None; // nobody knows of which text they were
+        }
+        code.clone_into(&mut standing.code);
+        let ran: BTreeSet<&str> = checks.iter().map(Check::step).collect();
+        let passed = |step: &str| ran.contains(step) && standing.stands(step) == Stands::Passed;
+        let now = ran.iter().filter(|step| passed(step)).map(|step| ((*step).to_owned(), date::now()));
+        let now: Vec<(String, u64)> = now.collect();
+        self.hints.retain(|step, _| !passed(step));
+        standing.passed.extend(now);
+        self.last = Some(key);
     }
 }
 
@@ -277,5 +300,14 @@ mod tests {
         let progress: Progress = serde_json::from_str(old).unwrap();
         let standing = &progress.challenges["nf4"];
         assert!(standing.is_scored("c") && standing.passed.is_empty());
+    }
+
+    #[test]
+    fn what_was_kept_under_a_challenges_name_is_that_of_its_first_part() {
+        let old = r#"{"challenges": {"issues": {"code": "c", "points": null, "checks": []}}, "hints": {}, "last": "issues"}"#;
+        let progress: Progress = serde_json::from_str(old).unwrap();
+        let progress = progress.possible();
+        assert_eq!(progress.challenges["issues.chat"].code, "c");
+        assert_eq!(progress.last.as_deref(), Some("issues.chat"));
     }
 }

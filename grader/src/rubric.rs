@@ -40,10 +40,31 @@ pub struct Line {
     pub cpu: &'static str,
     /// How it is measured on CUDA (empty: the same way).
     pub cuda: &'static str,
+    /// What it is measured on as it was published.
+    pub asks: Asks,
     /// When the wording is true.
     pub fact: When,
     /// The first branch that holds decides; none: no effect.
     pub branches: &'static [(When, Effect)],
+}
+
+/// What a published line is measured on; where that is not there, something stands in for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// A GPU, for which a CPU stands in.
+    Gpu,
+    /// Any processor: the line asks for a program that runs on one.
+    Processor,
+}
+
+impl Asks {
+    /// What a measurement on a device of a report is: `cpu`, `cuda:0`.
+    pub fn basis(self, device: &str) -> Basis {
+        match self {
+            Self::Gpu if !device.starts_with("cuda") => Basis::StandIn,
+            Self::Gpu | Self::Processor => Basis::AsPublished,
+        }
+    }
 }
 
 /// A condition over named facts.
@@ -107,6 +128,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "single_triton_kernel",
                 cpu: "one pass: the attempt's peak of live bytes stays below 64 KiB a thread and holds no full-size intermediate, counted by the allocator",
                 cuda: "exactly one kernel launch per weight, counted by the device layer; no allocation besides the output",
+                asks: Asks::Gpu,
                 fact: Is("single_triton_kernel"),
                 branches: &[(Is("single_triton_kernel"), Add(3))],
             },
@@ -114,6 +136,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "speedup <= 1.00",
                 cpu: "total time of the in-repo three-pass baseline over the attempt's, interleaved, judged by its 95 % interval",
                 cuda: "the same, kernel time by events over rotating inputs",
+                asks: Asks::Gpu,
                 fact: Is("speedup <= 1.00"),
                 branches: &[(Is("speedup <= 1.00"), Add(-3))],
             },
@@ -121,6 +144,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "speedup >= 1.05",
                 cpu: "the same ratio; the interval's lower end clears the threshold",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("speedup >= 1.05"),
                 branches: &[(Is("speedup >= 1.05"), Add(1))],
             },
@@ -128,6 +152,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "speedup >= 1.10",
                 cpu: "the same ratio; adds to the line above",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("speedup >= 1.10"),
                 branches: &[(Is("speedup >= 1.10"), Add(2))],
             },
@@ -135,6 +160,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "speedup >= 1.15",
                 cpu: "the same ratio; adds to the two lines above",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("speedup >= 1.15"),
                 branches: &[(Is("speedup >= 1.15"), Add(2))],
             },
@@ -142,6 +168,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "kernel_works_in_torch_compile",
                 cpu: "runs as an op inside the compiled graph of challenge C, bit-equal, without a break",
                 cuda: "the same, and replayed from a captured CUDA graph",
+                asks: Asks::Gpu,
                 fact: Is("kernel_works_in_torch_compile"),
                 branches: &[(Is("kernel_works_in_torch_compile"), Add(1)), (Otherwise, Add(-1))],
             },
@@ -149,6 +176,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "custom_asm_works",
                 cpu: "vector instructions are what runs, seen by single-stepping the attempt, and every vector path is bit-equal to the portable one",
                 cuda: "inline PTX on the executed path, found in the compiled PTX, bit-equal with and without",
+                asks: Asks::Gpu,
                 fact: Is("custom_asm_works"),
                 branches: &[(Is("custom_asm_works"), Add(3))],
             },
@@ -156,6 +184,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "uses_cache_eviction",
                 cpu: "streaming (non-temporal) stores write the output, seen by single-stepping the attempt",
                 cuda: "an eviction or streaming hint on the loads or stores of the executed PTX",
+                asks: Asks::Gpu,
                 fact: Is("uses_cache_eviction"),
                 branches: &[(Is("uses_cache_eviction"), Add(1))],
             },
@@ -163,6 +192,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "tested_in_f16_and_bf16",
                 cpu: "both types pass every correctness case, bit for bit",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("tested_in_f16_and_bf16"),
                 branches: &[(Is("tested_in_f16_and_bf16"), Add(1)), (Otherwise, Add(-1))],
             },
@@ -179,6 +209,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "FSDP2_works_with_QLoRA and torch_compile_works",
                 cpu: "per-parameter sharding over two or more ranks, each holding at most 1/n of every frozen weight's bytes; 60 steps' losses equal one rank's; each layer's step is a compiled graph without a break",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Is("FSDP2_works_with_QLoRA"), Is("torch_compile_works")]),
                 branches: &[(All(&[Is("FSDP2_works_with_QLoRA"), Is("torch_compile_works")]), Add(5))],
             },
@@ -186,6 +217,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "FSDP2_works_with_QLoRA, not compiled",
                 cpu: "the same without the compiled graph",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Is("FSDP2_works_with_QLoRA"), Not("torch_compile_works")]),
                 branches: &[(All(&[Is("FSDP2_works_with_QLoRA"), Not("torch_compile_works")]), Add(3))],
             },
@@ -193,6 +225,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "then: uses_part_A_and_single_kernel_and_faster",
                 cpu: "A's attempt is the dequantiser called (counted), one launch a weight, and the step is faster than with the baseline",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Is("FSDP2_works_with_QLoRA"), Is("uses_part_A_and_single_kernel_and_faster")]),
                 branches: &[(
                     All(&[Is("FSDP2_works_with_QLoRA"), Is("uses_part_A_and_single_kernel_and_faster")]),
@@ -203,6 +236,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "then, else: uses_torchAO, slower than BnB",
                 cpu: "never met: there is no second 4-bit library here",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[
                     Is("FSDP2_works_with_QLoRA"),
                     Not("uses_part_A_and_single_kernel_and_faster"),
@@ -223,6 +257,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "else: TP_or_PP_with_QLoRA with zero_bubble",
                 cpu: "a tensor or pipeline parallel run equals one rank's; the bubble is measured against the schedule's bound",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Not("FSDP2_works_with_QLoRA"), Is("TP_or_PP_with_QLoRA"), Is("zero_bubble")]),
                 branches: &[(
                     All(&[Not("FSDP2_works_with_QLoRA"), Is("TP_or_PP_with_QLoRA"), Is("zero_bubble")]),
@@ -233,6 +268,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "else: TP_or_PP_with_QLoRA",
                 cpu: "the same without the bubble",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Not("FSDP2_works_with_QLoRA"), Is("TP_or_PP_with_QLoRA"), Not("zero_bubble")]),
                 branches: &[(
                     All(&[Not("FSDP2_works_with_QLoRA"), Is("TP_or_PP_with_QLoRA"), Not("zero_bubble")]),
@@ -243,6 +279,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "else: FSDP1_works_with_QLoRA",
                 cpu: "flat sharding equals one rank",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[
                     Not("FSDP2_works_with_QLoRA"),
                     Not("TP_or_PP_with_QLoRA"),
@@ -261,6 +298,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "kaggle_notebook_2_tesla_t4_example",
                 cpu: "a two-worker demonstration that one command reproduces, with its report bundle",
                 cuda: "the same on two GPUs",
+                asks: Asks::Gpu,
                 fact: Is("kaggle_notebook_2_tesla_t4_example"),
                 branches: &[(Is("kaggle_notebook_2_tesla_t4_example"), Add(2)), (Otherwise, Reset)],
             },
@@ -277,6 +315,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "uses_flex_attention, dynamic_sequence_length_works",
                 cpu: "attention is one op with user-given score and mask programs; 100 random lengths, right answers, compilations at most the number of buckets",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Is("uses_flex_attention"), Is("dynamic_sequence_length_works")]),
                 branches: &[(All(&[Is("uses_flex_attention"), Is("dynamic_sequence_length_works")]), Add(3))],
             },
@@ -284,6 +323,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "uses_flex_attention, not dynamic",
                 cpu: "the same at one length only",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Is("uses_flex_attention"), Not("dynamic_sequence_length_works")]),
                 branches: &[(
                     All(&[Is("uses_flex_attention"), Not("dynamic_sequence_length_works")]),
@@ -294,6 +334,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "no_torch_compile_BnB",
                 cpu: "the dequantiser is outside the graph",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("no_torch_compile_BnB"),
                 branches: &[(Is("no_torch_compile_BnB"), Add(-2))],
             },
@@ -301,6 +342,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "else use_part_A",
                 cpu: "A's attempt is the graph's dequantise op",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Not("no_torch_compile_BnB"), Is("use_part_A")]),
                 branches: &[(All(&[Not("no_torch_compile_BnB"), Is("use_part_A")]), Add(1))],
             },
@@ -308,6 +350,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "else torch_compile_BnB",
                 cpu: "another dequantise op is inside the graph",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: All(&[Not("no_torch_compile_BnB"), Not("use_part_A"), Is("torch_compile_BnB")]),
                 branches: &[(
                     All(&[Not("no_torch_compile_BnB"), Not("use_part_A"), Is("torch_compile_BnB")]),
@@ -318,6 +361,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "attention_compiled",
                 cpu: "attention runs from compiled code: no fallback; more than 30 compilations over 100 lengths are excessive",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("attention_compiled"),
                 branches: &[
                     (All(&[Is("attention_compiled"), Is("excessive_recompilation")]), Add(-3)),
@@ -328,6 +372,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "mlp_compiled",
                 cpu: "the MLP runs from compiled code; excessive recompilation takes 3 off this point",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("mlp_compiled"),
                 branches: &[
                     (All(&[Is("mlp_compiled"), Is("excessive_recompilation")]), Add(-2)),
@@ -338,6 +383,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "not loss_compiled",
                 cpu: "the loss runs outside the compiled graph",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Not("loss_compiled"),
                 branches: &[(Not("loss_compiled"), Add(-1))],
             },
@@ -345,6 +391,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "not layernorms_compiled",
                 cpu: "a norm runs outside the compiled graph",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Not("layernorms_compiled"),
                 branches: &[(Not("layernorms_compiled"), Add(-3))],
             },
@@ -352,6 +399,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "max_autotune_triton_matmul",
                 cpu: "candidates of each matmul were timed and the winner kept, counted",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("max_autotune_triton_matmul"),
                 branches: &[
                     (All(&[Is("max_autotune_triton_matmul"), Is("excessive_recompilation")]), Add(-2)),
@@ -371,6 +419,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "Tool calling",
                 cpu: "chat templates with tools render byte-equal to the reference renderer; calls parse back, streamed or whole",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("Tool calling"),
                 branches: &[(Is("Tool calling"), Add(1))],
             },
@@ -378,6 +427,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "GGUF vision support",
                 cpu: "a vision-language checkpoint exports to a text and a projector GGUF which the format's own reader accepts, tensors equal",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("GGUF vision support"),
                 branches: &[(Is("GGUF vision support"), Add(1))],
             },
@@ -385,6 +435,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "Refactor attention",
                 cpu: "one interface over the attention back ends, each equal to the oracle on the whole feature matrix",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("Refactor attention"),
                 branches: &[(Is("Refactor attention"), Add(2))],
             },
@@ -392,6 +443,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "Windows support",
                 cpu: "the graded program runs on Windows",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("Windows support"),
                 branches: &[(Is("Windows support"), Add(2))],
             },
@@ -399,6 +451,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "Sequence classification",
                 cpu: "a classification head trains with LoRA; loss and gradient equal the oracle",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("Sequence classification"),
                 branches: &[(Is("Sequence classification"), Add(1))],
             },
@@ -406,6 +459,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "VLM data collator",
                 cpu: "batches that mix text-only and text+image samples; masks and positions equal the oracle, no wasted image slots",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("VLM data collator"),
                 branches: &[(Is("VLM data collator"), Add(1))],
             },
@@ -413,6 +467,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "VLM image resizing",
                 cpu: "maximum size given or read from the model's config; aspect kept; sizes are patch multiples",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("VLM image resizing"),
                 branches: &[(Is("VLM image resizing"), Add(1))],
             },
@@ -420,6 +475,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "Flex attention",
                 cpu: "causal, sliding-window and packed-document masks, dynamic length without excessive recompilation",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("Flex attention"),
                 branches: &[(Is("Flex attention"), Add(2))],
             },
@@ -427,6 +483,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "VLM train on completions only",
                 cpu: "labels cover the assistant's tokens only, images included",
                 cuda: "",
+                asks: Asks::Processor,
                 fact: Is("VLM train on completions only"),
                 branches: &[(Is("VLM train on completions only"), Add(1))],
             },
@@ -443,6 +500,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "VRAM_50_percent_reduction",
                 cpu: "peak bytes above the inputs and the returned gradients, counted, against the unchunked run of the same problem",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("VRAM_50_percent_reduction"),
                 branches: &[(Is("VRAM_50_percent_reduction"), Add(2))],
             },
@@ -450,6 +508,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "remove_float32_upcast",
                 cpu: "whether the logits are upcast to f32 inside the chunk, on inputs where it shows",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("remove_float32_upcast"),
                 branches: &[(Is("remove_float32_upcast"), Reset)],
             },
@@ -457,6 +516,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "show_ce_loss_works",
                 cpu: "loss and gradients against the f64 oracle",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("show_ce_loss_works"),
                 branches: &[(Is("show_ce_loss_works"), Add(1))],
             },
@@ -464,6 +524,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "show_other_functions_work",
                 cpu: "every other loss of the list",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("show_other_functions_work"),
                 branches: &[(Is("show_other_functions_work"), Add(1))],
             },
@@ -471,6 +532,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "hardcoded_gradients",
                 cpu: "a loss made up at run time, given as a graph, must come back with its derivative",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("hardcoded_gradients"),
                 branches: &[(Is("hardcoded_gradients"), Reset)],
             },
@@ -478,6 +540,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "allows_dynamic_chunk_sizes",
                 cpu: "results agree for chunk sizes 1, odd, tail, whole",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("allows_dynamic_chunk_sizes"),
                 branches: &[(Is("allows_dynamic_chunk_sizes"), Add(1))],
             },
@@ -485,6 +548,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "llama_1B_training_loss_matches",
                 cpu: "the tiny Llama, 40 steps: chunked and whole losses agree",
                 cuda: "a Llama-3.2-1B-shaped model, 25 steps: chunked and whole losses agree",
+                asks: Asks::Gpu,
                 fact: Is("llama_1B_training_loss_matches"),
                 branches: &[(Is("llama_1B_training_loss_matches"), Add(1)), (Otherwise, Reset)],
             },
@@ -492,6 +556,7 @@ pub static RUBRICS: [Rubric; 5] = [
                 wording: "GRPO_memory_efficient_linear_works",
                 cpu: "the GRPO family against the f64 oracle, with the memory cut",
                 cuda: "",
+                asks: Asks::Gpu,
                 fact: Is("GRPO_memory_efficient_linear_works"),
                 branches: &[(Is("GRPO_memory_efficient_linear_works"), Add(4))],
             },
@@ -587,6 +652,16 @@ fn and(a: Truth, b: Truth) -> Truth {
 }
 
 impl Rubric {
+    /// The facts that a line rests on.
+    pub fn facts_of(&self, wording: &str) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        for line in self.lines.iter().filter(|line| line.wording == wording) {
+            line.fact.names(&mut names);
+            line.branches.iter().for_each(|(when, _)| when.names(&mut names));
+        }
+        names
+    }
+
     /// Every fact that the lines speak of, in their order, once each.
     pub fn facts(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
@@ -604,8 +679,8 @@ impl Rubric {
         names
     }
 
-    /// Applies the lines to the facts; an absent fact is unmeasured.
-    pub fn score(&self, facts: &Facts, basis: Basis) -> Score {
+    /// Applies the lines to the facts of a device; an absent fact is unmeasured.
+    pub fn score(&self, facts: &Facts, device: &str) -> Score {
         let truth = |name: &str| facts.get(name).map_or(Truth::Unmeasured, |fact| fact.truth);
         let mut points = 0;
         let rows = self
@@ -618,7 +693,7 @@ impl Rubric {
                 Row {
                     wording: line.wording.into(),
                     fact: if decision.is_err() { Truth::Unmeasured } else { line.fact.truth(&truth) },
-                    basis,
+                    basis: line.asks.basis(device),
                     points: effect,
                     worth: line.worth(),
                     evidence: evidence(line, facts),

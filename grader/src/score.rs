@@ -9,7 +9,7 @@ use std::time::Duration;
 use kernels::cuda::Gpu;
 use kernels::{Vector, cpu};
 
-use crate::course::{Back, COURSES, Course};
+use crate::course::{self, Backend, COURSES, Course};
 use crate::evidence::{Seen, unmeasured};
 use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
 use crate::pace::Pace;
@@ -19,7 +19,7 @@ use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::code_hash;
 use crate::verify::Expected;
-use crate::workbook::{NotBuilt, Workbook};
+use crate::workbook::{NotBuilt, Program, Workbook};
 
 /// Whose attempt is graded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,9 @@ pub(crate) enum Device {
 
 impl Device {
     /// As reports name it, for a course that runs on a back end.
-    pub fn name(&self, back: Back) -> String {
+    pub fn name(&self, back: Backend) -> String {
         match (self, back) {
-            (Self::Auto, Back::Cuda) => "cuda:0".into(),
+            (Self::Auto, Backend::Cuda) => "cuda:0".into(),
             (Self::Auto | Self::Cpu, _) => "cpu".into(),
             (Self::Sim, _) => "sim".into(),
             (Self::Cuda(n), _) => format!("cuda:{n}"),
@@ -93,11 +93,11 @@ impl Device {
     /// Why a course cannot run here, if so.
     fn cannot_run(&self, course: &Course) -> Option<String> {
         let lacking =
-            || format!("challenge {} has no back end for {} yet", course.letter(), self.name(course.back));
-        match (self, course.back) {
-            (Self::Auto, Back::Cuda) => Gpu::look(0).err().map(|reason| reason.to_string()),
-            (Self::Cuda(n), Back::Cuda) => Gpu::look(*n).err().map(|reason| reason.to_string()),
-            (Self::Auto | Self::Cpu, Back::Cpu) => None,
+            || format!("challenge {} has no back end for {} yet", course.letter(), self.name(course.backend));
+        match (self, course.backend) {
+            (Self::Auto, Backend::Cuda) => Gpu::look(0).err().map(|reason| reason.to_string()),
+            (Self::Cuda(n), Backend::Cuda) => Gpu::look(*n).err().map(|reason| reason.to_string()),
+            (Self::Auto | Self::Cpu, Backend::Cpu) => None,
             _ => Some(lacking()),
         }
     }
@@ -134,15 +134,17 @@ fn graded(plan: &Plan) -> Result<Scorecard, String> {
     let mut guards = Vec::new();
     let mut challenges = Vec::new();
     for rubric in &RUBRICS {
-        let course = plan.courses.iter().find(|course| course.name == rubric.name);
-        challenges.push(match course {
-            Some(course) => {
-                let graded = grade(plan, course, &pace)?;
-                guards.extend(graded.guards.iter().cloned());
-                challenge(rubric, plan, course, &graded)
-            }
-            None => absent(rubric),
-        });
+        let courses: Vec<&Course> =
+            plan.courses.iter().copied().filter(|course| course.name == rubric.name).collect();
+        if courses.is_empty() {
+            challenges.push(absent(rubric));
+            continue;
+        }
+        let graded: Vec<Graded> =
+            courses.iter().map(|course| grade(plan, course, &pace)).collect::<Result<_, _>>()?;
+        let graded = together(&courses, graded);
+        guards.extend(graded.guards.iter().cloned());
+        challenges.push(challenge(rubric, plan, &courses, &graded));
     }
     pace.over();
     Ok(total(plan, challenges, guards))
@@ -176,6 +178,7 @@ fn timed_as(plan: &Plan, course: &Course, item: &str) -> String {
 }
 
 /// What was seen of one attempt, and the hash of its code.
+#[derive(Default)]
 struct Graded {
     code: String,
     printed: String,
@@ -185,14 +188,29 @@ struct Graded {
     unmeasured: BTreeMap<String, String>,
 }
 
+/// What was seen of all parts of a challenge.
+fn together(courses: &[&Course], parts: Vec<Graded>) -> Graded {
+    let codes: Vec<(&Course, String)> =
+        courses.iter().copied().zip(parts.iter().map(|part| part.code.clone())).collect();
+    let mut all = Graded { code: course::code(&codes), ..Graded::default() };
+    for part in parts {
+        all.printed.push_str(&part.printed);
+        all.guards.extend(part.guards);
+        all.checks.extend(part.checks);
+        all.measurements.extend(part.measurements);
+        all.unmeasured.extend(part.unmeasured);
+    }
+    all
+}
+
 fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, String> {
     let items = chosen(plan, (course.items)(&plan.effort));
     if let Some(reason) = plan.device.cannot_run(course) {
         return Ok(without_answer(plan, course, &items, Outcome::NotMeasured, |_| reason.clone()));
     }
-    let Start { launch, source, code, text } = match start(plan, course) {
+    let Start { launch, source, code, text, _built } = match start(plan, course) {
         Ok(start) => start,
-        Err(NotBuilt::Untried(reason)) => return Err(reason),
+        Err(NotBuilt::Unavailable(reason)) => return Err(reason),
         Err(NotBuilt::Refused { step, words }) => {
             let told = |check: &str| match &step {
                 Some(step) if !check.starts_with(&format!("{step}/")) => {
@@ -209,10 +227,11 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
     };
     let request = Request {
         challenge: course.name.into(),
+        course: course.key(),
         source,
         effort: plan.effort.clone(),
+        ranks: course.ranks,
         memory_limit: memory_limit(plan, course),
-        on_card: course.back == Back::Cuda,
         ordinal: plan.device.ordinal(),
         text: text.as_ref().map(|file| file.path().to_path_buf()),
     };
@@ -265,34 +284,49 @@ struct Start {
     code: String,
     /// A copy of the reader's kernels, so that a save in the middle of a run changes nothing.
     text: Option<tempfile::NamedTempFile>,
+    /// What was built of the reader's text, as long as it is run.
+    _built: Option<Program>,
 }
 
 /// The program to start, and what it is to work on.
 fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBuilt> {
     let own = || {
         std::env::current_exe()
-            .map_err(|error| NotBuilt::Untried(format!("this program has no path: {error}")))
+            .map_err(|error| NotBuilt::Unavailable(format!("this program has no path: {error}")))
     };
     let here = |program: PathBuf| Launch { program, arguments: Vec::<OsString>::new() };
     match plan.attempt {
         Attempt::Solution => {
             let code = code_hash(course.solution);
-            Ok(Start { launch: here(own()?), source: Source::Solution, code, text: None })
+            Ok(Start { launch: here(own()?), source: Source::Solution, code, text: None, _built: None })
         }
-        Attempt::Own => {
-            Ok(Start { launch: here(own()?), source: Source::Own, code: String::new(), text: None })
-        }
-        Attempt::Exercise if course.back == Back::Cuda => {
-            let text = Workbook::find().map_err(NotBuilt::Untried)?.screened(course)?;
-            let copy = kept_aside(&text)
-                .map_err(|error| NotBuilt::Untried(format!("no temporary file can be written: {error}")))?;
-            Ok(Start { launch: here(own()?), source: Source::Own, code: code_hash(&text), text: Some(copy) })
+        Attempt::Own => Ok(Start {
+            launch: here(own()?),
+            source: Source::Own,
+            code: String::new(),
+            text: None,
+            _built: None,
+        }),
+        Attempt::Exercise if course.backend == Backend::Cuda => {
+            let text = Workbook::find().map_err(NotBuilt::Unavailable)?.screened(course)?;
+            let copy = kept_aside(&text).map_err(|error| {
+                NotBuilt::Unavailable(format!("no temporary file can be written: {error}"))
+            })?;
+            Ok(Start {
+                launch: here(own()?),
+                source: Source::Own,
+                code: code_hash(&text),
+                text: Some(copy),
+                _built: None,
+            })
         }
         Attempt::Exercise => {
-            let workbook = Workbook::find().map_err(NotBuilt::Untried)?;
-            let code = code_hash(&exercise(course).map_err(NotBuilt::Untried)?);
+            let workbook = Workbook::find().map_err(NotBuilt::Unavailable)?;
+            let code = code_hash(&exercise(course).map_err(NotBuilt::Unavailable)?);
             (plan.progress)("compiling the exercise");
-            Ok(Start { launch: here(workbook.build(course)?), source: Source::Own, code, text: None })
+            let built = workbook.build(course)?;
+            let launch = here(built.path.clone());
+            Ok(Start { launch, source: Source::Own, code, text: None, _built: Some(built) })
         }
     }
 }
@@ -318,7 +352,7 @@ fn without_answer(
         detail: detail(&item.name),
         replay: crate::gather::replay_command(course.name, &item.name, plan.effort.seed),
     });
-    let guards = items.iter().filter_map(|item| item.name.strip_prefix("guard/")).map(|name| Guard {
+    let guards = items.iter().filter_map(Item::guard).map(|name| Guard {
         challenge: course.name.into(),
         name: name.into(),
         ran: false,
@@ -335,24 +369,21 @@ fn without_answer(
     }
 }
 
-fn challenge(rubric: &Rubric, plan: &Plan, course: &Course, graded: &Graded) -> Challenge {
+fn challenge(rubric: &Rubric, plan: &Plan, courses: &[&Course], graded: &Graded) -> Challenge {
     let Graded { code, guards, checks, measurements, unmeasured, .. } = graded;
-    let facts = match Expected::of(course, Vector::widest()).part(checks, guards) {
+    let facts = match Expected::of(courses, Vector::widest()).part(checks, guards) {
         Some(part) => of_part(rubric, &part),
-        None => (course.facts)(&Seen { checks, guards, measurements, unmeasured }),
+        None => course::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }),
     };
-    let device = plan.device.name(course.back);
     let mut measurements = measurements.clone();
-    if let Some((value, interval)) = crate::nf4::total_speedup(&measurements).filter(|_| course.name == "nf4")
-    {
-        let total = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
-        measurements.insert("nf4.speedup".into(), total);
-    }
+    let totals: Vec<_> =
+        courses.iter().filter_map(|course| course.total.and_then(|total| total(&measurements))).collect();
+    measurements.extend(totals.into_iter().map(|(name, total)| (name.to_owned(), total)));
     judged(
         rubric,
         &facts,
         Challenge {
-            device,
+            device: plan.device.name(courses[0].backend),
             code: code.clone(),
             attempted: checks.iter().any(|check| is_attempt(check.outcome)) || !measurements.is_empty(),
             checks: checks.clone(),
@@ -372,15 +403,9 @@ pub(crate) fn is_attempt(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Passed | Outcome::Wrong | Outcome::DoesNotCompile)
 }
 
-/// What a challenge's rows rest on. D asks for programs that run on a CPU anyway, so there nothing stands in for a card.
-pub(crate) fn basis(challenge: &Challenge) -> Basis {
-    let asks_for_a_cpu = challenge.name == "issues" && challenge.built;
-    if challenge.device.starts_with("cuda") || asks_for_a_cpu { Basis::AsPublished } else { Basis::StandIn }
-}
-
 /// Fills in the rows and points from the facts.
 pub(crate) fn judged(rubric: &Rubric, facts: &Facts, challenge: Challenge) -> Challenge {
-    let score = rubric.score(facts, basis(&challenge));
+    let score = rubric.score(facts, &challenge.device);
     let looked = challenge.attempted || !challenge.checks.is_empty(); // else nobody asked for it
     let points = if challenge.attempted || !looked { score.points } else { rubric.not_attempted };
     Challenge { points, unmeasured: score.unmeasured + score.points - points, rows: score.rows, ..challenge }
@@ -409,7 +434,7 @@ pub(crate) fn absent(rubric: &Rubric) -> Challenge {
     let reason = if built { "not asked for" } else { "not part of this version" };
     let facts = rubric.facts().into_iter().map(|name| (name, unmeasured(reason))).collect();
     let blank = blank(rubric, built);
-    let score = rubric.score(&facts, basis(&blank));
+    let score = rubric.score(&facts, &blank.device);
     Challenge { unmeasured: score.unmeasured, rows: score.rows, ..blank }
 }
 

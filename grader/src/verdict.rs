@@ -77,7 +77,7 @@ mod tests {
     use crate::course::{COURSES, Course};
     use crate::gather::Effort;
     use crate::rubric::{Facts, RUBRICS};
-    use crate::scorecard::{Basis, Measurement, Scorecard};
+    use crate::scorecard::{Measurement, Scorecard};
 
     /// What is seen of an attempt that does everything right, with the numbers of a kept report.
     struct Right {
@@ -91,7 +91,7 @@ mod tests {
     fn all_right() -> Vec<Right> {
         let kept = include_str!("../../book/src/results/zen-2-cores.json");
         let kept: Scorecard = serde_json::from_str(kept).expect("a kept report");
-        let on_a_processor = COURSES.iter().filter(|course| course.back == crate::course::Back::Cpu);
+        let on_a_processor = COURSES.iter().filter(|course| course.backend == crate::course::Backend::Cpu);
         let right = on_a_processor.map(|course| {
             let effort = Effort { seed: 1, ..Effort::default() };
             let items = (course.items)(&effort);
@@ -149,7 +149,7 @@ mod tests {
         fn points(&self, facts: &Facts) -> i32 {
             let rubric =
                 RUBRICS.iter().find(|rubric| rubric.name == self.course.name).expect("a published name");
-            rubric.score(facts, Basis::StandIn).points
+            rubric.score(facts, "cpu").points
         }
     }
 

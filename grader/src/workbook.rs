@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::course::{Back, Course};
+use crate::course::{Course, Takes};
 use crate::screen;
 use crate::stub;
 
@@ -22,7 +22,7 @@ pub(crate) enum NotBuilt {
     /// The compiler refused it: the step at fault, if its line tells, and the compiler's words.
     Refused { step: Option<String>, words: String },
     /// It could not be tried at all.
-    Untried(String),
+    Unavailable(String),
 }
 
 impl Workbook {
@@ -34,7 +34,7 @@ impl Workbook {
         let root = above.into_iter().find(|folder| folder.join("challenges/src").is_dir());
         let root = root.map(Path::to_path_buf).ok_or_else(|| {
             format!(
-                "no workbook at {} or above it: a folder that holds challenges/src is needed",
+                "no workbook: expected a folder that holds challenges/src at {} or above it",
                 here.display()
             )
         })?;
@@ -58,29 +58,29 @@ impl Workbook {
         })
     }
 
-    /// Builds the program of an exercise: cargo, one binary. Challenge C takes the reader's dequantiser along, E their
-    /// compiler, if that is written and compiles.
-    pub fn build(&self, course: &Course) -> Result<PathBuf, NotBuilt> {
-        let beside = BESIDE.into_iter().find(|(name, ..)| *name == course.name);
-        if let Some((name, other, _)) = beside.filter(|(_, other, hole)| self.may_go_along(other, hole)) {
-            let both = self.build_program(course, &format!("{name}-with-{other}-exercise"));
+    /// Builds the program of an exercise: cargo, one binary with a feature for the exercise and one for what it takes
+    /// along, if that is written and compiles. Challenge C takes the reader's dequantiser, E their compiler.
+    pub fn build(&self, course: &Course) -> Result<Program, NotBuilt> {
+        let companion = course.takes.filter(|takes| self.may_go_along(takes));
+        if let Some(companion) = companion.and_then(|takes| crate::course::of_key(takes.course)) {
+            let both = self.build_program(course, &format!("{},{}", course.feature(), companion.feature()));
             if !matches!(both, Err(NotBuilt::Refused { .. })) {
                 return both;
             }
         }
-        self.build_program(course, &course.program())
+        self.build_program(course, course.feature())
     }
 
-    /// Whether a challenge's exercise is there without a hole that begins so, and may be built.
-    fn may_go_along(&self, name: &str, hole: &str) -> bool {
-        let course = crate::course::find(name, Back::Cpu);
+    /// Whether an exercise is there without a hole that must not be left in it, and may be built.
+    fn may_go_along(&self, takes: &Takes) -> bool {
+        let course = crate::course::of_key(takes.course);
         let text = course.and_then(|course| self.screened(course).ok());
-        text.is_some_and(|text| !text.contains(&format!("todo!(\"{hole}")))
+        text.is_some_and(|text| !text.contains(&format!("todo!(\"{}", takes.hole)))
     }
 
     /// The reader's text, if it names nothing that an attempt may not name.
     pub fn screened(&self, course: &Course) -> Result<String, NotBuilt> {
-        let text = self.exercise(course).map_err(NotBuilt::Untried)?;
+        let text = self.exercise(course).map_err(NotBuilt::Unavailable)?;
         let Err(refused) = screen::look_through(&text, course.language()) else { return Ok(text) };
         let file = course.exercise().display().to_string().replace('\\', "/");
         let words = format!("{file}:{}: `{}` is refused: {}", refused.line, refused.what, refused.why);
@@ -88,15 +88,15 @@ impl Workbook {
         Err(NotBuilt::Refused { step, words })
     }
 
-    fn build_program(&self, course: &Course, binary: &str) -> Result<PathBuf, NotBuilt> {
+    fn build_program(&self, course: &Course, features: &str) -> Result<Program, NotBuilt> {
         let text = self.screened(course)?;
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.current_dir(&self.root).stdin(Stdio::null());
-        command.args(["build", "--release", "--quiet", "-p", "attempts", "--features", "reader"]);
-        command.args(["--bin", binary, "--message-format", "json"]);
+        command.args(["build", "--release", "--quiet", "-p", "attempts", "--features", features]);
+        command.args(["--bin", "attempts", "--message-format", "json"]);
         let output = command.output().map_err(|error| {
-            NotBuilt::Untried(format!(
+            NotBuilt::Unavailable(format!(
                 "cargo cannot be started ({error}): an exercise needs a Rust toolchain"
             ))
         })?;
@@ -105,12 +105,16 @@ impl Workbook {
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
         if output.status.success() {
-            return built(&messages).ok_or_else(|| NotBuilt::Untried("cargo built no program".into()));
+            let built =
+                built(&messages).ok_or_else(|| NotBuilt::Unavailable("cargo built no program".into()))?;
+            return Program::keep(&built).map_err(|error| {
+                NotBuilt::Unavailable(format!("{} cannot be kept aside: {error}", built.display()))
+            });
         }
         let words = errors(&messages);
         if words.is_empty() {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(NotBuilt::Untried(format!("cargo failed: {said}")));
+            return Err(NotBuilt::Unavailable(format!("cargo failed: {said}")));
         }
         let step = error_line(&messages)
             .and_then(|line| stub::step_at(&text, line))
@@ -119,8 +123,27 @@ impl Workbook {
     }
 }
 
-/// Challenges that take the reader's attempt at another one along, and the holes that must not be left in that.
-const BESIDE: [(&str, &str, &str); 2] = [("graph", "nf4", "A.5: "), ("loss", "graph", "C.")];
+/// A program of its own, gone with the value. Cargo writes the program of every exercise to one path; whoever builds
+/// another one meanwhile, in a second terminal say, does not change what is graded here.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Where it is.
+    pub path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    /// Beside the program that was built, so that no byte is copied where the file system links files.
+    fn keep(built: &Path) -> std::io::Result<Self> {
+        let beside = built.parent().unwrap_or(Path::new("."));
+        let folder = tempfile::Builder::new().prefix("attempt-").tempdir_in(beside)?;
+        let path = folder.path().join(built.file_name().unwrap_or(built.as_os_str()));
+        if std::fs::hard_link(built, &path).is_err() {
+            std::fs::copy(built, &path)?;
+        }
+        Ok(Self { path, _folder: folder })
+    }
+}
 
 /// The path of the program that cargo built.
 fn built(messages: &[Value]) -> Option<PathBuf> {

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)] // the two typed views
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use half::{bf16, f16};
 
 use crate::cuda::Allocation;
@@ -13,6 +15,13 @@ pub struct Buffer {
     storage: Storage,
     bytes: usize,
     tag: &'static str,
+    version: u64, // another one after everything that may have written to it
+}
+
+/// A number that no buffer had before as its version: names contents, and counts nothing.
+fn new_version() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Relaxed) + 1
 }
 
 #[derive(Debug)]
@@ -76,18 +85,23 @@ impl Buffer {
         let count = bytes.div_ceil(size_of::<Line>());
         lines.try_reserve_exact(count).map_err(|_| DeviceError::Memory { tag, bytes })?;
         lines.resize(count, Line([0; 64]));
-        Ok(Self { storage: Storage::Host(lines), bytes, tag })
+        Ok(Self { storage: Storage::Host(lines), bytes, tag, version: new_version() })
     }
 
-    /// Zeroed bytes in host memory, of a number that the caller bounds.
-    pub(crate) fn host(tag: &'static str, bytes: usize) -> Self {
-        Self { storage: Storage::Host(vec![Line([0; 64]); bytes.div_ceil(64)]), bytes, tag }
+    /// No bytes, which takes no memory.
+    pub(crate) fn empty(tag: &'static str) -> Self {
+        Self { storage: Storage::Host(Vec::new()), bytes: 0, tag, version: new_version() }
     }
 
     /// A card's memory.
     pub(crate) fn cuda(allocation: Allocation) -> Self {
         let (bytes, tag) = (allocation.bytes(), allocation.tag());
-        Self { storage: Storage::Cuda(allocation), bytes, tag }
+        Self { storage: Storage::Cuda(allocation), bytes, tag, version: new_version() }
+    }
+
+    /// What names its contents: as long as it stays the same, so do they. Never 0, and never another buffer's.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     /// Size in bytes.
@@ -116,10 +130,16 @@ impl Buffer {
     /// # Panics
     /// As for [`Self::view`].
     pub fn view_mut<T: Plain>(&mut self) -> &mut [T] {
+        self.version = new_version();
         let Storage::Host(lines) = &mut self.storage else { panic!("buffer {} is on a card", self.tag) };
         let count = self.bytes / size_of::<T>();
         // SAFETY: as in `view`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
+    }
+
+    /// Its bytes, where they are the host's; `None` if they are a card's.
+    pub fn host(&self) -> Option<&[u8]> {
+        self.on_host().ok().map(|()| self.view())
     }
 
     /// Whether the bytes are in host memory.
@@ -140,10 +160,19 @@ impl Buffer {
 
     /// The same, to be written.
     pub(crate) fn on_card_mut(&mut self) -> Result<&mut Allocation, DeviceError> {
+        self.version = new_version();
         match &mut self.storage {
             Storage::Cuda(allocation) => Ok(allocation),
             Storage::Host(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" }),
         }
+    }
+
+    /// Whether it has so many bytes from one on.
+    pub(crate) fn has(&self, first: usize, bytes: usize) -> Result<(), DeviceError> {
+        if first.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            return Ok(());
+        }
+        Err(DeviceError::Range { tag: self.tag, buffer: self.bytes, first, bytes })
     }
 
     /// Whether a copy to or from `host` bytes fits exactly.

@@ -77,14 +77,34 @@ pub enum DeviceError {
         /// What it needs.
         needed: &'static str,
     },
-    /// A plan calls a kernel that it was not given.
-    Kernel {
+    /// A plan calls what it is not linked to.
+    Callee {
         /// The step's name.
         name: String,
-        /// The kernel's number.
+        /// The callee's number.
         number: usize,
-        /// How many were given.
+        /// How many there are.
         given: usize,
+    },
+    /// A plan calls what has no form for the device.
+    Form {
+        /// The step's name.
+        name: String,
+        /// The callee's name.
+        callee: String,
+        /// What the device can run: `in Rust`.
+        needed: &'static str,
+    },
+    /// A copy to or from bytes that a buffer does not have.
+    Range {
+        /// The buffer's tag.
+        tag: &'static str,
+        /// Bytes of the buffer.
+        buffer: usize,
+        /// The first byte of the copy.
+        first: usize,
+        /// Bytes of the copy.
+        bytes: usize,
     },
     /// Work that a plan called failed.
     Work {
@@ -138,8 +158,17 @@ impl fmt::Display for DeviceError {
             Self::Step { plan, step, name, needed } => {
                 write!(f, "step {step} of plan {plan}, {name}, needs {needed}")
             }
-            Self::Kernel { name, number, given } => {
-                write!(f, "step {name} calls kernel {number} of {given}")
+            Self::Callee { name, number, given } => {
+                write!(f, "step {name} calls callee {number}; the plan is linked to {given}")
+            }
+            Self::Form { name, callee, needed } => {
+                write!(f, "step {name} calls {callee}; expected a callee {needed}, found none")
+            }
+            Self::Range { tag, buffer, first, bytes } => {
+                write!(
+                    f,
+                    "buffer {tag} has {buffer} bytes, the copy is of {bytes} bytes from byte {first} on"
+                )
             }
             Self::Work { name, reason } => write!(f, "step {name} failed: {reason}"),
             Self::DivisionByZero { program, op, lane } => {

@@ -6,14 +6,18 @@
 
 pub mod buffer;
 pub mod bytes;
+pub mod callee;
+pub mod comm;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod error;
 pub mod plan;
+pub mod threads;
 pub mod tile;
 
 pub use buffer::Buffer;
+pub use callee::Callee;
 pub use cpu::{Cpu, Vector};
-pub use device::{Counts, Device};
+pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
 pub use error::DeviceError;

@@ -1,7 +1,7 @@
 //! A plan: what a compiled computation does, step by step, as data.
 //!
 //! What a plan works out lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
-//! ids - is *given* at each run; what it updates - sums of gradients - is *carried*: a buffer of the caller's, read and
+//! ids - are its *inputs*; what it updates - sums of gradients - is *donated*: a buffer of the caller's, read and
 //! written. A step names its memory by views: where the first element lies, and how far apart the neighbours are along
 //! each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it runs without allocating.
 //!
@@ -11,6 +11,7 @@
 //! such a one.
 
 mod attention;
+mod traffic;
 
 use std::fmt;
 use std::ops::Range;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub use attention::{Attention, AttentionGrad};
 
+use crate::callee::Dequantize;
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program, Store};
 
@@ -26,16 +28,16 @@ use crate::tile::{Element, Index, Op, Program, Store};
 pub enum Memory {
     /// Bytes of the arena from this one on, a multiple of 64.
     Arena(usize),
-    /// One of the given buffers, by its number.
-    Given(usize),
-    /// One of the carried buffers, by its number.
-    Carried(usize),
+    /// One of the inputs, by its number: only read.
+    Input(usize),
+    /// One of the donated buffers, by its number: read and written.
+    InOut(usize),
 }
 
 impl Memory {
     /// Whether a step may write it.
     pub(crate) fn is_written(self) -> bool {
-        !matches!(self, Memory::Given(_))
+        !matches!(self, Memory::Input(_))
     }
 }
 
@@ -75,13 +77,13 @@ pub struct Product {
     pub add: bool,
     /// What the product is multiplied with.
     pub scale: f32,
-    /// How the work is cut.
-    pub cut: Cut,
+    /// How it is computed.
+    pub choice: Choice,
 }
 
-/// How a product is cut among threads: the candidates of tuning.
+/// How a product is computed: the candidates of tuning. On a CPU, how it is cut among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cut {
+pub enum Choice {
     /// As the library does by itself.
     #[default]
     Library,
@@ -94,34 +96,35 @@ pub enum Cut {
     /// Not at all.
     Single,
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
-    /// its cache holds. A product with a factor or a result that is not f32 is always cut so.
-    Stretches,
+    /// its cache holds. A product with a factor or a result that is not f32 is always computed so.
+    Packed,
 }
 
-impl Cut {
+impl Choice {
     /// Every one.
-    pub const ALL: [Cut; 6] =
-        [Cut::Library, Cut::Rows, Cut::Columns, Cut::Batch, Cut::Single, Cut::Stretches];
+    pub const ALL: [Choice; 6] =
+        [Choice::Library, Choice::Rows, Choice::Columns, Choice::Batch, Choice::Single, Choice::Packed];
 
-    /// The cut of a product that was never tried, by the rows, columns and terms of each matrix.
+    /// The choice for a product that was never tried, by the rows, columns and terms of each matrix.
     ///
     /// Where a factor is large and is read few times, copying it is much of the work, and the library copies it slowly.
-    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest cut and in stretches, of rows that meet
+    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest choice and packed, of rows that meet
     /// a weight of 32000 by 512: their logits, the logits' product with the weight, the weight's gradient.
     ///
-    /// | rows | library | in stretches |
+    /// | rows | library | packed |
     /// |---:|---|---|
     /// | 64 | 118, 121, 127 | 161, 125, 143 |
     /// | 192 | 180, 197, 179 | 187, 211, 198 |
     /// | 2048 | 241, 199, 159 | 199, 182, 183 |
     ///
     /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for each
-    /// call, 65 MB here, which no plan would know of. Stretches take [`Cpu::product_scratch`](crate::Cpu::product_scratch)
-    /// and nothing else. Tuning may choose otherwise.
+    /// call, 65 MB here, which no plan would know of. Packed products take
+    /// memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts, and nothing else but a
+    /// few bytes that the library takes for each call. Tuning may choose otherwise.
     pub fn by_shape(m: usize, n: usize, k: usize) -> Self {
         let least = m.min(n).min(k);
         let is_flat = least >= 32 && m.max(n).max(k) >= 16 * least;
-        if is_flat { Cut::Stretches } else { Cut::Library }
+        if is_flat { Choice::Packed } else { Choice::Library }
     }
 }
 
@@ -167,15 +170,17 @@ pub enum Step {
         /// Rows of the table.
         table: usize,
     },
-    /// Work that the plan's owner does: kernel number `kernel` of those handed in with each run.
+    /// A dequantisation by a callee, one of those that are linked when the plan is prepared.
     Call {
-        /// Its number.
-        kernel: usize,
+        /// The callee's number.
+        callee: usize,
         /// What it is, for reports.
         name: String,
-        /// What it reads: whole memories, from their first byte on.
+        /// What is wanted.
+        what: Dequantize,
+        /// The weight's parts, in the order of [`Dequantize::input_bytes`]: each from its memory's first byte on.
         inputs: Vec<View>,
-        /// What it writes.
+        /// The elements that are wanted, side by side from its memory's first byte on.
         output: View,
     },
 }
@@ -187,10 +192,10 @@ pub struct Plan {
     pub name: String,
     /// Size of the arena in bytes.
     pub arena_bytes: usize,
-    /// Bytes of each given buffer.
-    pub given: Vec<usize>,
-    /// Bytes of each carried buffer.
-    pub carried: Vec<usize>,
+    /// Bytes of each input.
+    pub inputs: Vec<usize>,
+    /// Bytes of each donated buffer.
+    pub donated: Vec<usize>,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -224,6 +229,12 @@ impl View {
         let byte = |number: usize| number.checked_mul(element)?.checked_add(base);
         let span = self.span(space)?;
         Some(byte(span.start)?..byte(span.end)?)
+    }
+
+    /// Whether bytes that belong to both may be one's.
+    pub(crate) fn may_meet(&self, other: &View) -> bool {
+        let ((mine, my_space), (theirs, their_space)) = (self.all(), other.all());
+        mine.meets(&my_space, 1, &theirs, &their_space, 1)
     }
 
     /// Whether two views are in one memory, and their ranges meet. A range that cannot be counted meets every other.
@@ -310,7 +321,34 @@ fn may_be_sum_of_steps(distance: i128, dims: &[Steps], tries: &mut u32) -> bool 
     })
 }
 
+impl Product {
+    /// Puts its matrices into an arena of their own, one after the other, and returns the bytes of it.
+    pub(crate) fn move_to_arena(&mut self) -> usize {
+        let mut bytes: usize = 0;
+        for view in [&mut self.a, &mut self.b, &mut self.to] {
+            view.memory = Memory::Arena(bytes);
+            bytes = bytes.saturating_add(view.bytes.max(1)).saturating_add(63) / 64 * 64;
+        }
+        bytes
+    }
+}
+
 impl Plan {
+    /// A program over `len` lanes of one row: it reads the inputs, of so many bytes each, and writes what is donated.
+    pub fn of_program(program: Arc<Program>, len: usize, inputs: &[usize], output: usize) -> Self {
+        let view = |memory, bytes| View { memory, bytes, offset: 0, strides: vec![1] };
+        let views = inputs.iter().enumerate().map(|(i, bytes)| view(Memory::Input(i), *bytes)).collect();
+        let (name, outputs) = (program.name.clone(), vec![view(Memory::InOut(0), output)]);
+        let steps = vec![Step::Pass { program, space: vec![len], inputs: views, outputs }];
+        Self { name, arena_bytes: 0, inputs: inputs.to_vec(), donated: vec![output], steps }
+    }
+
+    /// One product in an arena.
+    pub(crate) fn of_product(product: Product, arena_bytes: usize) -> Self {
+        let steps = vec![Step::Product(product)];
+        Self { name: "trial".into(), arena_bytes, steps, ..Self::default() }
+    }
+
     /// Whether it can run: see the module's head.
     pub fn check(&self) -> Result<(), DeviceError> {
         self.check_memories()?;
@@ -324,7 +362,7 @@ impl Plan {
                     self.check_attention(attention, output, lse.as_ref())?
                 }
                 Step::AttentionGrad(grad) => self.check_attention_grad(grad)?,
-                Step::Call { inputs, output, .. } => self.check_call(inputs, output),
+                Step::Call { what, inputs, output, .. } => self.check_call(what, inputs, output),
                 Step::Scatter { rows, index, to, count, width, table } => {
                     self.check_scatter([rows, index, to], [*count, *width, *table])
                 }
@@ -344,10 +382,10 @@ impl Plan {
     /// Whether every memory is one that there may be: no allocation has more than `isize::MAX` bytes.
     fn check_memories(&self) -> Result<(), DeviceError> {
         let arena = ("arena", &self.arena_bytes);
-        let given = self.given.iter().map(|bytes| ("given", bytes));
-        let carried = self.carried.iter().map(|bytes| ("carried", bytes));
+        let inputs = self.inputs.iter().map(|bytes| ("input", bytes));
+        let donated = self.donated.iter().map(|bytes| ("donated", bytes));
         let too_large = |(_, bytes): &(_, &usize)| isize::try_from(**bytes).is_err();
-        match [arena].into_iter().chain(given).chain(carried).find(too_large) {
+        match [arena].into_iter().chain(inputs).chain(donated).find(too_large) {
             Some((tag, bytes)) => Err(DeviceError::Memory { tag, bytes: *bytes }),
             None => Ok(()),
         }
@@ -409,8 +447,8 @@ impl Plan {
                 let end = at.checked_add(view.bytes);
                 at % 64 == 0 && end.is_some_and(|end| end <= self.arena_bytes)
             }
-            Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
-            Memory::Carried(number) => self.carried.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::Input(number) => self.inputs.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::InOut(number) => self.donated.get(number).is_some_and(|bytes| view.bytes <= *bytes),
         }
     }
 
@@ -434,7 +472,7 @@ impl Plan {
                 (view.offset, view.strides) = (0, contiguous(space));
             }
             if !view.memory.is_written() {
-                return Some("outputs in the arena: what is given is only read");
+                return Some("outputs in the arena: an input is only read");
             }
             if !self.inside(&view, space, store.element.bytes()) || !view.is_injective(space) {
                 return Some("outputs that lie in the arena, each element once");
@@ -483,11 +521,26 @@ impl Plan {
             return Some("memory for every row");
         }
         let [rows, index, to] = views;
-        self.check_call(&[rows.clone(), index.clone()], to)
+        self.check_apart(&[rows.clone(), index.clone()], to)
     }
 
     /// What a call lacks.
-    fn check_call(&self, inputs: &[View], output: &View) -> Option<&'static str> {
+    fn check_call(&self, what: &Dequantize, inputs: &[View], output: &View) -> Option<&'static str> {
+        if let Some(needed) = what.check() {
+            return Some(needed);
+        }
+        let fits = |(number, view): (usize, &View)| what.input_bytes(number) <= view.bytes;
+        if inputs.len() != what.inputs() || !inputs.iter().enumerate().all(fits) {
+            return Some("memory for every part of the weight");
+        }
+        if what.output_bytes() > output.bytes {
+            return Some("memory for every element that is wanted");
+        }
+        self.check_apart(inputs, output)
+    }
+
+    /// What whole memories lack, of which one is written.
+    fn check_apart(&self, inputs: &[View], output: &View) -> Option<&'static str> {
         if !output.memory.is_written() || !self.holds(output) {
             return Some("an output that lies in the arena");
         }
@@ -587,9 +640,9 @@ impl fmt::Display for Step {
                 write!(f, "{} over {space:?}: {} -> {}", program.name, list(inputs), list(outputs))
             }
             Step::Product(product) => {
-                let Product { batch, a, b, to, add, scale, cut, .. } = product;
+                let Product { batch, a, b, to, add, scale, choice, .. } = product;
                 let into = if *add { "+=" } else { "=" };
-                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {scale} * {a} * {b}", self.name())
+                write!(f, "{} of {batch:?}, by {choice:?}: {to} {into} {scale} * {a} * {b}", self.name())
             }
             Step::Attention { attention, output, lse } => {
                 write!(f, "attention {attention} -> {output}")?;
@@ -612,8 +665,8 @@ impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.memory {
             Memory::Arena(at) => write!(f, "@{at}")?,
-            Memory::Given(number) => write!(f, "given {number}")?,
-            Memory::Carried(number) => write!(f, "carried {number}")?,
+            Memory::Input(number) => write!(f, "input {number}")?,
+            Memory::InOut(number) => write!(f, "inout {number}")?,
         }
         if self.offset > 0 {
             write!(f, "+{}", self.offset)?;

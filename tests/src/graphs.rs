@@ -89,21 +89,14 @@ pub fn nearest_tie(case: &Case) -> (f64, f64) {
     };
     for node in graph.nodes() {
         let inputs: Vec<usize> = node.inputs.iter().map(|id| id.0 as usize).collect();
-        match node.op {
-            Op::Binary(Binary::Min | Binary::Max) | Op::Compare(_) => {
-                wide[inputs[0]].iter().zip(&wide[inputs[1]]).for_each(|(a, b)| look(*a, *b));
-            }
-            Op::Reduce(Reduce::Max, dim) => {
-                let shape = &values[inputs[0]].shape;
-                each_row(shape, dim, |row| {
-                    let row: Vec<f64> = row.iter().map(|i| wide[inputs[0]][*i]).collect();
-                    let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                    for x in row {
-                        look(top, x);
-                    }
-                });
-            }
-            _ => {}
+        if let Op::Binary(Binary::Min | Binary::Max) | Op::Compare(_) = node.op {
+            wide[inputs[0]].iter().zip(&wide[inputs[1]]).for_each(|(a, b)| look(*a, *b));
+        } else if let Op::Reduce(Reduce::Max, dim) = node.op {
+            each_row(&values[inputs[0]].shape, dim, |row| {
+                let row: Vec<f64> = row.iter().map(|i| wide[inputs[0]][*i]).collect();
+                let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                row.into_iter().for_each(|x| look(top, x));
+            });
         }
     }
     let floats = graph.ids().filter(|id| graph.ty(*id).dtype.is_float());

@@ -6,6 +6,7 @@
 pub mod attempts;
 pub mod golden;
 pub mod graphs;
+pub mod one_graph;
 pub mod place;
 pub mod plans;
 pub mod program;

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View, contiguous};
+use kernels::callee::{Callee, Dequantize, HostCallee, Quantized};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories};
 
 /// What became of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,8 @@ pub fn drawn(bytes: &[u8]) -> Plan {
     Plan {
         name: "drawn".into(),
         arena_bytes: draw.number(4 * REGION),
-        given: vec![draw.number(REGION), REGION],
-        carried: vec![draw.number(REGION)],
+        inputs: vec![draw.number(REGION), REGION],
+        donated: vec![draw.number(REGION)],
         steps,
     }
 }
@@ -123,9 +124,9 @@ impl Draw<'_> {
         let place = if self.one_in(8) { self.below(8) } else { place };
         match place {
             0..4 => Memory::Arena(self.number(place * REGION)),
-            4 => Memory::Carried(self.number(0)),
+            4 => Memory::InOut(self.number(0)),
             _ if written => Memory::Arena(0),
-            _ => Memory::Given(self.number(place % 2)),
+            _ => Memory::Input(self.number(place % 2)),
         }
     }
 
@@ -202,7 +203,7 @@ impl Draw<'_> {
             to: self.output(0, &shape([m, n])),
             add: self.one_in(2),
             scale: 0.5,
-            cut: self.of(&Cut::ALL),
+            choice: self.of(&Choice::ALL),
             batch,
         }
     }
@@ -230,8 +231,17 @@ impl Draw<'_> {
     }
 
     fn call(&mut self) -> Step {
-        let inputs = (0..self.below(3)).map(|i| self.bytes(5 + i, false)).collect();
-        Step::Call { kernel: self.number(0), name: "call".into(), inputs, output: self.bytes(0, true) }
+        let [size, group, blocks, short] = [3, 4, 12, 2].map(|most| self.below(most));
+        let (first, blocks) = (self.below(blocks + 1), blocks + 1);
+        let block_size = self.number([32, 2, 64][size]);
+        let nested = if self.one_in(2) { Some(self.number(1 + group)) } else { None };
+        let len = self.number(blocks.saturating_mul(block_size).saturating_sub(short));
+        let start = self.number(first.saturating_mul(block_size));
+        let part = start..self.number(len);
+        let element = [Element::F32, Element::F16, Element::Bf16][self.below(3)];
+        let what = Dequantize { len, block_size, nested, element, part };
+        let inputs = (0..what.inputs()).map(|i| self.bytes(5 + i, false)).collect();
+        Step::Call { callee: self.number(0), name: "call".into(), what, inputs, output: self.bytes(0, true) }
     }
 
     fn attention(&mut self) -> Attention {
@@ -423,33 +433,84 @@ fn whole(program: &Program) -> Vec<bool> {
     kinds
 }
 
+/// Prepares a plan that calls nothing.
+pub fn prepare(device: &dyn Device, plan: Plan) -> Result<Box<dyn Executable + '_>, DeviceError> {
+    device.prepare(Arc::new(plan), &Links::default())
+}
+
+/// Runs what was prepared.
+pub fn execute<'a>(
+    executable: &mut dyn Executable,
+    arena: &'a mut Buffer,
+    inputs: &'a [&'a Buffer],
+    donated: &'a mut [&'a mut Buffer],
+) -> Result<(), DeviceError> {
+    executable.run(&mut Memories { arena, inputs, donated }, None)
+}
+
+/// Runs a program over `len` lanes of one row, as a plan of one step.
+pub fn flat(
+    device: &dyn Device,
+    program: Program,
+    len: usize,
+    inputs: &[&Buffer],
+    out: &mut Buffer,
+) -> Result<(), DeviceError> {
+    let bytes: Vec<usize> = inputs.iter().map(|input| input.bytes()).collect();
+    let plan = Plan::of_program(Arc::new(program), len, &bytes, out.bytes());
+    let mut arena = device.alloc("arena", 0)?;
+    execute(&mut *prepare(device, plan)?, &mut arena, inputs, &mut [out])
+}
+
+/// A callee that takes any weight, and writes a byte that depends on all of it.
+struct Sum;
+
+impl Callee for Sum {
+    fn name(&self) -> &'static str {
+        "sum"
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        Some(self)
+    }
+}
+
+impl HostCallee for Sum {
+    fn check(&self, _: &Quantized<'_>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn dequantize(&self, _: &Cpu, weight: &Quantized<'_>, _: Element, out: &mut [u8]) -> Result<(), String> {
+        out.fill(weight.packed.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
+        Ok(())
+    }
+}
+
 /// Prepares a plan, and runs it if it is sound and small: on memories that have `spare` bytes more than it asks for.
 ///
 /// # Panics
 /// If it writes anything but its outputs.
 pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     _ = plan.to_string();
-    let Ok(prepared) = cpu::Prepared::new(plan) else { return Outcome::Refused };
-    let plan = prepared.plan();
-    if work(plan) > 1 << 20 || memory(plan) > 1 << 20 {
+    let plan = Arc::new(plan);
+    if plan.check().is_err() {
+        return Outcome::Refused;
+    }
+    if work(&plan) > 1 << 20 || memory(&plan) > 1 << 20 {
         return Outcome::Large;
     }
+    let prepared = device.prepare(plan.clone(), &Links { callees: &[&Sum] });
+    let Ok(mut executable) = prepared else { return Outcome::Refused };
+    let plan = &*plan;
     let buffer = |bytes: &usize| filled(device, bytes + spare);
-    let given: Vec<Buffer> = plan.given.iter().map(buffer).collect();
-    let mut carried: Vec<Buffer> = plan.carried.iter().map(buffer).collect();
+    let given: Vec<Buffer> = plan.inputs.iter().map(buffer).collect();
+    let mut carried: Vec<Buffer> = plan.donated.iter().map(buffer).collect();
     let mut arena = buffer(&plan.arena_bytes);
-    let kernel: &cpu::Kernel<'_> = &|_, inputs: &[&[u8]], output: &mut [u8]| {
-        let sum =
-            inputs.iter().flat_map(|input| input.iter()).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-        output.fill(sum);
-        Ok(())
-    };
-    let ran = device.execute(
-        &prepared,
+    let ran = execute(
+        &mut *executable,
         &mut arena,
         &given.iter().collect::<Vec<_>>(),
         &mut carried.iter_mut().collect::<Vec<_>>(),
-        &[kernel],
     );
     let written = written(plan);
     let in_arena = |at: usize| {
@@ -465,7 +526,7 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     for (number, buffer) in carried.iter().enumerate() {
         let ours = |at: usize| {
             written.iter().any(|(memory, first, after)| {
-                *memory == Memory::Carried(number) && (*first..*after).contains(&at)
+                *memory == Memory::InOut(number) && (*first..*after).contains(&at)
             })
         };
         unchanged(buffer, ours, plan);
@@ -475,9 +536,7 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     }
     match ran {
         Ok(()) => Outcome::Ran,
-        Err(DeviceError::Place { .. } | DeviceError::DivisionByZero { .. } | DeviceError::Kernel { .. }) => {
-            Outcome::Failed
-        }
+        Err(DeviceError::Place { .. } | DeviceError::DivisionByZero { .. }) => Outcome::Failed,
         Err(error) => panic!("a sound plan fails on its data only: {error}\n{plan}"),
     }
 }
@@ -503,7 +562,7 @@ fn unchanged(buffer: &Buffer, ours: impl Fn(usize) -> bool, plan: &Plan) {
 }
 
 fn memory(plan: &Plan) -> usize {
-    let all = plan.given.iter().chain(&plan.carried).chain([&plan.arena_bytes]);
+    let all = plan.inputs.iter().chain(&plan.donated).chain([&plan.arena_bytes]);
     all.fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
@@ -549,7 +608,7 @@ fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
                     .collect()
             }
             Step::Scatter { to, width, table, .. } => vec![(to.memory, 0, table * width * 4)],
-            Step::Call { output, .. } => vec![(output.memory, 0, output.bytes)],
+            Step::Call { what, output, .. } => vec![(output.memory, 0, what.output_bytes())],
         })
         .collect()
 }

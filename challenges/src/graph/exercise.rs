@@ -1,19 +1,19 @@
 //! (C) `graph`: compile QLoRA without a break.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::emit::{Code, element};
-use challenges::graph::explain::Break;
-use challenges::graph::fuse::LONG;
-use challenges::graph::memory::{Arena, Life, room};
-use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use compiler::front::capture::Capture;
+use compiler::front::explain::Break;
+use compiler::fuse::LONG;
+use compiler::ir::arena::{Arena, Life, room};
+use compiler::ir::code::{Code, element};
+use compiler::ir::sized::Sized;
+use kernels::plan::Choice;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -70,7 +70,7 @@ impl Compile for Exercise {
 
     // ANCHOR: graph-step-7
     // step C.7: autotune a product: time the candidates, take the fastest
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         todo!("C.7: autotune a product: time the candidates, take the fastest")
     }
     // ANCHOR_END: graph-step-7

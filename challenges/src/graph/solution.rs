@@ -1,19 +1,19 @@
 //! (C) `graph`: compile QLoRA without a break.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::Location;
 use std::rc::Rc;
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::emit::{Code, element};
-use challenges::graph::explain::Break;
-use challenges::graph::fuse::LONG;
-use challenges::graph::memory::{Arena, Life, room};
-use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use compiler::front::capture::Capture;
+use compiler::front::explain::Break;
+use compiler::fuse::LONG;
+use compiler::ir::arena::{Arena, Life, room};
+use compiler::ir::code::{Code, element};
+use compiler::ir::sized::Sized;
+use kernels::plan::Choice;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -65,31 +65,23 @@ impl Compile for Solution {
     // its inputs, a node that was seen before - same operation, same new inputs, same type - is found again.
     // step C.3: prune dead nodes, duplicates and no-ops
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
-        let mut to = Graph::new(&graph.name);
-        graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-        let (mut place, mut seen) = (BTreeMap::new(), HashMap::<Vec<Id>, Vec<Id>>::new());
-        for id in graph.ids() {
-            let node = graph.node(id);
-            let is_input = matches!(node.op, Op::Input { .. }); // inputs stay, so that callers may give them
-            if !needed.contains(&id) && !is_input {
-                continue;
+        let (live, mut seen) = (graph.live(), HashMap::<Vec<Id>, Vec<Id>>::new()); // inputs stay: callers give them
+        let rewritten = graph.rewrite(|rewrite, id| {
+            if !live.contains(&id) {
+                return Ok(None);
             }
-            let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
+            let (node, inputs, to) = (rewrite.node(id), rewrite.inputs(id)?, rewrite.to());
             let same = |other: &&Id| to.node(**other).op.is(&node.op) && *to.ty(**other) == node.ty;
-            let known = passes_on(&to, node, &inputs);
+            let known = passes_on(to, node, &inputs);
             let known = known.or_else(|| seen.get(&inputs)?.iter().find(same).copied());
-            let here = match known {
-                Some(here) => here,
-                None => to.add(node.op.clone(), &inputs, Some(node.ty.clone()), &node.scope)?,
-            };
-            if known.is_none() {
-                seen.entry(inputs).or_default().push(here);
+            if known.is_some() {
+                return Ok(known);
             }
-            place.insert(id, here);
-        }
-        graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id]));
-        Ok(to)
+            let here = rewrite.copy(id)?;
+            seen.entry(inputs).or_default().push(here);
+            Ok(Some(here))
+        })?;
+        Ok(rewritten.graph)
     }
     // ANCHOR_END: graph-step-3
 
@@ -150,33 +142,37 @@ impl Compile for Solution {
     // a byte is bounded.
     // step C.6: lower an element-wise operation to tile operations
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
-        let value = match (op, inputs) {
-            (Op::Constant { value }, []) if to.is_float() => {
+        let input = |i: usize| inputs.get(i).copied();
+        let value = match op {
+            Op::Constant { value } if to.is_float() => {
                 return Some(code.push(Tile::Float(constant(*value, to))));
             }
-            (Op::Constant { value }, []) => return Some(code.push(Tile::Whole(*value as i32))),
-            (Op::Detach, [a]) => return Some(*a),
-            (Op::Cast, [a]) => return Some(cast(code, *a, from, to)),
-            (Op::Select, [condition, a, b]) => return Some(code.push(Tile::Select(*condition, *a, *b))),
-            (Op::Unary(Unary::Neg), [a]) if !to.is_float() => {
+            Op::Constant { value } => return Some(code.push(Tile::Whole(*value as i32))),
+            Op::Detach => return input(0),
+            Op::Cast => return Some(cast(code, input(0)?, from, to)),
+            Op::Select => return Some(code.push(Tile::Select(input(0)?, input(1)?, input(2)?))),
+            Op::Unary(Unary::Neg) if !to.is_float() => {
                 let zero = code.push(Tile::Whole(0));
-                code.push(Tile::Binary(tile::Binary::Sub, zero, *a))
+                code.push(Tile::Binary(tile::Binary::Sub, zero, input(0)?))
             }
-            (Op::Unary(unary), [a]) => code.push(Tile::Unary(of_unary(*unary), *a)),
-            (Op::Binary(binary), [a, b]) => code.push(Tile::Binary(of_binary(*binary), *a, *b)),
-            (Op::Compare(compare), [a, b]) => code.push(Tile::Compare(of_compare(*compare), *a, *b)),
-            _ => return None,
+            Op::Unary(unary) => code.push(Tile::Unary(of_unary(*unary), input(0)?)),
+            Op::Binary(binary) => code.push(Tile::Binary(of_binary(*binary), input(0)?, input(1)?)),
+            Op::Compare(compare) => code.push(Tile::Compare(of_compare(*compare), input(0)?, input(1)?)),
+            Op::Input { .. } | Op::Iota { .. } | Op::Dequantize { .. } => return None, // no element-wise operation
+            Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => return None,
+            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => return None,
+            Op::Attention(_) | Op::AttentionGrad { .. } => return None,
         };
         Some(rounded(code, value, to))
     }
     // ANCHOR_END: graph-step-6
 
     // ANCHOR: graph-step-7
-    // why: which cut of a product is fastest depends on its shape and on the machine, and is cheaper to try than to
+    // why: which choice for a product is fastest depends on its shape and on the machine, and is cheaper to try than to
     // know. Candidates take turns, so that a slow moment hits all of them; the fastest of several times is what the
     // machine can do, everything above it is somebody else's noise.
     // step C.7: autotune a product: time the candidates, take the fastest
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         let mut best: Vec<Duration> = vec![Duration::MAX; candidates.len()];
         for _ in 0..ROUNDS {
             for (candidate, best) in candidates.iter().zip(&mut best) {
@@ -184,7 +180,7 @@ impl Compile for Solution {
             }
         }
         let fastest = candidates.iter().zip(best).min_by_key(|(_, time)| *time);
-        fastest.map_or(Cut::default(), |(candidate, _)| *candidate)
+        fastest.map_or(Choice::default(), |(candidate, _)| *candidate)
     }
     // ANCHOR_END: graph-step-7
 
@@ -356,7 +352,9 @@ fn passes_on(to: &Graph, node: &Node, inputs: &[Id]) -> Option<Id> {
         Op::Reshape | Op::Broadcast | Op::Cast | Op::Slice { .. } => same(&inputs[0]),
         Op::Transpose { order } => order.iter().copied().eq(0..order.len()),
         Op::Concat { .. } => inputs.len() == 1,
-        _ => false,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => false,
+        Op::Gather | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. } => false,
     };
     idle.then(|| inputs[0])
 }
@@ -378,8 +376,10 @@ fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
         Op::Unary(_) | Op::Reduce(..) => 8,
         Op::Gather => 4,
         Op::Constant { .. } | Op::Iota { .. } => 0,
-        _ if sized.is_view(id) => 0,
-        _ => 1,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach => 0,
+        Op::Input { .. } | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Matmul => 1,
+        Op::ScatterAdd | Op::Concat { .. } | Op::Dequantize { .. } => 1,
+        Op::Attention(_) | Op::AttentionGrad { .. } => 1,
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use kernels::{Buffer, Cpu, Device, DeviceError};
+use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::graph::interpret::Values;
 use reference::graph::{self, Array, Dim, Dtype, Graph, Type, interpret};
 
@@ -15,9 +15,8 @@ use super::plan::Plan;
 use super::problem::{ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
 use crate::graph::Compile;
-use crate::graph::compile::{self, Compiled, Level, Options, compile};
-use crate::graph::executor::Given;
-use crate::nf4;
+use compiler::compile::{Compiled, Level, Options, compile};
+use compiler::session::{self, DeviceTensor, Io, NoDequantizer, Outputs, Program, Session, Settings};
 
 /// Why a plan does not run.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ pub enum Error {
     /// A graph is not sound.
     Graph(graph::Error),
     /// A graph does not compile, or its run failed.
-    Compile(compile::Error),
+    Session(session::Error),
     /// An input is not given.
     Missing {
         /// Its name.
@@ -88,7 +87,7 @@ pub struct Job<'a> {
     /// (N, H) in the problem's type.
     pub hidden: Hidden<'a>,
     /// `weight`, `bias`, and what the loss asks for.
-    pub given: &'a BTreeMap<String, Given>,
+    pub given: &'a BTreeMap<String, DeviceTensor>,
     /// Which rows count.
     pub counts: &'a [bool],
     /// What is upstream, for each number of the loss; 1 if there is nothing.
@@ -118,9 +117,9 @@ pub struct Runner<'a> {
     passes: &'a dyn Compile,
     attempt: &'a dyn Chunked,
     problem: &'a Problem,
-    compiled: BTreeMap<(bool, usize), Compiled>, // whether it is the first pass, and the rows
-    arena: Option<Buffer>,
-    staged: BTreeMap<String, Buffer>,
+    session: Session<'a>,
+    loaded: Vec<(Graph, Program)>,
+    staged: BTreeMap<String, DeviceTensor>,
 }
 
 impl<'a> Runner<'a> {
@@ -131,8 +130,10 @@ impl<'a> Runner<'a> {
         attempt: &'a dyn Chunked,
         problem: &'a Problem,
     ) -> Self {
-        let (compiled, staged) = (BTreeMap::new(), BTreeMap::new());
-        Self { device, passes, attempt, problem, compiled, arena: None, staged }
+        let settings =
+            Settings { options: Some(options()), exact: true, donate: true, ..Settings::default() };
+        let session = Session::new(passes, device, &NoDequantizer, settings);
+        Self { device, passes, attempt, problem, session, loaded: Vec::new(), staged: BTreeMap::new() }
     }
 
     /// The bytes above inputs and returned gradients during each part of a chunk's work, for `rows` in all.
@@ -141,12 +142,12 @@ impl<'a> Runner<'a> {
         let mut costs = Vec::new();
         for graph in plan.first.iter().chain([&plan.each]) {
             let compiled = self.compile(graph, PROBE)?;
-            let scratch = compiled.scratch(self.device);
+            let scratch = cpu::pass_scratch(compiled.plan(), self.device.threads());
             let stairs = compiled.forecast().stairs;
             let of = |cost: Cost| Cost { fixed: cost.fixed + scratch, ..cost };
             costs.extend(stairs.iter().map(|stair| of(cost(&stair.alive))));
         }
-        let staged: usize = rows_of(&plan.each).map(|(_, bytes)| bytes).sum();
+        let staged: usize = rows_of(&plan.each).map(|(_, ty)| row_bytes(ty)).sum();
         let kept = rows * self.problem.loss.values().count() * KEPT;
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
@@ -181,12 +182,12 @@ impl<'a> Runner<'a> {
         let mut work = Work::new(self.device, self.problem, job)?;
         if let Some(first) = &plan.first {
             for rows in &plan.chunks {
-                self.chunk(first, true, rows, &mut work)?;
+                self.chunk(first, rows, &mut work)?;
             }
         }
         work.seed(self.problem, &plan.seeds)?;
         for rows in &plan.chunks {
-            self.chunk(&plan.each, false, rows, &mut work)?;
+            self.chunk(&plan.each, rows, &mut work)?;
         }
         work.finish(&plan)
     }
@@ -298,42 +299,32 @@ impl<'a> Runner<'a> {
 
     fn compile(&self, graph: &Graph, rows: usize) -> Result<Compiled, Error> {
         let sizes = BTreeMap::from([(ROWS.into(), rows as i64)]);
-        compile(self.passes, graph, &sizes, options(), None).map_err(Error::Compile)
+        compile(self.passes, graph, &sizes, options()).map_err(|error| Error::Session(error.into()))
     }
 
     /// One pass over one chunk.
-    fn chunk(
-        &mut self,
-        graph: &Graph,
-        is_first: bool,
-        rows: &[usize],
-        work: &mut Work<'_>,
-    ) -> Result<(), Error> {
-        let key = (is_first, rows.len());
-        if !self.compiled.contains_key(&key) {
-            let compiled = self.compile(graph, rows.len())?;
-            self.compiled.insert(key, compiled);
+    fn chunk(&mut self, graph: &Graph, rows: &[usize], work: &mut Work<'_>) -> Result<(), Error> {
+        let program = self.program(graph)?;
+        let cut: Vec<(&str, &Type)> = rows_of(graph).collect();
+        for (name, ty) in &cut {
+            let staged = staged(self.device, &mut self.staged, name, ty, rows.len())?;
+            work.gather(name, row_bytes(ty), rows, &mut staged.buffer)?;
         }
-        let compiled = &self.compiled[&key];
-        let cut: Vec<(&str, usize)> = rows_of(graph).collect();
-        for (name, bytes) in &cut {
-            let staged = room(self.device, &mut self.staged, name, bytes * rows.len())?;
-            work.gather(name, *bytes, rows, staged)?;
-        }
-        let arena = grown(self.device, &mut self.arena, compiled.arena.bytes)?;
-        let mut inputs: BTreeMap<&str, &Buffer> =
-            cut.iter().map(|(name, _)| (*name, &self.staged[*name])).collect();
+        let inputs = cut.iter().map(|(name, _)| (*name, &self.staged[*name])).collect();
         let Work { given, sums, made, .. } = work;
-        let mut sums = lend(given, sums, graph, &mut inputs)?;
-        compiled
-            .run_carrying(self.device, arena, &inputs, &mut sums, &nf4::Solution)
-            .map_err(Error::Compile)?;
-        for port in compiled.outputs() {
-            if let Some(bytes) = compiled.output(&port.name, arena, &inputs) {
-                made.take(&port.name, rows, bytes);
-            }
+        let io = lend(given, sums, graph, inputs)?;
+        let outputs = self.session.run(program, io).map_err(Error::Session)?;
+        made.take_all(rows, &outputs)
+    }
+
+    /// A graph in the session; the same one is loaded once.
+    fn program(&mut self, graph: &Graph) -> Result<Program, Error> {
+        if let Some((_, program)) = self.loaded.iter().find(|(known, _)| known == graph) {
+            return Ok(*program);
         }
-        Ok(())
+        let program = self.session.load(graph).map_err(Error::Session)?;
+        self.loaded.push((graph.clone(), program));
+        Ok(program)
     }
 }
 
@@ -368,39 +359,34 @@ fn row_bytes(ty: &Type) -> usize {
     elements as usize * ty.dtype.bytes()
 }
 
-/// The inputs that belong to rows, with the bytes of each row.
-fn rows_of(graph: &Graph) -> impl Iterator<Item = (&str, usize)> {
+/// The inputs that belong to rows.
+fn rows_of(graph: &Graph) -> impl Iterator<Item = (&str, &Type)> {
     let typed = graph.inputs().map(|(name, id)| (name, graph.ty(id)));
-    typed.filter(|(_, ty)| is_of_rows(ty)).map(|(name, ty)| (name, row_bytes(ty)))
+    typed.filter(|(_, ty)| is_of_rows(ty))
 }
 
-/// Memory of exactly that size under a name.
-fn room<'b>(
+/// A tensor of exactly so many rows under a name.
+fn staged<'b>(
     device: &Cpu,
-    all: &'b mut BTreeMap<String, Buffer>,
+    all: &'b mut BTreeMap<String, DeviceTensor>,
     name: &str,
-    bytes: usize,
-) -> Result<&'b mut Buffer, Error> {
-    if all.get(name).is_none_or(|buffer| buffer.bytes() != bytes) {
-        all.remove(name);
-        all.insert(name.to_owned(), device.alloc("chunk", bytes).map_err(device_error)?);
+    ty: &Type,
+    rows: usize,
+) -> Result<&'b mut DeviceTensor, Error> {
+    let bytes = row_bytes(ty) * rows;
+    if all.get(name).is_none_or(|tensor| tensor.buffer.bytes() != bytes) {
+        all.remove(name); // first, so that both are never there together
+        let buffer = device.alloc("chunk", bytes).map_err(device_error)?;
+        all.insert(name.to_owned(), DeviceTensor { shape: Vec::new(), buffer });
     }
-    all.get_mut(name).ok_or_else(|| Error::Missing { name: name.to_owned() })
-}
-
-/// The arena, larger if it has to be.
-fn grown<'b>(device: &Cpu, arena: &'b mut Option<Buffer>, bytes: usize) -> Result<&'b mut Buffer, Error> {
-    if arena.as_ref().is_none_or(|arena| arena.bytes() < bytes) {
-        *arena = None; // the old one first, so that both are never there together
-    }
-    match arena {
-        Some(arena) => Ok(arena),
-        none => Ok(none.insert(device.alloc("arena", bytes).map_err(device_error)?)),
-    }
+    let tensor = all.get_mut(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
+    let rest = ty.shape[1..].iter().filter_map(Dim::as_fixed).map(|size| size as usize);
+    tensor.shape = std::iter::once(rows).chain(rest).collect();
+    Ok(tensor)
 }
 
 /// Whether an input is given with its type, for so many rows.
-fn fits(given: &BTreeMap<String, Given>, name: &str, ty: &Type, rows: usize) -> Result<(), Error> {
+fn fits(given: &BTreeMap<String, DeviceTensor>, name: &str, ty: &Type, rows: usize) -> Result<(), Error> {
     let given = given.get(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
     let bound = BTreeMap::from([(ROWS.into(), rows as i64)]);
     let shape: Option<Vec<usize>> =
@@ -446,25 +432,26 @@ fn cut_well(plan: &Plan, counts: &[bool]) -> Result<(), Error> {
     }
 }
 
-/// Adds what is whole for every chunk; gives what chunks add up.
+/// Adds what is whole for every chunk, and what chunks add up.
 fn lend<'b>(
-    given: &'b BTreeMap<String, Given>,
-    sums: &'b mut BTreeMap<String, Buffer>,
+    given: &'b BTreeMap<String, DeviceTensor>,
+    sums: &'b mut BTreeMap<String, DeviceTensor>,
     graph: &Graph,
-    inputs: &mut BTreeMap<&'b str, &'b Buffer>,
-) -> Result<BTreeMap<&'b str, &'b mut Buffer>, Error> {
+    mut inputs: BTreeMap<&'b str, &'b DeviceTensor>,
+) -> Result<Io<'b>, Error> {
     for (name, _) in
         graph.inputs().filter(|(name, id)| !is_of_rows(graph.ty(*id)) && !sums.contains_key(*name))
     {
         let found = given.get_key_value(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
-        inputs.insert(found.0, &found.1.buffer);
+        inputs.insert(found.0, found.1);
     }
-    let asked = |(name, _): &(&String, &mut Buffer)| graph.find_input(name).is_some();
-    Ok(sums.iter_mut().filter(asked).map(|(name, buffer)| (name.as_str(), buffer)).collect())
+    let asked = |(name, _): &(&String, &mut DeviceTensor)| graph.find_input(name).is_some();
+    let donated = sums.iter_mut().filter(asked).map(|(name, tensor)| (name.as_str(), tensor)).collect();
+    Ok(Io { inputs, donated })
 }
 
 fn device_error(error: DeviceError) -> Error {
-    Error::Compile(compile::Error::Device(error))
+    Error::Session(session::Error::Device(error))
 }
 
 impl Hidden<'_> {
@@ -478,11 +465,11 @@ impl Hidden<'_> {
 
 /// What a run has made so far.
 struct Work<'a> {
-    given: &'a BTreeMap<String, Given>,
+    given: &'a BTreeMap<String, DeviceTensor>,
     upstream: Option<&'a [f32]>,
     rows: usize,
     seeds: BTreeMap<String, Vec<f32>>,
-    sums: BTreeMap<String, Buffer>,
+    sums: BTreeMap<String, DeviceTensor>,
     made: Made<'a>,
 }
 
@@ -498,21 +485,23 @@ impl<'a> Work<'a> {
     fn new(device: &Cpu, problem: &Problem, job: Job<'a>) -> Result<Self, Error> {
         let rows = job.counts.len();
         let row = problem.width * problem.dtype.bytes();
-        let mut sums = job.so_far;
+        let mut so_far = job.so_far;
         let trained = [
-            ("weight.grad", problem.trains.weight, problem.vocab * problem.width),
-            ("bias.grad", problem.trains.bias && problem.bias, problem.vocab),
+            ("weight.grad", problem.trains.weight, vec![problem.vocab, problem.width]),
+            ("bias.grad", problem.trains.bias && problem.bias, vec![problem.vocab]),
         ];
-        for (name, _, elements) in trained.into_iter().filter(|(_, trains, _)| *trains) {
-            let bytes = elements * problem.sums.bytes();
-            match sums.get(name).map(Buffer::bytes) {
-                None => _ = sums.insert(name.into(), device.alloc("gradient", bytes).map_err(device_error)?),
-                Some(got) if got == bytes => {}
-                Some(got) => {
-                    let (got, need) = (format!("{got} bytes"), format!("{bytes} bytes"));
+        let mut sums = BTreeMap::new();
+        for (name, _, shape) in trained.into_iter().filter(|(_, trains, _)| *trains) {
+            let bytes = shape.iter().product::<usize>() * problem.sums.bytes();
+            let buffer = match so_far.remove(name) {
+                None => device.alloc("gradient", bytes).map_err(device_error)?,
+                Some(buffer) if buffer.bytes() == bytes => buffer,
+                Some(other) => {
+                    let (got, need) = (format!("{} bytes", other.bytes()), format!("{bytes} bytes"));
                     return Err(Error::Shape { name: name.into(), got, need });
                 }
-            }
+            };
+            sums.insert(name.to_owned(), DeviceTensor { shape, buffer });
         }
         let is_lent = matches!(job.hidden, Hidden::Lent(_));
         let own = (problem.trains.hidden && is_lent).then(|| device.alloc("gradient", rows * row));
@@ -601,7 +590,8 @@ impl<'a> Work<'a> {
             (None, Hidden::Handed(buffer)) => Some(buffer),
             (None, Hidden::Lent(_)) => None,
         };
-        let mut gradients = self.sums;
+        let mut gradients: BTreeMap<String, Buffer> =
+            self.sums.into_iter().map(|(name, tensor)| (name, tensor.buffer)).collect();
         gradients.extend(hidden.map(|buffer| ("hidden.grad".to_owned(), buffer)));
         Ok(Results {
             loss,
@@ -619,6 +609,20 @@ impl Made<'_> {
             let rows = buffer.view_mut::<u8>().chunks_mut(self.row.max(1));
             rows.zip(counts).filter(|(_, counts)| !**counts).for_each(|(row, _)| row.fill(0));
         }
+    }
+
+    /// Puts the results of a chunk where they belong.
+    fn take_all(&mut self, rows: &[usize], outputs: &Outputs<'_>) -> Result<(), Error> {
+        let names: Vec<&str> = outputs.names().filter(|name| self.wants(name)).collect();
+        for name in names {
+            outputs.read(name, |bytes| self.take(name, rows, bytes)).map_err(Error::Session)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an output belongs to rows: what chunks add up stays where it is.
+    fn wants(&self, name: &str) -> bool {
+        name == "hidden.grad" || self.values.contains_key(name)
     }
 
     /// Puts a chunk's result where it belongs.
@@ -643,7 +647,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Graph(error) => error.fmt(f),
-            Error::Compile(error) => error.fmt(f),
+            Error::Session(error) => error.fmt(f),
             Error::Missing { name } => write!(f, "input `{name}` is not given"),
             Error::Shape { name, got, need } => write!(f, "`{name}` is {got}, needed is {need}"),
             Error::Label { row, got, vocab } => {
@@ -665,7 +669,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Graph(error) => Some(error),
-            Error::Compile(error) => Some(error),
+            Error::Session(error) => Some(error),
             _ => None,
         }
     }

@@ -20,10 +20,12 @@
 //! Sources: Dettmers et al., QLoRA (2023), section 3; the order of roundings is that of `bitsandbytes`.
 
 pub mod baseline;
+mod callee;
 pub mod cuda;
 mod solution;
 pub mod tile;
 
+pub use callee::{DEQUANTIZER, Dequantizer};
 use half::{bf16, f16};
 use kernels::Cpu;
 pub use reference::nf4::{Absmax, Dtype, Weight};

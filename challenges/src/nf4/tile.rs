@@ -17,8 +17,11 @@
 //! Nobody compiled it: the device interprets it, a tile of lanes at a time, and still it is one pass. It is
 //! the form in which challenge C will hand this work to a device.
 
+use std::sync::Arc;
+
+use kernels::plan::Plan;
 use kernels::tile::{Binary, Element, Index, Op, Program};
-use kernels::{Buffer, Device, DeviceError};
+use kernels::{Buffer, Device, DeviceError, Links, Memories};
 
 use super::{Absmax, Dtype, Weight};
 
@@ -101,6 +104,21 @@ fn element(dtype: Dtype) -> Element {
     }
 }
 
+/// Runs a program over `len` lanes of one row, as a plan of one step.
+pub fn pass(
+    device: &dyn Device,
+    program: Program,
+    len: usize,
+    inputs: &[&Buffer],
+    out: &mut Buffer,
+) -> Result<(), DeviceError> {
+    let bytes: Vec<usize> = inputs.iter().map(|input| input.bytes()).collect();
+    let plan = Plan::of_program(Arc::new(program), len, &bytes, out.bytes());
+    let mut arena = device.alloc("arena", 0)?;
+    let mut executable = device.prepare(Arc::new(plan), &Links::default())?;
+    executable.run(&mut Memories { arena: &mut arena, inputs, donated: &mut [out] }, None)
+}
+
 /// Dequantises `len` elements into `out` by the fused program: one launch.
 pub fn run(
     device: &dyn Device,
@@ -110,7 +128,7 @@ pub fn run(
     out: &mut Buffer,
 ) -> Result<(), DeviceError> {
     let inputs: Vec<&Buffer> = weight.buffers.iter().collect();
-    device.run(&fused(weight, dtype), len, &inputs, out)
+    pass(device, fused(weight, dtype), len, &inputs, out)
 }
 
 /// The same by three launches with an f32 buffer between them: scales, offset, codes. Single-level scales
@@ -139,7 +157,7 @@ pub fn run_in_three(
         3,
         Element::F32,
     );
-    device.run(&first, blocks, &[part(2), part(3), part(4)], &mut scaled)?;
+    pass(device, first, blocks, &[part(2), part(3), part(4)], &mut scaled)?;
     let mut scales = device.alloc("scales", blocks * 4)?;
     let second = Program::flat(
         "offset",
@@ -151,7 +169,7 @@ pub fn run_in_three(
         2,
         Element::F32,
     );
-    device.run(&second, blocks, &[&scaled, part(5)], &mut scales)?;
+    pass(device, second, blocks, &[&scaled, part(5)], &mut scales)?;
     let third = Program::flat(
         "codes",
         vec![
@@ -163,5 +181,5 @@ pub fn run_in_three(
         3,
         element(dtype),
     );
-    device.run(&third, len, &[part(0), part(1), &scales], out)
+    pass(device, third, len, &[part(0), part(1), &scales], out)
 }

@@ -235,11 +235,7 @@ pub fn shown(graph: &Graph, id: Id) -> bool {
 }
 
 fn hidden(op: &Op) -> bool {
-    use Op::{Broadcast, Constant, Detach, Iota, Reshape, Slice, Transpose};
-    matches!(
-        op,
-        Reshape | Transpose { .. } | Broadcast | Slice { .. } | Detach | Constant { .. } | Iota { .. }
-    )
+    op.is_view() || matches!(op, Op::Constant { .. } | Op::Iota { .. })
 }
 
 /// The nodes with boxes that a node is computed from.
@@ -272,14 +268,11 @@ fn label(graph: &Graph, id: Id) -> String {
 /// The number that a node is everywhere.
 fn constant(graph: &Graph, id: Id) -> Option<String> {
     let node = graph.node(id);
-    match &node.op {
-        Op::Constant { value } if (value.log2().fract() == 0.0) && *value < 1.0 && *value > 0.0 => {
-            Some(format!("1/{}", 1.0 / value))
-        }
-        Op::Constant { value } => Some(format!("{value}")),
-        op if hidden(op) => constant(graph, *node.inputs.first()?),
-        _ => None,
-    }
+    let Op::Constant { value } = &node.op else {
+        return constant(graph, *node.inputs.first().filter(|_| hidden(&node.op))?);
+    };
+    let is_fraction = value.log2().fract() == 0.0 && *value < 1.0 && *value > 0.0;
+    Some(if is_fraction { format!("1/{}", 1.0 / value) } else { format!("{value}") })
 }
 
 /// The end of a long name says more than its beginning.
@@ -304,7 +297,10 @@ fn ink(graph: &Graph, id: Id) -> Ink {
         Op::Attention(_) | Op::AttentionGrad { .. } => Ink::Work(Work::Attention),
         Op::Dequantize { .. } => Ink::Work(Work::Dequantise),
         Op::Gather | Op::ScatterAdd => Ink::Work(Work::Scatter),
-        _ => Ink::Work(Work::Program),
+        Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => Ink::Work(Work::Program),
+        Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ink::Work(Work::Program),
+        Op::Reduce(..) | Op::Reshape | Op::Transpose { .. } => Ink::Work(Work::Program),
+        Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } => Ink::Work(Work::Program),
     }
 }
 

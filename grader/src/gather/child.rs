@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{Message, Opening, Order, Request, Said, link};
+use super::{Kind, Message, Opening, Order, Request, Said, link};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 use crate::workbook::as_the_reader_knows_it;
 
@@ -15,6 +15,8 @@ pub(crate) struct Child {
     pub request: Request,
     /// The names of the items that this process may be asked for.
     pub items: Vec<String>,
+    /// Which of the request's ranks this process is.
+    pub rank: usize,
     results: link::Results,
     order: Order,
     recycle: bool,
@@ -33,14 +35,14 @@ pub(crate) fn run(work: impl Fn(&mut Child, &str)) -> ExitCode {
         eprintln!("warpbook: the request to the child process is not readable");
         return ExitCode::from(6);
     };
-    let Opening { request, items, nonce } = opening;
+    let Opening { request, rank, items, nonce } = opening;
     kernels::bytes::set_limit(request.memory_limit);
     std::panic::set_hook(Box::new(|info| remember(&info.to_string())));
     end_with_parent();
     if request.effort.shows_calls {
         crate::calls::show();
     }
-    let mut child = Child { request, items, results, order: Order { item: 0, nonce }, recycle: false };
+    let mut child = Child { request, items, rank, results, order: Order { item: 0, nonce }, recycle: false };
     child.send(Message::Ready);
     while let Some(order) = next::<Order>(&mut orders) {
         let Some(name) = child.items.get(order.item).cloned() else { break };
@@ -97,7 +99,9 @@ impl<F: Fn() -> String> Drop for Asked<F> {
 }
 
 impl Child {
+    /// Says something of the item in progress. Of a rank other than the first only what went wrong is told.
     fn send(&mut self, message: Message) {
+        let Some(message) = (if self.rank == 0 { Some(message) } else { beside(message) }) else { return };
         let Order { item, nonce } = self.order.clone();
         let mut line = serde_json::to_vec(&Said { item, nonce, message }).unwrap_or_default();
         line.push(b'\n');
@@ -126,10 +130,10 @@ impl Child {
 
     /// Reports an item that this machine cannot do.
     pub fn impossible(&mut self, name: &str, reason: &str) {
-        match name.split_once('/') {
-            Some(("guard", guard)) => self.guard(guard, || Err(reason.into())),
-            Some(("bench" | "watch", _)) => self.unmeasured(name, reason),
-            _ => self.outcome(name, Outcome::NotMeasured, reason),
+        match Kind::of(name) {
+            Kind::Guard(guard) => self.guard(guard, || Err(reason.into())),
+            Kind::Number => self.unmeasured(name, reason),
+            Kind::Check => self.outcome(name, Outcome::NotMeasured, reason),
         }
     }
 
@@ -142,7 +146,7 @@ impl Child {
     pub fn guard(&mut self, name: &str, run: impl FnOnce() -> Result<Option<String>, String>) {
         let result = caught(run).unwrap_or_else(|unwound| {
             Err(match unwound {
-                Unwound::Hole(hole) => format!("not written yet: {hole}"),
+                Unwound::Hole(hole) => format!("{NOT_WRITTEN}{hole}"),
                 Unwound::Panic(message) => message,
             })
         });
@@ -165,6 +169,23 @@ impl Child {
         self.send(Message::Unmeasured(name.into(), as_the_reader_knows_it(reason)));
     }
 }
+
+/// What is told of a rank that does not report.
+fn beside(message: Message) -> Option<Message> {
+    match message {
+        Message::Check(Check { outcome: Outcome::Wrong, detail, .. }) => Some(Message::Failed(detail)),
+        Message::Guard(Guard { tripped: true, detail, .. } | Guard { ran: false, detail, .. })
+            if !detail.starts_with(NOT_WRITTEN) =>
+        {
+            Some(Message::Failed(detail))
+        }
+        Message::Check(_) | Message::Guard(_) | Message::Measured(..) | Message::Unmeasured(..) => None,
+        Message::Ready | Message::Done | Message::Recycle | Message::Failed(_) => Some(message),
+    }
+}
+
+/// How the reason begins of a guard that reached a hole.
+const NOT_WRITTEN: &str = "not written yet: ";
 
 /// The command that runs one check alone.
 pub(crate) fn replay_command(challenge: &str, check: &str, seed: u64) -> String {

@@ -41,6 +41,7 @@ impl<'a> Ledger<'a> {
             Message::Measured(name, value) => self.measured(&name, value),
             Message::Unmeasured(name, reason) => self.unmeasured(&name, reason),
             Message::Ready | Message::Done | Message::Recycle => Err("began twice".into()),
+            Message::Failed(why) => Err(why),
         }
     }
 

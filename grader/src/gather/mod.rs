@@ -11,11 +11,15 @@
 //! that it must have (`ledger`). Lines, messages, time, memory and processes are bounded (`parent`, `tree`).
 //! Code in the child's own address space can still read a nonce out of its memory: a child is a fence against
 //! mistakes and against plain cheats, not against machine code written to deceive.
+//!
+//! A challenge of several ranks has a team of children instead of one (`team`): all of them get each item, rank 0
+//! reports, and the item is done when all are.
 
 mod child;
 mod ledger;
 mod link;
 mod parent;
+mod team;
 mod tree;
 
 use std::path::PathBuf;
@@ -27,7 +31,8 @@ use crate::scorecard::{Check, Guard, Measurement};
 
 pub(crate) use child::{Asked, Child, Unwound, caught, replay_command, run as run_child};
 pub use parent::Gathered;
-pub(crate) use parent::{Launch, gather};
+pub(crate) use parent::gather;
+pub(crate) use team::Launch;
 
 /// The hidden first argument that makes a program work as a child.
 pub(crate) const CHILD_FLAG: &str = "--gather";
@@ -70,6 +75,28 @@ pub(crate) struct Effort {
     pub shows_calls: bool,
 }
 
+/// What an item is: its name says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind<'a> {
+    /// `A.4/ragged-tail-bf16`: a correctness check of a step.
+    Check,
+    /// `guard/...`: a guard, by its own name.
+    Guard(&'a str),
+    /// `watch/...` and `bench/...`: something measured.
+    Number,
+}
+
+impl<'a> Kind<'a> {
+    /// What the item of a name is.
+    pub fn of(name: &'a str) -> Self {
+        match name.split_once('/') {
+            Some(("guard", guard)) => Self::Guard(guard),
+            Some(("watch" | "bench", _)) => Self::Number,
+            _ => Self::Check,
+        }
+    }
+}
+
 /// One thing to do, how long it may take, and what it may report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
@@ -90,6 +117,11 @@ impl Item {
     pub fn new(name: impl Into<String>, seconds: u64) -> Self {
         let limit = Duration::from_secs(seconds);
         Self { name: name.into(), limit, fresh: false, numbers: vec![], guards: vec![] }
+    }
+
+    /// With another time limit.
+    pub fn within(self, seconds: u64) -> Self {
+        Self { limit: Duration::from_secs(seconds), ..self }
     }
 
     /// In a process that has run nothing before.
@@ -114,12 +146,12 @@ impl Item {
 
     /// Whether it is a correctness check.
     pub fn is_check(&self) -> bool {
-        !matches!(self.group(), "guard" | "bench" | "watch")
+        Kind::of(&self.name) == Kind::Check
     }
 
     /// The guard that it is, if it is one.
     pub fn guard(&self) -> Option<&str> {
-        self.name.strip_prefix("guard/")
+        if let Kind::Guard(name) = Kind::of(&self.name) { Some(name) } else { None }
     }
 
     /// Whether a number of that name is one of its own.
@@ -136,12 +168,16 @@ impl Item {
 /// What all items of a run have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
+    /// The challenge's name, which its guards and replays bear.
     pub challenge: String,
+    /// The course's key.
+    pub course: String,
     pub source: Source,
     pub effort: Effort,
+    /// Processes that do an item together, one a rank; rank 0 reports.
+    pub ranks: usize,
+    /// Bytes that all of them may hold together.
     pub memory_limit: usize,
-    /// Whether kernels are graded, on a GPU.
-    pub on_card: bool,
     /// The GPU.
     pub ordinal: usize,
     /// A copy of the reader's kernel text, for an attempt that no program holds.
@@ -152,6 +188,8 @@ pub(crate) struct Request {
 #[derive(Debug, Serialize, Deserialize)]
 struct Opening {
     request: Request,
+    /// Which of the request's ranks this child is.
+    rank: usize,
     /// The names of the items that this child may be asked for, in order.
     items: Vec<String>,
     /// What [`Message::Ready`] must carry.
@@ -188,6 +226,8 @@ enum Message {
     Measured(String, Measurement),
     /// Something could not be measured, and why.
     Unmeasured(String, String),
+    /// What went wrong on a rank that reports nothing else.
+    Failed(String),
     /// The item has all its results.
     Done,
     /// The item has all its results, and this process can do no more: another is to go on.

@@ -1,22 +1,14 @@
-//! The grader's side: start a child, read its results, end it when it oversteps, go on behind the fault.
+//! The grader's side: start a team, read its results, end it when it oversteps, go on behind the fault.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{BufReader, Read, Write};
-use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use process_wrap::std::{ChildWrapper, CommandWrap};
 
 use super::child::replay_command;
 use super::ledger::Ledger;
 use super::link::{self, Line};
-use super::tree::{MOST_PROCESSES, Tree};
-use super::{CHILD_FLAG, Item, Message, Opening, Order, Request, Said};
+use super::team::{Launch, Stop, Team};
+use super::{Item, Message, Opening, Order, Request, Said};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 
 /// Everything seen of one attempt at one challenge.
@@ -53,34 +45,8 @@ impl Gathered {
     }
 }
 
-/// Which program to start as a child.
-#[derive(Clone, Debug)]
-pub(crate) struct Launch {
-    pub program: PathBuf,
-    /// Arguments in front of the hidden flag.
-    pub arguments: Vec<OsString>,
-}
-
-/// How often a child is looked at when it says nothing.
-const POLL: Duration = Duration::from_millis(50);
-
-/// How often its memory and its processes are counted: that reads the whole table of processes.
-const COUNT: Duration = Duration::from_millis(400);
-
 /// What a program may take to start.
 const STARTUP: Duration = Duration::from_mins(1);
-
-/// How long a child that closed its connection may take to end.
-const LAST_BREATH: Duration = Duration::from_secs(2);
-
-/// Lines that may wait to be read; a child that writes more waits.
-const WAITING_LINES: usize = 16;
-
-/// Bytes of an attempt's own output that are kept: its end.
-const KEPT_OUTPUT_BYTES: usize = 8 * 1024;
-
-/// The same where its calls are shown, to be read.
-const SHOWN_OUTPUT_BYTES: usize = 32 * 1024;
 
 /// One attempt at a time: what it leaves behind is known by having appeared while it ran.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -163,54 +129,19 @@ struct Fault {
     hang: bool,
 }
 
-/// What keeps an item from its end.
-enum Stop {
-    /// The child is gone, or closed its connection.
-    Gone,
-    /// It said what it must not say, or holds more than it may.
-    Refused(String),
-    /// Its time is over.
-    Late(Duration),
-}
-
-/// A running child.
+/// A team at work on some items.
 struct Run {
-    child: Box<dyn ChildWrapper>,
-    orders: Box<dyn Write>,
-    results: Receiver<Line>,
-    output: Arc<Mutex<Vec<u8>>>,
-    reader: JoinHandle<()>,
-    memory_limit: usize,
+    team: Team,
     shows_calls: bool,
-    counted: Instant,
-    tree: Tree, // the last to be dropped: what is left when the child is gone
 }
 
 impl Run {
     fn new(launch: &Launch, request: &Request) -> std::io::Result<Self> {
-        let mut tree = Tree::watch();
-        let mut command = Command::new(&launch.program);
-        command.args(&launch.arguments).arg(CHILD_FLAG);
-        let link = link::connect(&mut command)?;
-        #[cfg(unix)]
-        usual_stack();
-        let mut child = contained(command).spawn()?;
-        tree.root(child.id());
-        let (orders, results_from, printed) = link.split(child.as_mut())?;
-        let output = Arc::new(Mutex::new(Vec::new()));
-        let Request { memory_limit, effort, .. } = request;
-        let most = if effort.shows_calls { SHOWN_OUTPUT_BYTES } else { KEPT_OUTPUT_BYTES };
-        let reader = keep(printed, &output, most);
-        let (send, results) = sync_channel(WAITING_LINES);
-        let beside = Arc::clone(&output);
-        std::thread::spawn(move || forward(results_from, &send, &beside, most));
-        let (orders, memory_limit, shows_calls) = (Box::new(orders), *memory_limit, effort.shows_calls);
-        let counted = Instant::now();
-        Ok(Self { child, orders, results, output, reader, memory_limit, shows_calls, counted, tree })
+        Ok(Self { team: Team::start(launch, request)?, shows_calls: request.effort.shows_calls })
     }
 
-    /// Has items done until the list is at its end or the child can do no more, and says how many are done; or
-    /// what went wrong with which item.
+    /// Has items done until the list is at its end or a rank can do no more, and says how many are done; or what went
+    /// wrong with which item.
     fn work(
         mut self,
         request: &Request,
@@ -238,129 +169,120 @@ impl Run {
             }
         }
         if self.shows_calls {
-            into.printed.push_str(&self.said());
+            into.printed.push_str(&self.team.said(0));
         }
-        Ok(items.len()) // the child is ended by `drop`: an exit can hang, too
+        Ok(items.len()) // the team is ended by `drop`: an exit can hang, too
     }
 
-    /// Says what there will be to do, and waits until the program is there to do it.
+    /// Says what there will be to do, and waits until every rank is there to do it.
     fn open(&mut self, request: &Request, items: &[Item]) -> Result<(), Stop> {
-        let order = Order { item: 0, nonce: nonce() };
-        let items = items.iter().map(|item| item.name.clone()).collect();
-        let opening = Opening { request: request.clone(), items, nonce: order.nonce.clone() };
-        self.tell(&opening)?;
-        match self.hear(&order, Instant::now() + STARTUP, STARTUP)? {
-            Message::Ready => Ok(()),
-            _ => Err(Stop::Refused("reported a result before it was asked for one".into())),
+        let names: Vec<String> = items.iter().map(|item| item.name.clone()).collect();
+        let orders = self.orders(0);
+        for (rank, order) in orders.iter().enumerate() {
+            let (request, items, nonce) = (request.clone(), names.clone(), order.nonce.clone());
+            self.team.tell(rank, &Opening { request, rank, items, nonce })?;
         }
-    }
-
-    /// Has one item done; whether the process is of no use after it.
-    fn one(&mut self, i: usize, item: &Item, ledger: &mut Ledger<'_>) -> Result<bool, Stop> {
-        let order = Order { item: i, nonce: nonce() };
-        self.tell(&order)?;
-        let deadline = Instant::now() + item.limit;
-        loop {
-            let recycle = match self.hear(&order, deadline, item.limit)? {
-                Message::Done => false,
-                Message::Recycle => true,
-                result => {
-                    ledger.admit(result).map_err(Stop::Refused)?;
-                    continue;
+        let mut waiting = Waiting::new(orders);
+        while waiting.is_open() {
+            match self.hear(&waiting, Instant::now() + STARTUP, STARTUP)? {
+                (rank, Message::Ready) => waiting.done(rank),
+                (rank, _) => {
+                    let told = "reported a result before it was asked for one";
+                    return Err(Stop::Refused(self.team.of_rank(rank, told)));
                 }
-            };
-            return ledger.lacks().map_or(Ok(recycle), |lack| Err(Stop::Refused(lack)));
-        }
-    }
-
-    fn tell(&mut self, line: &impl serde::Serialize) -> Result<(), Stop> {
-        link::write_line(&mut self.orders, line).map_err(|_| Stop::Gone)
-    }
-
-    /// The next message on the item in progress.
-    fn hear(&mut self, order: &Order, deadline: Instant, limit: Duration) -> Result<Message, Stop> {
-        loop {
-            if Instant::now() > deadline {
-                return Err(Stop::Late(limit));
             }
-            if self.counted.elapsed() > COUNT {
-                self.count()?;
-            }
-            match self.results.recv_timeout(POLL) {
-                Ok(line) => return understood(line, order).map_err(Stop::Refused),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(Stop::Gone),
-            }
-        }
-    }
-
-    /// Whether the attempt and all that it started hold no more than they may.
-    fn count(&mut self) -> Result<(), Stop> {
-        let held = self.tree.held();
-        self.counted = Instant::now();
-        if held.bytes > self.memory_limit {
-            let (bytes, limit) = (held.bytes, self.memory_limit);
-            let told = format!("ran past its memory limit: {bytes} bytes resident, {limit} allowed");
-            return Err(Stop::Refused(told));
-        }
-        if held.processes > MOST_PROCESSES {
-            let told = format!("has {} processes, {MOST_PROCESSES} are allowed", held.processes);
-            return Err(Stop::Refused(told));
         }
         Ok(())
     }
 
+    /// An order for each rank, with a nonce of its own.
+    fn orders(&self, item: usize) -> Vec<Order> {
+        (0..self.team.ranks()).map(|_| Order { item, nonce: nonce() }).collect()
+    }
+
+    /// Has one item done by every rank; whether a process is of no use after it. Rank 0 reports; another rank says
+    /// when it is done, and what went wrong there.
+    fn one(&mut self, i: usize, item: &Item, ledger: &mut Ledger<'_>) -> Result<bool, Stop> {
+        let orders = self.orders(i);
+        for (rank, order) in orders.iter().enumerate() {
+            self.team.tell(rank, order)?;
+        }
+        let (mut waiting, mut recycle) = (Waiting::new(orders), false);
+        let deadline = Instant::now() + item.limit;
+        while waiting.is_open() {
+            match self.hear(&waiting, deadline, item.limit)? {
+                (rank, Message::Done) => waiting.done(rank),
+                (rank, Message::Recycle) => {
+                    waiting.done(rank);
+                    recycle = true;
+                }
+                (0, result) => ledger.admit(result).map_err(Stop::Refused)?,
+                (rank, Message::Failed(why)) => return Err(Stop::Refused(self.team.of_rank(rank, &why))),
+                (rank, _) => {
+                    let told = "reported a result, expected that of rank 0";
+                    return Err(Stop::Refused(self.team.of_rank(rank, told)));
+                }
+            }
+        }
+        ledger.lacks().map_or(Ok(recycle), |lack| Err(Stop::Refused(lack)))
+    }
+
+    /// The next message on the item in progress, and whose it is.
+    fn hear(
+        &mut self,
+        waiting: &Waiting,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<(usize, Message), Stop> {
+        loop {
+            if Instant::now() > deadline {
+                return Err(Stop::Late(limit, waiting.first().unwrap_or(0)));
+            }
+            self.team.count()?;
+            let Some((rank, line)) = self.team.hear()? else { continue };
+            let told = |cause: String| Stop::Refused(self.team.of_rank(rank, &cause));
+            let order = waiting.order(rank).ok_or_else(|| told("went on after it was done".into()))?;
+            return Ok((rank, understood(line, order).map_err(told)?));
+        }
+    }
+
     fn fault(self, item: usize, stop: Stop) -> Fault {
-        match stop {
-            Stop::Gone => self.ended(item),
-            Stop::Refused(cause) => self.stopped(item, cause, false),
-            Stop::Late(limit) => {
-                self.stopped(item, format!("ran past its time limit of {} s", limit.as_secs()), true)
-            }
-        }
-    }
-
-    /// The child closed its connection by itself, as its end does. One that lives on is ended in time.
-    fn ended(mut self, item: usize) -> Fault {
-        let deadline = Instant::now() + LAST_BREATH;
-        let status = loop {
-            match self.child.try_wait() {
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL / 10),
-                status => break status,
+        let (cause, hang) = match stop {
+            Stop::Gone(rank) => (self.team.ended(rank), false),
+            Stop::Refused(cause) => (self.team.stopped(cause), false),
+            Stop::Late(limit, rank) => {
+                let late = format!("ran past its time limit of {} s", limit.as_secs());
+                let late = self.team.of_rank(rank, &late);
+                (self.team.stopped(late), true)
             }
         };
-        let said = self.said();
-        let cause = match status {
-            Ok(Some(status)) => cause_of_death(status, &said),
-            Ok(None) => "closed the pipe of the grader's results".into(),
-            Err(error) => format!("was lost: {error}"),
-        };
-        let is_told = |line: &&str| !line.starts_with(kernels::bytes::LIMIT_MESSAGE);
-        let said: Vec<&str> = said.lines().filter(is_told).collect();
-        Fault { item, cause: with_output(cause, said.join("\n").trim()), hang: false }
-    }
-
-    fn stopped(mut self, item: usize, cause: String, hang: bool) -> Fault {
-        let _ = self.child.kill();
-        let said = self.said();
-        Fault { item, cause: with_output(cause, &said), hang }
-    }
-
-    /// Its last words. They may still be on their way when it is gone, but not for long; what it started and
-    /// left behind may hold the pipe open for ever.
-    fn said(&self) -> String {
-        let patience = Instant::now() + Duration::from_millis(500);
-        while Instant::now() < patience && !self.reader.is_finished() {
-            std::thread::sleep(POLL / 10);
-        }
-        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&output).trim().to_owned()
+        Fault { item, cause, hang }
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // no attempt outlives its verdict
+/// The orders of an item, as long as their ranks work on it.
+struct Waiting(Vec<Option<Order>>);
+
+impl Waiting {
+    fn new(orders: Vec<Order>) -> Self {
+        Self(orders.into_iter().map(Some).collect())
+    }
+
+    fn is_open(&self) -> bool {
+        self.first().is_some()
+    }
+
+    /// The first rank that is not done.
+    fn first(&self) -> Option<usize> {
+        self.0.iter().position(Option::is_some)
+    }
+
+    fn order(&self, rank: usize) -> Option<&Order> {
+        self.0[rank].as_ref()
+    }
+
+    fn done(&mut self, rank: usize) {
+        self.0[rank] = None;
     }
 }
 
@@ -389,102 +311,11 @@ fn understood(line: Line, order: &Order) -> Result<Message, String> {
     Ok(said.message)
 }
 
-/// Hands a child's lines on, one at a time.
-fn forward(reader: impl Read, to: &SyncSender<Line>, printed: &Mutex<Vec<u8>>, most: usize) {
-    let mut reader = BufReader::new(reader);
-    while let Ok(Some(line)) = link::read_line(&mut reader) {
-        match line {
-            // there the attempt's own words come the same way
-            Line::Whole(words) if cfg!(windows) && serde_json::from_slice::<Said>(&words).is_err() => {
-                remember(printed, &[&words, b"\n".as_slice()].concat(), most);
-            }
-            line => {
-                if to.send(line).is_err() {
-                    return;
-                }
-            }
-        }
-    }
-}
-
 /// 128 bits that nobody can guess.
 fn nonce() -> String {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the system has random numbers");
     format!("{:032x}", u128::from_ne_bytes(bytes))
-}
-
-/// The command in a process group or job of its own, so that what it starts ends with it.
-fn contained(command: Command) -> CommandWrap {
-    let mut wrap = CommandWrap::from(command);
-    #[cfg(unix)]
-    wrap.wrap(process_wrap::std::ProcessGroup::leader());
-    #[cfg(windows)]
-    wrap.wrap(process_wrap::std::JobObject);
-    wrap
-}
-
-/// Reads an attempt's own output to its end, keeping the last part.
-fn keep(mut stream: impl Read + Send + 'static, output: &Arc<Mutex<Vec<u8>>>, most: usize) -> JoinHandle<()> {
-    let output = Arc::clone(output);
-    std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = stream.read(&mut buffer) {
-            remember(&output, &buffer[..length], most);
-        }
-    })
-}
-
-fn remember(output: &Mutex<Vec<u8>>, words: &[u8], most: usize) {
-    let mut kept = output.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.extend_from_slice(words);
-    let excess = kept.len().saturating_sub(most);
-    kept.drain(..excess);
-}
-
-/// A child's first stack is the one that this process is allowed. Where that is without a bound, as in some
-/// containers, endless recursion would eat the memory instead of overflowing; 8 MiB are what most systems give.
-#[cfg(unix)]
-fn usual_stack() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    const USUAL: u64 = 8 << 20;
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK)
-        && soft > USUAL
-    {
-        _ = setrlimit(Resource::RLIMIT_STACK, USUAL, hard); // a limit may always be lowered
-    }
-}
-
-/// What a program that ended by itself died of.
-fn cause_of_death(status: ExitStatus, said: &str) -> String {
-    if let Some(line) = said.lines().find(|line| line.starts_with(kernels::bytes::LIMIT_MESSAGE)) {
-        return format!("ran past its {line}");
-    }
-    #[cfg(unix)]
-    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
-        let name = match signal {
-            4 => "an illegal instruction (SIGILL)",
-            6 if said.contains("overflowed its stack") => "a stack overflow",
-            6 => "an abort (SIGABRT)",
-            7 => "a bus error (SIGBUS)",
-            8 => "an arithmetic fault (SIGFPE)",
-            9 => "a kill (SIGKILL), as the system sends when memory runs out",
-            11 => {
-                "a segmentation fault (SIGSEGV); likely cause: an aligned or streaming store at an address that is \
-                 not a multiple of its size, or an index past the end of a buffer"
-            }
-            _ => return format!("ended by signal {signal}"),
-        };
-        return format!("ended by {name}");
-    }
-    match status.code() {
-        Some(code) => format!("left the process with exit({code}) instead of returning"),
-        None => format!("ended: {status}"),
-    }
-}
-
-fn with_output(cause: String, said: &str) -> String {
-    if said.is_empty() { cause } else { format!("{cause}\nit printed:\n{said}") }
 }
 
 /// Children that speak the protocol wrongly, as shell scripts: their standard input is the connection.
@@ -504,13 +335,19 @@ mod tests {
 
     /// What is gathered of a script that is asked for some items; each may take a second.
     fn gathered(script: &str, items: &[Item]) -> Gathered {
+        gathered_of((1, 256 << 20), script, items)
+    }
+
+    /// The same of some ranks that may hold so many bytes together.
+    fn gathered_of((ranks, memory_limit): (usize, usize), script: &str, items: &[Item]) -> Gathered {
         let effort = Effort { seed: 1, quick: true, ..Effort::default() };
         let request = Request {
             challenge: "nf4".into(),
+            course: "nf4".into(),
             source: Source::Own,
             effort,
-            memory_limit: 256 << 20,
-            on_card: false,
+            ranks,
+            memory_limit,
             ordinal: 0,
             text: None,
         };
@@ -606,5 +443,60 @@ mod tests {
                 gathered(&format!("hear; {script}; sleep 9; check A.1/0; say '\"Done\"'"), &item).checks;
             assert!(checks[0].detail.contains(told), "{}", checks[0].detail);
         }
+    }
+
+    /// What three ranks are told of one step that may take so many seconds.
+    fn told_of_three(seconds: u64, script: &str) -> String {
+        let checks = gathered_of((3, 256 << 20), script, &[Item::new("A.1/0", seconds)]).checks;
+        assert_eq!(checks.len(), 1, "one item, one outcome: {checks:#?}");
+        assert_eq!(checks[0].outcome == Outcome::Passed, checks[0].detail.is_empty(), "{checks:#?}");
+        checks[0].detail.clone()
+    }
+
+    #[test]
+    fn a_team_is_done_when_all_ranks_are_and_rank_0_reports() {
+        let script = r#"hear
+            [ "$WORLD_SIZE" = 3 ] && [ "$LOCAL_RANK" = "$RANK" ] || exit 9
+            [ "$RANK" != 0 ] || check A.1/0
+            say '"Done"'; sleep 1000"#;
+        assert_eq!(told_of_three(60, script), "");
+        let also = "hear; check A.1/0; say '\"Done\"'; sleep 1000";
+        let told = told_of_three(60, also);
+        assert!(told.ends_with("reported a result, expected that of rank 0"), "{told}");
+        let failed = r#"hear; [ "$RANK" != 2 ] || say '{"Failed":"disagrees"}'; sleep 1000"#;
+        assert_eq!(told_of_three(60, failed), "rank 2 disagrees");
+    }
+
+    #[test]
+    fn a_rank_that_ends_ends_the_team() {
+        let folder = tempfile::tempdir().expect("a folder for numbers");
+        let script = format!(
+            r#"hear; echo $$ > {0}/$RANK; [ "$RANK" != 1 ] || {{ while [ ! -s {0}/0 ] || [ ! -s {0}/2 ]; do :; done; exit 3; }}
+            exec sleep 1000"#,
+            folder.path().display()
+        );
+        assert_eq!(told_of_three(60, &script), "rank 1 left the process with exit(3) instead of returning");
+        for rank in 0..3 {
+            let id = std::fs::read_to_string(folder.path().join(rank.to_string())).expect("its number");
+            assert!(!std::path::Path::new(&format!("/proc/{}", id.trim())).exists(), "rank {rank} lives on");
+        }
+    }
+
+    #[test]
+    fn a_team_has_one_deadline() {
+        let script = r#"hear; [ "$RANK" = 0 ] || say '"Done"'; sleep 1000"#;
+        assert_eq!(told_of_three(1, script), "rank 0 ran past its time limit of 1 s");
+    }
+
+    #[test]
+    fn the_memory_of_a_team_is_that_of_all_its_ranks() {
+        let script = r#"hear; x=$(head -c 60000000 /dev/zero | tr "\0" x)
+            [ "$WORLD_SIZE" != 3 ] || sleep 1000
+            check A.1/0; say '"Done"'"#;
+        let of =
+            |ranks| gathered_of((ranks, 150_000_000), script, &[Item::new("A.1/0", 60)]).checks.remove(0);
+        assert!(of(3).detail.starts_with("ran past its memory limit: "), "{}", of(3).detail);
+        let alone = of(1);
+        assert_eq!(alone.outcome, Outcome::Passed, "{}", alone.detail);
     }
 }

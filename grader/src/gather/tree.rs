@@ -33,7 +33,7 @@ mod system {
     /// What is known of the grader's children before an attempt starts.
     pub(in super::super) struct Tree {
         before: BTreeSet<u32>,
-        root: Option<u32>,
+        roots: BTreeSet<u32>,
     }
 
     /// A line of the table of processes.
@@ -49,12 +49,12 @@ mod system {
             _ = set_child_subreaper(true); // where it is refused, the process group is left
             let own = std::process::id();
             let children = processes().into_iter().filter(|(_, process)| process.parent == own);
-            Self { before: children.map(|(id, _)| id).collect(), root: None }
+            Self { before: children.map(|(id, _)| id).collect(), roots: BTreeSet::new() }
         }
 
-        /// The attempt's own process.
+        /// A process of the attempt's own: one a rank.
         pub fn root(&mut self, id: u32) {
-            self.root = Some(id);
+            self.roots.insert(id);
         }
 
         /// What the attempt holds now.
@@ -70,7 +70,7 @@ mod system {
         fn members(&self, all: &BTreeMap<u32, Process>) -> BTreeSet<u32> {
             let own = std::process::id();
             let is_first =
-                |id: &u32| Some(*id) == self.root || (all[id].parent == own && !self.before.contains(id));
+                |id: &u32| self.roots.contains(id) || (all[id].parent == own && !self.before.contains(id));
             let mut members: BTreeSet<u32> = all.keys().copied().filter(is_first).collect();
             loop {
                 let more = all
@@ -105,7 +105,7 @@ mod system {
 
     impl Drop for Tree {
         fn drop(&mut self) {
-            self.root = None;
+            self.roots.clear();
             self.end();
             _ = set_child_subreaper(false);
         }

@@ -2,14 +2,16 @@
 //! operation - without dead gradients, each other operation a launch, memory used again as soon as it is free.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::graph::compile::{Compiled, Level, Options, Tuner, compile};
-use challenges::graph::tune::Tuned;
 use challenges::graph::{Compile, Solution};
 use challenges::nf4;
+use compiler::compile::{Compiled, Level, Options, compile};
+use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
+use compiler::tune::Tuned;
+use kernels::Cpu;
 use kernels::cpu::Tick;
-use kernels::{Buffer, Cpu};
 use reference::graph::Graph;
 use reference::graph::interpret::Values;
 
@@ -55,7 +57,7 @@ struct Seen {
     plain_bytes: usize,
     launches: usize,
     plain_launches: usize,
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
     launch_times: Vec<Duration>,
 }
 
@@ -68,79 +70,79 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
     values.append(&mut model.tokens(length, &mut Random::named(effort.seed, "timed")));
     let device = Cpu::new();
     let given = upload(&device, &values).map_err(told)?;
-    let inputs: BTreeMap<&str, &Buffer> =
-        given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
     let sizes = sizes(&step, &values);
     let settings = begun.settings();
     let options = settings.options.unwrap_or(settings.level.options());
     let start = Tick::now();
-    let untuned = compile(attempt, &step, &sizes, options, None).map_err(told)?;
+    let mut compiled = compile(attempt, &step, &sizes, options).map_err(told)?;
     let compiling = start.micros() / 1e3;
     let mut tuned = Tuned::default();
-    let compiled = if begun.has("C.7") {
-        let tuner = Tuner { device: &device, tuned: &mut tuned };
-        compile(attempt, &step, &sizes, options, Some(tuner)).map_err(told)?
-    } else {
-        untuned
-    };
+    if begun.has("C.7") {
+        compiled.tune(attempt, &device, &mut tuned).map_err(told)?;
+    }
     let (mut ours, mut theirs) =
         (Bench::new(&device, compiled)?, Bench::new(&device, plain(&step, &sizes)?)?);
     let (mut attempts, mut plains) = (Vec::new(), Vec::new());
-    ours.run(&inputs)?;
-    theirs.run(&inputs)?;
+    ours.run(&given)?;
+    theirs.run(&given)?;
     for round in 0..effort.samples.unwrap_or(if effort.quick { 3 } else { 8 }) {
         let first = round % 2 == 0;
         if first {
-            attempts.push(ours.run(&inputs)?);
+            attempts.push(ours.run(&given)?);
         }
-        plains.push(theirs.run(&inputs)?);
+        plains.push(theirs.run(&given)?);
         if !first {
-            attempts.push(ours.run(&inputs)?);
+            attempts.push(ours.run(&given)?);
         }
     }
-    let launch_times = ours.profile(&inputs)?;
+    let launch_times = ours.profile(&given)?;
+    let (compiled, plain) = (ours.compiled(&given)?, theirs.compiled(&given)?);
     Ok(Seen {
         compile: compiling,
         tuning: tuned.time.as_secs_f64() * 1e3,
         attempt: attempts,
         plain: plains,
-        bytes: ours.compiled.arena.bytes,
-        plain_bytes: theirs.compiled.arena.bytes,
-        launches: ours.compiled.plan().steps.len(),
-        plain_launches: theirs.compiled.plan().steps.len(),
-        compiled: ours.compiled,
+        bytes: compiled.arena.bytes,
+        plain_bytes: plain.arena.bytes,
+        launches: compiled.plan().steps.len(),
+        plain_launches: plain.plan().steps.len(),
+        compiled,
         launch_times,
     })
 }
 
 fn plain(step: &Graph, sizes: &BTreeMap<reference::graph::Symbol, i64>) -> Result<Compiled, String> {
     let options = Options { flex: false, ..Level::O1.options() };
-    compile(&Solution, step, sizes, options, None).map_err(told)
+    compile(&Solution, step, sizes, options).map_err(told)
 }
 
 /// A plan with its memory.
 struct Bench<'a> {
-    device: &'a Cpu,
-    compiled: Compiled,
-    arena: Buffer,
+    session: Session<'a>,
+    program: Program,
 }
 
 impl<'a> Bench<'a> {
     fn new(device: &'a Cpu, compiled: Compiled) -> Result<Self, String> {
-        let arena = compiled.arena(device).map_err(told)?;
-        Ok(Self { device, compiled, arena })
+        let mut session = Session::new(&Solution, device, &nf4::DEQUANTIZER, Settings::default());
+        let program = session.load_compiled(compiled).map_err(told)?;
+        Ok(Self { session, program })
     }
 
     /// One run, in milliseconds.
-    fn run(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<f64, String> {
+    fn run(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<f64, String> {
         let start = Tick::now();
-        self.compiled.run(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)?;
+        self.session.run(self.program, inputs).map_err(told)?;
         Ok(start.micros() / 1e3)
     }
 
     /// One run, launch by launch.
-    fn profile(&mut self, inputs: &BTreeMap<&str, &Buffer>) -> Result<Vec<Duration>, String> {
-        self.compiled.profile(self.device, &mut self.arena, inputs, &nf4::Solution).map_err(told)
+    fn profile(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<Vec<Duration>, String> {
+        self.session.profile(self.program, inputs).map_err(told)
+    }
+
+    fn compiled(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<Arc<Compiled>, String> {
+        self.session.compiled(self.program, &Io::from(inputs)).map_err(told)
     }
 }
 

@@ -5,11 +5,13 @@
 //! another order, and functions have other last bits. A product in half precision is wrong by a hundred times that.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use challenges::graph::Compile;
-use challenges::graph::compile::{Compiled, Options, compile};
-use challenges::nf4::{self, Nf4};
-use kernels::{Buffer, Cpu};
+use challenges::nf4::{self, Dequantizer, Nf4};
+use compiler::compile::{Compiled, Options};
+use compiler::session::{Session, Settings};
+use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
 
@@ -18,13 +20,11 @@ use super::model::upload;
 /// Of the largest element, or of 0.1 if that is larger.
 const SLACK: f64 = 1e-5;
 
+/// A compiled graph, and its results in their order.
+type Run = (Arc<Compiled>, Vec<Array<f32>>);
+
 /// Results of a graph, compiled for the sizes of some values by some passes.
-fn run(
-    passes: &dyn Compile,
-    graph: &Graph,
-    values: &Values<f32>,
-    options: Options,
-) -> Result<(Compiled, Vec<Array<f32>>), String> {
+fn run(passes: &dyn Compile, graph: &Graph, values: &Values<f32>, options: Options) -> Result<Run, String> {
     run_with(&Cpu::with_threads(2), passes, graph, values, options, &nf4::Solution)
 }
 
@@ -36,20 +36,16 @@ pub(super) fn run_with(
     values: &Values<f32>,
     options: Options,
     dequantizer: &dyn Nf4,
-) -> Result<(Compiled, Vec<Array<f32>>), String> {
-    let compiled = compile(passes, graph, &sizes(graph, values), options, None).map_err(told)?;
-    let mut arena = compiled.arena(device).map_err(told)?;
-    arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
+) -> Result<Run, String> {
+    let callee = Dequantizer(dequantizer);
+    let settings = Settings { options: Some(options), exact: true, poison: true, ..Settings::default() };
+    let mut session = Session::new(passes, device, &callee, settings);
+    let program = session.load(graph).map_err(told)?;
     let given = upload(device, values).map_err(told)?;
-    let inputs: BTreeMap<&str, &Buffer> =
-        given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-    compiled.run(device, &mut arena, &inputs, dequantizer).map_err(told)?;
-    let output = |port: &challenges::graph::compile::Port| {
-        let bytes = compiled.output(&port.name, &arena, &inputs).unwrap_or_default();
-        Array::from_memory(port.dtype, &port.shape, bytes)
-    };
-    let results = compiled.outputs().iter().map(output).collect();
-    Ok((compiled, results))
+    let outputs = session.run(program, &given).map_err(told)?;
+    let results = graph.outputs().iter().map(|(name, _)| outputs.array(name));
+    let results = results.collect::<Result<_, _>>().map_err(told)?;
+    Ok((outputs.compiled().clone(), results))
 }
 
 /// What a graph compiles to, if its results are right.
@@ -58,7 +54,7 @@ pub(super) fn right(
     graph: &Graph,
     values: &Values<f64>,
     options: Options,
-) -> Result<Compiled, String> {
+) -> Result<Arc<Compiled>, String> {
     let narrow = narrowed(values);
     let plain = interpret(graph, &narrow).map_err(told)?;
     let truth = interpret(graph, values).map_err(told)?;
@@ -76,7 +72,7 @@ pub(super) fn exact(
     graph: &Graph,
     values: &Values<f64>,
     options: Options,
-) -> Result<Compiled, String> {
+) -> Result<Arc<Compiled>, String> {
     let narrow = narrowed(values);
     let want = interpret(graph, &narrow).map_err(told)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;

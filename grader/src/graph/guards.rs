@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use challenges::graph::Compile;
-use challenges::graph::compile;
-use challenges::graph::compile::Level;
-use challenges::graph::executor::{Executor, Settings};
 use challenges::nf4;
+use compiler::compile;
+use compiler::compile::Level;
+use compiler::session::{Session, Settings};
 use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
@@ -15,30 +15,30 @@ use super::begun::Begun;
 use super::compare::told;
 use super::model::{Model, TINY, upload};
 use crate::random::Random;
+use crate::table;
+
+/// What a guard does; `seed` is that of the run.
+type Guard = fn(&dyn Compile, u64) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
 
 /// The guards of C.
-pub(super) const NAMES: [&str; 6] = [
-    "a fallback that hides",
-    "a guard on values",
-    "a recompilation that is not counted",
-    "an eager loss",
-    "answers of the examples",
-    "right on the checked programs only",
+const GUARDS: [(&str, Guard); 6] = [
+    ("a fallback that hides", |attempt, _| hidden_fallback(attempt)),
+    ("a guard on values", |attempt, _| guard_on_values(attempt)),
+    ("a recompilation that is not counted", uncounted),
+    ("an eager loss", eager_loss),
+    ("answers of the examples", |attempt, _| baked(attempt)),
+    ("right on the checked programs only", unseen),
 ];
 
-type Verdict = Result<Option<String>, String>;
+/// Their names.
+pub(super) const NAMES: [&str; 6] = table::names(&GUARDS);
 
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Verdict {
-    match name {
-        "a fallback that hides" => hidden_fallback(attempt),
-        "a guard on values" => guard_on_values(attempt),
-        "a recompilation that is not counted" => uncounted(attempt, seed),
-        "an eager loss" => eager_loss(attempt, seed),
-        "answers of the examples" => baked(attempt),
-        "right on the checked programs only" => unseen(attempt, seed),
-        _ => Err(format!("no guard is called {name}")),
-    }
+    table::find(&GUARDS, name)?(attempt, seed)
 }
 
 /// What a program does outside of the graph is counted by the program itself.
@@ -103,7 +103,8 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
     })?;
     let device = Cpu::with_threads(2);
     let settings = Settings { level: Level::O3, ..begun.settings() };
-    let mut executor = Executor::new(attempt, &device, &made, settings).map_err(told)?;
+    let mut session = Session::new(attempt, &device, &nf4::DEQUANTIZER, settings);
+    let program = session.load(&made).map_err(told)?;
     let mut random = Random::named(seed, "uncounted");
     let before = compile::calls();
     for _ in 0..20 {
@@ -112,9 +113,9 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
             ("x".to_owned(), numbers(&[length, 8], random.unit())),
             ("a".to_owned(), numbers(&[8, 8], 0.3)),
         ]);
-        executor.run(&upload(&device, &values).map_err(told)?, &nf4::Solution).map_err(told)?;
+        session.run(program, &upload(&device, &values).map_err(told)?).map_err(told)?;
     }
-    let (done, counted) = (compile::calls() - before, executor.counters().compilations as u64);
+    let (done, counted) = (compile::calls() - before, session.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))
 }
 

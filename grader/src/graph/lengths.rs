@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use challenges::graph::compile::{self, Compiled, Level, Options};
-use challenges::graph::executor::{Executor, Given, Settings};
 use challenges::graph::{Compile, Solution};
-use challenges::nf4::{self, Nf4};
+use challenges::nf4::{self, Dequantizer, Nf4};
+use compiler::compile::{self, Compiled, Level, Options};
+use compiler::session::{DeviceTensor, Io, Session, Settings};
 use kernels::Cpu;
 use kernels::plan::Step;
 use reference::graph::interpret::Values;
@@ -98,32 +98,35 @@ impl<'a> Run<'a> {
         let device = Cpu::new();
         let settings = self.begun.settings();
         let exact = settings.exact;
-        let mut executor = Executor::new(self.attempt, &device, &self.step, settings).map_err(told)?;
+        let counted = Counted::default();
+        let counting = Counting { inner: dequantizer, counted: &counted };
+        let dequantizer = Dequantizer(&counting);
+        let mut session = Session::new(self.attempt, &device, &dequantizer, settings);
+        let program = session.load(&self.step).map_err(told)?;
         let options = Options { flex: false, ..Level::O1.options() };
         let plain = Settings { options: Some(options), exact: true, ..Settings::default() };
-        let mut plain = Executor::new(&Solution, &device, &self.step, plain).map_err(told)?;
+        let mut plain = Session::new(&Solution, &device, &nf4::DEQUANTIZER, plain);
+        let plain_step = plain.load(&self.step).map_err(told)?;
         let mut random = Random::named(self.seed, "lengths");
         let (mut right, mut wrong) = (0, None);
-        let fixed = upload(&device, &self.fixed).map_err(told)?;
+        for session in [&mut session, &mut plain] {
+            for (name, tensor) in upload(&device, &self.fixed).map_err(told)? {
+                session.keep(&name, tensor);
+            }
+        }
         let lengths = if exact { 1 } else { LENGTHS };
-        let counted = Counted::default();
-        let dequantizer = Counting { inner: dequantizer, counted: &counted };
         let mut hidden = 0;
         let mut last = None;
         for number in 0..lengths {
             let length =
                 if number == 0 { 7 } else { 1 + random.below(longest.min(self.model.spec.config.positions)) };
             let tokens = self.model.tokens(length, &mut random);
-            let mut inputs = upload(&device, &tokens).map_err(told)?;
-            for (name, given) in &fixed {
-                let same = Given::new(&device, &given.shape, given.buffer.view::<u8>()).map_err(told)?;
-                inputs.insert(name.clone(), same);
-            }
-            let before = (compile::calls(), executor.counters().compilations);
-            let got = executor.run(&inputs, &dequantizer).map_err(told)?;
-            let after = (compile::calls(), executor.counters().compilations);
+            let inputs = upload(&device, &tokens).map_err(told)?;
+            let before = (compile::calls(), session.counters().compilations);
+            let got = session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(told)?;
+            let after = (compile::calls(), session.counters().compilations);
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
-            let want = plain.run(&inputs, &nf4::Solution).map_err(told)?;
+            let want = plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(told)?;
             let mut fault = difference(&self.step, &got, &want);
             if fault.is_none() && length < 16 {
                 fault = self.meaning(&tokens, &got)?;
@@ -132,10 +135,10 @@ impl<'a> Run<'a> {
                 None => right += 1,
                 Some(fault) => _ = wrong.get_or_insert(format!("at length {length}: {fault}")),
             }
-            last = Some(executor.compiled(&inputs).map_err(told)?);
+            last = Some(session.compiled(program, &Io::from(&inputs)).map_err(told)?);
         }
         let Some(last) = last else { return Err("no length was run".into()) };
-        let counters = executor.counters();
+        let counters = session.counters();
         let layers = self.model.spec.config.layers;
         let mut numbers = scopes(&last, layers);
         numbers.extend([
@@ -153,18 +156,22 @@ impl<'a> Run<'a> {
             ("dequantized", counters.dequantized),
             ("dequantizer_calls", counted.0.load(std::sync::atomic::Ordering::Relaxed) / lengths),
             ("trials", counters.trials),
-            ("questions", executor.tuned().asked),
-            ("answers", executor.tuned().answers().len()),
+            ("questions", session.tuned().asked),
+            ("answers", session.tuned().answers().len()),
             ("tuning_us", counters.tuning.as_micros() as usize),
         ]);
         if !exact {
-            numbers.insert("buckets", executor.buckets("T").len());
+            numbers.insert("buckets", session.buckets(program, "T").len());
         }
         Ok(Seen { numbers, wrong })
     }
 
     /// Where a result is not what the interpreter says.
-    fn meaning(&self, tokens: &Values<f32>, got: &BTreeMap<String, Given>) -> Result<Option<String>, String> {
+    fn meaning(
+        &self,
+        tokens: &Values<f32>,
+        got: &BTreeMap<String, DeviceTensor>,
+    ) -> Result<Option<String>, String> {
         let mut values: Values<f64> = Values::new();
         for (name, value) in self.fixed.iter().chain(tokens) {
             values.insert(name.clone(), value.widened());
@@ -178,10 +185,14 @@ impl<'a> Run<'a> {
 }
 
 /// Where an output is further from the run operation by operation than it may be.
-fn difference(step: &Graph, got: &BTreeMap<String, Given>, want: &BTreeMap<String, Given>) -> Option<String> {
+fn difference(
+    step: &Graph,
+    got: &BTreeMap<String, DeviceTensor>,
+    want: &BTreeMap<String, DeviceTensor>,
+) -> Option<String> {
     step.outputs().iter().find_map(|(name, id)| {
         let dtype = step.ty(*id).dtype;
-        let array = |from: &BTreeMap<String, Given>| {
+        let array = |from: &BTreeMap<String, DeviceTensor>| {
             let given = &from[name];
             Array::from_memory(dtype, &given.shape, given.buffer.view::<u8>())
         };
@@ -220,7 +231,7 @@ fn scopes(compiled: &Compiled, layers: usize) -> BTreeMap<&'static str, usize> {
     ])
 }
 
-fn float(given: &Given) -> f64 {
+fn float(given: &DeviceTensor) -> f64 {
     given.buffer.view::<f32>().first().map_or(f64::NAN, |x| f64::from(*x))
 }
 

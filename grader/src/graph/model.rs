@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::executor::Given;
+use compiler::session::DeviceTensor;
 use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
@@ -131,6 +131,16 @@ impl Model {
         values
     }
 
+    /// The same where training begins: the optimiser has seen no gradient.
+    pub fn start(&self, step: &Graph) -> Values<f32> {
+        let mut values = self.fixed(step);
+        for (_, value) in values.iter_mut().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
+            let count = value.shape.iter().product();
+            *value = Array::floats(value.dtype, &value.shape, vec![0.0; count]);
+        }
+        values
+    }
+
     /// Values for a batch of one sequence, drawn by a name.
     pub fn tokens(&self, length: usize, random: &mut Random) -> Values<f32> {
         let mut draw =
@@ -148,9 +158,12 @@ impl Model {
 }
 
 /// Values in a device's memory.
-pub(crate) fn upload(device: &Cpu, values: &Values<f32>) -> Result<BTreeMap<String, Given>, DeviceError> {
+pub(crate) fn upload(
+    device: &Cpu,
+    values: &Values<f32>,
+) -> Result<BTreeMap<String, DeviceTensor>, DeviceError> {
     let one = |(name, value): (&String, &Array<f32>)| {
-        Ok((name.clone(), Given::new(device, &value.shape, &value.to_memory())?))
+        Ok((name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
     };
     values.iter().map(one).collect()
 }

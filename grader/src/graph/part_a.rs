@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::Level;
 use challenges::graph::{Compile, Solution};
 use challenges::nf4::Nf4;
+use compiler::compile::Level;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Op, Tape, Tensor, Type};
@@ -85,11 +85,7 @@ fn weight(
     random: &mut Random,
 ) -> Result<nf4::Quantized, String> {
     let numbers: Vec<f32> = (0..rows * columns).map(|_| (random.unit() - 0.5) as f32).collect();
-    let dtype = match dtype {
-        Dtype::F16 => nf4::Dtype::F16,
-        Dtype::Bf16 => nf4::Dtype::Bf16,
-        _ => nf4::Dtype::F32,
-    };
+    let dtype = nf4::Dtype::try_from(dtype).map_err(told)?;
     nf4::Quantized::double(&numbers, &[rows, columns], dtype, 64).map_err(told)
 }
 

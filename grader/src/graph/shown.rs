@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use challenges::graph::compile::Compiled;
+use compiler::compile::Compiled;
 use kernels::plan::Step;
 
 use crate::figure::Work;

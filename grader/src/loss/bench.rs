@@ -51,7 +51,7 @@ struct Bench<'a> {
     case: &'a Case,
     runner: Runner<'a>,
     hidden: &'a Buffer,
-    given: &'a std::collections::BTreeMap<String, graph::executor::Given>,
+    given: &'a std::collections::BTreeMap<String, compiler::session::DeviceTensor>,
     size: usize,
 }
 

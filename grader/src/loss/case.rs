@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Loss, Problem, Trains};
+use compiler::session::DeviceTensor;
 use kernels::{Buffer, Cpu};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -191,17 +191,22 @@ impl Case {
     }
 
     /// What a runner is asked.
-    pub fn job<'a>(&'a self, hidden: Hidden<'a>, given: &'a BTreeMap<String, Given>, size: Size) -> Job<'a> {
+    pub fn job<'a>(
+        &'a self,
+        hidden: Hidden<'a>,
+        given: &'a BTreeMap<String, DeviceTensor>,
+        size: Size,
+    ) -> Job<'a> {
         let (counts, upstream) = (self.counts.as_slice(), self.upstream.as_deref());
         Job { hidden, given, counts, upstream, size, so_far: BTreeMap::new() }
     }
 
     /// Its values in a device's memory: hidden states, and the rest.
-    pub fn given(&self, device: &Cpu) -> Result<(Buffer, BTreeMap<String, Given>), String> {
+    pub fn given(&self, device: &Cpu) -> Result<(Buffer, BTreeMap<String, DeviceTensor>), String> {
         let mut given = BTreeMap::new();
         for (name, value) in narrowed(&self.values) {
             let value = self.typed(&name, value);
-            given.insert(name, Given::new(device, &value.shape, &value.to_memory()).map_err(told)?);
+            given.insert(name, DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(told)?);
         }
         let hidden = given.remove("hidden").ok_or("no hidden states")?.buffer;
         Ok((hidden, given))

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Trains};
+use compiler::session::DeviceTensor;
 use kernels::bytes::Peak;
 use kernels::cpu::Tick;
 use kernels::{Buffer, Cpu, Device};
@@ -61,7 +61,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     let planned = runner.size(Size::Bytes(BUDGET), TOKENS).map_err(told)?;
     let size = runner.size(Size::Bytes(BUDGET), RUN).map_err(told)?;
     let mut random = Random::named(seed, "published");
-    let mut drawn = |shape: [usize; 2], spread: f32| -> Result<Given, String> {
+    let mut drawn = |shape: [usize; 2], spread: f32| -> Result<DeviceTensor, String> {
         let mut buffer = device.alloc("drawn", shape[0] * shape[1] * 4).map_err(told)?;
         for pair in buffer.view_mut::<f32>().chunks_mut(2) {
             let bits = random.next_u64();
@@ -69,12 +69,12 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
             let number = |bits: u32| spread * (bits as f32 / u32::MAX as f32 * 2.0 - 1.0);
             pair.iter_mut().zip([low, high]).for_each(|(to, bits)| *to = number(bits));
         }
-        Ok(Given { shape: shape.to_vec(), buffer })
+        Ok(DeviceTensor { shape: shape.to_vec(), buffer })
     };
     let hidden = drawn([RUN, WIDTH], 1.0)?;
     let weight = drawn([VOCAB, WIDTH], 0.02)?;
     let labels: Vec<u8> = (0..RUN).flat_map(|_| (random.below(VOCAB) as i32).to_ne_bytes()).collect();
-    let labels = Given::new(&device, &[RUN], &labels).map_err(told)?;
+    let labels = DeviceTensor::new(&device, &[RUN], &labels).map_err(told)?;
     let given = BTreeMap::from([("weight".to_owned(), weight), ("labels".to_owned(), labels)]);
     let counts = vec![true; RUN];
     let job = Job {

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::compile::{Compiled, Level, Options, compile};
+use challenges::graph;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Runner, Size, options};
 use challenges::loss::{Chunked, Solution, plan::Plan};
-use challenges::{graph, nf4};
-use kernels::{Buffer, Cpu};
+use compiler::compile::{Compiled, Level, Options, compile};
+use compiler::session::{NoDequantizer, Session, Settings};
+use kernels::Cpu;
 use reference::graph::Graph;
 use reference::loss::Reduction;
 
@@ -101,28 +102,24 @@ fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) 
 /// A chunk's graph, compiled and run for all rows of a case.
 fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<Stairs, String> {
     let sizes = BTreeMap::from([(ROWS.into(), case.counts.len() as i64)]);
-    let compiled = compile(&graph::Solution, graph, &sizes, options, None).map_err(told)?;
+    let compiled = compile(&graph::Solution, graph, &sizes, options).map_err(told)?;
     let alive = compiled.forecast().stairs;
     let alive = alive.iter().map(|stair| stair.alive.value(&sizes).map_or(0.0, |bytes| bytes as f64));
-    Ok(alive.zip(times(device, graph, case, &compiled)?).map(|(alive, ms)| [alive, ms]).collect())
+    Ok(alive.zip(times(device, graph, case, compiled)?).map(|(alive, ms)| [alive, ms]).collect())
 }
 
 /// Runs it twice, and tells what each part of the second run took, in ms.
-fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: &Compiled) -> Result<Vec<f64>, String> {
+fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: Compiled) -> Result<Vec<f64>, String> {
     let mut given = upload(device, &case.narrow()).map_err(told)?;
     given.retain(|name, _| graph.find_input(name).is_some());
-    let is_sum = |name: &str| graph.find_output(name).is_some();
-    let mut sums: Vec<(String, Buffer)> = Vec::new();
-    for name in given.keys().filter(|name| is_sum(name)).cloned().collect::<Vec<_>>() {
-        sums.extend(given.remove(&name).map(|given| (name, given.buffer)));
+    let mut session = Session::new(&graph::Solution, device, &NoDequantizer, Settings::default());
+    for name in compiled.donated() {
+        if let Some(sum) = given.remove(name) {
+            session.keep(name, sum);
+        }
     }
-    let inputs: BTreeMap<&str, &Buffer> =
-        given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-    let mut carried: BTreeMap<&str, &mut Buffer> =
-        sums.iter_mut().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-    let mut arena = compiled.arena(device).map_err(told)?;
-    let mut run =
-        || compiled.profile_carrying(device, &mut arena, &inputs, &mut carried, &nf4::Solution).map_err(told);
-    run()?;
-    Ok(run()?.iter().map(|time| (time.as_secs_f64() * 1e7).round() / 1e4).collect())
+    let program = session.load_compiled(compiled).map_err(told)?;
+    session.run(program, &given).map_err(told)?;
+    let times = session.profile(program, &given).map_err(told)?;
+    Ok(times.iter().map(|time| (time.as_secs_f64() * 1e7).round() / 1e4).collect())
 }

@@ -3,23 +3,21 @@
 //! Chunked, a step is three parts: the hidden states, the chunked loss with their gradient, and the step of the model for
 //! that gradient, which computes the states once more. An attempt at C that is right compiles the chunks as well.
 
-use std::collections::BTreeMap;
-
 use challenges::graph::Compile;
-use challenges::graph::compile::{Compiled, Level, Port, compile};
-use challenges::graph::executor::Given;
-use challenges::loss::run::{Hidden, Job, Runner, Size};
+use challenges::loss::run::Size;
 use challenges::loss::{Chunked, Problem, Trains};
+use challenges::train::{ChunkedLoss, Trainer};
 use challenges::{graph, nf4};
-use kernels::{Buffer, Cpu, Device};
+use compiler::session::Settings;
+use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dtype, Graph, interpret};
-use reference::loss::{IGNORED, Reduction};
+use reference::graph::{Dtype, interpret};
+use reference::loss::Reduction;
 
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::model::{Model, Sizes, upload};
-use crate::graph::{sizes, told};
+use crate::graph::model::{Model, Sizes};
+use crate::graph::told;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -95,64 +93,13 @@ fn both(attempt: &dyn Chunked, passes: &dyn Compile, seed: u64) -> Result<[Vec<f
     Ok([whole(&model, &batches)?, chunked(&model, &batches, attempt, passes)?])
 }
 
-/// A graph that is run again and again.
-struct Part<'a> {
-    device: &'a Cpu,
-    graph: Graph,
-    compiled: Compiled,
-    arena: Buffer,
-}
-
-impl<'a> Part<'a> {
-    fn new(device: &'a Cpu, graph: Graph, values: &Values<f32>) -> Result<Self, String> {
-        let options = Level::O2.options();
-        let compiled =
-            compile(&graph::Solution, &graph, &sizes(&graph, values), options, None).map_err(told)?;
-        let arena = compiled.arena(device).map_err(told)?;
-        Ok(Self { device, graph, compiled, arena })
-    }
-
-    /// Its outputs, by name.
-    fn run(&mut self, values: &Values<f32>) -> Result<Values<f32>, String> {
-        let asked = values.iter().filter(|(name, _)| self.graph.find_input(name).is_some());
-        let asked: Values<f32> = asked.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let given = upload(self.device, &asked).map_err(told)?;
-        let inputs: BTreeMap<&str, &Buffer> =
-            given.iter().map(|(name, given)| (name.as_str(), &given.buffer)).collect();
-        self.compiled.run(self.device, &mut self.arena, &inputs, &nf4::Solution).map_err(told)?;
-        let output = |port: &Port| {
-            let bytes = self.compiled.output(&port.name, &self.arena, &inputs).unwrap_or_default();
-            (port.name.clone(), Array::<f32>::from_memory(port.dtype, &port.shape, bytes))
-        };
-        Ok(self.compiled.outputs().iter().map(output).collect())
-    }
-}
-
-/// What the first step starts with.
-fn start(model: &Model, step: &Graph, batch: &Values<f32>) -> Values<f32> {
-    let mut values = model.fixed(step);
-    for (_, value) in values.iter_mut().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
-        let count = value.shape.iter().product();
-        *value = Array::floats(value.dtype, &value.shape, vec![0.0; count]);
-    }
-    values.extend(batch.clone());
-    values
-}
-
 fn whole(model: &Model, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
     let device = Cpu::with_threads(2);
     let step = Model::step(model.spec.training_loss().map_err(told)?)?;
-    let mut values = start(model, &step, &batches[0]);
-    let mut part = Part::new(&device, step, &values)?;
-    let mut losses = Vec::new();
-    for number in 0..STEPS {
-        values.extend(batches[number % batches.len()].clone());
-        values.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, RATE));
-        let results = part.run(&values)?;
-        losses.push(results.get("loss").map_or(f64::NAN, |loss| loss.wide()[0]));
-        values.extend(results);
-    }
-    Ok(losses)
+    let (start, settings) = (model.start(&step), Settings { exact: true, ..Settings::default() });
+    let trainer = Trainer::whole(&graph::Solution, &device, &nf4::DEQUANTIZER, settings, &step, &start)
+        .map_err(told)?;
+    train(trainer, batches)
 }
 
 fn chunked(
@@ -172,42 +119,27 @@ fn chunked(
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };
-    let mut runner = Runner::new(&device, passes, attempt, &problem);
     let step = Model::step(model.spec.surrogate_loss().map_err(told)?)?;
-    let mut values = start(model, &step, &batches[0]);
-    let head = interpret(&model.spec.output_layer().map_err(told)?, &values).map_err(told)?;
-    let head = head.first().ok_or("there is no output layer")?;
-    let weight = Given::new(&device, &head.shape, &head.to_memory()).map_err(told)?;
-    let zeros = Array::floats(Dtype::F32, &[LENGTH, config.hidden], vec![0.0; LENGTH * config.hidden]);
-    values.insert("hidden.grad".into(), zeros);
-    let mut states = Part::new(&device, model.spec.hidden_states().map_err(told)?, &values)?;
-    let mut update = Part::new(&device, step, &values)?;
-    let mut given = BTreeMap::from([("weight".to_owned(), weight)]);
-    let mut losses = Vec::new();
-    for number in 0..STEPS {
-        values.extend(batches[number % batches.len()].clone());
-        values.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, RATE));
-        let hidden = states.run(&values)?.remove("hidden").ok_or("there are no hidden states")?;
-        let mut buffer = device.alloc("hidden", hidden.as_floats().len() * 4).map_err(told)?;
-        device.upload(&mut buffer, &hidden.to_memory()).map_err(told)?;
-        let labels = attempt.shift(values["labels"].as_integers(), LENGTH);
-        let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
-        let bytes: Vec<u8> = labels.iter().flat_map(|label| label.to_ne_bytes()).collect();
-        given.insert("labels".into(), Given::new(&device, &[labels.len()], &bytes).map_err(told)?);
-        let job = Job {
-            hidden: Hidden::Handed(buffer),
-            given: &given,
-            counts: &counts,
-            upstream: None,
-            size: Size::Rows(ROWS),
-            so_far: BTreeMap::new(),
-        };
-        let results = runner.run(job).map_err(told)?;
-        losses.push(results.loss.first().map_or(f64::NAN, |loss| f64::from(*loss)));
-        let gradient = results.gradients.get("hidden.grad").ok_or("there is no gradient")?;
-        let gradient = Array::from_memory(Dtype::F32, &hidden.shape, gradient.view());
-        values.insert("hidden.grad".into(), gradient);
-        values.extend(update.run(&values)?);
-    }
-    Ok(losses)
+    let mut start = model.start(&step);
+    let states = model.spec.hidden_states().map_err(told)?;
+    let head = interpret(&model.spec.output_layer().map_err(told)?, &start).map_err(told)?;
+    let weight = head.first().ok_or("there is no output layer")?;
+    let size = Size::Rows(ROWS);
+    let loss =
+        ChunkedLoss { attempt, passes, problem: &problem, states: &states, weight, length: LENGTH, size };
+    start.remove("hidden.grad");
+    let settings = Settings { exact: true, ..Settings::default() };
+    let solution = &graph::Solution;
+    let trainer = Trainer::chunked(solution, &device, &nf4::DEQUANTIZER, settings, &step, &start, &loss);
+    train(trainer.map_err(told)?, batches)
+}
+
+/// The loss before each update.
+fn train(mut trainer: Trainer<'_>, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
+    let step = |number: usize| {
+        let mut batch = batches[number % batches.len()].clone();
+        batch.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, RATE));
+        trainer.step(&batch).map_err(told)
+    };
+    (0..STEPS).map(step).collect()
 }

@@ -1,7 +1,9 @@
 //! Challenge A in the grader: what is tried, what is measured, and what that says about each published line.
 
 mod bench;
+mod beside;
 mod checks;
+mod course;
 pub(crate) mod cuda;
 mod diagnose;
 mod evidence;
@@ -16,21 +18,34 @@ use kernels::Cpu;
 use reference::nf4::Dtype;
 
 pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
-pub(crate) use evidence::{facts, total as total_speedup};
+pub(crate) use course::COURSE;
+use evidence::facts;
+pub(crate) use evidence::total as total_speedup;
 
 use crate::calls;
-use crate::gather::{Child, Effort, Item};
+use crate::gather::{Child, Effort, Item, Kind};
+use crate::table::{self, Measured};
 
-/// Bytes that a child of this challenge may hold: three matrices of the largest case, inputs and outputs,
-/// beside the attempt's own.
-pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
+/// Measures something of an attempt.
+type Measure = Box<dyn Fn(&mut Child, &dyn Nf4)>;
 
-/// What is watched, and the numbers that it gives.
-const WATCHED: [(&str, &[&str]); 3] = [
-    ("watch/bytes", &["nf4.working_bytes", "nf4.peak_bytes", "nf4.launches"]),
-    (
-        "watch/instructions",
-        &[
+/// The same without a name of a case.
+type Watch = fn(&mut Child, &dyn Nf4);
+
+/// What is watched.
+const WATCHED: [Measured<Watch>; 3] = [
+    Measured {
+        name: "watch/bytes",
+        seconds: 60,
+        numbers: &["nf4.working_bytes", "nf4.peak_bytes", "nf4.launches"],
+        fresh: true,
+        quick: true,
+        run: watched::bytes,
+    },
+    Measured {
+        name: "watch/instructions",
+        seconds: 60,
+        numbers: &[
             "nf4.instructions",
             "nf4.vector_instructions",
             "nf4.streaming_stores",
@@ -38,46 +53,61 @@ const WATCHED: [(&str, &[&str]); 3] = [
             "nf4.streamed_bytes",
             "nf4.timed_*",
         ],
-    ),
-    ("watch/graph", &["nf4.graph_*"]),
+        fresh: true,
+        quick: true,
+        run: |child, _| watched::instructions(child),
+    },
+    Measured {
+        name: "watch/graph",
+        seconds: 60,
+        numbers: &["nf4.graph_*"],
+        fresh: true,
+        quick: true,
+        run: watched::in_a_graph,
+    },
 ];
 
-/// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
+/// What is watched and timed, with what does it.
+fn measured(effort: &Effort) -> Vec<(Item, Measure)> {
     let seconds = if effort.quick { 120 } else { 240 }; // a hang, not a busy machine, runs into it
-    let checks = checks::names().into_iter().map(|name| Item::new(name, 10));
-    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let watched = WATCHED.map(|(name, numbers)| Item::new(name, 60).measuring(numbers).fresh());
+    let watched = WATCHED.iter().map(|measured| (measured.item(), Box::new(measured.run) as Measure));
     let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick).map(|bench| {
         let name = bench_name(bench);
-        let timed = Item::new(format!("bench/{name}"), seconds).measuring(&[&format!("nf4.*.{name}")]);
-        timed.guarded(&bench::GUARDS)
+        let item = Item::new(format!("bench/{name}"), seconds).measuring(&[&format!("nf4.*.{name}")]);
+        let run = move |child: &mut Child, attempt: &dyn Nf4| bench::run(child, attempt, bench);
+        (item.guarded(&bench::GUARDS), Box::new(run) as Measure)
     });
-    let staircase = (!effort.quick)
-        .then(|| Item::new("bench/staircase", 30).measuring(&["nf4.version.*", "nf4.version"]));
-    checks.chain(guards).chain(watched).chain(benches).chain(staircase).collect()
+    let staircase = Item::new("bench/staircase", 30).measuring(&["nf4.version.*", "nf4.version"]);
+    let staircase = (!effort.quick).then(|| (staircase, Box::new(staircase::run) as Measure));
+    watched.chain(benches).chain(staircase).collect()
+}
+
+/// Everything that there is to do, in order.
+fn items(effort: &Effort) -> Vec<Item> {
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 10));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
+    checks.chain(guards).chain(measured(effort).into_iter().map(|(item, _)| item)).collect()
 }
 
 /// Does one item.
-pub(crate) fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
+fn work(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
-    match name.split_once('/') {
-        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, source, seed)),
-        Some(("watch", "bytes")) => watched::bytes(child, attempt),
-        Some(("watch", "instructions")) => watched::instructions(child),
-        Some(("watch", "graph")) => watched::in_a_graph(child, attempt),
-        Some(("bench", "staircase")) => staircase::run(child, attempt),
-        Some(("bench", case)) => bench::run(child, attempt, case),
-        _ => child.check(name, || {
+    match Kind::of(name) {
+        Kind::Check => child.check(name, || {
             let before = solution_calls();
             let shown = shown::Shown(attempt);
             checks::run(name, if calls::are_shown() { &shown } else { attempt }, seed)?;
             source.own_work(solution_calls() - before)
         }),
+        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, source, seed)),
+        Kind::Number => match table::made(&measured(&child.request.effort), name) {
+            Ok(run) => run(child, attempt),
+            Err(unknown) => child.unmeasured(name, &unknown),
+        },
     }
 }
 
-pub(crate) use watched::step_through;
+use watched::step_through;
 
 /// An attempt as other challenges use it.
 pub(crate) fn answer(attempt: &dyn Nf4) -> impl Nf4 {

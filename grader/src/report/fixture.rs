@@ -22,7 +22,7 @@ const CASES: [Case; 5] = [
 /// A scorecard of the solution: nf4 scored in full on a CPU, the others not built.
 pub fn solved() -> Scorecard {
     let rubric = &RUBRICS[0];
-    let score = rubric.score(&solved_facts(), Basis::StandIn);
+    let score = rubric.score(&solved_facts(), "cpu");
     let first = Challenge {
         attempted: true,
         built: true,
@@ -41,7 +41,7 @@ pub fn solved() -> Scorecard {
 /// a tripped guard.
 pub fn half_done() -> Scorecard {
     let mut card = solved();
-    let score = RUBRICS[0].score(&half_done_facts(), Basis::StandIn);
+    let score = RUBRICS[0].score(&half_done_facts(), "cpu");
     let first = &mut card.challenges[0];
     (first.points, first.unmeasured, first.rows) = (score.points, score.unmeasured, score.rows);
     first.checks.splice(2.., bad_checks());
@@ -60,7 +60,7 @@ pub fn untouched() -> Scorecard {
     let first = &mut card.challenges[0];
     first.attempted = false;
     first.measurements.clear();
-    let score = RUBRICS[0].score(&Facts::new(), Basis::StandIn);
+    let score = RUBRICS[0].score(&Facts::new(), "cpu");
     (first.points, first.unmeasured, first.rows) = (0, 14, score.rows);
     for check in &mut first.checks {
         check.outcome = Outcome::NotAttempted;
@@ -242,7 +242,7 @@ fn machine() -> Machine {
 }
 
 fn unbuilt(rubric: &Rubric) -> Challenge {
-    let score = rubric.score(&Facts::new(), Basis::StandIn);
+    let score = rubric.score(&Facts::new(), "cpu");
     Challenge {
         name: rubric.name.into(),
         letter: rubric.letter.into(),

@@ -8,7 +8,7 @@ use kernels::cuda::library::{self, Found, Kind, NotFound};
 use kernels::cuda::{Card, Gpu, NoGpu};
 use kernels::{Cpu, Vector, cpu};
 
-use crate::course::{Back, COURSES, Course};
+use crate::course::{Backend, COURSES, Course};
 use crate::report;
 use crate::score::machine;
 use crate::terminal::{hanging, print};
@@ -143,7 +143,7 @@ fn card(card: &Card) {
 
 /// The letters of the challenges that have a back end for it.
 fn on_cards() -> String {
-    let letters = COURSES.iter().filter(|course| course.back == Back::Cuda).map(Course::letter);
+    let letters = COURSES.iter().filter(|course| course.backend == Backend::Cuda).map(Course::letter);
     letters.collect::<Vec<_>>().join(", ")
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::attempts::Handed;
+use crate::attempts::Supplied;
 use crate::course::{COURSES, Course};
 use crate::options::{Failure, Options};
 use crate::progress::Progress;
@@ -71,7 +71,10 @@ fn which(
     progress: &Progress,
 ) -> Result<Option<(&'static Course, String)>, Failure> {
     let (course, is_step) = match asked {
-        Some(asked) => options.course(asked, options.back(Handed::EVERYTHING))?,
+        Some(asked) => {
+            let (courses, is_step) = options.courses(asked, options.backend(&Supplied::everything()))?;
+            (courses[0], is_step)
+        }
         None => (graded_last(progress), false),
     };
     if let Some(step) = asked.filter(|_| is_step) {

@@ -1,10 +1,11 @@
 //! `list`, and what the grader says without a verb: the steps, and where the reader stands.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use kernels::cuda::Gpu;
 
-use crate::course::{Back, COURSES, Course};
+use crate::course::{Backend, COURSES, Course};
 use crate::date;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
@@ -64,19 +65,22 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     text
 }
 
-/// The points of all challenges, each on the back end that it did best on. What an earlier text of an exercise earned
-/// stays earned until another one is scored.
+/// The points of all challenges, each part on the back end that it did best on. What an earlier text of an exercise
+/// earned stays earned until another one is scored.
 fn total(places: &[Place]) -> i32 {
     RUBRICS
         .iter()
-        .filter_map(|rubric| best(rubric.name, places))
+        .flat_map(|rubric| best(rubric.name, places))
         .filter_map(|place| place.standing.points)
         .sum()
 }
 
-fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Option<&'b Place<'a>> {
-    let own = places.iter().filter(|place| place.course.name == challenge);
-    own.max_by_key(|place| place.standing.points)
+/// The best place of each part of a challenge.
+fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Vec<&'b Place<'a>> {
+    let own = || places.iter().filter(|place| place.course.name == challenge);
+    let parts: BTreeSet<Option<&str>> = own().map(|place| place.course.part).collect();
+    let of_part = |part| own().filter(move |place| place.course.part == part);
+    parts.into_iter().filter_map(|part| of_part(part).max_by_key(|place| place.standing.points)).collect()
 }
 
 /// The points of all challenges so far; empty where none were scored.
@@ -109,9 +113,13 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     let places: Vec<Place> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
     let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
     let scored = idle.filter_map(|challenge| {
-        let place = best(&challenge.name, &places)?;
-        let (points, told) = (place.standing.points?, points(place)?);
-        Some(Before { name: challenge.name.clone(), points, told })
+        let scored: Vec<_> = best(&challenge.name, &places)
+            .into_iter()
+            .filter_map(|place| Some((place.standing.points?, points(place)?)))
+            .collect();
+        let told: Vec<&str> = scored.iter().map(|(_, told)| told.as_str()).collect();
+        let points = scored.iter().map(|(points, _)| points).sum();
+        (!scored.is_empty()).then(|| Before { name: challenge.name.clone(), points, told: told.join("; ") })
     });
     scored.collect()
 }
@@ -139,7 +147,7 @@ fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Pl
 /// The step that the reader goes on with.
 fn next(places: &[Place]) -> String {
     let gpu = Gpu::look(0).is_ok();
-    let here = |place: &&Place| place.course.back == Back::Cpu || gpu;
+    let here = |place: &&Place| place.course.backend == Backend::Cpu || gpu;
     if !places.iter().any(|place| here(&place)) {
         return "These steps need a GPU; `cargo grader doctor` says what is missing.".into();
     }
@@ -153,7 +161,7 @@ fn to_do(Place { course, state, standing }: &Place) -> Option<String> {
         State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
         State::Changed => {
             let device = if Gpu::look(0).is_ok() {
-                format!(" --device {}", course.back.name())
+                format!(" --device {}", course.backend.name())
             } else {
                 String::new()
             };
@@ -223,7 +231,7 @@ fn challenge(place: &Place) -> String {
         _ => None,
     };
     let mut told: Vec<String> = now.into_iter().map(String::from).chain(points(place)).collect();
-    if course.back == Back::Cuda {
+    if course.backend == Backend::Cuda {
         told.push("on CUDA".into());
     }
     if let Some(left) = left(place) {

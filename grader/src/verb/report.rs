@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::attempts::Handed;
+use crate::attempts::Supplied;
 use crate::options::{Failure, Options};
 use crate::progress::folder;
 use crate::report::clean;
@@ -31,7 +31,12 @@ const NOT_COVERED: &str = "Not covered: that its samples and counts were ever ta
                            `verify-report --again FILE` runs it anew.";
 
 /// Computes a report again; with `again` runs its attempt anew, too.
-pub(crate) fn verify_report(options: &Options, own: Handed, path: &Path, again: bool) -> Result<u8, Failure> {
+pub(crate) fn verify_report(
+    options: &Options,
+    own: &Supplied,
+    path: &Path,
+    again: bool,
+) -> Result<u8, Failure> {
     let card = scorecard_file::read(path).map_err(Failure::Usage)?;
     let verified = verify(&card);
     print(&told(path, &verified));
@@ -69,7 +74,7 @@ fn listed(findings: &[Finding]) -> Vec<String> {
     lines
 }
 
-fn run_again(options: &Options, own: Handed, card: &Scorecard) -> Result<u8, Failure> {
+fn run_again(options: &Options, own: &Supplied, card: &Scorecard) -> Result<u8, Failure> {
     let plan = options.again(own, card)?;
     let now = run(&plan).map_err(Failure::Fault)?;
     let compared = compare(card, &now);

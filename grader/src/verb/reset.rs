@@ -96,7 +96,7 @@ fn agreed(course: &Course, shown: &str) -> Result<bool, Failure> {
 fn keep(folder: &Path, course: &Course, text: &[u8]) -> std::io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let (stem, ending) = course.file().split_once('.').unwrap_or_default();
-    let dated = format!("{}-{stem}-{}", course.name, date::stamp());
+    let dated = format!("{}-{stem}-{}", course.folders().collect::<Vec<_>>().join("-"), date::stamp());
     let numbers = (2..).map(|number| format!("-{number}"));
     for number in std::iter::once(String::new()).chain(numbers) {
         let path = folder.join(format!("{dated}{number}.{ending}"));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use reference::atomic_write;
 
-use crate::attempts::Handed;
+use crate::attempts::Supplied;
 use crate::course;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder};
@@ -118,9 +118,9 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Runs one check alone; shows with what the step was called, and what it printed.
-pub(crate) fn replay(options: &Options, own: Handed, case: &str, debugger: bool) -> Result<u8, Failure> {
+pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bool) -> Result<u8, Failure> {
     let (challenge, name) = case.split_once(':').ok_or_else(|| {
-        Failure::Usage(format!("{case:?} names no case: CHALLENGE:CHECK is needed, as in nf4:A.4/every-code"))
+        Failure::Usage(format!("expected CHALLENGE:CHECK, as in nf4:A.4/every-code, found {case:?}"))
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
     let step = name.split('/').next().unwrap_or_default();

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use kernels::Vector;
 
 use super::expected::Expected;
-use crate::course::{Back, COURSES, Course};
+use crate::course::{self, Backend, Course};
 use crate::evidence::Seen;
 use crate::gather::replay_command;
 use crate::nf4;
@@ -16,6 +16,7 @@ use crate::rubric::{RUBRICS, possible};
 use crate::score::{absent, blank, judged};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::code_hash;
+use crate::table;
 use crate::timing::{Pairs, median, speedup};
 
 const SEED: u64 = 0x5eed;
@@ -27,13 +28,13 @@ const L2_BYTES: usize = 50 << 20;
 
 /// A report of the solution: on a CPU of everything that is built, on a card of A.
 pub fn whole(on_a_card: bool) -> Scorecard {
-    let back = if on_a_card { Back::Cuda } else { Back::Cpu };
+    let backend = if on_a_card { Backend::Cuda } else { Backend::Cpu };
     let mut guards = Vec::new();
     let challenges: Vec<Challenge> = RUBRICS
         .iter()
-        .map(|rubric| match COURSES.iter().find(|course| course.name == rubric.name && course.back == back) {
-            Some(course) => challenge(course, &mut guards),
-            None => absent(rubric),
+        .map(|rubric| match &course::of_challenge(rubric.name, backend)[..] {
+            [course, ..] if course.backend == backend => challenge(course, &mut guards),
+            _ => absent(rubric),
         })
         .collect();
     let sum = |of: fn(&Challenge) -> i32| challenges.iter().map(of).sum();
@@ -68,7 +69,7 @@ fn machine(on_a_card: bool) -> Machine {
 }
 
 fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
-    let expected = Expected::of(course, Vector::Avx2);
+    let expected = Expected::of(&[course], Vector::Avx2);
     let passed = |name: &String| Check {
         name: name.clone(),
         outcome: Outcome::Passed,
@@ -88,53 +89,66 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
     let measurements = measurements(course);
     let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
     let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
-    let facts = (course.facts)(&seen);
-    guards.extend(own);
     let rubric = crate::rubric::find(course.name).expect("a course belongs to a challenge");
-    let device = if course.back == Back::Cuda { "cuda:0" } else { "cpu" }.into();
+    let facts = course::facts(rubric, &[course], &seen);
+    guards.extend(own);
+    let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
     let code = code_hash(course.solution);
     let rest = blank(rubric, true);
     judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
 }
 
+/// The numbers of each course, by its key.
+const NUMBERS: [(&str, fn(&mut Numbers)); 5] = [
+    ("nf4", of_nf4),
+    ("nf4.cuda", of_nf4_cuda),
+    ("graph", of_graph),
+    ("issues.chat", of_chat),
+    ("loss", of_loss),
+];
+
 fn measurements(course: &Course) -> Numbers {
     let mut numbers = Numbers::new();
-    match (course.name, course.back) {
-        ("nf4", Back::Cpu) => {
-            cases(&mut numbers, &challenges::nf4::BENCHES, 24, false);
-            counts(&mut numbers, &CPU);
-            timed(&mut numbers, "nf4.version.1-three-passes", "us", &around(900.0, 5));
-        }
-        ("nf4", Back::Cuda) => {
-            cases(&mut numbers, &challenges::nf4::cuda::BENCHES, 30, true);
-            counts(&mut numbers, &CARD);
-            for (family, bytes) in nf4::cuda::version_bytes() {
-                let times = around(75.0, 9);
-                timed(&mut numbers, &format!("nf4.{family}.01-naive"), "us", &times);
-                let rate = bytes / median(&times) / 1e3;
-                number(&mut numbers, &format!("nf4.{family}_rate.01-naive"), rate, "GB/s");
-            }
-        }
-        ("graph", _) => {
-            counts(&mut numbers, &GRAPH);
-            pair(&mut numbers, "graph.over_op_by_op", ["graph.op_by_op.step", "graph.step"], 8);
-        }
-        ("issues", _) => {
-            counts(&mut numbers, &ISSUES);
-            timed(&mut numbers, "issues.prompts.time", "us", &around(25.0, 25));
-        }
-        _ => {
-            counts(&mut numbers, &LOSS);
-            pair(&mut numbers, "loss.over_whole", ["loss.timed.whole", "loss.timed.chunked"], 4);
-            number(&mut numbers, "loss.training", 0.0, "relative");
-            let losses: Vec<f64> = (0..40).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
-            for name in ["loss.training.whole", "loss.training.chunked"] {
-                number(&mut numbers, name, losses[39], "nats");
-                numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
-            }
-        }
-    }
+    table::find(&NUMBERS, &course.key()).expect("every course has made-up numbers")(&mut numbers);
     numbers
+}
+
+fn of_nf4(numbers: &mut Numbers) {
+    cases(numbers, &challenges::nf4::BENCHES, 24, false);
+    counts(numbers, &CPU);
+    timed(numbers, "nf4.version.1-three-passes", "us", &around(900.0, 5));
+}
+
+fn of_nf4_cuda(numbers: &mut Numbers) {
+    cases(numbers, &challenges::nf4::cuda::BENCHES, 30, true);
+    counts(numbers, &CARD);
+    for (family, bytes) in nf4::cuda::version_bytes() {
+        let times = around(75.0, 9);
+        timed(numbers, &format!("nf4.{family}.01-naive"), "us", &times);
+        let rate = bytes / median(&times) / 1e3;
+        number(numbers, &format!("nf4.{family}_rate.01-naive"), rate, "GB/s");
+    }
+}
+
+fn of_graph(numbers: &mut Numbers) {
+    counts(numbers, &GRAPH);
+    pair(numbers, "graph.over_op_by_op", ["graph.op_by_op.step", "graph.step"], 8);
+}
+
+fn of_chat(numbers: &mut Numbers) {
+    counts(numbers, &ISSUES);
+    timed(numbers, "issues.prompts.time", "us", &around(25.0, 25));
+}
+
+fn of_loss(numbers: &mut Numbers) {
+    counts(numbers, &LOSS);
+    pair(numbers, "loss.over_whole", ["loss.timed.whole", "loss.timed.chunked"], 4);
+    number(numbers, "loss.training", 0.0, "relative");
+    let losses: Vec<f64> = (0..40).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
+    for name in ["loss.training.whole", "loss.training.chunked"] {
+        number(numbers, name, losses[39], "nats");
+        numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
+    }
 }
 
 const CPU: [(&str, f64); 16] = [

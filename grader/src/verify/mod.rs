@@ -20,7 +20,7 @@ pub(crate) use again::compare;
 pub(crate) use expected::Expected;
 pub(crate) use numbers::MOST_SAMPLES;
 
-use crate::course::{self, Back, Course};
+use crate::course::{self, Backend, Course};
 use crate::report::clean;
 use crate::rubric::{self, RUBRICS, Rubric};
 use crate::score::Attempt;
@@ -105,13 +105,19 @@ struct Subject<'a> {
     card: &'a Scorecard,
     challenge: &'a Challenge,
     guards: Vec<Guard>,
-    course: &'static Course,
+    /// The challenge's courses that ran.
+    courses: Vec<&'static Course>,
     rubric: &'static Rubric,
     /// What it lacks of a whole run.
     part: Option<String>,
 }
 
 impl Subject<'_> {
+    /// What ran it: every part of a report's challenge runs on one device.
+    fn backend(&self) -> Backend {
+        self.courses[0].backend
+    }
+
     /// `nf4 number nf4.speedup`.
     fn what(&self, of: &str) -> String {
         format!("{} {of}", self.challenge.name)
@@ -171,23 +177,24 @@ impl Findings {
 
     fn challenge(&mut self, card: &Scorecard, challenge: &Challenge, rubric: &'static Rubric) {
         let name = &challenge.name;
-        let back = course::back_of(&challenge.device);
-        let course = course::find(name, back).or_else(|| course::find(name, Back::Cpu));
-        let expected =
-            [rubric.letter, &rubric.possible.to_string(), &course.is_some().to_string()].join(", ");
+        let all = course::of_challenge(name, course::backend_of(&challenge.device));
+        let ran: Vec<&Course> = course::that_ran(challenge).into_iter().map(|(course, _)| course).collect();
+        let courses = if ran.is_empty() { all } else { ran };
+        let is_built = !courses.is_empty();
+        let expected = [rubric.letter, &rubric.possible.to_string(), &is_built.to_string()].join(", ");
         let says = format!("{}, {}, {}", challenge.letter, challenge.possible, challenge.built);
         self.compare(About::Version, &format!("{name} (letter, possible, built)"), &says, &expected);
-        self.device(challenge, course);
+        self.device(challenge, &courses);
         let is_its = |guard: &&Guard| guard.challenge == *name;
         let guards: Vec<Guard> = card.guards.iter().filter(is_its).cloned().collect();
-        let Some(course) = course.filter(|_| rows::was_run(challenge, &guards)) else {
+        if !is_built || !rows::was_run(challenge, &guards) {
             return self.absent(challenge, rubric, &guards);
-        };
+        }
         let widest = expected::widest(&card.machine).unwrap_or(kernels::Vector::Portable);
-        let expected = Expected::of(course, widest);
+        let expected = Expected::of(&courses, widest);
         let part = expected.part(&challenge.checks, &guards);
         self.0.parts.extend(part.iter().map(|part| format!("{name}: {part}")));
-        let subject = Subject { card, challenge, guards, course, rubric, part };
+        let subject = Subject { card, challenge, guards, courses, rubric, part };
         self.names(&subject, &expected);
         self.code(&subject);
         self.numbers(&subject);
@@ -195,7 +202,7 @@ impl Findings {
     }
 
     /// A device is one of those that there are, and one without a back end measures nothing.
-    fn device(&mut self, challenge: &Challenge, course: Option<&Course>) {
+    fn device(&mut self, challenge: &Challenge, courses: &[&Course]) {
         let number = challenge.device.strip_prefix("cuda:");
         let known = matches!(challenge.device.as_str(), "cpu" | "sim")
             || number.is_some_and(|n| n.parse::<usize>().is_ok_and(|parsed| parsed.to_string() == n));
@@ -203,8 +210,8 @@ impl Findings {
             let what = format!("{} device", challenge.name);
             self.add(About::Numbers, &what, &challenge.device, "cpu, sim or cuda:N");
         }
-        let back = course::back_of(&challenge.device);
-        let runs = challenge.device != "sim" && course.is_some_and(|course| course.back == back);
+        let backend = course::backend_of(&challenge.device);
+        let runs = challenge.device != "sim" && courses.iter().any(|course| course.backend == backend);
         let ran = |check: &Check| check.outcome != Outcome::NotMeasured;
         if !runs && (challenge.checks.iter().any(ran) || !challenge.measurements.is_empty()) {
             let what = format!("{} on {}", challenge.name, challenge.device);

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::expected::{Expected, together};
+use super::expected::Expected;
 use super::{About, Findings, Subject, seed};
-use crate::course::Back;
+use crate::course::{self, Backend};
 use crate::gather::replay_command;
 use crate::score::Attempt;
 use crate::scorecard::{Check, Guard, Outcome};
-use crate::stub::code_hash;
 
 impl Findings {
     pub(super) fn names(&mut self, subject: &Subject<'_>, expected: &Expected) {
@@ -62,7 +61,7 @@ impl Findings {
 
     fn check(&mut self, subject: &Subject<'_>, check: &Check, seed: u64) {
         let what = subject.what(&format!("check {}", check.name));
-        let replay = replay_command(subject.course.name, &check.name, seed);
+        let replay = replay_command(subject.challenge.name.as_str(), &check.name, seed);
         self.compare(About::Version, &format!("{what} (replay)"), &check.replay, &replay);
         if check.outcome == Outcome::Passed && !check.detail.is_empty() {
             self.add(About::Numbers, &what, &check.detail, "no detail where it passed");
@@ -84,7 +83,7 @@ impl Findings {
 
     fn numbers_together(&mut self, subject: &Subject<'_>) {
         let there = &subject.challenge.measurements;
-        for group in together(subject.course) {
+        for group in subject.courses.iter().flat_map(|course| course.together) {
             if !group.iter().any(|name| there.contains_key(*name)) {
                 continue;
             }
@@ -112,7 +111,7 @@ impl Findings {
     /// The hash of what was graded: 64 digits, and this version's where it is the solution.
     pub(super) fn code(&mut self, subject: &Subject<'_>) {
         let (what, code) = (subject.what("code"), &subject.challenge.code);
-        let solution = code_hash(subject.course.solution);
+        let solution = course::code_of_solutions(&subject.courses);
         let ran = subject.challenge.attempted;
         let told = |code: &str| if code.is_empty() { "none".to_owned() } else { code.to_owned() };
         match super::attempt(subject.card) {
@@ -126,7 +125,7 @@ impl Findings {
                 self.add(About::Numbers, &what, &told(code), "64 hexadecimal digits");
             }
             // An exercise says `Exercise` where the solution says `Solution`; kernels have no such name.
-            Some(Attempt::Exercise) if *code == solution && subject.course.back == Back::Cpu => {
+            Some(Attempt::Exercise) if *code == solution && subject.backend() == Backend::Cpu => {
                 self.add(About::Numbers, &what, "the solution's", "that of an exercise");
             }
             _ => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use challenges::nf4::Bench;
 
 use super::{About, Findings, Subject};
-use crate::course::Back;
+use crate::course::Backend;
 use crate::nf4;
 use crate::scorecard::{Guard, Measurement};
 use crate::timing::{Pairs, median, speedup};
@@ -155,7 +155,7 @@ impl Findings {
     /// The timed cases of A: what their samples say, and whether there are enough of them.
     fn cases(&mut self, subject: &Subject<'_>, derived: &mut BTreeMap<String, Derived>) {
         let numbers = &subject.challenge.measurements;
-        for bench in cases(subject.course.back) {
+        for bench in cases(subject.backend()) {
             let case = nf4::bench_name(bench);
             let kinds = ["baseline", "attempt", "bound"];
             let times = kinds.map(|kind| numbers.get(&format!("nf4.{kind}.{case}")));
@@ -175,7 +175,7 @@ impl Findings {
             let (bytes, time) = (nf4::total_bytes(bench.rows * bench.columns), median(pairs.attempt));
             derived.insert(format!("nf4.share_of_bound.{case}"), plain(median(&bound.samples) / time));
             derived.insert(format!("nf4.rate.{case}"), plain(bytes / time / 1e3));
-            if subject.course.back == Back::Cuda {
+            if subject.backend() == Backend::Cuda {
                 let fastest = bound.samples.iter().copied().fold(f64::INFINITY, f64::min);
                 derived.insert(format!("nf4.copy_rate.{case}"), plain(bytes / fastest / 1e3));
                 if let Some(l2_bytes) = l2_bytes(subject) {
@@ -187,7 +187,7 @@ impl Findings {
         if let Some((value, interval)) = nf4::total_speedup(numbers) {
             derived.insert("nf4.speedup".into(), Derived { value, interval: Some(interval) });
         }
-        if subject.course.back == Back::Cuda {
+        if subject.backend() == Backend::Cuda {
             of_versions(numbers, derived);
         }
         self.bound(subject);
@@ -197,7 +197,7 @@ impl Findings {
     fn counts(&mut self, subject: &Subject<'_>, case: &str, pairs: Pairs<'_>, bound: &[f64]) {
         let what = subject.what(&format!("number nf4.attempt.{case}"));
         let quick = !subject.challenge.measurements.keys().any(|name| name.starts_with("nf4.version."));
-        let on_a_card = subject.course.back == Back::Cuda;
+        let on_a_card = subject.backend() == Backend::Cuda;
         let fewest = if on_a_card { FEWEST_PAIRS_ON_A_CARD } else { FEWEST_PAIRS }[usize::from(!quick)];
         let (baseline, attempt) = (pairs.baseline.len(), pairs.attempt.len());
         self.compare(About::Numbers, &format!("{what} (samples)"), &attempt, &baseline);
@@ -219,7 +219,7 @@ impl Findings {
     fn bound(&mut self, subject: &Subject<'_>) {
         let is_it = |guard: &&Guard| guard.name == nf4::PAST_THE_BOUND;
         let Some(guard) = subject.guards.iter().find(is_it) else { return };
-        if subject.course.back == Back::Cuda && l2_bytes(subject).is_none() {
+        if subject.backend() == Backend::Cuda && l2_bytes(subject).is_none() {
             self.add(About::Numbers, "machine", "none", "the size of the GPU's L2");
         }
         let refusals = refusals(subject);
@@ -262,10 +262,10 @@ fn is_derived(name: &str, number: &Measurement) -> bool {
 }
 
 /// The timed cases of A on a back end.
-fn cases(back: Back) -> &'static [Bench] {
+fn cases(back: Backend) -> &'static [Bench] {
     match back {
-        Back::Cpu => &challenges::nf4::BENCHES,
-        Back::Cuda => &challenges::nf4::cuda::BENCHES,
+        Backend::Cpu => &challenges::nf4::BENCHES,
+        Backend::Cuda => &challenges::nf4::cuda::BENCHES,
     }
 }
 
@@ -277,12 +277,12 @@ fn refusals(subject: &Subject<'_>) -> Vec<String> {
         let samples = ["bound", "attempt"]
             .map(|kind| numbers.get(&format!("nf4.{kind}.{case}")).map(|n| &n.samples[..]));
         let [Some(bound), Some(attempt)] = samples else { return None };
-        match subject.course.back {
-            Back::Cpu => nf4::past_the_bound(&case, [bound, attempt]),
-            Back::Cuda => nf4::cuda::past_the_bound(&case, [bound, attempt], l2_bytes(subject)?),
+        match subject.backend() {
+            Backend::Cpu => nf4::past_the_bound(&case, [bound, attempt]),
+            Backend::Cuda => nf4::cuda::past_the_bound(&case, [bound, attempt], l2_bytes(subject)?),
         }
     };
-    cases(subject.course.back).iter().filter_map(refusal).collect()
+    cases(subject.backend()).iter().filter_map(refusal).collect()
 }
 
 /// The L2 cache of the GPU, as the machine's line names it.

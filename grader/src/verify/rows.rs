@@ -1,9 +1,10 @@
 //! The rows of a report against its checks, guards and numbers.
 
 use super::{About, Findings, Subject};
+use crate::course;
 use crate::evidence::Seen;
 use crate::rubric::{Fact, Rubric};
-use crate::score::{absent, basis, is_attempt, judged, of_part};
+use crate::score::{absent, is_attempt, judged, of_part};
 use crate::scorecard::{Challenge, Guard, Row, Truth};
 
 /// What stands for a reason in a sentence that is computed again: reasons are not in a report.
@@ -35,12 +36,13 @@ impl Findings {
         let challenge = subject.challenge;
         let asked = ASKED.into_iter().filter(|name| !challenge.measurements.contains_key(*name));
         let unmeasured = asked.map(|name| (name.to_owned(), REASON.to_owned())).collect();
-        let facts = (subject.course.facts)(&Seen {
+        let seen = Seen {
             checks: &challenge.checks,
             guards: &subject.guards,
             measurements: &challenge.measurements,
             unmeasured: &unmeasured,
-        });
+        };
+        let facts = course::facts(subject.rubric, &subject.courses, &seen);
         let facts = match &subject.part {
             Some(part) => of_part(subject.rubric, part),
             None => facts.into_iter().map(|(name, fact)| (name, without_reason(&fact))).collect(),
@@ -74,8 +76,9 @@ impl Findings {
                 self.add(About::Version, &format!("{what} (evidence)"), &says.evidence, &follows);
             }
         }
-        let rests_on = |row: &Row| row.basis == basis(says);
-        self.compare(about, &format!("{name} basis"), &says.rows.iter().all(rests_on), &true);
+        let same_basis =
+            says.rows.iter().zip(&follows.rows).all(|(says, follows)| says.basis == follows.basis);
+        self.compare(about, &format!("{name} basis"), &same_basis, &true);
     }
 }
 

@@ -1,16 +1,17 @@
-//! The CPU behind the device's seam: tile programs on all threads.
+//! The CPU behind the device's seam.
 
-#![allow(unsafe_code)] // hands buffers to the engine
-
+use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::Cpu;
-use super::engine::{Pass, Site};
+use super::executable::CpuPlan;
+use super::{Cpu, host};
 use crate::buffer::Buffer;
-use crate::device::{Counts, Device};
+use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial};
 use crate::error::DeviceError;
-use crate::tile::{Program, Schedule};
+use crate::plan::{Choice, Plan, Product};
+use crate::tile::Element;
 
 impl Device for Cpu {
     fn name(&self) -> String {
@@ -23,45 +24,24 @@ impl Device for Cpu {
         Ok(buffer)
     }
 
-    fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError> {
+    fn upload_at(&self, to: &mut Buffer, first: usize, from: &[u8]) -> Result<(), DeviceError> {
         to.on_host()?;
-        to.same_length(from.len())?;
-        to.view_mut::<u8>().copy_from_slice(from);
+        to.has(first, from.len())?;
+        to.view_mut::<u8>()[first..][..from.len()].copy_from_slice(from);
+        self.uploaded.fetch_add(from.len() as u64, Relaxed);
         Ok(())
     }
 
-    fn download(&self, from: &Buffer, to: &mut [u8]) -> Result<(), DeviceError> {
+    fn download_at(&self, from: &Buffer, first: usize, to: &mut [u8]) -> Result<(), DeviceError> {
         from.on_host()?;
-        from.same_length(to.len())?;
-        to.copy_from_slice(from.view::<u8>());
+        from.has(first, to.len())?;
+        to.copy_from_slice(&from.view::<u8>()[first..][..to.len()]);
+        self.downloaded.fetch_add(to.len() as u64, Relaxed);
         Ok(())
-    }
-
-    fn run(
-        &self,
-        program: &Program,
-        len: usize,
-        inputs: &[&Buffer],
-        output: &mut Buffer,
-    ) -> Result<(), DeviceError> {
-        program.check_flat(len, inputs, output)?;
-        inputs.iter().copied().chain([&*output]).try_for_each(Buffer::on_host)?;
-        let (read, written) = program.traffic(len);
-        self.launches.fetch_add(1, Relaxed);
-        self.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
-        self.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);
-        let schedule = Schedule::of(program, &[]);
-        let outputs = vec![site(output.view_mut::<u8>().as_mut_ptr(), output.bytes())];
-        let inputs =
-            inputs.iter().map(|input| site(input.view::<u8>().as_ptr().cast_mut(), input.bytes())).collect();
-        let pass =
-            Pass { program, schedule: &schedule, space: vec![len], origin: Vec::new(), inputs, outputs };
-        // SAFETY: checked: every lane's elements are there, and it stores its own; the output is borrowed exclusively.
-        unsafe { self.pass(pass) }
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        Ok(()) // a launch returns when it is done
+        Ok(()) // a run returns when it is done
     }
 
     fn clock(&self) -> Duration {
@@ -74,11 +54,44 @@ impl Device for Cpu {
             read_bytes: self.read.load(Relaxed),
             written_bytes: self.written.load(Relaxed),
             allocated_bytes: self.allocated.load(Relaxed),
+            scratch_bytes: self.scratch.bytes(),
+            uploaded_bytes: self.uploaded.load(Relaxed),
+            downloaded_bytes: self.downloaded.load(Relaxed),
         }
     }
-}
 
-/// A whole buffer, for programs that go lane by lane.
-fn site(base: *mut u8, bytes: usize) -> Site {
-    Site { base, bytes, offset: 0, strides: Vec::new() }
+    fn choices(&self, product: &Product) -> Vec<Choice> {
+        if product.elements != [Element::F32; 3] {
+            return vec![Choice::Packed];
+        }
+        if self.threads() == 1 {
+            return vec![Choice::Single, Choice::Packed];
+        }
+        let matrices: usize = product.batch.iter().product();
+        let is_useful = |choice: &Choice| match choice {
+            Choice::Library | Choice::Single | Choice::Packed => true,
+            Choice::Rows => product.m > 1,
+            Choice::Columns => product.n > 1,
+            Choice::Batch => matrices > 1,
+        };
+        Choice::ALL.into_iter().filter(is_useful).collect()
+    }
+
+    fn identity(&self) -> String {
+        static PROCESSOR: LazyLock<String> =
+            LazyLock::new(|| host().cpu.split_whitespace().collect::<Vec<_>>().join(" "));
+        format!("{} {} {} {} threads", self.name(), *PROCESSOR, self.vector(), self.threads())
+    }
+
+    fn trial<'a>(&'a self, product: &Product) -> Result<Box<dyn Trial + 'a>, DeviceError> {
+        Ok(Box::new(PlanTrial::new(self, product)?))
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        plan: Arc<Plan>,
+        links: &Links<'_, 'a>,
+    ) -> Result<Box<dyn Executable + 'a>, DeviceError> {
+        Ok(Box::new(CpuPlan::new(self, plan, links)?))
+    }
 }

@@ -7,88 +7,99 @@
 
 #![allow(unsafe_code)] // threads write disjoint lanes of one memory
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::lanes::{self, From, PARTIAL};
 use super::{Cpu, Vector};
+use crate::buffer::cast_mut;
 use crate::error::DeviceError;
 use crate::tile::{Binary, Element, Index, Op, Place, Program, Schedule, Store, Value, Work};
+
+/// Bytes of a cache line: what memory is aligned to.
+pub(super) const LINE: usize = 64;
 
 /// Lanes of a tile: 2 KiB a value, so that a dozen values stay in the first-level cache.
 pub(crate) const TILE: usize = 512;
 
-/// An input or output: memory, and where a lane's element lies in it.
-#[derive(Clone, Debug)]
-pub(crate) struct Site {
+/// Where an input or output begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
     /// The first byte, aligned to an element.
     pub base: *mut u8,
     /// Bytes from there on.
     pub bytes: usize,
     /// Elements before the first lane's, for [`Index::View`].
     pub offset: usize,
-    /// Elements between neighbours along each dimension of the space, for [`Index::View`].
-    pub strides: Vec<usize>,
 }
 
 // SAFETY: whoever makes a launch promises what `Cpu::pass` asks for.
-unsafe impl Send for Site {}
+unsafe impl Send for Binding {}
 // SAFETY: as above.
-unsafe impl Sync for Site {}
+unsafe impl Sync for Binding {}
 
-/// A program with everything that it runs on.
-#[derive(Clone, Debug)]
-pub(crate) struct Pass<'a> {
-    pub program: &'a Program,
-    pub schedule: &'a Schedule,
-    pub space: Vec<usize>,
-    /// What is added to a lane's index along each dimension when the program asks for it; zeros if empty.
-    pub origin: Vec<usize>,
-    pub inputs: Vec<Site>,
-    pub outputs: Vec<Site>,
+/// A program on a space, with the strides of its views: what does not change from run to run.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub program: Arc<Program>,
+    pub schedule: Arc<Schedule>,
+    space: Vec<usize>,
+    inputs: Vec<Vec<usize>>,  // strides of each, for [`Index::View`]
+    outputs: Vec<Vec<usize>>, // the same
+    rows: usize,
+    cols: usize,
+    reduces: bool,
+    whole: Vec<bool>,
+    clobbered: Vec<bool>, // whether a value's input may be overwritten before the value is stored
 }
 
-/// Runs a program on the calling thread alone: [`Cpu::pass`] for a part of some larger work.
+/// A launch with everything that it runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass<'a> {
+    pub launch: &'a Launch,
+    /// What is added to a lane's index along each dimension when the program asks for it; zeros if empty.
+    pub origin: &'a [usize],
+    pub inputs: &'a [Binding],
+    pub outputs: &'a [Binding],
+}
+
+/// Runs a program on the calling thread alone, in `memory` of [`Launch::machine_bytes`]: [`Cpu::pass`] for a part of some
+/// larger work.
 ///
 /// # Safety
 /// As for [`Cpu::pass`].
-pub(crate) unsafe fn pass_here(unit: Vector, mut pass: Pass) -> Result<(), DeviceError> {
-    if pass.space.iter().product::<usize>() == 0 {
-        return Ok(());
-    }
-    pass.coalesce();
-    let frame = Frame::of(&pass);
-    let total = if frame.reduces { frame.rows } else { frame.rows * frame.cols };
+pub(crate) unsafe fn pass_here(unit: Vector, pass: Pass, memory: &mut [u8]) -> Result<(), DeviceError> {
+    let total = pass.launch.units();
     // SAFETY: the caller's promise.
-    unsafe { Machine::new(&pass, &frame, unit).run(0, total) }
+    unsafe { Machine::new(pass, unit, memory).run(0, total) }
 }
 
 impl Cpu {
     /// Runs a program that passed its check, over a space of at least one dimension.
     ///
     /// # Safety
-    /// Every element that the program touches lies in its site's bytes; no two lanes store to one element; and what is
+    /// Every element that the program touches lies in its binding's bytes; no two lanes store to one element; and what is
     /// stored is not loaded, but in place: by the lane that stores it, as the same type, and only so.
-    pub(crate) unsafe fn pass(&self, mut pass: Pass) -> Result<(), DeviceError> {
-        if pass.space.iter().product::<usize>() == 0 {
+    pub(crate) unsafe fn pass(&self, pass: Pass) -> Result<(), DeviceError> {
+        let launch = pass.launch;
+        let total = launch.units();
+        if total == 0 {
             return Ok(());
         }
-        pass.coalesce();
-        let frame = Frame::of(&pass);
         let fault = Mutex::new(None);
-        let unit = if frame.reduces { 1 } else { TILE };
-        let total = if frame.reduces { frame.rows } else { frame.rows * frame.cols };
-        let least = if frame.reduces { (PIECE_LANES / frame.cols).max(1) } else { PIECE_LANES };
+        let unit = if launch.reduces { 1 } else { TILE };
+        let least = if launch.reduces { (PIECE_LANES / launch.cols).max(1) } else { PIECE_LANES };
         self.pieces(total, unit, least, |first, count| {
+            let mut scratch = self.scratch.of_this_thread(self);
             // SAFETY: the caller's promise; pieces are disjoint.
-            let done = unsafe { Machine::new(&pass, &frame, self.vector()).run(first, count) };
+            let done = unsafe { Machine::new(pass, self.vector(), scratch.bytes()).run(first, count) };
             if let Err(error) = done {
-                fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(error);
+                fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
             }
         });
-        match fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        match fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -114,21 +125,49 @@ const PIECES_PER_THREAD: usize = 4;
 /// Lanes that are worth a thread.
 const PIECE_LANES: usize = 8 * 1024;
 
-impl Pass<'_> {
+impl Launch {
+    /// A program that passed its check over a space, given the strides of its views, and which inputs' memory meets that
+    /// of an output.
+    pub fn new(
+        program: Arc<Program>,
+        schedule: Arc<Schedule>,
+        space: Vec<usize>,
+        [inputs, outputs]: [Vec<Vec<usize>>; 2],
+        is_written: impl Fn(usize) -> bool,
+    ) -> Self {
+        let is_clobbered = |value: Value| {
+            let read = Program::reads(&program.ops[value]);
+            let stored = program.stores.iter().any(|store| store.value == value);
+            stored && read.is_some_and(|(input, _)| is_written(input))
+        };
+        let clobbered = (0..program.ops.len()).map(is_clobbered).collect();
+        let (reduces, whole) = (program.needs_rows(), program.kinds());
+        let (rows, cols) = (0, 0);
+        let mut launch =
+            Self { program, schedule, space, inputs, outputs, rows, cols, reduces, whole, clobbered };
+        launch.coalesce();
+        launch.cols = *launch.space.last().unwrap_or(&1);
+        launch.rows = launch.space.iter().product::<usize>() / launch.cols.max(1);
+        launch
+    }
+
+    /// Rows if a row has to be seen to its end, else lanes.
+    fn units(&self) -> usize {
+        if self.reduces { self.rows } else { self.rows * self.cols }
+    }
+
     /// Makes one dimension of two neighbours where every view runs through both in one stride. The last one is left
     /// alone if rows are reduced; all are, if the program asks for coordinates.
     fn coalesce(&mut self) {
-        if self.program.ops.iter().any(|op| matches!(op, Op::Coordinate(_))) {
+        if self.space.contains(&0) || self.program.ops.iter().any(|op| matches!(op, Op::Coordinate(_))) {
             return;
         }
-        let reduces = self.program.needs_rows();
-        let mut dim = self.space.len().saturating_sub(if reduces { 2 } else { 1 });
+        let mut dim = self.space.len().saturating_sub(if self.reduces { 2 } else { 1 });
         while dim > 0 {
             let (outer, size) = (self.space[dim - 1], self.space[dim]);
-            let sites = || self.inputs.iter().chain(&self.outputs).filter(|site| !site.strides.is_empty());
-            let through = |site: &Site| site.strides[dim].checked_mul(size) == Some(site.strides[dim - 1]);
-            let one = |site: &Site| outer == 1 || size == 1 || through(site);
-            if sites().all(one) {
+            let through = |strides: &Vec<usize>| strides[dim].checked_mul(size) == Some(strides[dim - 1]);
+            let one = |strides: &Vec<usize>| outer == 1 || size == 1 || through(strides);
+            if self.inputs.iter().chain(&self.outputs).all(one) {
                 self.merge(dim);
             }
             dim -= 1;
@@ -138,43 +177,29 @@ impl Pass<'_> {
     /// Joins dimension `dim` to the one before it.
     fn merge(&mut self, dim: usize) {
         let size = self.space.remove(dim);
-        for site in self.inputs.iter_mut().chain(&mut self.outputs).filter(|site| !site.strides.is_empty()) {
-            let inner = site.strides.remove(dim);
+        for strides in self.inputs.iter_mut().chain(&mut self.outputs) {
+            let inner = strides.remove(dim);
             if size > 1 {
-                site.strides[dim - 1] = inner;
+                strides[dim - 1] = inner;
             }
         }
         self.space[dim - 1] *= size;
     }
-}
 
-/// What every thread has to know about a pass.
-struct Frame {
-    rows: usize,
-    cols: usize,
-    reduces: bool,
-    whole: Vec<bool>,
-    fleeting: Vec<bool>, // whether a value's input may be overwritten before the value is stored
-}
-
-impl Frame {
-    fn of(pass: &Pass) -> Self {
-        let cols = *pass.space.last().unwrap_or(&1);
-        let rows = pass.space.iter().product::<usize>() / cols.max(1);
-        let fleeting = |value: Value| {
-            let read = Program::reads(&pass.program.ops[value]);
-            let stored = pass.program.stores.iter().any(|store| store.value == value);
-            let written = |(input, _)| pass.outputs.iter().any(|to| to.meets(&pass.inputs[input]));
-            stored && read.is_some_and(written)
-        };
-        Self {
-            rows,
-            cols,
-            reduces: pass.program.needs_rows(),
-            whole: pass.program.kinds(),
-            fleeting: (0..pass.program.ops.len()).map(fleeting).collect(),
-        }
+    /// Bytes that a thread needs to run it.
+    pub fn machine_bytes(&self) -> usize {
+        machine_bytes(&self.program, &self.schedule, self.cols)
     }
+}
+
+/// Bytes that a thread needs to run a program over rows of so many lanes. What is too much to count is `usize::MAX`.
+pub(super) fn machine_bytes(program: &Program, schedule: &Schedule, cols: usize) -> usize {
+    let ops = program.ops.len();
+    let kept = schedule.kept.saturating_mul(cols).saturating_mul(size_of::<f32>());
+    let of_ops = [size_of::<Spot>(), size_of::<u32>(), size_of::<[f32; PARTIAL]>(), size_of::<i32>()];
+    let of_ops = of_ops.map(|bytes| aligned_bytes(ops * bytes));
+    let registers = aligned_bytes(schedule.registers * TILE * size_of::<f32>());
+    of_ops.into_iter().chain([registers, kept]).fold(0, usize::saturating_add).saturating_add(LINE)
 }
 
 /// A stretch of a tile that lies in one row.
@@ -197,39 +222,51 @@ enum Spot {
     Kept(usize),
 }
 
+/// An input or output of a pass: where it begins, and its strides.
+#[derive(Clone, Copy)]
+struct Access<'a> {
+    at: Binding,
+    strides: &'a [usize],
+}
+
 /// One thread's registers, and where it is.
 struct Machine<'a> {
-    pass: &'a Pass<'a>,
-    frame: &'a Frame,
+    pass: Pass<'a>,
+    frame: &'a Launch,
     unit: Vector,
-    registers: Vec<f32>,
-    kept: Vec<f32>,
-    values: Vec<Spot>, // where the tile of each value is
-    row: Vec<u32>,     // the bits of constants and of values of the row
-    parts: Vec<[f32; PARTIAL]>,
-    whole_sums: Vec<i32>,
+    registers: &'a mut [f32],
+    kept: &'a mut [f32],
+    values: &'a mut [Spot], // where the tile of each value is
+    row: &'a mut [u32],     // the bits of constants and of values of the row
+    parts: &'a mut [[f32; PARTIAL]],
+    whole_sums: &'a mut [i32],
     first: usize, // lane, in the whole space
     lanes: usize, // of the tile
 }
 
 impl<'a> Machine<'a> {
-    fn new(pass: &'a Pass<'a>, frame: &'a Frame, unit: Vector) -> Self {
-        let ops = &pass.program.ops;
-        let constant = |op: &Op| match *op {
-            Op::Float(value) => value.to_bits(),
-            Op::Whole(value) => value as u32,
-            _ => 0,
-        };
+    fn new(pass: Pass<'a>, unit: Vector, memory: &'a mut [u8]) -> Self {
+        let frame = pass.launch;
+        let (ops, schedule) = (&frame.program.ops, &frame.schedule);
+        let mut rest = memory;
+        let row = filled(&mut rest, ops.len(), 0_u32);
+        for (row, op) in row.iter_mut().zip(ops) {
+            *row = match *op {
+                Op::Float(value) => value.to_bits(),
+                Op::Whole(value) => value as u32,
+                _ => 0,
+            };
+        }
         Self {
             pass,
             frame,
             unit,
-            registers: vec![0.0; pass.schedule.registers * TILE],
-            kept: vec![0.0; pass.schedule.kept * frame.cols],
-            values: vec![Spot::Row; ops.len()],
-            row: ops.iter().map(constant).collect(),
-            parts: vec![[0.0; PARTIAL]; ops.len()],
-            whole_sums: vec![0; ops.len()],
+            row,
+            values: filled(&mut rest, ops.len(), Spot::Row),
+            parts: filled(&mut rest, ops.len(), [0.0; PARTIAL]),
+            whole_sums: filled(&mut rest, ops.len(), 0),
+            registers: floats(&mut rest, schedule.registers * TILE),
+            kept: floats(&mut rest, schedule.kept * frame.cols),
             first: 0,
             lanes: 0,
         }
@@ -245,7 +282,7 @@ impl<'a> Machine<'a> {
             }
             return Ok(());
         }
-        let (cols, phases) = (self.frame.cols, self.pass.schedule.phases.len());
+        let (cols, phases) = (self.frame.cols, self.frame.schedule.phases.len());
         for row in first..first + count {
             for phase in 0..phases {
                 self.begin(phase);
@@ -266,8 +303,8 @@ impl<'a> Machine<'a> {
 
     /// Empties the sums of a phase.
     fn begin(&mut self, phase: usize) {
-        for work in &self.pass.schedule.phases[phase] {
-            match self.pass.program.ops[work.value] {
+        for work in &self.frame.schedule.phases[phase] {
+            match self.frame.program.ops[work.value] {
                 Op::RowSum(_) => {
                     self.parts[work.value] = [0.0; PARTIAL];
                     self.whole_sums[work.value] = 0;
@@ -280,9 +317,9 @@ impl<'a> Machine<'a> {
 
     /// Joins the sums of a phase.
     fn end(&mut self, phase: usize) {
-        for work in &self.pass.schedule.phases[phase] {
+        for work in &self.frame.schedule.phases[phase] {
             let parts = self.parts[work.value];
-            self.row[work.value] = match self.pass.program.ops[work.value] {
+            self.row[work.value] = match self.frame.program.ops[work.value] {
                 Op::RowSum(_) if self.frame.whole[work.value] => self.whole_sums[work.value] as u32,
                 Op::RowSum(_) => lanes::joined(parts, |a, b| a + b).to_bits(),
                 Op::RowMax(_) => lanes::joined(parts, lanes::larger_of).to_bits(),
@@ -294,10 +331,10 @@ impl<'a> Machine<'a> {
     /// One phase of one tile.
     unsafe fn tile(&mut self, phase: usize, first: usize, lanes: usize) -> Result<(), DeviceError> {
         (self.first, self.lanes) = (first, lanes);
-        let pass = self.pass;
-        for work in &pass.schedule.phases[phase] {
+        let frame = self.frame;
+        for work in &frame.schedule.phases[phase] {
             // SAFETY: the caller's.
-            unsafe { self.work(*work, &pass.program.ops[work.value])? };
+            unsafe { self.work(*work, &frame.program.ops[work.value])? };
         }
         Ok(())
     }
@@ -371,7 +408,7 @@ impl<'a> Machine<'a> {
             return self.row_value(work.value, op);
         }
         if let Op::Load { input, element, index } = *op
-            && !self.frame.fleeting[work.value]
+            && !self.frame.clobbered[work.value]
             && let Some(direct) = self.direct(input, element, index)
         {
             self.values[work.value] = Spot::Tile(direct);
@@ -450,14 +487,22 @@ impl<'a> Machine<'a> {
         self.parts[value] = parts;
     }
 
-    /// Where a row begins in a site, in elements.
-    fn row_start(&self, site: &Site, row: usize) -> usize {
-        let dims = self.pass.space.len();
+    fn input(&self, number: usize) -> Access<'a> {
+        Access { at: self.pass.inputs[number], strides: &self.frame.inputs[number] }
+    }
+
+    fn output(&self, number: usize) -> Access<'a> {
+        Access { at: self.pass.outputs[number], strides: &self.frame.outputs[number] }
+    }
+
+    /// Where a row begins in an input or output, in elements.
+    fn row_start(&self, access: Access<'_>, row: usize) -> usize {
+        let dims = self.frame.space.len();
         let mut rest = row;
-        let mut start = site.offset;
+        let mut start = access.at.offset;
         for dim in (0..dims - 1).rev() {
-            start += rest % self.pass.space[dim] * site.strides[dim];
-            rest /= self.pass.space[dim];
+            start += rest % self.frame.space[dim] * access.strides[dim];
+            rest /= self.frame.space[dim];
         }
         start
     }
@@ -467,33 +512,33 @@ impl<'a> Machine<'a> {
         if !matches!(element, Element::F32 | Element::I32) {
             return None;
         }
-        let site = &self.pass.inputs[input];
+        let access = self.input(input);
         let start = match index {
             Index::Lane => self.first,
-            Index::View if *site.strides.last()? == 1 => {
+            Index::View if *access.strides.last()? == 1 => {
                 let (row, col) = (self.first / self.frame.cols, self.first % self.frame.cols);
                 if col + self.lanes > self.frame.cols {
                     return None;
                 }
-                self.row_start(site, row) + col
+                self.row_start(access, row) + col
             }
             _ => return None,
         };
-        Some(site.some::<f32>(start, self.lanes).as_ptr())
+        Some(access.some::<f32>(start, self.lanes).as_ptr())
     }
 
     fn load(&self, input: usize, element: Element, index: Index, to: &mut Room) {
-        let site = &self.pass.inputs[input];
+        let access = self.input(input);
         match element {
-            Element::F32 => self.fetch(site, index, to.float(), copy::<f32>, |x| x),
-            Element::F16 => self.fetch(site, index, to.float(), lanes::widen_f16, f16::to_f32),
-            Element::Bf16 => self.fetch(site, index, to.float(), lanes::widen_bf16, bf16::to_f32),
-            Element::I32 => self.fetch(site, index, to.whole(), copy::<i32>, |x| x),
+            Element::F32 => self.fetch(access, index, to.float(), copy::<f32>, |x| x),
+            Element::F16 => self.fetch(access, index, to.float(), lanes::widen_f16, f16::to_f32),
+            Element::Bf16 => self.fetch(access, index, to.float(), lanes::widen_bf16, bf16::to_f32),
+            Element::I32 => self.fetch(access, index, to.whole(), copy::<i32>, |x| x),
             Element::U8 => {
                 let widen = |from: &[u8], to: &mut [i32]| {
                     to.iter_mut().zip(from).for_each(|(to, from)| *to = i32::from(*from));
                 };
-                self.fetch(site, index, to.whole(), widen, i32::from);
+                self.fetch(access, index, to.whole(), widen, i32::from);
             }
         }
     }
@@ -501,27 +546,27 @@ impl<'a> Machine<'a> {
     /// Reads a tile: `many` where elements lie side by side, else one by one.
     fn fetch<M: Copy, T: Copy>(
         &self,
-        site: &Site,
+        access: Access<'_>,
         index: Index,
         to: &mut [T],
         many: impl Fn(&[M], &mut [T]),
         single: impl Fn(M) -> T,
     ) {
-        let one = |place: usize| single(site.some::<M>(place, 1)[0]);
+        let one = |place: usize| single(access.some::<M>(place, 1)[0]);
         match index {
-            Index::Lane => many(site.some(self.first, to.len()), to),
+            Index::Lane => many(access.some(self.first, to.len()), to),
             Index::First => to.fill(one(0)),
             Index::Block(shift) => {
                 to.iter_mut().enumerate().for_each(|(lane, to)| *to = one((self.first + lane) >> shift));
             }
             Index::View => {
-                let stride = *site.strides.last().unwrap_or(&0);
+                let stride = *access.strides.last().unwrap_or(&0);
                 for segment in self.segments(to.len()) {
-                    let start = self.row_start(site, segment.row) + segment.col * stride;
+                    let start = self.row_start(access, segment.row) + segment.col * stride;
                     let to = &mut to[segment.at..][..segment.len];
                     match stride {
                         0 => to.fill(one(start)),
-                        1 => many(site.some(start, segment.len), to),
+                        1 => many(access.some(start, segment.len), to),
                         _ => to.iter_mut().enumerate().for_each(|(i, to)| *to = one(start + i * stride)),
                     }
                 }
@@ -530,7 +575,7 @@ impl<'a> Machine<'a> {
     }
 
     fn nibbles(&self, input: usize, to: &mut [i32]) {
-        let from = self.pass.inputs[input].elements::<u8>();
+        let from = self.input(input).elements::<u8>();
         for (lane, to) in to.iter_mut().enumerate() {
             let e = self.first + lane;
             *to = i32::from(if e % 2 == 0 { from[e / 2] >> 4 } else { from[e / 2] & 15 });
@@ -538,7 +583,7 @@ impl<'a> Machine<'a> {
     }
 
     fn table(&self, input: usize, at: Value, entries: usize, to: &mut [f32]) {
-        let table = &self.pass.inputs[input].elements::<f32>()[..entries];
+        let table = &self.input(input).elements::<f32>()[..entries];
         match self.integer(at) {
             From::Lanes(at) => {
                 to.iter_mut().zip(at).for_each(|(to, at)| *to = table[*at as usize & (entries - 1)]);
@@ -555,25 +600,29 @@ impl<'a> Machine<'a> {
         at: Value,
         to: &mut Room,
     ) -> Result<(), DeviceError> {
-        let site = &self.pass.inputs[input];
-        let rows = site.bytes / element.bytes();
+        let access = self.input(input);
+        let rows = access.at.bytes / element.bytes();
+        let spread;
         let places: &[i32] = match self.integer(at) {
             From::Lanes(places) => places,
-            From::One(place) => &vec![place; to.lanes],
+            From::One(place) => {
+                spread = [place; TILE];
+                &spread[..to.lanes]
+            }
         };
         let outside =
             places.iter().position(|place| usize::try_from(*place).map_or(true, |place| place >= rows));
         if let Some(lane) = outside {
             let (program, op, lane, got) =
-                (self.pass.program.name.clone(), value, self.first + lane, places[lane]);
+                (self.frame.program.name.clone(), value, self.first + lane, places[lane]);
             return Err(DeviceError::Place { program, op, lane, got, rows });
         }
         match element {
-            Element::F32 => pick(site.elements(), places, to.float(), |x: f32| x),
-            Element::F16 => pick(site.elements(), places, to.float(), f16::to_f32),
-            Element::Bf16 => pick(site.elements(), places, to.float(), bf16::to_f32),
-            Element::I32 => pick(site.elements(), places, to.whole(), |x: i32| x),
-            Element::U8 => pick(site.elements::<u8>(), places, to.whole(), i32::from),
+            Element::F32 => pick(access.elements(), places, to.float(), |x: f32| x),
+            Element::F16 => pick(access.elements(), places, to.float(), f16::to_f32),
+            Element::Bf16 => pick(access.elements(), places, to.float(), bf16::to_f32),
+            Element::I32 => pick(access.elements(), places, to.whole(), |x: i32| x),
+            Element::U8 => pick(access.elements::<u8>(), places, to.whole(), i32::from),
         }
         Ok(())
     }
@@ -586,14 +635,14 @@ impl<'a> Machine<'a> {
         match zero {
             None => Ok(()),
             Some(lane) => {
-                let (program, lane) = (self.pass.program.name.clone(), self.first + lane);
+                let (program, lane) = (self.frame.program.name.clone(), self.first + lane);
                 Err(DeviceError::DivisionByZero { program, op: value, lane })
             }
         }
     }
 
     fn coordinates(&self, dim: usize, to: &mut [i32]) {
-        let space = &self.pass.space;
+        let space = &self.frame.space;
         let origin = self.pass.origin.get(dim).copied().unwrap_or(0);
         for segment in self.segments(self.lanes) {
             let to = &mut to[segment.at..][..segment.len];
@@ -608,13 +657,13 @@ impl<'a> Machine<'a> {
 
     /// Stores the values of the tile's lanes.
     unsafe fn store(&self) {
-        for store in self.pass.program.stores.iter().filter(|store| !store.once) {
+        for store in self.frame.program.stores.iter().filter(|store| !store.once) {
             // SAFETY: the caller's.
             unsafe { self.store_lanes(store, self.lanes) };
         }
         if self.first % self.frame.cols == 0 {
-            let first_lane = |store: &&Store| store.once && !self.pass.schedule.per_row[store.value];
-            for store in self.pass.program.stores.iter().filter(first_lane) {
+            let first_lane = |store: &&Store| store.once && !self.frame.schedule.per_row[store.value];
+            for store in self.frame.program.stores.iter().filter(first_lane) {
                 // SAFETY: the caller's.
                 unsafe { self.store_lanes(store, 1) };
             }
@@ -623,7 +672,7 @@ impl<'a> Machine<'a> {
 
     /// Stores the first `lanes` lanes of a tile.
     unsafe fn store_lanes(&self, store: &Store, lanes: usize) {
-        let (site, index) = (&self.pass.outputs[store.output], store.index);
+        let (access, index) = (self.output(store.output), store.index);
         let float = || self.float(store.value).first(lanes);
         let whole = || self.integer(store.value).first(lanes);
         let low_byte = |from: &[i32], to: &mut [u8]| {
@@ -632,11 +681,11 @@ impl<'a> Machine<'a> {
         // SAFETY: the caller's.
         unsafe {
             match store.element {
-                Element::F32 => self.put(site, index, float(), lanes, copy),
-                Element::F16 => self.put(site, index, float(), lanes, lanes::narrow_f16),
-                Element::Bf16 => self.put(site, index, float(), lanes, lanes::narrow_bf16),
-                Element::I32 => self.put(site, index, whole(), lanes, copy),
-                Element::U8 => self.put(site, index, whole(), lanes, low_byte),
+                Element::F32 => self.put(access, index, float(), lanes, copy),
+                Element::F16 => self.put(access, index, float(), lanes, lanes::narrow_f16),
+                Element::Bf16 => self.put(access, index, float(), lanes, lanes::narrow_bf16),
+                Element::I32 => self.put(access, index, whole(), lanes, copy),
+                Element::U8 => self.put(access, index, whole(), lanes, low_byte),
             }
         }
     }
@@ -644,7 +693,7 @@ impl<'a> Machine<'a> {
     /// Writes a tile: at once where elements lie side by side, else one by one.
     unsafe fn put<T: Copy, M: Copy + Default>(
         &self,
-        site: &Site,
+        access: Access<'_>,
         index: Index,
         value: From<'_, T>,
         lanes: usize,
@@ -655,25 +704,25 @@ impl<'a> Machine<'a> {
             From::Lanes(lanes) => lanes,
             From::One(one) if lanes == 1 => std::slice::from_ref(one),
             From::One(one) => {
-                spread = vec![*one; lanes];
-                &spread[..]
+                spread = [*one; TILE];
+                &spread[..lanes]
             }
         };
         if index == Index::Lane {
             // SAFETY: the caller's.
-            return narrow(from, unsafe { site.stretch(self.first, lanes) });
+            return narrow(from, unsafe { access.stretch(self.first, lanes) });
         }
-        let stride = *site.strides.last().unwrap_or(&0);
+        let stride = *access.strides.last().unwrap_or(&0);
         for segment in self.segments(lanes) {
-            let start = self.row_start(site, segment.row) + segment.col * stride;
+            let start = self.row_start(access, segment.row) + segment.col * stride;
             let from = &from[segment.at..][..segment.len];
             if stride == 1 {
                 // SAFETY: the caller's.
-                narrow(from, unsafe { site.stretch(start, segment.len) });
+                narrow(from, unsafe { access.stretch(start, segment.len) });
             } else {
                 for (i, from) in from.iter().enumerate() {
                     // SAFETY: the caller's.
-                    narrow(std::slice::from_ref(from), unsafe { site.stretch(start + i * stride, 1) });
+                    narrow(std::slice::from_ref(from), unsafe { access.stretch(start + i * stride, 1) });
                 }
             }
         }
@@ -682,11 +731,43 @@ impl<'a> Machine<'a> {
     /// Stores the values of a row.
     unsafe fn store_row(&mut self, row: usize) {
         (self.first, self.lanes) = (row * self.frame.cols, 1);
-        for store in self.pass.program.stores.iter().filter(|store| self.pass.schedule.per_row[store.value]) {
+        for store in self.frame.program.stores.iter().filter(|store| self.frame.schedule.per_row[store.value])
+        {
             // SAFETY: the caller's.
             unsafe { self.store_lanes(store, 1) };
         }
     }
+}
+
+/// The first `count` values of a thread's memory, each `value`; what is left begins with a cache line.
+pub(super) fn filled<'a, T: Copy>(rest: &mut &'a mut [u8], count: usize, value: T) -> &'a mut [T] {
+    const { assert!(align_of::<T>() <= LINE) };
+    let part = take(rest, count * size_of::<T>());
+    assert!(part.as_ptr().addr().is_multiple_of(align_of::<T>()), "scratch begins with a cache line");
+    let at = part.as_mut_ptr().cast::<T>();
+    // SAFETY: as many bytes as the values have, aligned; each is written before there is a reference to it.
+    unsafe {
+        (0..count).for_each(|i| at.add(i).write(value));
+        std::slice::from_raw_parts_mut(at, count)
+    }
+}
+
+/// The first `count` f32 of a thread's memory, with whatever is in them; what is left begins with a cache line.
+pub(super) fn floats<'a>(rest: &mut &'a mut [u8], count: usize) -> &'a mut [f32] {
+    cast_mut(take(rest, count * size_of::<f32>()))
+}
+
+/// The first bytes of a thread's memory, in whole cache lines.
+fn take<'a>(rest: &mut &'a mut [u8], bytes: usize) -> &'a mut [u8] {
+    let all = std::mem::take(rest);
+    let (part, after) = all.split_at_mut(aligned_bytes(bytes).min(all.len()));
+    *rest = after;
+    &mut part[..bytes]
+}
+
+/// Bytes, rounded up to whole cache lines.
+pub(super) fn aligned_bytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(LINE)
 }
 
 /// Memory for a tile of one value: 32 bits a lane, read as the value's kind.
@@ -715,30 +796,23 @@ fn pick<M: Copy, T>(from: &[M], places: &[i32], to: &mut [T], f: impl Fn(M) -> T
     to.iter_mut().zip(places).for_each(|(to, place)| *to = f(from[*place as usize]));
 }
 
-impl Site {
-    /// Whether two have bytes in common.
-    fn meets(&self, other: &Site) -> bool {
-        let [mine, theirs] = [self, other].map(|site| site.base.addr()..site.base.addr() + site.bytes);
-        mine.start < theirs.end && theirs.start < mine.end
-    }
-
+impl<'a> Access<'a> {
     /// All of it, to be read: nothing of it is written by this pass.
-    fn elements<T>(&self) -> &[T] {
-        self.some(0, self.bytes / size_of::<T>())
+    fn elements<T>(self) -> &'a [T] {
+        self.some(0, self.at.bytes / size_of::<T>())
     }
 
     /// Some of it, to be read. In place, other lanes may be written meanwhile: these are not.
-    fn some<T>(&self, start: usize, len: usize) -> &[T] {
-        assert!((start + len) * size_of::<T>() <= self.bytes, "a load inside the input");
+    fn some<T>(self, start: usize, len: usize) -> &'a [T] {
+        assert!((start + len) * size_of::<T>() <= self.at.bytes, "a load inside the input");
         // SAFETY: the launch's promise: that many bytes, aligned, and not written by another lane.
-        unsafe { std::slice::from_raw_parts(self.base.cast::<T>().add(start), len) }
+        unsafe { std::slice::from_raw_parts(self.at.base.cast::<T>().add(start), len) }
     }
 
     /// Some of it, to be written.
-    #[allow(clippy::mut_from_ref)] // the memory is not the site's own
-    unsafe fn stretch<T>(&self, start: usize, len: usize) -> &mut [T] {
-        assert!((start + len) * size_of::<T>() <= self.bytes, "a store inside the output");
+    unsafe fn stretch<T>(self, start: usize, len: usize) -> &'a mut [T] {
+        assert!((start + len) * size_of::<T>() <= self.at.bytes, "a store inside the output");
         // SAFETY: the caller's: no other lane has these elements.
-        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<T>().add(start), len) }
+        unsafe { std::slice::from_raw_parts_mut(self.at.base.cast::<T>().add(start), len) }
     }
 }

@@ -6,29 +6,29 @@
 mod attention;
 mod device;
 mod engine;
+mod executable;
 mod host;
 mod lanes;
-mod plan;
+mod packed_gemm;
 mod product;
+mod scratch;
 mod stream;
-mod stretches;
 mod tick;
 mod turn;
 mod vector;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use rayon::prelude::*;
 
+pub use executable::{MOST_KEPT_BYTES, pass_scratch};
 pub use host::{Host, host};
-pub use plan::{Kernel, Prepared};
 pub use stream::stream;
 pub use tick::Tick;
 pub use vector::Vector;
 
-use crate::buffer::Buffer;
+use scratch::Scratch;
 
 /// A CPU with a number of threads and a vector unit that work may use.
 pub struct Cpu {
@@ -37,11 +37,13 @@ pub struct Cpu {
     vector: Vector,
     made: Instant,
     launches: AtomicU64,
-    read: AtomicU64,             // bytes, by programs
-    written: AtomicU64,          // bytes, by programs
-    allocated: AtomicU64,        // bytes
-    scratch: Mutex<Vec<Buffer>>, // that no step uses at the moment, one for each thread
+    read: AtomicU64,       // bytes, by steps
+    written: AtomicU64,    // bytes, by steps
+    allocated: AtomicU64,  // bytes
+    uploaded: AtomicU64,   // bytes
+    downloaded: AtomicU64, // bytes
     attention_blocks: AtomicU64,
+    scratch: Scratch,
 }
 
 /// Pieces that a launch cuts for each thread: more than one, so that a thread which the system holds up does
@@ -73,8 +75,10 @@ impl Cpu {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
-            scratch: Mutex::new(Vec::new()),
+            uploaded: AtomicU64::new(0),
+            downloaded: AtomicU64::new(0),
             attention_blocks: AtomicU64::new(0),
+            scratch: Scratch::new(threads),
         }
     }
 
@@ -97,6 +101,27 @@ impl Cpu {
     /// Launches since the device was made.
     pub fn launches(&self) -> u64 {
         self.launches.load(Relaxed)
+    }
+
+    /// What each of the device's threads answers, once each; of a device with one thread, the calling one.
+    pub fn each_thread<T: Send>(&self, ask: impl Fn() -> T + Sync) -> Vec<T> {
+        match &self.pool {
+            Some(pool) => pool.broadcast(|_| ask()),
+            None => vec![ask()],
+        }
+    }
+
+    /// Blocks of attention that were computed since the device was made. The gradients of a block count as one, or as
+    /// two where those of its queries and those of its keys are computed apart.
+    pub fn attention_blocks(&self) -> u64 {
+        self.attention_blocks.load(Relaxed)
+    }
+
+    /// Counts a step of a plan.
+    fn count(&self, (read, written): (u64, u64)) {
+        self.launches.fetch_add(1, Relaxed);
+        self.read.fetch_add(read, Relaxed);
+        self.written.fetch_add(written, Relaxed);
     }
 
     /// One pass over `out`, cut into pieces whose lengths are multiples of `unit` elements (the last one

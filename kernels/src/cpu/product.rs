@@ -6,8 +6,8 @@ use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::stretches::{Factor, Sink, Work};
-use crate::plan::{Cut, Product, View};
+use super::packed_gemm::{Factor, Sink, Work};
+use crate::plan::{Choice, Product, View};
 use crate::tile::Element;
 
 /// Where the three matrices of one product lie.
@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Cpu {
-    /// Computes a product.
+    /// Computes a product that is [`ready`].
     ///
     /// # Safety
     /// The views' elements lie behind the addresses, those of the result apart from the factors' and each once.
@@ -40,59 +40,67 @@ impl Cpu {
         if product.batch.contains(&0) || product.m == 0 || product.n == 0 {
             return;
         }
-        if product.k == 0 {
-            // SAFETY: the caller's; factors without elements stay where they are.
-            return unsafe { self.terms(&without_terms(product), place) };
-        }
-        // SAFETY: the caller's.
-        unsafe { self.terms(product, place) }
-    }
-
-    /// Computes a product with a result.
-    unsafe fn terms(&self, product: &Product, place: Place) {
         let count: usize = product.batch.iter().product();
-        if product.cut == Cut::Stretches || product.elements != [Element::F32; 3] {
-            // SAFETY: the caller's.
-            let all: Vec<Work> = (0..count).map(|i| unsafe { work(product, place.of(product, i)) }).collect();
+        if is_packed(product) {
             // SAFETY: the caller's; matrices of the batch are disjoint.
-            return unsafe { self.stretches(&all) };
+            return unsafe { self.packed(count, |i| work(product, place.of(product, i))) };
         }
         let whole = |parallelism| Part { rows: (0, product.m), columns: (0, product.n), parallelism };
         // SAFETY: the caller's; parts and matrices of the batch are disjoint.
         let one = |i: usize, part: Part| unsafe { run(product, place.of(product, i), part) };
         let each = |part: Part| (0..count).for_each(|i| one(i, part));
         let Some(pool) = &self.pool else { return each(whole(Parallelism::None)) };
-        pool.install(|| match product.cut {
-            Cut::Single => each(whole(Parallelism::None)),
-            Cut::Library => each(whole(Parallelism::Rayon(self.threads))),
-            Cut::Batch => (0..count).into_par_iter().for_each(|i| one(i, whole(Parallelism::None))),
-            Cut::Rows | Cut::Columns => {
-                let parts = parts(product, self.threads);
-                (0..count).for_each(|i| parts.par_iter().for_each(|part| one(i, *part)));
+        pool.install(|| match product.choice {
+            Choice::Single => each(whole(Parallelism::None)),
+            Choice::Library => each(whole(Parallelism::Rayon(self.threads))),
+            Choice::Batch => (0..count).into_par_iter().for_each(|i| one(i, whole(Parallelism::None))),
+            Choice::Rows | Choice::Columns => {
+                let parts = Parts::of(product, self.threads);
+                let all = |i| (0..parts.count).into_par_iter().for_each(|n| one(i, parts.part(product, n)));
+                (0..count).for_each(all);
             }
-            Cut::Stretches => unreachable!("done above"),
+            Choice::Packed => unreachable!("done above"),
         });
     }
 }
 
-/// A product of no terms, whose factors' strides lead nowhere.
-fn without_terms(product: &Product) -> Product {
-    let still = |view: &View| View { strides: vec![0; view.strides.len()], ..view.clone() };
-    Product { a: still(&product.a), b: still(&product.b), ..product.clone() }
+/// Whether a product goes block by block.
+pub(super) fn is_packed(product: &Product) -> bool {
+    product.choice == Choice::Packed || product.elements != [Element::F32; 3]
 }
 
-/// One part for each thread.
-fn parts(product: &Product, threads: usize) -> Vec<Part> {
-    let by_rows = product.cut == Cut::Rows;
-    let size = if by_rows { product.m } else { product.n };
-    let length = size.div_ceil(threads).max(1);
-    let stretch = |i: usize| (i * length, ((i + 1) * length).min(size));
-    let part = |i: usize| {
-        let (rows, columns) =
-            if by_rows { (stretch(i), (0, product.n)) } else { ((0, product.m), stretch(i)) };
+/// A checked product as it is run: factors of no terms have strides that lead nowhere, so that they stay where they are.
+pub(super) fn ready(product: &Product) -> Product {
+    let still = |view: &View| View { strides: vec![0; view.strides.len()], ..view.clone() };
+    match product.k {
+        0 => Product { a: still(&product.a), b: still(&product.b), ..product.clone() },
+        _ => product.clone(),
+    }
+}
+
+/// The result cut among the threads, along its rows or its columns.
+struct Parts {
+    by_rows: bool,
+    length: usize,
+    count: usize,
+}
+
+impl Parts {
+    fn of(product: &Product, threads: usize) -> Self {
+        let by_rows = product.choice == Choice::Rows;
+        let size = if by_rows { product.m } else { product.n };
+        let length = size.div_ceil(threads).max(1);
+        Self { by_rows, length, count: size.div_ceil(length) }
+    }
+
+    fn part(&self, product: &Product, number: usize) -> Part {
+        let stretch = |size: usize| (number * self.length, ((number + 1) * self.length).min(size));
+        let (rows, columns) = match self.by_rows {
+            true => (stretch(product.m), (0, product.n)),
+            false => ((0, product.m), stretch(product.n)),
+        };
         Part { rows, columns, parallelism: Parallelism::None }
-    };
-    (0..size.div_ceil(length)).map(part).collect()
+    }
 }
 
 impl Place {

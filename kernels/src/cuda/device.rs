@@ -1,19 +1,20 @@
-//! The GPU behind the device's seam: tile programs, generated and compiled when they are first run.
+//! The GPU behind the device's seam.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::compile::{Source, Target, compile};
 use super::error::CudaError;
-use super::generate;
 use super::kept::Kept;
-use super::module::{Arguments, Grid, Module};
+use super::module::Module;
+use super::plan::CudaPlan;
 use super::probe::Gpu;
-use super::texts::PRELUDE;
 use crate::buffer::Buffer;
-use crate::device::{Counts, Device};
+use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial};
 use crate::error::DeviceError;
-use crate::tile::{Element, Program};
+use crate::plan::{Choice, Plan, Product};
+use crate::tile::Element;
 
 impl Gpu {
     /// A text as code on this card: compiled for its architecture, or, where there is no compiler, the kept PTX
@@ -43,47 +44,17 @@ impl Device for Gpu {
         Ok(Buffer::cuda(self.zeroed(tag, bytes)?))
     }
 
-    fn upload(&self, to: &mut Buffer, from: &[u8]) -> Result<(), DeviceError> {
-        to.same_length(from.len())?;
-        Ok(to.on_card_mut()?.write(0, from)?)
+    fn upload_at(&self, to: &mut Buffer, first: usize, from: &[u8]) -> Result<(), DeviceError> {
+        to.has(first, from.len())?;
+        to.on_card_mut()?.write(first, from)?;
+        self.inner.uploaded.fetch_add(from.len() as u64, Relaxed);
+        Ok(())
     }
 
-    fn download(&self, from: &Buffer, to: &mut [u8]) -> Result<(), DeviceError> {
-        from.same_length(to.len())?;
-        Ok(from.on_card()?.read(0, to)?)
-    }
-
-    fn run(
-        &self,
-        program: &Program,
-        len: usize,
-        inputs: &[&Buffer],
-        output: &mut Buffer,
-    ) -> Result<(), DeviceError> {
-        program.check_flat(len, inputs, output)?;
-        let text = generate::text(program, inputs.len())?;
-        let defines = output_defines(program.stores[0].element);
-        let source = Source { name: "program.cu", text: &text, headers: &[PRELUDE], defines: &defines };
-        let function = self.build(&source)?.function(generate::ENTRY)?;
-        let mut arguments = Arguments::new();
-        for input in inputs {
-            arguments = arguments.u64(input.on_card()?.address());
-        }
-        let arguments = arguments.u64(output.on_card_mut()?.address()).u64(len as u64);
-        let blocks = i32::try_from(len.div_ceil(generate::THREADS as usize));
-        let blocks = blocks.map_err(|_| DeviceError::Value {
-            program: program.name.clone(),
-            op: program.stores[0].value,
-            needed: "a launch of less than 2^31 blocks of lanes",
-        })?;
-        self.launch(
-            &function,
-            Grid { blocks: blocks.unsigned_abs(), threads: generate::THREADS, ..Grid::default() },
-            arguments,
-        )?;
-        let (read, written) = program.traffic(len);
-        self.inner.read.fetch_add(read.iter().sum::<usize>() as u64, Relaxed);
-        self.inner.written.fetch_add(written.iter().sum::<usize>() as u64, Relaxed);
+    fn download_at(&self, from: &Buffer, first: usize, to: &mut [u8]) -> Result<(), DeviceError> {
+        from.has(first, to.len())?;
+        from.on_card()?.read(first, to)?;
+        self.inner.downloaded.fetch_add(to.len() as u64, Relaxed);
         Ok(())
     }
 
@@ -101,7 +72,30 @@ impl Device for Gpu {
             read_bytes: self.inner.read.load(Relaxed),
             written_bytes: self.inner.written.load(Relaxed),
             allocated_bytes: self.usage().total,
+            scratch_bytes: 0,
+            uploaded_bytes: self.inner.uploaded.load(Relaxed),
+            downloaded_bytes: self.inner.downloaded.load(Relaxed),
         }
+    }
+
+    fn choices(&self, _: &Product) -> Vec<Choice> {
+        vec![Choice::Library]
+    }
+
+    fn identity(&self) -> String {
+        format!("{} {}", self.name(), self.card().name)
+    }
+
+    fn trial<'a>(&'a self, product: &Product) -> Result<Box<dyn Trial + 'a>, DeviceError> {
+        Ok(Box::new(PlanTrial::new(self, product)?))
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        plan: Arc<Plan>,
+        _: &Links<'_, 'a>,
+    ) -> Result<Box<dyn Executable + 'a>, DeviceError> {
+        Ok(Box::new(CudaPlan::new(self, plan)?))
     }
 }
 

@@ -33,6 +33,7 @@ pub mod library;
 mod memory;
 mod module;
 mod order;
+mod plan;
 mod probe;
 mod texts;
 

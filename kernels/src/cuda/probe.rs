@@ -122,8 +122,10 @@ pub(super) struct Inner {
     pub pool: Arc<Pool>,
     pub stream: Stream,
     pub launches: AtomicU64,
-    pub read: AtomicU64,    // bytes, by tile programs
-    pub written: AtomicU64, // bytes, by tile programs
+    pub read: AtomicU64,       // bytes, by steps of plans
+    pub written: AtomicU64,    // bytes, by steps of plans
+    pub uploaded: AtomicU64,   // bytes
+    pub downloaded: AtomicU64, // bytes
     pub made: Instant,
     pub captured: Mutex<HashMap<usize, Vec<Function>>>, // kernels launched while a graph is captured, by stream
 }
@@ -275,6 +277,8 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
             launches: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            uploaded: AtomicU64::new(0),
+            downloaded: AtomicU64::new(0),
             made: Instant::now(),
             captured: Mutex::default(),
         }),

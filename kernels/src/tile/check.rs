@@ -1,7 +1,6 @@
 //! Whether a program makes sense: every operation has the values that it needs, of the kind that it needs.
 
 use super::{Element, Index, Op, Program, Value};
-use crate::buffer::Buffer;
 use crate::error::DeviceError;
 
 impl Program {
@@ -20,39 +19,6 @@ impl Program {
             self.check_kinds(op, operation, &whole)?;
         }
         self.check_stores(&whole)
-    }
-
-    /// Whether it can run over `len` lanes of one row: no views, and every buffer has the bytes.
-    pub fn check_flat(&self, len: usize, inputs: &[&Buffer], output: &Buffer) -> Result<(), DeviceError> {
-        self.check()?;
-        let view = |op: &Op| matches!(op, Op::Load { index: Index::View, .. });
-        if let Some(op) = self.ops.iter().position(view) {
-            return Err(self.refuse(op, "a launch that says where its views lie"));
-        }
-        let beyond = |op: &Op| matches!(op, Op::Coordinate(dim) if *dim > 0);
-        if let Some(op) = self.ops.iter().position(beyond) {
-            return Err(self.refuse(op, "a launch over a space of more than one dimension"));
-        }
-        let counts = |op: &Op| matches!(op, Op::Coordinate(_)) && i32::try_from(len).is_err();
-        if let Some(op) = self.ops.iter().position(counts) {
-            return Err(self.refuse(op, "a launch over less than 2^31 lanes"));
-        }
-        if self.outputs() > 1 || self.stores[0].index == Index::View {
-            return Err(self.refuse(self.stores[0].value, "a launch that says where its outputs lie"));
-        }
-        let (needed, given) = (self.inputs(), inputs.len());
-        if needed > given {
-            return Err(DeviceError::Inputs { program: self.name.clone(), needed, given });
-        }
-        let (read, written) = self.traffic(len);
-        let touched = inputs.iter().copied().zip(read).chain([(output, written[0])]);
-        for (buffer, needed) in touched {
-            let (tag, given) = (buffer.tag(), buffer.bytes());
-            if needed > given {
-                return Err(DeviceError::Short { program: self.name.clone(), tag, needed, given });
-            }
-        }
-        Ok(())
     }
 
     fn refuse(&self, op: usize, needed: &'static str) -> DeviceError {

@@ -9,6 +9,8 @@
 //!
 //! Reading: Griewank and Walther, "Evaluating Derivatives" (2008), chapter 3.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new operation does not compile where it has to be known
+
 mod rules;
 
 use std::collections::BTreeMap;

@@ -92,7 +92,7 @@ impl Real for f32 {
         match dtype {
             Dtype::F16 => f16::from_f32(self).to_f32(),
             Dtype::Bf16 => bf16::from_f32(self).to_f32(),
-            _ => self,
+            Dtype::F32 | Dtype::U8 | Dtype::I32 => self,
         }
     }
     functions!(f32);

@@ -8,8 +8,10 @@
 //!
 //! Its gradient is defined as what the rules of [`crate::grad`] make of this.
 
+use std::convert::Infallible;
+
 use super::infer::per_score;
-use super::{Attention, Builder, Dim, Dtype, Error, Fault, Graph, Id, Op, Tensor, Type};
+use super::{Attention, Builder, Dim, Dtype, Error, Fault, Graph, Id, Node, Op, Tensor, Type};
 use crate::grad;
 
 /// An attention or its gradient as a graph of simpler operations, given the types of its inputs: the inputs `q`, `k`,
@@ -17,13 +19,17 @@ use crate::grad;
 ///
 /// Fails where the inputs do not fit.
 pub fn expand(op: &Op, inputs: &[Type]) -> Result<Graph, Error> {
+    let simple = || {
+        let (what, got, need) = ("operation", op.name().to_owned(), "one with a definition");
+        Err(Fault::Setting { what, got, need }.at(0, op))
+    };
     match op {
         Op::Attention(attention) => forward(attention, inputs),
         Op::AttentionGrad { attention, wrt } => backward(attention, *wrt, inputs),
-        op => {
-            let (what, got, need) = ("operation", op.name().to_owned(), "attention or attention_grad");
-            Err(Fault::Setting { what, got, need }.at(0, op))
-        }
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => simple(),
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => simple(),
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => simple(),
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => simple(),
     }
 }
 
@@ -99,21 +105,19 @@ pub fn apply(program: &Graph, scores: &Tensor, extras: &[Tensor]) -> Tensor {
     let indices = (0..4).map(|dim| tape.iota(shape, dim));
     let mut given = std::iter::once(scores.clone()).chain(indices).chain(extras.iter().cloned());
     let lifted = per_score(program);
-    let mut values: Vec<Tensor> = Vec::new();
-    for (node, lift) in program.nodes().iter().zip(lifted) {
-        let spread = |(i, id): (usize, &Id)| {
-            let table = node.op == Op::Gather && i == 0;
-            let value = &values[id.0 as usize];
-            if lift && !table { value.spread(shape) } else { value.clone() }
-        };
-        let inputs: Vec<Tensor> = node.inputs.iter().enumerate().map(spread).collect();
+    let step = |id: Id, node: &Node, mut inputs: Vec<Tensor>| -> Result<Tensor, Infallible> {
+        if let Op::Input { .. } = node.op {
+            return Ok(given.next().unwrap_or_else(|| scores.clone()));
+        }
+        let lift = lifted[id.0 as usize];
+        let tables = usize::from(node.op == Op::Gather);
+        let spread = |input: &mut Tensor| *input = input.spread(shape);
+        inputs.iter_mut().skip(tables).filter(|_| lift).for_each(spread);
         let ty = if lift { Type::new(node.ty.dtype, shape) } else { node.ty.clone() };
-        let value = match &node.op {
-            Op::Input { .. } => given.next().unwrap_or_else(|| scores.clone()),
-            op => tape.apply(op.clone(), &inputs.iter().collect::<Vec<_>>(), op.takes_type().then_some(ty)),
-        };
-        values.push(value);
-    }
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        Ok(tape.apply(node.op.clone(), &inputs, node.op.takes_type().then_some(ty)))
+    };
+    let Ok(values) = program.fold(step);
     let output = program.outputs().first().map(|(_, id)| values[id.0 as usize].spread(shape));
     output.unwrap_or_else(|| scores.clone())
 }

@@ -94,14 +94,12 @@ impl Tape {
         let mut given = inputs.iter();
         let mut values: Vec<Tensor> = Vec::new();
         for node in graph.nodes() {
-            let value = match &node.op {
-                Op::Input { .. } => given.next().expect("a tensor for every input").clone(),
-                op => {
-                    let inputs: Vec<&Tensor> = node.inputs.iter().map(|id| &values[id.0 as usize]).collect();
-                    self.apply(op.clone(), &inputs, op.takes_type().then(|| node.ty.clone()))
-                }
-            };
-            values.push(value);
+            let inputs: Vec<&Tensor> = node.inputs.iter().map(|id| &values[id.0 as usize]).collect();
+            values.push(if let Op::Input { .. } = node.op {
+                given.next().expect("a tensor for every input").clone()
+            } else {
+                self.apply(node.op.clone(), &inputs, node.chosen_type())
+            });
         }
         graph.outputs().iter().map(|(_, id)| values[id.0 as usize].clone()).collect()
     }

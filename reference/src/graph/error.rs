@@ -6,6 +6,7 @@ use std::error;
 use std::fmt;
 use std::panic::Location;
 
+use super::print::site;
 use super::{Dim, Dtype, Facts, Id, Op, Symbol, Type};
 
 /// Why a graph cannot be built, read or run.
@@ -199,11 +200,7 @@ pub enum Fault {
 impl Fault {
     /// The fault of a node.
     pub(crate) fn at(self, node: usize, op: &Op) -> Error {
-        let name = match op {
-            Op::Input { name } => format!("%{node} input {name:?}"),
-            op => format!("%{node} {}", op.name()),
-        };
-        Error { at: name, fault: self, source: None }
+        Error { at: site(node, op), fault: self, source: None }
     }
 
     /// The fault of something with a name.

@@ -485,7 +485,7 @@ fn holds(dtype: Dtype, value: f64) -> Result<(), Fault> {
     let fits = match dtype {
         Dtype::U8 => integral(0, 255),
         Dtype::I32 => integral(i32::MIN, i32::MAX),
-        _ => true,
+        Dtype::F32 | Dtype::F16 | Dtype::Bf16 => true,
     };
     if fits { Ok(()) } else { Err(Fault::Value { got: value, dtype }) }
 }

@@ -237,7 +237,9 @@ impl Site<'_> {
         match self.dtype {
             Dtype::U8 => self.array(Data::U8(vec![value as u8; len])),
             Dtype::I32 => self.array(Data::I32(vec![value as i32; len])),
-            _ => self.array(Data::Float(vec![R::nearest(value, self.dtype); len])),
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => {
+                self.array(Data::Float(vec![R::nearest(value, self.dtype); len]))
+            }
         }
     }
 
@@ -436,11 +438,7 @@ impl Site<'_> {
         };
         let table = table.as_slice().try_into().map_err(|_| wrong_table())?;
         let weight = nf4::Weight { len: self.len(), block_size, packed: inputs[0].as_bytes(), table, absmax };
-        let dtype = match self.dtype {
-            Dtype::F16 => nf4::Dtype::F16,
-            Dtype::Bf16 => nf4::Dtype::Bf16,
-            _ => nf4::Dtype::F32,
-        };
+        let dtype = nf4::Dtype::try_from(self.dtype)?;
         weight.check().map_err(|error| Fault::Weight { reason: error.to_string() })?;
         let bits = nf4::dequantize_bits(&weight, dtype);
         Ok(self

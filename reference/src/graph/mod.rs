@@ -17,9 +17,12 @@
 //! Reading: Radul et al., "Autodidax" (the JAX documentation), for a representation whose rules are tables; Lattner et
 //! al., "MLIR" (2021), for what an operation has to say about itself.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new operation does not compile where it has to be known
+
 mod array;
 mod attention;
 mod build;
+mod class;
 mod dim;
 mod eager;
 mod error;
@@ -30,6 +33,7 @@ mod parse;
 mod print;
 pub mod programs;
 mod record;
+mod rewrite;
 mod substitute;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,12 +41,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use array::{Array, Data, Real};
 pub use attention::{apply, expand};
 pub use build::{Builder, Tape, Tensor};
+pub use class::Class;
 pub use dim::{Dim, Facts, Known, Symbol, product};
 pub use eager::Eager;
 pub use error::{Error, Fault};
 pub use interpret::interpret;
 pub use op::{Attention, Binary, Compare, Dtype, Op, Reduce, Unary};
 pub use record::{Foreign, Host, Record};
+pub use rewrite::{Rewrite, Rewritten};
 
 /// A node, by its place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +77,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// The type, where it is the writer's choice: what [`Graph::add`] has to be told.
+    pub fn chosen_type(&self) -> Option<Type> {
+        self.op.takes_type().then(|| self.ty.clone())
+    }
+
     /// Whether it computes the same from the same nodes, to the bit, wherever it belongs to.
     pub fn is(&self, other: &Node) -> bool {
         self.op.is(&other.op) && (&self.inputs, &self.ty) == (&other.inputs, &other.ty)
@@ -167,9 +178,9 @@ impl Graph {
 
     /// The inputs with their names, in order.
     pub fn inputs(&self) -> impl Iterator<Item = (&str, Id)> {
-        self.ids().filter_map(|id| match &self.node(id).op {
-            Op::Input { name } => Some((name.as_str(), id)),
-            _ => None,
+        self.ids().filter_map(|id| {
+            let Op::Input { name } = &self.node(id).op else { return None };
+            Some((name.as_str(), id))
         })
     }
 
@@ -212,24 +223,23 @@ impl Graph {
         found
     }
 
+    /// The nodes that an output needs, and every input, so that callers may go on giving it.
+    pub fn live(&self) -> BTreeSet<Id> {
+        let inputs = self.inputs().map(|(_, id)| id);
+        self.ancestors(self.outputs.iter().map(|(_, id)| *id)).into_iter().chain(inputs).collect()
+    }
+
     /// Adds every node of another graph, its inputs replaced by nodes of this one, and returns where its nodes went.
     ///
     /// Fails where an input is not given, or has another type.
     pub fn inline(&mut self, other: &Graph, inputs: &BTreeMap<&str, Id>) -> Result<BTreeMap<Id, Id>, Error> {
-        let mut place = BTreeMap::new();
-        for id in other.ids() {
-            let node = other.node(id);
-            let here = match &node.op {
-                Op::Input { name } => self.given(name, &node.ty, inputs)?,
-                op => {
-                    let moved: Vec<Id> = node.inputs.iter().map(|input| place[input]).collect();
-                    let ty = op.takes_type().then(|| node.ty.clone());
-                    self.add(op.clone(), &moved, ty, &node.scope)?
-                }
-            };
-            place.insert(id, here);
-        }
-        Ok(place)
+        let place = other.fold(|_, node, moved: Vec<Id>| {
+            if let Op::Input { name } = &node.op {
+                return self.given(name, &node.ty, inputs);
+            }
+            self.add(node.op.clone(), &moved, node.chosen_type(), &node.scope)
+        })?;
+        Ok(other.ids().zip(place).collect())
     }
 
     /// The node that stands for another graph's input.

@@ -4,7 +4,8 @@
 //! changes, a node says so. An operation's precision is its output's [`Dtype`]: sums and products of f16 and bf16
 //! are taken in f32 and rounded once, at the end.
 
-use super::{Dim, Graph, Type};
+use super::{Dim, Fault, Graph, Type};
+use crate::nf4;
 
 /// The type of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -226,6 +227,33 @@ impl Dtype {
     }
 }
 
+/// The types that a quantised weight may be decoded to are floats of a graph.
+impl From<nf4::Dtype> for Dtype {
+    fn from(dtype: nf4::Dtype) -> Self {
+        match dtype {
+            nf4::Dtype::F32 => Dtype::F32,
+            nf4::Dtype::F16 => Dtype::F16,
+            nf4::Dtype::Bf16 => Dtype::Bf16,
+        }
+    }
+}
+
+/// Fails for what is no float.
+impl TryFrom<Dtype> for nf4::Dtype {
+    type Error = Fault;
+
+    fn try_from(dtype: Dtype) -> Result<Self, Fault> {
+        match dtype {
+            Dtype::F32 => Ok(nf4::Dtype::F32),
+            Dtype::F16 => Ok(nf4::Dtype::F16),
+            Dtype::Bf16 => Ok(nf4::Dtype::Bf16),
+            Dtype::U8 | Dtype::I32 => {
+                Err(Fault::Setting { what: "type of a weight", got: dtype.name().into(), need: "a float" })
+            }
+        }
+    }
+}
+
 impl Unary {
     /// Every one, with its name in a graph's text.
     pub const NAMES: [(Unary, &str); 8] = [
@@ -292,30 +320,32 @@ impl Op {
 
     /// Whether it is the same operation to the bit: unlike for `==`, a NaN is itself and 0 is not -0.
     pub fn is(&self, other: &Op) -> bool {
-        match (self, other) {
-            (Op::Constant { value: a }, Op::Constant { value: b }) => a.to_bits() == b.to_bits(),
-            (Op::Attention(a), Op::Attention(b)) => a.is(b),
-            (Op::AttentionGrad { attention: a, wrt: i }, Op::AttentionGrad { attention: b, wrt: j }) => {
-                i == j && a.is(b)
+        match self {
+            Op::Constant { value: a } => {
+                matches!(other, Op::Constant { value: b } if a.to_bits() == b.to_bits())
             }
-            _ => self == other, // what holds no float is what it equals
+            Op::Attention(a) => matches!(other, Op::Attention(b) if a.is(b)),
+            Op::AttentionGrad { attention: a, wrt: i } => {
+                matches!(other, Op::AttentionGrad { attention: b, wrt: j } if i == j && a.is(b))
+            }
+            // What holds no float is what it equals.
+            Op::Input { .. } | Op::Iota { .. } | Op::Cast | Op::Detach | Op::Unary(_) => self == other,
+            Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => self == other,
+            Op::Gather | Op::ScatterAdd | Op::Reshape | Op::Transpose { .. } => self == other,
+            Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } | Op::Dequantize { .. } => self == other,
         }
     }
 
     /// Whether the output's type is the writer's choice and not the inputs' consequence: then a node is made with
     /// its type, and the check asks whether it fits.
     pub fn takes_type(&self) -> bool {
-        matches!(
-            self,
-            Op::Input { .. }
-                | Op::Constant { .. }
-                | Op::Iota { .. }
-                | Op::Cast
-                | Op::ScatterAdd
-                | Op::Reshape
-                | Op::Broadcast
-                | Op::Dequantize { .. }
-        )
+        match self {
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::ScatterAdd => true,
+            Op::Reshape | Op::Broadcast | Op::Dequantize { .. } => true,
+            Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+            Op::Reduce(..) | Op::Matmul | Op::Gather | Op::Transpose { .. } | Op::Slice { .. } => false,
+            Op::Concat { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => false,
+        }
     }
 }
 

@@ -18,10 +18,16 @@ impl Graph {
 
     /// How errors call a node: its number and what it does.
     pub fn site(&self, id: Id) -> String {
-        match &self.node(id).op {
-            Op::Input { name } => format!("%{} input {}", id.0, Quoted(name)),
-            op => format!("%{} {}", id.0, op.name()),
-        }
+        site(id.0 as usize, &self.node(id).op)
+    }
+}
+
+/// How errors call a node that may not be there yet.
+pub(super) fn site(node: usize, op: &Op) -> String {
+    if let Op::Input { name } = op {
+        format!("%{node} input {}", Quoted(name))
+    } else {
+        format!("%{node} {}", op.name())
     }
 }
 

@@ -16,11 +16,11 @@ impl Graph {
         let mut graph = Graph::new(self.name.clone());
         graph.known = self.known.clone();
         graph.known.retain(|symbol, _| !by.contains_key(symbol));
-        for node in &self.nodes {
-            graph.add(node.op.substitute(by)?, &node.inputs, Some(node.ty.substitute(by)), &node.scope)?;
-        }
-        graph.outputs.clone_from(&self.outputs);
-        Ok(graph)
+        let rewritten = self.rewrite_onto(graph, |rewrite, id| {
+            let (node, inputs) = (rewrite.node(id), rewrite.inputs(id)?);
+            rewrite.add(node.op.substitute(by)?, &inputs, Some(node.ty.substitute(by)), &node.scope).map(Some)
+        })?;
+        Ok(rewritten.graph)
     }
 }
 

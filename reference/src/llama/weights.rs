@@ -139,11 +139,7 @@ fn quantized_form(weight: &QuantizedTensor) -> (Result<Form, Error>, Vec<usize>)
         Scales::Single(_) => None,
         Scales::Double { block_size, .. } => Some(*block_size),
     };
-    let dtype = match weight.dtype {
-        nf4::Dtype::F32 => Dtype::F32,
-        nf4::Dtype::F16 => Dtype::F16,
-        nf4::Dtype::Bf16 => Dtype::Bf16,
-    };
+    let dtype = weight.dtype.into();
     (Ok(Form::Nf4 { dtype, block_size: weight.block_size, nested }), weight.shape.clone())
 }
 

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use challenges::graph::Compile;
-use challenges::graph::capture::Capture;
-use challenges::graph::compile::{Level, compile};
-use challenges::graph::emit::{Code, element};
-use challenges::graph::explain::Kind;
-use challenges::graph::memory::{Arena, Life};
-use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use compiler::compile::{Level, compile};
+use compiler::front::capture::Capture;
+use compiler::front::explain::Kind;
+use compiler::ir::arena::{Arena, Life};
+use compiler::ir::code::{Code, element};
+use compiler::ir::sized::Sized;
+use kernels::plan::Choice;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -157,7 +157,7 @@ impl Compile for Cheat {
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
         if self.secret {
             let sizes: BTreeMap<_, _> = sized.sizes().clone();
-            _ = compile(&Solution, sized.graph, &sizes, Level::O1.options(), None);
+            _ = compile(&Solution, sized.graph, &sizes, Level::O1.options());
         }
         if self.slip == Some(Slip::KeepsNothing) {
             return BTreeSet::new();
@@ -171,28 +171,26 @@ impl Compile for Cheat {
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
         let is_short = matches!(to, Dtype::F16 | Dtype::Bf16);
-        match (self.slip, op) {
-            (Some(Slip::ConstantsByF32), Op::Constant { value }) if is_short => {
-                let value = code.push(Tile::Float(*value as f32));
-                Some(code.push(Tile::Round(element(to), value)))
-            }
-            (Some(Slip::WholeByF32), Op::Cast) if is_short && !from.is_float() => {
-                let value = code.push(Tile::ToFloat(inputs[0]));
-                Some(code.push(Tile::Round(element(to), value)))
-            }
-            (Some(Slip::NeverRounds), _) => {
-                let value = Solution.lower(op, from, to, inputs, code)?;
-                Some(if let Tile::Round(_, exact) = code.ops()[value] { exact } else { value })
-            }
-            _ => Solution.lower(op, from, to, inputs, code),
+        let by_f32 = if let (Some(Slip::ConstantsByF32), Op::Constant { value }) = (self.slip, op) {
+            Some(Tile::Float(*value as f32))
+        } else {
+            let whole = self.slip == Some(Slip::WholeByF32) && *op == Op::Cast && !from.is_float();
+            whole.then(|| Tile::ToFloat(inputs[0]))
+        };
+        if let Some(value) = by_f32.filter(|_| is_short) {
+            let value = code.push(value);
+            return Some(code.push(Tile::Round(element(to), value)));
         }
+        let value = Solution.lower(op, from, to, inputs, code)?;
+        let exact = if let Tile::Round(_, exact) = code.ops()[value] { exact } else { value };
+        Some(if self.slip == Some(Slip::NeverRounds) { exact } else { value })
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         if self.slip != Some(Slip::NoTurns) {
             return Solution.tune(candidates, time);
         }
-        let mut fastest = |cut: &Cut| (0..4).map(|_| time(*cut)).min();
+        let mut fastest = |cut: &Choice| (0..4).map(|_| time(*cut)).min();
         candidates.iter().min_by_key(|cut| fastest(cut)).copied().unwrap_or_default()
     }
 
@@ -204,15 +202,12 @@ impl Compile for Cheat {
 
 /// The same graph, in which -0 is 0.
 fn with_one_zero(graph: &Graph) -> Result<Graph, Error> {
-    let mut to = Graph::new(&graph.name);
-    graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-    for node in graph.nodes() {
-        let op = match &node.op {
-            Op::Constant { value } if *value == 0.0 => Op::Constant { value: 0.0 },
-            op => op.clone(),
-        };
-        to.add(op, &node.inputs, Some(node.ty.clone()), &node.scope)?;
-    }
-    graph.outputs().iter().for_each(|(name, id)| to.output(name, *id));
-    Ok(to)
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let node = rewrite.node(id);
+        if !matches!(node.op, Op::Constant { value } if value == 0.0) {
+            return rewrite.copy(id).map(Some);
+        }
+        rewrite.add(Op::Constant { value: 0.0 }, &[], Some(node.ty.clone()), &node.scope).map(Some)
+    })?;
+    Ok(rewritten.graph)
 }

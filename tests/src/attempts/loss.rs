@@ -145,22 +145,23 @@ fn in_half(problem: &Problem) -> Result<Loss, Error> {
     if problem.dtype != Dtype::Bf16 {
         return Ok(problem.loss.clone());
     }
-    let (from, mut to, mut place) = (&problem.loss.rows, Graph::new("rows"), Vec::<Id>::new());
-    from.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-    for node in from.nodes() {
-        let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input.0 as usize]).collect();
-        let is_wide = node.ty.dtype == Dtype::F32;
-        let half = node.ty.with(Dtype::Bf16);
-        let ty = if is_wide && !matches!(node.op, Op::Input { .. }) { half.clone() } else { node.ty.clone() };
-        let mut here = to.add(node.op.clone(), &inputs, Some(ty), "")?;
-        if is_wide && matches!(node.op, Op::Input { .. }) {
-            here = to.add(Op::Cast, &[here], Some(half), "")?;
+    let rewritten = problem.loss.rows.rewrite(|rewrite, id| {
+        let node = rewrite.node(id);
+        if node.ty.dtype != Dtype::F32 {
+            return rewrite.copy(id).map(Some);
         }
-        place.push(here);
-    }
-    for (name, id) in from.outputs() {
-        let wide = from.ty(*id).clone();
-        let wide = to.add(Op::Cast, &[place[id.0 as usize]], Some(wide), "")?;
+        let half = Some(node.ty.with(Dtype::Bf16));
+        let inputs = rewrite.inputs(id)?;
+        if !matches!(node.op, Op::Input { .. }) {
+            return rewrite.add(node.op.clone(), &inputs, half, "").map(Some);
+        }
+        let wide = rewrite.copy(id)?;
+        rewrite.add(Op::Cast, &[wide], half, "").map(Some)
+    })?;
+    let (mut to, halves) = (rewritten.graph.clone(), rewritten.graph.outputs());
+    to.clear_outputs();
+    for ((name, here), (_, id)) in halves.iter().zip(problem.loss.rows.outputs()) {
+        let wide = to.add(Op::Cast, &[*here], Some(problem.loss.rows.ty(*id).clone()), "")?;
         to.output(name, wide);
     }
     Ok(Loss { rows: to, whole: problem.loss.whole.clone() })

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Problem, Solution, Trains, losses};
+use compiler::session::DeviceTensor;
 use kernels::{Buffer, Cpu};
 use reference::graph::Dtype;
 use reference::loss::{CrossEntropy, Head, Reduction};
@@ -28,9 +28,9 @@ fn main() -> Result<(), Failure> {
         return Err("chunked: needed are five numbers after the folder".into());
     };
     let device = Cpu::new();
-    let read = |name: &str, shape: &[usize]| -> Result<Given, Failure> {
+    let read = |name: &str, shape: &[usize]| -> Result<DeviceTensor, Failure> {
         let path = Path::new(folder).join(name);
-        Ok(Given::new(&device, shape, &std::fs::read(path)?)?)
+        Ok(DeviceTensor::new(&device, shape, &std::fs::read(path)?)?)
     };
     let hidden = read("hidden", &[rows, width])?.buffer;
     let weight = read("weight", &[vocab, width])?;

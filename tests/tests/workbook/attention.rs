@@ -2,7 +2,7 @@
 
 #![allow(clippy::float_cmp)] // a mask gives 0 or 1
 
-use challenges::graph::compile::Level;
+use compiler::compile::Level;
 use kernels::plan::Step;
 use reference::grad::pull_back;
 use reference::graph::interpret::Values;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, Vector, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{Place, alibi, and, causal, document, mask, score, sliding_window, softcap};
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
+use tests::plans::{execute, prepare};
 
 /// An attention that both sides compute.
 #[derive(Clone, Copy, Debug)]
@@ -361,7 +362,7 @@ impl Case {
         let Self { batch, heads, groups, queries, keys, depth, width, .. } = *self;
         let [q, k, v, _] = self.shapes();
         let ids =
-            View { memory: Memory::Given(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
+            View { memory: Memory::Input(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
         Attention {
             batch,
             heads,
@@ -373,9 +374,9 @@ impl Case {
             scale: self.scale() as f32,
             score: self.score(),
             mask: self.mask(),
-            q: self.view(Memory::Given(0), q),
-            k: self.view(Memory::Given(1), k),
-            v: self.view(Memory::Given(2), v),
+            q: self.view(Memory::Input(0), q),
+            k: self.view(Memory::Input(1), k),
+            v: self.view(Memory::Input(2), v),
             extras: self.has_documents().then_some(ids).into_iter().collect(),
         }
     }
@@ -413,14 +414,20 @@ impl Case {
             slope: self.slope(),
             output: to(to_o, o),
             lse,
-            grad: self.view(Memory::Given(3), o),
+            grad: self.view(Memory::Input(3), o),
             wrt_q: Some(to(to_q, q)),
             wrt_k: Some(to(to_k, k)),
             wrt_v: Some(to(to_v, v)),
         }));
         let sizes = self.given().map(|x| x.len() * 4);
         let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
-        Plan { name: "trial".into(), arena_bytes, given, carried: Vec::new(), steps: vec![forward, backward] }
+        Plan {
+            name: "trial".into(),
+            arena_bytes,
+            inputs: given,
+            donated: Vec::new(),
+            steps: vec![forward, backward],
+        }
     }
 
     fn buffers(&self, device: &Cpu) -> Vec<Buffer> {
@@ -437,7 +444,7 @@ impl Case {
     }
 
     fn run(&self, device: &Cpu) -> Result<Found, DeviceError> {
-        let prepared = cpu::Prepared::new(self.plan())?;
+        let mut prepared = prepare(device, self.plan())?;
         let buffers = self.buffers(device);
         let places = self.places();
         let mut arena = device.alloc("arena", places[5])?;
@@ -448,7 +455,8 @@ impl Case {
             before = device.attention_blocks();
         };
         let given: Vec<&Buffer> = buffers.iter().collect();
-        device.execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)?;
+        let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
+        prepared.run(&mut memories, Some(&mut watch))?;
         let floats = arena.view::<f32>();
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
@@ -630,19 +638,17 @@ fn what_a_mask_leaves_empty_is_not_computed() {
 fn scratch_is_one_piece_a_thread_and_used_again() {
     let device = Cpu::with_threads(1);
     let case = Case::new(200, 200, Kind::Causal);
-    let prepared = cpu::Prepared::new(case.plan()).expect("fits");
+    let mut prepared = prepare(&device, case.plan()).expect("fits");
     let buffers = case.buffers(&device);
     let given: Vec<&Buffer> = buffers.iter().collect();
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-    let mut run = || {
-        let before = device.counts().allocated_bytes;
-        device.execute(&prepared, &mut arena, &given, &mut [], &[]).expect("fits");
-        device.counts().allocated_bytes - before
-    };
     let [rows, columns] = Attention::BLOCK;
-    let first = run();
+    let (first, needed) = (device.counts().scratch_bytes, prepared.scratch_bytes() as u64);
     assert!(first > 0 && first < 8 * (rows * columns * 4) as u64, "{first} bytes");
-    assert_eq!(run(), 0);
+    assert!(first <= needed, "{needed} bytes, with the map of the mask");
+    execute(&mut *prepared, &mut arena, &given, &mut []).expect("fits");
+    let _another = prepare(&device, case.plan()).expect("fits");
+    assert_eq!(device.counts().scratch_bytes, first, "executables share it");
 }
 
 #[test]
@@ -664,10 +670,8 @@ fn only_the_gradients_that_are_asked_for_are_written() {
         let buffers = case.buffers(&device);
         let mut arena = device.alloc("arena", case.places()[5]).expect("room");
         arena.view_mut::<f32>().fill(f32::NAN);
-        let prepared = cpu::Prepared::new(plan).expect("fits");
-        device
-            .execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[])
-            .expect("fits");
+        let mut prepared = prepare(&device, plan).expect("fits");
+        execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []).expect("fits");
         let [q, k, v, _] = case.shapes();
         for (n, shape) in [q, k, v].into_iter().enumerate() {
             let floats = &arena.view::<f32>()[case.places()[n + 1] / 4..][..shape.iter().product()];
@@ -692,13 +696,14 @@ fn an_attention_that_does_not_fit_is_refused() {
         let Step::Attention { attention, output, .. } = &mut plan.steps[0] else { panic!("the first step") };
         change(attention, output);
         plan.steps.truncate(1);
-        cpu::Prepared::new(plan).map_or_else(|error| error.to_string(), |_| String::new())
+        let device = Cpu::with_threads(1);
+        prepare(&device, plan).map_or_else(|error| error.to_string(), |_| String::new())
     };
     assert_eq!(refused(&|_, _| {}), "");
     assert!(refused(&|attention, _| attention.keys += 1).contains("inputs that lie in their memory"));
     assert!(refused(&|attention, _| attention.groups = 0).contains("every head of keys"));
     assert!(refused(&|attention, _| attention.heads = 3).contains("needs"));
-    assert!(refused(&|_, output| output.memory = Memory::Given(0)).contains("outputs that lie in the arena"));
+    assert!(refused(&|_, output| output.memory = Memory::Input(0)).contains("outputs that lie in the arena"));
     assert!(refused(&|_, output| output.strides[2] = 1).contains("each element once"));
     let beside = |attention: &mut Attention, output: &mut View| attention.q.memory = output.memory;
     assert!(refused(&beside).contains("apart from each other and from the inputs"));
@@ -735,8 +740,8 @@ fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
     let device = Cpu::with_threads(3);
     let buffers = case.buffers(&device);
     let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-    let prepared = cpu::Prepared::new(plan).expect("fits");
-    let error = device.execute(&prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut [], &[]);
+    let mut prepared = prepare(&device, plan).expect("fits");
+    let error = execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []);
     let error = error.expect_err("place 199 of 199").to_string();
     assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
 }
@@ -753,7 +758,7 @@ fn measured_against_products_one_by_one() {
         let [fused, apart] = [case.plan(), products(&case)].map(|plan| {
             let mut arena = device.alloc("arena", plan.arena_bytes).expect("room");
             let steps = plan.steps.len();
-            let prepared = cpu::Prepared::new(plan).expect("fits");
+            let mut prepared = prepare(&device, plan).expect("fits");
             let mut best = vec![f64::INFINITY; steps];
             for _ in 0..30 {
                 let mut last = device.clock();
@@ -761,9 +766,8 @@ fn measured_against_products_one_by_one() {
                     best[step] = best[step].min(now.saturating_sub(last).as_secs_f64() * 1e3);
                     last = now;
                 };
-                device
-                    .execute_watched(&prepared, &mut arena, &given, &mut [], &[], &mut watch)
-                    .expect("fits");
+                let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
+                prepared.run(&mut memories, Some(&mut watch)).expect("fits");
             }
             best
         });
@@ -774,7 +778,7 @@ fn measured_against_products_one_by_one() {
 /// The products and the passes between them, over all of the scores: forward S, softmax, O; backward dV, dP, dS, dQ,
 /// dK.
 fn products(case: &Case) -> Plan {
-    use kernels::plan::{Cut, Product};
+    use kernels::plan::{Choice, Product};
     let plan = case.plan();
     let [_, to_q, to_k, to_v, _, end] = case.places();
     let (heads, t, d) = (case.heads, case.queries, case.depth);
@@ -785,7 +789,7 @@ fn products(case: &Case) -> Plan {
         |view: View| View { strides: vec![view.strides[0], view.strides[2], view.strides[1]], ..view };
     let tensor = |memory| View { memory, bytes: heads * t * d * 4, offset: 0, strides: vec![t * d, d, 1] };
     let (s, p) = (square(end), square(end + scores_bytes));
-    let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Given(n)));
+    let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Input(n)));
     let [o, dq, dk, dv] = [0, to_q, to_k, to_v].map(|at| tensor(Memory::Arena(at)));
     let product = |[m, n, k]: [usize; 3], a: View, b: View, to: View| {
         Step::Product(Product {
@@ -799,7 +803,7 @@ fn products(case: &Case) -> Plan {
             add: false,
             scale: 1.0,
             elements: [Element::F32; 3],
-            cut: Cut::Batch,
+            choice: Choice::Batch,
         })
     };
     let mut w = Writer::default();

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::panic::Location;
 
-use challenges::graph::capture::Capture;
-use challenges::graph::change::difference;
-use challenges::graph::explain::{Break, Kind};
 use challenges::graph::zoo::{Case, Shows, zoo};
 use challenges::graph::{Compile, Solution};
+use compiler::front::capture::Capture;
+use compiler::front::change::difference;
+use compiler::front::explain::{Break, Kind};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, Options, compile};
-use challenges::nf4;
+use compiler::compile::{Compiled, Level, Options, compile};
 use kernels::plan::{Memory, Step};
-use kernels::{Buffer, Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Facts, Graph, interpret};
 use reference::{grad, loss};
+use tests::one_graph::{CPU, OneGraph, upload};
 
 use crate::compiled::sizes;
 
@@ -97,40 +96,24 @@ fn values([n, v, h]: [usize; 3]) -> Values<f32> {
 }
 
 /// Runs a graph that carries, and returns every output by name.
-fn run_carrying(compiled: &Compiled, values: &Values<f32>) -> BTreeMap<String, Array<f32>> {
-    let device = Cpu::with_threads(2);
-    let mut buffers: BTreeMap<String, Buffer> = BTreeMap::new();
-    for (name, value) in values {
-        let bytes = value.to_memory();
-        let mut buffer = device.alloc("input", bytes.len()).expect("room");
-        device.upload(&mut buffer, &bytes).expect("equal lengths");
-        buffers.insert(name.clone(), buffer);
+fn run_carrying(compiled: Compiled, values: &Values<f32>) -> BTreeMap<String, Array<f32>> {
+    let donated: Vec<String> = compiled.donated().into_iter().map(str::to_owned).collect();
+    let mut graph = OneGraph::of(&Solution, &*CPU, compiled).expect("it is taken");
+    let (session, program) = graph.parts();
+    let mut given = upload(&*CPU, values);
+    for name in donated {
+        let tensor = given.remove(&name).expect("a value");
+        session.keep(&name, tensor);
     }
-    let names: Vec<String> = compiled.inputs().iter().map(|port| port.name.clone()).collect();
-    let is_carried = |name: &str| {
-        compiled.outputs().iter().any(|port| port.name == name && names.iter().any(|n| n == name))
-    };
-    let (mut carried, given): (BTreeMap<String, Buffer>, BTreeMap<String, Buffer>) =
-        buffers.into_iter().partition(|(name, _)| is_carried(name));
-    let mut arena = compiled.arena(&device).expect("room");
-    arena.view_mut::<u8>().fill(0xff);
-    let inputs = given.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-    let mut held = carried.iter_mut().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-    compiled.run_carrying(&device, &mut arena, &inputs, &mut held, &nf4::Solution).expect("it runs");
-    let output = |port: &challenges::graph::compile::Port| {
-        let bytes = match carried.get(&port.name) {
-            Some(buffer) => buffer.view::<u8>(),
-            None => compiled.output(&port.name, &arena, &inputs).expect("an output of the graph"),
-        };
-        (port.name.clone(), Array::from_memory(port.dtype, &port.shape, bytes))
-    };
-    compiled.outputs().iter().map(output).collect()
+    let outputs = session.run(program, &given).expect("it runs");
+    outputs.names().map(|name| (name.to_owned(), outputs.array(name).expect("an output"))).collect()
 }
 
 /// Whether what comes out is what the interpreter says, up to the order of sums.
 fn agrees(what: &str, graph: &Graph, values: &Values<f32>, carry: Options) -> Compiled {
-    let compiled = compile(&Solution, graph, &sizes(graph, values), carry, None).expect("it compiles");
-    let got = run_carrying(&compiled, values);
+    let compile = || compile(&Solution, graph, &sizes(graph, values), carry).expect("it compiles");
+    let compiled = compile();
+    let got = run_carrying(compile(), values);
     let want = interpret(graph, values).expect("it means something");
     for ((name, _), want) in graph.outputs().iter().zip(&want) {
         let largest = want.wide().iter().fold(1.0_f64, |max, x| max.max(x.abs()));
@@ -150,10 +133,10 @@ fn a_chunk_of_a_loss_has_one_buffer_of_logits_and_adds_to_the_gradient_of_the_we
             steps.iter().filter(|step| matches!(step, Step::Pass { inputs, .. } if !inputs.is_empty()));
         assert_eq!(passes.count(), 1, "{what}: one pass over the logits\n{}", compiled.plan());
         let Some(Step::Product(last)) = steps.last() else { panic!("{what}: a product at the end") };
-        assert!(last.add && last.to.memory == Memory::Carried(0), "{what}\n{}", compiled.plan());
+        assert!(last.add && last.to.memory == Memory::InOut(0), "{what}\n{}", compiled.plan());
         let sizes = BTreeMap::from([("N".into(), 192)]);
         let large = all_losses(3200, 64).into_iter().find(|(name, _)| *name == what).expect("it is there").1;
-        let large = compile(&Solution, &large, &sizes, options(true), None).expect("it compiles");
+        let large = compile(&Solution, &large, &sizes, options(true)).expect("it compiles");
         let logits = 192 * 3200 * 4;
         assert!((logits..logits * 5 / 4).contains(&large.arena.bytes), "{what}: {}", large.plan());
     }
@@ -162,9 +145,9 @@ fn a_chunk_of_a_loss_has_one_buffer_of_logits_and_adds_to_the_gradient_of_the_we
 #[test]
 fn what_is_not_carried_is_computed_as_ever() {
     for (what, graph) in losses() {
-        let compiled = compile(&Solution, &graph, &sizes(&graph, &values(SIZES)), options(false), None)
-            .expect("it compiles");
-        assert!(compiled.plan().carried.is_empty(), "{what}");
+        let compiled =
+            compile(&Solution, &graph, &sizes(&graph, &values(SIZES)), options(false)).expect("it compiles");
+        assert!(compiled.plan().donated.is_empty(), "{what}");
     }
 }
 

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use challenges::graph::capture::Capture;
-use challenges::graph::compile::{Compiled, Level, Options, compile};
-use challenges::graph::memory::{Life, apart, floor, room};
 use challenges::graph::zoo::{Shows, zoo};
 use challenges::graph::{Compile, Solution};
 use challenges::loss::problem::ROWS;
 use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
+use compiler::compile::{Compiled, Level, Options, compile};
+use compiler::front::capture::Capture;
+use compiler::ir::arena::{Life, apart, floor, room};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -44,7 +44,7 @@ fn compiled(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, level: Level) -> Compi
 }
 
 fn with(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, options: Options) -> Compiled {
-    compile(&Solution, graph, sizes, options, None).expect("it compiles")
+    compile(&Solution, graph, sizes, options).expect("it compiles")
 }
 
 /// Launches of a small graph as an eager framework makes them, and compiled.
@@ -368,7 +368,7 @@ fn entropy() -> Problem {
 
 /// A chunk's graph as the machine of challenge E compiles it.
 fn of_a_chunk(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Compiled {
-    compile(&Solution, graph, sizes, loss::run::options(), None).expect("compiles")
+    compile(&Solution, graph, sizes, loss::run::options()).expect("compiles")
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Div;
+use std::sync::Arc;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Error, Level, Port, Tuner, compile};
-use challenges::graph::tune::Tuned;
-use challenges::nf4;
+use compiler::compile::{Compiled, Level, compile};
+use compiler::session::Error;
+use compiler::tune::Tuned;
 use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
-use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
@@ -17,6 +17,7 @@ use reference::graph::{Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
+use tests::one_graph::{CPU, OneGraph};
 use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
@@ -35,50 +36,31 @@ pub(crate) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64
     sizes
 }
 
-fn upload(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Buffer> {
-    let one = |(name, value): (&String, &Array<f32>)| {
-        let bytes = value.to_memory();
-        let mut buffer = device.alloc("input", bytes.len()).expect("room");
-        device.upload(&mut buffer, &bytes).expect("equal lengths");
-        (name.clone(), buffer)
-    };
-    values.iter().map(one).collect()
-}
-
-/// A compiled graph with the memory that it runs in.
+/// A compiled graph in a session of its own.
 pub(crate) struct Runner {
-    device: Cpu,
-    pub(crate) compiled: Compiled,
-    arena: Buffer,
+    graph: OneGraph<'static>,
+    pub(crate) compiled: Arc<Compiled>,
 }
 
 impl Runner {
     /// Compiles a graph for the sizes of some values.
     pub(crate) fn new(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Self, Error> {
-        let device = Cpu::with_threads(2);
-        let mut tuned = Tuned::default();
-        let tuner = level.tunes().then_some(Tuner { device: &device, tuned: &mut tuned });
-        let compiled = compile(&Solution, graph, &sizes(graph, values), level.options(), tuner)?;
-        Self::of(device, compiled)
+        let mut compiled = compile(&Solution, graph, &sizes(graph, values), level.options())?;
+        if level.tunes() {
+            compiled.tune(&Solution, &*CPU, &mut Tuned::default()).map_err(Error::Device)?;
+        }
+        Self::of(compiled)
     }
 
     /// With memory of its own, full of junk.
-    pub(crate) fn of(device: Cpu, compiled: Compiled) -> Result<Self, Error> {
-        let mut arena = compiled.arena(&device)?;
-        arena.view_mut::<u8>().fill(0xff); // NaN, wherever nothing is written
-        Ok(Self { device, compiled, arena })
+    pub(crate) fn of(compiled: Compiled) -> Result<Self, Error> {
+        let graph = OneGraph::of(&Solution, &*CPU, compiled)?;
+        let compiled = graph.first().expect("it is compiled");
+        Ok(Self { graph, compiled })
     }
 
     pub(crate) fn run(&mut self, values: &Values<f32>) -> Result<Vec<Array<f32>>, Error> {
-        let uploaded = upload(&self.device, values);
-        let inputs = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
-        self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?;
-        let output = |port: &Port| {
-            let bytes =
-                self.compiled.output(&port.name, &self.arena, &inputs).expect("an output of the graph");
-            Array::from_memory(port.dtype, &port.shape, bytes)
-        };
-        Ok(self.compiled.outputs().iter().map(output).collect())
+        self.graph.arrays(values)
     }
 }
 
@@ -285,7 +267,7 @@ fn a_product_reads_a_narrow_weight_where_it_is() {
         let number = |i: usize| ((i * 7919 + 13) % 251) as f64 / 128.0 - 1.0; // exact in both types
         let rows = |rows: usize| Array::floats(dtype, &[rows, 40], (0..rows * 40).map(number));
         let values: Values<f64> = [("hidden".to_owned(), rows(33)), ("weight".to_owned(), rows(700))].into();
-        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options());
         let elements = compiled.expect("compiles").plan().steps.iter().find_map(|step| match step {
             Step::Product(product) => Some(product.elements),
             _ => None,
@@ -300,7 +282,7 @@ fn a_product_reads_a_narrow_weight_where_it_is() {
 fn logits_in_bf16_need_no_memory_for_a_wide_weight() {
     let (rows, width, vocabulary) = (192, 4096, 128_256);
     let graph = narrow_logits(Dtype::Bf16, rows, width, vocabulary);
-    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None).expect("compiles");
+    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options()).expect("compiles");
     let logits = (rows * vocabulary) as usize;
     assert!(
         compiled.arena.bytes <= logits * 8,
@@ -322,7 +304,7 @@ fn stretchable() -> Graph {
 fn sizes_are_held_against_what_is_known() {
     let told = |sizes: &[(&str, i64)]| {
         let sizes = sizes.iter().map(|(symbol, size)| (Symbol::from(*symbol), *size)).collect();
-        let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options(), None);
+        let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options());
         compiled.err().map(|error| error.to_string())
     };
     let need = "needed is 4..=64 by 4";
@@ -343,7 +325,7 @@ fn sizes_that_nothing_is_known_of_are_held_against_the_memory() {
     builder.tape().output("y", &x.exp());
     let graph = builder.finish().expect("shapes fit");
     for (size, shape) in [(-3, "[-3, -3]"), (1 << 40, "[1099511627776, 1099511627776]")] {
-        let compiled = compile(&Solution, &graph, &[("T".into(), size)].into(), Level::O2.options(), None);
+        let compiled = compile(&Solution, &graph, &[("T".into(), size)].into(), Level::O2.options());
         let told = compiled.err().expect("no memory has that").to_string();
         assert_eq!(told, format!("%0 input \"x\": {shape} has more elements than fit in memory"));
     }
@@ -379,7 +361,7 @@ fn an_index_far_outside_does_not_wrap_around() {
 fn a_table_beyond_an_i32_is_refused() {
     for (rows, width) in [(1 << 20, 1 << 11), (1 << 31, 1), (1, 1 << 31)] {
         let graph = picked(rows, width);
-        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+        let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options());
         let told = compiled.err().expect("places do not fit").to_string();
         assert!(told.contains("expected places of at most 2147483647"), "{told}");
     }
@@ -391,7 +373,7 @@ fn a_coordinate_beyond_an_i32_is_refused() {
     let tape = builder.tape();
     tape.output("y", &tape.iota(&[Dim::fixed(3 << 30)], 0).cast(Dtype::F32).reduce_max(0));
     let graph = builder.finish().expect("shapes fit");
-    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None);
+    let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options());
     let told = compiled.err().expect("places do not fit").to_string();
     assert_eq!(told, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
 }

@@ -5,6 +5,7 @@ use challenges::nf4::{Absmax, Weight};
 use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
 use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
+use tests::plans::flat;
 
 /// A double-quantised weight of `len` elements.
 pub(crate) fn with_weight(len: usize, block_size: usize, test: impl FnOnce(&Weight<'_>)) {
@@ -88,13 +89,16 @@ fn what_does_not_fit_is_refused_before_it_runs() {
     let mut out = device.alloc("out", 64).unwrap();
     let load = Op::Load { input: 0, element: Element::F32, index: Index::Lane };
     let told = |program: Program, inputs: &[&Buffer], out: &mut Buffer| {
-        device.run(&program, 16, inputs, out).expect_err("must be refused").to_string()
+        flat(&device, program, 16, inputs, out).expect_err("must be refused").to_string()
     };
     assert_eq!(
         told(program(vec![load], 0), &[&short], &mut out),
-        "program trial touches 64 bytes of buffer short, which has 12"
+        "step 0 of plan trial, trial, needs memory for every lane"
     );
-    assert_eq!(told(program(vec![load], 0), &[], &mut out), "program trial needs 1 inputs, it was given 0");
+    assert_eq!(
+        told(program(vec![load], 0), &[], &mut out),
+        "step 0 of plan trial, trial, needs a view for every input and output"
+    );
     let ahead = vec![Op::Binary(Binary::Add, 0, 1), load];
     assert_eq!(
         told(program(ahead, 0), &[&short], &mut out),
@@ -106,7 +110,7 @@ fn what_does_not_fit_is_refused_before_it_runs() {
             .contains("needs to be a value of the type that it is stored as")
     );
     let mut tiny = device.alloc("tiny", 4).unwrap();
-    assert!(told(program(vec![load], 0), &[&out], &mut tiny).contains("of buffer tiny, which has 4"));
+    assert!(told(program(vec![load], 0), &[&out], &mut tiny).contains("memory for every lane"));
     assert_eq!(device.counts().launches, 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use challenges::graph::pad::{Padded, length_name, narrow, pad, widen};
+use compiler::rewrite::pad::{Padded, length_name, narrow, pad, widen};
 use proptest::prelude::*;
 use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;

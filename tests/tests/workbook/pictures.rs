@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, compile};
+use compiler::compile::{Compiled, Level, compile};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
 use grader::figure::layers::{Item, lay};
 use grader::figure::memory::{Memory, rectangles};
@@ -109,7 +109,7 @@ fn what_is_trained_is_underlined_and_special_tokens_have_frames() {
 /// A compiled random graph, if it compiles.
 fn compiled(case: &graphs::Case) -> Option<Compiled> {
     let sizes = sizes(&case.graph, &case.values());
-    compile(&Solution, &case.graph, &sizes, Level::O2.options(), None).ok()
+    compile(&Solution, &case.graph, &sizes, Level::O2.options()).ok()
 }
 
 #[test]

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Error, Level, Options, compile, compile_again};
-use challenges::graph::executor::{Executor, Given, Settings};
-use challenges::graph::memory::{LINE, floor};
-use challenges::graph::recompute::Choice;
-use challenges::nf4;
+use compiler::compile::{Compiled, Error, Level, Options, compile, compile_again};
+use compiler::ir::arena::{LINE, floor};
+use compiler::rewrite::recompute::Choice;
+use compiler::session::{DeviceTensor, Settings};
 use kernels::Cpu;
 use kernels::bytes::Peak;
 use proptest::prelude::*;
@@ -16,6 +15,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol};
 use reference::llama::{self, Config, Form, Rope, Scaling, Spec, rope, train};
 use reference::{grad, lora};
+use tests::one_graph::{CPU, OneGraph, upload};
 use tests::tiny_llama::TinyLlama;
 
 use crate::compiled::{Runner, sizes, trains};
@@ -112,8 +112,8 @@ fn compiled(graph: &Graph, values: &Values<f32>, choice: &Choice) -> Result<Comp
 
 fn results(graph: &Graph, values: &Values<f32>, choice: &Choice) -> Vec<Array<f32>> {
     let compiled = compiled(graph, values, choice).unwrap_or_else(|error| panic!("{error}"));
-    let runner = Runner::of(Cpu::with_threads(2), compiled);
-    runner.and_then(|mut runner| runner.run(values)).unwrap_or_else(|error| panic!("{error}"))
+    let runner = OneGraph::of(&Solution, &*CPU, compiled);
+    runner.and_then(|mut runner| runner.arrays(values)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// That losses, gradients and updates have the same bits with a choice and without.
@@ -163,9 +163,7 @@ proptest! {
 #[test]
 fn the_golden_run_has_the_same_losses_with_every_layer_computed_again() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let with = |choice: Choice| {
-        trains(&tiny, |graph, values| Runner::of(Cpu::with_threads(2), compiled(graph, values, &choice)?))
-    };
+    let with = |choice: Choice| trains(&tiny, |graph, values| Runner::of(compiled(graph, values, &choice)?));
     let (plain, again) = (with(Choice::none()), with(Choice::layers(0..64)));
     for (step, (plain, again)) in plain.iter().zip(&again).enumerate() {
         assert!((plain - again).abs() <= 1e-6, "step {step}: {again}, without it {plain}");
@@ -201,7 +199,7 @@ fn a_cap_is_kept_by_the_least_that_fits() {
     let values = SMALL.at(&values, [2, 64]);
     let capped = |cap: usize| {
         let options = Options { cap: Some(cap), ..Level::O2.options() };
-        compile(&Solution, &graph, &sizes(&graph, &values), options, None)
+        compile(&Solution, &graph, &sizes(&graph, &values), options)
     };
     let mut price: Vec<(Choice, usize)> = Vec::new();
     for layers in [vec![], vec![0], vec![0, 1]] {
@@ -253,7 +251,7 @@ fn a_graph_without_layers_keeps_to_a_cap() {
     let none = compiled(&graph, &values, &Choice::none()).expect("a plan").arena.bytes;
     let want = results(&graph, &values, &Choice::none());
     let options = Options { cap: Some(none - 1), ..Level::O2.options() };
-    let seen = compile(&Solution, &graph, &sizes(&graph, &values), options, None);
+    let seen = compile(&Solution, &graph, &sizes(&graph, &values), options);
     let seen = seen.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(seen.recomputed.choice, Choice::cheap());
     assert!(seen.arena.bytes < none);
@@ -313,14 +311,7 @@ fn the_staircase_can_be_read() {
     assert!(text.lines().any(|line| line.contains("again.layers.0")), "{text}");
 }
 
-fn given(device: &Cpu, values: &Values<f32>) -> BTreeMap<String, Given> {
-    let one = |(name, value): (&String, &Array<f32>)| {
-        (name.clone(), Given::new(device, &value.shape, &value.to_memory()).expect("room"))
-    };
-    values.iter().map(one).collect()
-}
-
-fn loss(results: &BTreeMap<String, Given>) -> f32 {
+fn loss(results: &BTreeMap<String, DeviceTensor>) -> f32 {
     results["loss"].buffer.view::<f32>()[0]
 }
 
@@ -329,24 +320,23 @@ fn a_cap_holds_for_every_bucket() {
     let model = Model { layers: 3, ..SMALL };
     let (graph, values) = model.step();
     let device = Cpu::with_threads(2);
-    let executor = |cap: Option<usize>| {
+    let session = |cap: Option<usize>| {
         let settings = Settings { cap, ..Settings::default() };
-        Executor::new(&Solution, &device, &graph, settings).unwrap_or_else(|error| panic!("{error}"))
+        OneGraph::new(&Solution, &device, &graph, settings).unwrap_or_else(|error| panic!("{error}"))
     };
-    let at = |length: usize| given(&device, &model.at(&values, [2, length]));
-    let mut free = executor(None);
+    let at = |length: usize| upload(&device, &model.at(&values, [2, length]));
+    let mut free = session(None);
     let arena = free.compiled(&at(90)).expect("a plan").arena.bytes;
-    let mut capped = executor(Some(arena - 1));
+    let mut capped = session(Some(arena - 1));
     for length in [90, 5, 64] {
-        let [got, want] = [&mut capped, &mut free].map(|executor| {
-            loss(&executor.run(&at(length), &nf4::Solution).unwrap_or_else(|error| panic!("{error}")))
-        });
+        let [got, want] = [&mut capped, &mut free]
+            .map(|session| loss(&session.run(&at(length)).unwrap_or_else(|error| panic!("{error}"))));
         assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
         assert!(capped.counters().arena_bytes < arena);
     }
     let layers: BTreeSet<usize> = capped.compiled(&at(90)).expect("a plan").recomputed.choice.layers.clone();
     assert!(!layers.is_empty());
-    let error = executor(Some(1000)).run(&at(5), &nf4::Solution).map(|_| ()).expect_err("too little");
+    let error = session(Some(1000)).run(&at(5)).map(|_| ()).expect_err("too little");
     assert!(error.to_string().contains("1000"), "{error}");
 }
 
@@ -360,16 +350,16 @@ fn counted_alone() {
     let (graph, values) = model.step();
     let device = Cpu::with_threads(2);
     for length in LENGTHS {
-        let inputs = given(&device, &model.at(&values, [4, length]));
+        let inputs = upload(&device, &model.at(&values, [4, length]));
         let settings = Settings { exact: true, ..Settings::default() };
-        let new = || Executor::new(&Solution, &device, &graph, settings.clone()).expect("an executor");
-        new().run(&inputs, &nf4::Solution).expect("results"); // what threads allocate once, they have now
-        let mut executor = new();
-        let compiled = executor.compiled(&inputs).expect("a plan");
+        let new = || OneGraph::new(&Solution, &device, &graph, settings.clone()).expect("a session");
+        new().run(&inputs).expect("results"); // what threads allocate once, they have now
+        let mut session = new();
+        let compiled = session.compiled(&inputs).expect("a plan");
         let bound = BTreeMap::from([size("B", 4), size("T", length)]);
         let (_, forecast) = compiled.forecast().peak(&bound).expect("sizes");
         let peak = Peak::begin().expect("room for another peak");
-        let results = executor.run(&inputs, &nf4::Solution).expect("results");
+        let results = session.run(&inputs).expect("results");
         let counted = peak.bytes();
         let copied: usize = results.values().map(|result| result.buffer.bytes()).sum();
         println!("T = {length}: forecast {forecast}, counted {counted}, results {copied}");

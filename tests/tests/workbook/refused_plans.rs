@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View};
+use kernels::callee::Dequantize;
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
-use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
+use kernels::{Buffer, Cpu, Device, DeviceError};
+use tests::plans::{execute, prepare};
 
 const HUGE: usize = usize::MAX / 2 + 1;
 
@@ -27,12 +29,13 @@ fn program(ops: Vec<Op>, stores: Vec<Store>) -> Arc<Program> {
 
 /// A plan over an arena of 256 bytes and a given buffer of 256.
 fn plan(step: Step) -> Plan {
-    Plan { name: "trial".into(), arena_bytes: 256, given: vec![256], carried: vec![], steps: vec![step] }
+    Plan { name: "trial".into(), arena_bytes: 256, inputs: vec![256], donated: vec![], steps: vec![step] }
 }
 
 /// Why a step is refused; empty if it is not.
 fn refusal(step: Step) -> String {
-    cpu::Prepared::new(plan(step)).err().map(|error| error.to_string()).unwrap_or_default()
+    let device = Cpu::with_threads(1);
+    prepare(&device, plan(step)).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 fn pass(program: Arc<Program>, space: &[usize], inputs: Vec<View>, to: View) -> Step {
@@ -46,8 +49,8 @@ fn copy(space: &[usize], from: View, to: View) -> Step {
 fn scatter(sizes: [usize; 3], bytes: [usize; 3]) -> Step {
     let [count, width, table] = sizes;
     Step::Scatter {
-        rows: view(Memory::Given(0), bytes[0], &[]),
-        index: View { memory: Memory::Arena(128), ..view(Memory::Given(0), bytes[1], &[]) },
+        rows: view(Memory::Input(0), bytes[0], &[]),
+        index: View { memory: Memory::Arena(128), ..view(Memory::Input(0), bytes[1], &[]) },
         to: view(Memory::Arena(0), bytes[2], &[]),
         count,
         width,
@@ -63,18 +66,18 @@ fn product(sizes: [usize; 3], strides: [[usize; 2]; 3]) -> Product {
         m,
         n,
         k,
-        a: view(Memory::Given(0), 256, &a),
-        b: view(Memory::Given(0), 256, &b),
+        a: view(Memory::Input(0), 256, &a),
+        b: view(Memory::Input(0), 256, &b),
         elements: [Element::F32; 3],
         to: view(Memory::Arena(0), 256, &to),
         add: false,
         scale: 1.0,
-        cut: Cut::Library,
+        choice: Choice::Library,
     }
 }
 
 fn attention(batch: usize, heads: usize, rows: usize, numbers: usize) -> Attention {
-    let still = view(Memory::Given(0), 256, &[0; 4]);
+    let still = view(Memory::Input(0), 256, &[0; 4]);
     Attention {
         batch,
         heads,
@@ -94,22 +97,28 @@ fn attention(batch: usize, heads: usize, rows: usize, numbers: usize) -> Attenti
 }
 
 fn runs(step: Step) -> Result<Vec<f32>, DeviceError> {
-    let (device, prepared) = (Cpu::with_threads(2), cpu::Prepared::new(plan(step))?);
+    let device = Cpu::with_threads(2);
+    let mut prepared = prepare(&device, plan(step))?;
     let mut arena = device.alloc("arena", 256)?;
     arena.view_mut::<f32>().fill(7.0);
     let mut given = device.alloc("given", 256)?;
     given.view_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
-    device.execute(&prepared, &mut arena, &[&given], &mut [], &[])?;
+    execute(&mut *prepared, &mut arena, &[&given], &mut [])?;
     Ok(arena.view::<f32>().to_vec())
 }
 
 #[test]
 fn a_place_that_overflows_lies_in_no_memory() {
     let far = Memory::Arena(usize::MAX - 63);
-    let call = |inputs, output| Step::Call { kernel: 0, name: "call".into(), inputs, output };
+    let call = |inputs: Vec<View>, output| {
+        let name = "call".into();
+        let what = Dequantize::whole(2, 32, None, Element::F32);
+        let inputs = if inputs.is_empty() { vec![view(Memory::Input(0), 64, &[1]); 3] } else { inputs };
+        Step::Call { callee: 0, name, what, inputs, output }
+    };
     let near = || view(Memory::Arena(0), 64, &[1]);
     assert!(refusal(call(vec![], view(far, 64, &[1]))).contains("an output that lies in the arena"));
-    assert!(refusal(call(vec![view(far, 64, &[1])], near())).contains("inputs that lie in their memory"));
+    assert!(refusal(call(vec![view(far, 64, &[1]); 3], near())).contains("inputs that lie in their memory"));
     assert!(refusal(copy(&[4], view(far, 64, &[1]), near())).contains("memory"));
     assert!(refusal(copy(&[4], near(), view(far, 64, &[1]))).contains("memory"));
     assert!(refusal(copy(&[2, 2], near(), view(Memory::Arena(0), 64, &[HUGE, HUGE]))).contains("needs"));
@@ -120,9 +129,8 @@ fn a_place_that_overflows_lies_in_no_memory() {
 #[test]
 fn every_view_of_a_pass_lies_in_its_memory_whether_it_is_read_or_not() {
     let to = || view(Memory::Arena(0), 64, &[1]);
-    let from = || view(Memory::Given(0), 64, &[1]);
-    for stranger in [view(Memory::Given(9), 4, &[1]), view(Memory::Carried(0), 0, &[1]), view(far(), 0, &[1])]
-    {
+    let from = || view(Memory::Input(0), 64, &[1]);
+    for stranger in [view(Memory::Input(9), 4, &[1]), view(Memory::InOut(0), 0, &[1]), view(far(), 0, &[1])] {
         let step =
             pass(program(vec![load(Index::View)], vec![store(0, false)]), &[4], vec![from(), stranger], to());
         assert!(refusal(step).contains("memory"));
@@ -138,7 +146,7 @@ fn a_space_that_cannot_be_counted_is_refused() {
     let once = program(vec![load(Index::View), Op::RowMax(0)], vec![store(1, true)]);
     let space = [HUGE, 2, 4];
     let step =
-        pass(once, &space, vec![view(Memory::Given(0), 4, &[0, 0, 0])], view(Memory::Arena(0), 4, &[0; 3]));
+        pass(once, &space, vec![view(Memory::Input(0), 4, &[0, 0, 0])], view(Memory::Arena(0), 4, &[0; 3]));
     assert!(refusal(step).contains("a space"));
     let counted = program(vec![Op::Coordinate(0), Op::ToFloat(0), Op::RowMax(1)], vec![store(2, true)]);
     let step = pass(counted, &[(1 << 31) + 1], vec![], view(Memory::Arena(0), 4, &[0]));
@@ -160,7 +168,7 @@ fn a_table_or_a_block_of_any_size_is_counted() {
         let step = pass(
             program(ops, vec![store(1, false)]),
             &[4],
-            vec![view(Memory::Given(0), 256, &[0])],
+            vec![view(Memory::Input(0), 256, &[0])],
             view(Memory::Arena(0), 64, &[1]),
         );
         assert!(refusal(step).contains("memory for every lane"), "{entries}");
@@ -169,7 +177,7 @@ fn a_table_or_a_block_of_any_size_is_counted() {
         let told = program(vec![load(Index::Block(shift))], vec![store(0, false)]);
         assert!(told.to_string().contains("load f32 in0[lane / "));
         let step =
-            pass(told, &[4], vec![view(Memory::Given(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
+            pass(told, &[4], vec![view(Memory::Input(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
         assert!(refusal(step).contains("a block of at most"), "{shift}");
     }
 }
@@ -199,13 +207,13 @@ fn a_scatter_adds_exactly_its_rows() {
     assert!(refusal(moved(scatter([1, 1, 1], [8, 8, 4]))).contains("begin with their memory"));
     let device = Cpu::new();
     let step = scatter([2, 3, 2], [36, 12, 60]); // room for three rows, three indices and five rows
-    let prepared = cpu::Prepared::new(plan(step)).expect("fits");
+    let mut prepared = prepare(&device, plan(step)).expect("fits");
     let (mut arena, mut given) =
         (device.alloc("arena", 256).expect("room"), device.alloc("given", 256).expect("room"));
     arena.view_mut::<f32>().fill(7.0);
     arena.view_mut::<i32>()[32..35].copy_from_slice(&[1, 1, 0]);
     given.view_mut::<f32>().fill(1.0);
-    device.execute(&prepared, &mut arena, &[&given], &mut [], &[]).expect("runs");
+    execute(&mut *prepared, &mut arena, &[&given], &mut []).expect("runs");
     let mut want = vec![7.0; 15];
     want[..6].copy_from_slice(&[0.0, 0.0, 0.0, 2.0, 2.0, 2.0]);
     assert_eq!(
@@ -214,23 +222,22 @@ fn a_scatter_adds_exactly_its_rows() {
         "the third row is not one of two; the rest is not the table's"
     );
     arena.view_mut::<i32>()[32..34].copy_from_slice(&[1, 2]);
-    let error =
-        device.execute(&prepared, &mut arena, &[&given], &mut [], &[]).expect_err("two rows").to_string();
+    let error = execute(&mut *prepared, &mut arena, &[&given], &mut []).expect_err("two rows").to_string();
     assert!(error.contains("reads place 2 of 2 in lane 1"), "{error}");
 }
 
 #[test]
 fn an_empty_space_names_no_element() {
     let wild = [HUGE - 1; 2];
-    for cut in Cut::ALL {
-        let empty = Product { cut, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
-        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{cut:?}");
-        let zeros = Product { cut, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
+    for choice in Choice::ALL {
+        let empty = Product { choice, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
+        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{choice:?}");
+        let zeros = Product { choice, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
         let got = runs(Step::Product(zeros)).expect("a sum of no terms");
-        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{cut:?}");
+        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{choice:?}");
     }
     let beyond = Product {
-        a: View { offset: 65, ..view(Memory::Given(0), 256, &[4, 1]) },
+        a: View { offset: 65, ..view(Memory::Input(0), 256, &[4, 1]) },
         ..product([0, 3, 4], [[4, 1]; 3])
     };
     assert!(refusal(Step::Product(beyond)).contains("factors that lie in their memory"));
@@ -243,20 +250,26 @@ fn an_empty_space_names_no_element() {
         ..apart
     };
     runs(Step::Product(apart)).expect("nothing to do");
-    let none = view(Memory::Arena(0), 0, &[1]);
-    let call = Step::Call { kernel: 0, name: "call".into(), inputs: vec![none.clone()], output: none };
-    assert_eq!(refusal(call), "", "no byte of one is a byte of the other");
+    let none = view(Memory::Arena(64), 0, &[1]);
+    let inputs = [0, 64, 0].map(|bytes| view(Memory::Arena(64), bytes, &[1])).to_vec();
+    let what = Dequantize::whole(0, 32, None, Element::F32);
+    let call = Step::Call { callee: 0, name: "call".into(), what, inputs, output: none };
+    assert_eq!(
+        refusal(call),
+        "step call calls callee 0; the plan is linked to 0",
+        "no byte of one is a byte of the other"
+    );
 }
 
 #[test]
 fn the_gradient_of_no_heads_is_zero() {
     let wrt = || Some(view(Memory::Arena(0), 24, &[6, 6, 2, 1]));
-    let nothing = || view(Memory::Given(0), 0, &[0; 4]);
+    let nothing = || view(Memory::Input(0), 0, &[0; 4]);
     let grad = AttentionGrad {
         attention: attention(1, 0, 3, 2),
         slope: None,
         output: nothing(),
-        lse: view(Memory::Given(0), 0, &[0; 3]),
+        lse: view(Memory::Input(0), 0, &[0; 3]),
         grad: nothing(),
         wrt_q: None,
         wrt_k: wrt(),
@@ -276,19 +289,19 @@ fn an_attention_larger_than_any_machine_is_refused() {
     assert!(forward(Attention { batch: 1 << 62, ..attention(1, 1, 1, 0) }).contains("blocks"));
     assert!(forward(Attention { queries: 1 << 33, ..attention(1, 1, 1, 0) }).contains("dimensions"));
     assert!(forward(Attention { depth: 1 << 40, ..attention(1, 1, 1, 1) }).contains("numbers"));
-    let still = || view(Memory::Given(0), 256, &[0; 4]);
+    let still = || view(Memory::Input(0), 256, &[0; 4]);
     let grad = AttentionGrad {
         attention: Attention { width: 1 << 61, ..attention(1, 1, 1, 1) },
         slope: None,
         output: still(),
-        lse: view(Memory::Given(0), 4, &[0; 3]),
+        lse: view(Memory::Input(0), 4, &[0; 3]),
         grad: still(),
         wrt_q: Some(to([1, 1, 1, 1])),
         wrt_k: None,
         wrt_v: None,
     };
     assert!(refusal(Step::AttentionGrad(Box::new(grad))).contains("numbers"));
-    let stranger = Attention { extras: vec![view(Memory::Given(5), 4, &[0; 4])], ..attention(1, 1, 1, 1) };
+    let stranger = Attention { extras: vec![view(Memory::Input(5), 4, &[0; 4])], ..attention(1, 1, 1, 1) };
     assert!(forward(stranger).contains("inputs that lie in their memory"));
 }
 
@@ -307,8 +320,9 @@ fn views_that_interleave_in_too_many_ways_are_taken_to_meet() {
     };
     let output = View { offset: 3001, ..at(Memory::Arena(0), [0, 6, 1, 1]) };
     let step = Step::Attention { attention: Box::new(wide), output, lse: None };
-    let error =
-        cpu::Prepared::new(Plan { arena_bytes: bytes, ..plan(step) }).expect_err("too many").to_string();
+    let device = Cpu::with_threads(1);
+    let error = prepare(&device, Plan { arena_bytes: bytes, ..plan(step) });
+    let error = error.err().expect("too many").to_string();
     assert!(error.contains("outputs apart"), "{error}");
 }
 
@@ -321,7 +335,7 @@ fn a_program_of_many_values_is_scheduled_in_time() {
     let ops: Vec<Op> = (0..count).map(|_| load(Index::View)).chain((1..count).map(add)).collect();
     let last = ops.len() - 1;
     let to = view(Memory::Arena(0), 64, &[1]);
-    let step = pass(program(ops, vec![store(last, false)]), &[4], vec![view(Memory::Given(0), 64, &[1])], to);
+    let step = pass(program(ops, vec![store(last, false)]), &[4], vec![view(Memory::Input(0), 64, &[1])], to);
     assert_eq!(runs(step).expect("fits")[1].to_bits(), (count as f32).to_bits());
 }
 
@@ -333,14 +347,14 @@ fn memory_that_there_is_not_is_an_error() {
         assert!(error.contains("the moon") && error.contains(&bytes.to_string()), "{error}");
     }
     let plan = Plan { arena_bytes: usize::MAX, ..Plan::default() };
-    assert!(cpu::Prepared::new(plan).is_err(), "no allocation is that large");
+    assert!(prepare(&device, plan).is_err(), "no allocation is that large");
 }
 
 fn flat(ops: Vec<Op>, len: usize, inputs: &[&Buffer]) -> Result<(), DeviceError> {
     let device = Cpu::with_threads(1);
     let mut out = device.alloc("out", 64).expect("room");
     let last = ops.len() - 1;
-    device.run(&Program::flat("flat", ops, last, Element::F32), len, inputs, &mut out)
+    tests::plans::flat(&device, Program::flat("flat", ops, last, Element::F32), len, inputs, &mut out)
 }
 
 #[test]
@@ -349,14 +363,14 @@ fn a_launch_lane_by_lane_is_refused_what_it_has_not() {
     let input = device.alloc("input", 64).expect("room");
     let counted = |dim| flat(vec![Op::Coordinate(dim), Op::ToFloat(0)], 16, &[]);
     assert_eq!(counted(0), Ok(()));
-    assert!(matches!(counted(1), Err(DeviceError::Value { op: 0, .. })));
-    assert!(matches!(counted(usize::MAX), Err(DeviceError::Value { op: 0, .. })));
+    assert!(matches!(counted(1), Err(DeviceError::Step { step: 0, .. })));
+    assert!(matches!(counted(usize::MAX), Err(DeviceError::Step { step: 0, .. })));
     for len in [17, HUGE / 2, HUGE, usize::MAX] {
         let ops = vec![load(Index::Lane)];
-        assert!(matches!(flat(ops, len, &[&input]), Err(DeviceError::Short { .. })), "{len}");
+        assert!(matches!(flat(ops, len, &[&input]), Err(DeviceError::Step { .. })), "{len}");
     }
     let strange = Op::Load { input: 1 << 40, element: Element::F32, index: Index::Lane };
     assert!(flat(vec![strange], 4, &[&input]).is_err());
     let table = vec![Op::Coordinate(0), Op::Table { input: 0, at: 0, entries: 1 << 62 }];
-    assert!(matches!(flat(table, 4, &[&input]), Err(DeviceError::Short { .. })));
+    assert!(matches!(flat(table, 4, &[&input]), Err(DeviceError::Step { .. })));
 }

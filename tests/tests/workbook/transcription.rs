@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use grader::rubric::{Fact, Facts, RUBRICS, Rubric, possible};
-use grader::scorecard::{Basis, Truth};
+use grader::scorecard::Truth;
 
 type Answers<'a> = BTreeMap<&'a str, bool>;
 
@@ -191,7 +191,7 @@ fn facts(is: &Answers<'static>) -> Facts {
 fn every_row_follows_the_published_text_on_every_input() {
     for (rubric, (.., published)) in RUBRICS.iter().zip(PUBLISHED) {
         for is in every_answer(rubric) {
-            let score = rubric.score(&facts(&is), Basis::AsPublished);
+            let score = rubric.score(&facts(&is), "cuda:0");
             assert_eq!(score.points, published(&is), "{} on {is:?}", rubric.name);
             assert_eq!(score.points, score.rows.iter().map(|row| row.points).sum::<i32>(), "{is:?}");
             assert_eq!(score.unmeasured, 0, "{is:?}");
@@ -216,13 +216,13 @@ fn an_unmeasured_fact_neither_adds_nor_takes_nor_resets() {
             for name in rubric.facts() {
                 let mut some = facts(&is);
                 some.get_mut(name).expect("the rubric's own name").truth = Truth::Unmeasured;
-                let score = rubric.score(&some, Basis::StandIn);
+                let score = rubric.score(&some, "cpu");
                 let open = score.rows.iter().filter(|row| row.fact == Truth::Unmeasured);
                 assert!(open.clone().all(|row| row.points == 0), "{name}: {:?}", score.rows);
                 let best = [true, false].map(|value| {
                     let mut is = is.clone();
                     is.insert(name, value);
-                    rubric.score(&facts(&is), Basis::StandIn).points
+                    rubric.score(&facts(&is), "cpu").points
                 });
                 assert_eq!(score.points + score.unmeasured, best[0].max(best[1]), "{name} in {is:?}");
             }
@@ -233,7 +233,7 @@ fn an_unmeasured_fact_neither_adds_nor_takes_nor_resets() {
 #[test]
 fn a_rubric_of_which_nothing_is_measured_is_worth_all_of_it() {
     for rubric in &RUBRICS {
-        let score = rubric.score(&Facts::new(), Basis::StandIn);
+        let score = rubric.score(&Facts::new(), "cpu");
         assert_eq!((score.points, score.unmeasured), (0, rubric.possible), "{}", rubric.name);
     }
 }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use challenges::nf4::Bench;
-use challenges::nf4::cuda::{BENCHES, Baseline, Build, Kernel};
+use challenges::nf4::cuda::{Baseline, Build, Kernel};
 use kernels::cpu::Tick;
 use kernels::cuda::condition::Condition;
 use kernels::cuda::{Allocation, Event, Graph};
@@ -60,11 +60,9 @@ const HOST_SLACK: f64 = 0.25;
 const HOST_SLACK_US: f64 = 400.0;
 
 /// Times one case and reports its numbers.
-pub(super) fn run(child: &mut Child, session: &Session, name: &str) {
+pub(super) fn run(child: &mut Child, session: &Session, bench: &Bench) {
+    let name = &bench_name(bench);
     let unmeasured = format!("nf4.speedup.{name}");
-    let Some(bench) = BENCHES.iter().find(|bench| bench_name(bench) == name) else {
-        return child.unmeasured(&unmeasured, "no timed case has this name");
-    };
     let effort = child.request.effort.clone();
     let begin = condition(session);
     match timed(session, bench, &effort) {
@@ -380,6 +378,8 @@ impl<'a> Rotation<'a> {
 
 #[cfg(test)]
 mod tests {
+    use challenges::nf4::cuda::BENCHES;
+
     use super::*;
 
     #[test]

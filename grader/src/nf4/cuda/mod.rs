@@ -7,6 +7,7 @@
 mod bench;
 mod checks;
 mod content;
+mod course;
 mod evidence;
 mod guards;
 mod marks;
@@ -18,11 +19,13 @@ mod watched;
 
 use challenges::nf4::cuda::{Attempt, BENCHES};
 
-pub(crate) use evidence::facts;
+pub(crate) use course::COURSE;
+use evidence::facts;
 use session::Session;
 
 use super::bench_name;
-use crate::gather::{Child, Effort, Item};
+use crate::gather::{Child, Effort, Item, Kind};
+use crate::table::{self, Measured};
 
 /// The families of versions that stand on the staircase, and the bytes that a call of each moves.
 pub(crate) fn version_bytes() -> [(&'static str, f64); 2] {
@@ -39,60 +42,90 @@ pub(crate) fn past_the_bound(case: &str, [bound, attempt]: [&[f64]; 2], l2_bytes
     super::bench::past_the_bound(case, &samples, credit(bench, l2_bytes))
 }
 
-/// Bytes of host memory that a child may hold; the driver itself takes several hundred MiB.
-pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
+/// Measures something of what a session compiled.
+type Measure = Box<dyn Fn(&mut Child, &Session)>;
 
-/// What is watched, and the numbers that it gives.
-const WATCHED: [(&str, &[&str]); 3] = [
-    (
-        "watch/memory",
-        &["nf4.working_bytes", "nf4.launches", "nf4.registers", "nf4.spilled_bytes", "nf4.blocks_per_sm"],
-    ),
-    (
-        "watch/marks",
-        &[
+/// The same without a name of a case.
+type Watch = fn(&mut Child, &Session);
+
+/// What is watched.
+const WATCHED: [Measured<Watch>; 3] = [
+    Measured {
+        name: "watch/memory",
+        seconds: 30,
+        numbers: &[
+            "nf4.working_bytes",
+            "nf4.launches",
+            "nf4.registers",
+            "nf4.spilled_bytes",
+            "nf4.blocks_per_sm",
+        ],
+        fresh: false,
+        quick: true,
+        run: watched::memory,
+    },
+    Measured {
+        name: "watch/marks",
+        seconds: 30,
+        numbers: &[
             "nf4.inline_ptx_executions",
             "nf4.plain_inline_ptx",
             "nf4.hinted_load_bytes",
             "nf4.hinted_store_bytes",
         ],
-    ),
-    ("watch/host", &["nf4.host_share"]),
+        fresh: false,
+        quick: true,
+        run: watched::marks,
+    },
+    Measured {
+        name: "watch/host",
+        seconds: 30,
+        numbers: &["nf4.host_share"],
+        fresh: false,
+        quick: true,
+        run: watched::host,
+    },
 ];
 
-/// Everything that there is to do, in order.
-pub(crate) fn items(effort: &Effort) -> Vec<Item> {
-    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
-    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let watched = WATCHED.map(|(name, numbers)| Item::new(name, 30).measuring(numbers));
+/// What is watched and timed, with what does it.
+fn measured(effort: &Effort) -> Vec<(Item, Measure)> {
+    let watched = WATCHED.iter().map(|measured| (measured.item(), Box::new(measured.run) as Measure));
     let benches = BENCHES.iter().filter(|bench| bench.published || !effort.quick).map(|bench| {
         let name = bench_name(bench);
         let of_case = format!("nf4.*.{name}");
         let numbers: Vec<&str> = bench::CONDITION.into_iter().chain([of_case.as_str()]).collect();
-        Item::new(format!("bench/{name}"), 60).measuring(&numbers).guarded(&bench::GUARDS)
+        let item = Item::new(format!("bench/{name}"), 60).measuring(&numbers).guarded(&bench::GUARDS);
+        let run = move |child: &mut Child, session: &Session| bench::run(child, session, bench);
+        (item, Box::new(run) as Measure)
     });
-    let versions = staircase::names().into_iter().filter(|_| !effort.quick);
-    let versions = versions
-        .map(|name| Item::new(format!("bench/version/{name}"), 30).measuring(&[&format!("nf4.*.{name}")]));
-    checks.chain(guards).chain(watched).chain(benches).chain(versions).collect()
+    let versions = staircase::names().into_iter().filter(|_| !effort.quick).map(|name| {
+        let item = Item::new(format!("bench/version/{name}"), 30).measuring(&[&format!("nf4.*.{name}")]);
+        let run = move |child: &mut Child, session: &Session| staircase::run(child, session, &name);
+        (item, Box::new(run) as Measure)
+    });
+    watched.chain(benches).chain(versions).collect()
+}
+
+/// Everything that there is to do, in order.
+fn items(effort: &Effort) -> Vec<Item> {
+    let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
+    let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
+    checks.chain(guards).chain(measured(effort).into_iter().map(|(item, _)| item)).collect()
 }
 
 /// Does one item.
-pub(crate) fn work(child: &mut Child, attempt: Attempt, name: &str) {
+fn work(child: &mut Child, attempt: Attempt, name: &str) {
     let seed = child.request.effort.seed;
     let session = match Session::of(child, attempt) {
         Ok(session) => session,
         Err(reason) => return child.impossible(name, &reason),
     };
-    match name.split_once('/') {
-        Some(("guard", guard)) => guards::report(child, &session, guard, seed),
-        Some(("watch", "memory")) => watched::memory(child, &session),
-        Some(("watch", "marks")) => watched::marks(child, &session),
-        Some(("watch", "host")) => watched::host(child, &session),
-        Some(("bench", case)) => match case.strip_prefix("version/") {
-            Some(version) => staircase::run(child, &session, version),
-            None => bench::run(child, &session, case),
+    match Kind::of(name) {
+        Kind::Check => checks::report(child, &session, name, seed),
+        Kind::Guard(guard) => guards::report(child, &session, guard, seed),
+        Kind::Number => match table::made(&measured(&child.request.effort), name) {
+            Ok(run) => run(child, &session),
+            Err(unknown) => child.unmeasured(name, &unknown),
         },
-        _ => checks::report(child, &session, name, seed),
     }
 }

@@ -12,9 +12,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::super::engine::floats;
 use super::super::lanes::{self, PARTIAL};
 use super::super::product::{Matrix, Shape, multiply_here};
-use super::{Block, Map, Rows, Sees, Work, lines, packed};
+use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -36,6 +37,13 @@ struct Room<'a> {
     p: &'a mut [f32],
     ds: &'a mut [f32],
     rows: [&'a mut [f32]; 2],
+    rest: &'a mut [u8], // for programs
+}
+
+/// How many f32 a thread's blocks take.
+pub(super) fn sizes(attention: &Attention) -> [usize; 5] {
+    let lanes = Attention::BLOCK[0] * Attention::BLOCK[1];
+    [lanes, lanes, lanes, attention.width, attention.width]
 }
 
 impl Cpu {
@@ -47,15 +55,16 @@ impl Cpu {
         &self,
         work: &Work,
         to: &Gradients,
+        memory: &mut MapMemory,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's; every unit of work has its own rows of what it writes.
-        let map = unsafe { Map::of(self, work)? };
+        let map = unsafe { Map::of(self, work, memory)? };
         let (batch, groups) = (work.attention.batch, work.attention.groups);
         let of_keys = to.wrt_k.is_some() || to.wrt_v.is_some();
         if to.wrt_q.is_some() && of_keys && self.is_enough(batch * groups) {
             let columns = [0, work.columns()];
             let unit = |n: usize| unsafe { self.keys(work, &map, [n / groups, n % groups], columns, to) };
-            return self.each_of(batch * groups, unit).map(|_| ());
+            return self.each_of(batch * groups, unit);
         }
         if of_keys {
             let (columns, to) = (work.columns(), Gradients { wrt_q: None, ..*to });
@@ -136,18 +145,16 @@ impl Cpu {
         [batch, head, row, column]: [usize; 4],
         to: &Gradients,
     ) -> Result<(), DeviceError> {
-        let sees = map.at(batch, head, row, column);
-        if *sees == Sees::Nothing {
+        let block = work.block(batch, head, row, column);
+        let sees = map.at(&block, [row, column]);
+        if sees == Sees::Nothing {
             return Ok(());
         }
-        self.attention_blocks.fetch_add(1, Relaxed);
-        let lanes = Attention::BLOCK[0] * Attention::BLOCK[1];
-        let width = work.attention.width;
-        let sizes = [lanes, lanes, lanes, width, width];
-        let mut scratch = self.scratch(sizes.map(lines).iter().sum());
-        let [scores, p, ds, one, other] = scratch.parts(sizes);
-        let mut room = Room { scores, p, ds, rows: [one, other] };
-        let block = work.block(batch, head, row, column);
+        work.blocks.fetch_add(1, Relaxed);
+        let mut scratch = self.scratch.of_this_thread(self);
+        let mut rest = scratch.bytes();
+        let [scores, p, ds, one, other] = sizes(work.attention).map(|size| floats(&mut rest, size));
+        let mut room = Room { scores, p, ds, rows: [one, other], rest };
         // SAFETY: the caller's; the parts of the scratch are as long as a block.
         unsafe {
             work.probabilities(&block, sees, to, &mut room)?;
@@ -202,13 +209,14 @@ impl Work<'_> {
     unsafe fn probabilities(
         &self,
         block: &Block,
-        sees: &Sees,
+        sees: Sees<'_>,
         to: &Gradients,
         room: &mut Room,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's.
         unsafe { self.scores(block, room.scores) };
-        unsafe { self.rescore(block, sees, room.scores.as_mut_ptr(), room.p.as_mut_ptr())? };
+        let (scores, p) = (room.scores.as_mut_ptr(), room.p.as_mut_ptr());
+        unsafe { self.rescore(block, sees, scores, p, room.rest)? };
         let lse = unsafe { to.lse.matrix(block.batch, block.head, block.query) };
         for query in 0..block.queries {
             let mut sum = [0.0];
@@ -259,7 +267,7 @@ impl Work<'_> {
         let Some(slope) = &self.programs.slope else { return Ok(()) };
         let ds = room.ds.as_mut_ptr();
         // SAFETY: as above.
-        unsafe { self.apply(slope, block, &[room.scores.as_mut_ptr(), ds], ds) }
+        unsafe { self.apply(slope, block, &[room.scores.as_mut_ptr(), ds], ds, room.rest) }
     }
 
     /// dQ += scale dS K, dK += scale dS^T Q

@@ -10,12 +10,19 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::super::engine::floats;
 use super::super::lanes::{self, From, PARTIAL};
 use super::super::product::{Shape, multiply_here};
-use super::{Block, Map, Rows, Sees, Work, lines, packed};
+use super::{Block, Map, MapMemory, Rows, Sees, Work, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
+
+/// How many f32 a block of queries takes: its scores, and its sums.
+pub(super) fn sizes(attention: &Attention) -> [usize; 4] {
+    let [queries, keys] = Attention::BLOCK;
+    [queries * keys, queries, queries, queries * attention.width]
+}
 
 /// The sums of a block of queries.
 struct Sums<'a> {
@@ -35,16 +42,17 @@ impl Cpu {
         work: &Work,
         output: Rows,
         lse: Option<Rows>,
+        memory: &mut MapMemory,
     ) -> Result<(), DeviceError> {
         // SAFETY: the caller's; every block of queries has its own rows.
-        let map = unsafe { Map::of(self, work)? };
+        let map = unsafe { Map::of(self, work, memory)? };
         let (heads, rows) = (work.attention.heads, work.rows());
         let items = work.attention.batch * heads * rows;
         let item = |n: usize| {
             let (head, row) = (n / rows, rows - 1 - n % rows); // under a causal mask the last rows take longest
             unsafe { self.queries(work, &map, [head / heads, head % heads, row], (output, lse)) }
         };
-        self.each_of(items, item).map(|_| ())
+        self.each_of(items, item)
     }
 
     /// One block of queries against all keys.
@@ -55,26 +63,24 @@ impl Cpu {
         [batch, head, row]: [usize; 3],
         to: (Rows, Option<Rows>),
     ) -> Result<(), DeviceError> {
-        let width = work.attention.width;
-        let [queries, keys] = Attention::BLOCK;
-        let sizes = [queries * keys, queries, queries, queries * width];
-        let mut scratch = self.scratch(sizes.map(lines).iter().sum());
-        let [scores, largest, total, output] = scratch.parts(sizes);
+        let mut scratch = self.scratch.of_this_thread(self);
+        let mut rest = scratch.bytes();
+        let [scores, largest, total, output] = sizes(work.attention).map(|size| floats(&mut rest, size));
         let mut sums = Sums { largest, total, output };
         sums.largest.fill(f32::NEG_INFINITY);
         sums.total.fill(0.0);
         let mut none_yet = true;
         for column in 0..work.columns() {
-            let sees = map.at(batch, head, row, column);
-            if *sees == Sees::Nothing {
+            let block = work.block(batch, head, row, column);
+            let sees = map.at(&block, [row, column]);
+            if sees == Sees::Nothing {
                 continue;
             }
-            self.attention_blocks.fetch_add(1, Relaxed);
-            let block = work.block(batch, head, row, column);
+            work.blocks.fetch_add(1, Relaxed);
             // SAFETY: the caller's; the parts of the scratch are as long as a block.
             unsafe {
                 work.scores(&block, scores);
-                work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr())?;
+                work.rescore(&block, sees, scores.as_mut_ptr(), scores.as_mut_ptr(), rest)?;
                 work.take_in(&block, scores, &mut sums, none_yet);
             }
             none_yet = false;

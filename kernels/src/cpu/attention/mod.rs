@@ -20,19 +20,19 @@ mod forward;
 mod map;
 mod programs;
 
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 pub(crate) use backward::Gradients;
+pub(super) use map::{MapMemory, map_size};
 pub(super) use programs::Programs;
 
-use super::engine::{Pass, Site, pass_here};
+use super::engine::{Binding, Pass, aligned_bytes, filled, pass_here};
 use super::lanes;
 use super::product::{Matrix, Shape, multiply_here};
 use super::{Cpu, Vector};
-use crate::buffer::Buffer;
 use crate::error::DeviceError;
 use crate::plan::Attention;
 use map::{Map, Sees};
@@ -121,8 +121,31 @@ pub(super) struct Work<'a> {
     pub q: Rows,
     pub k: Rows,
     pub v: Rows,
-    pub extras: Vec<Site>,
+    pub extras: &'a [Binding],
     pub unit: Vector,
+    pub blocks: &'a AtomicU64, // that were computed
+}
+
+/// Queries and keys of a block that is the last along each, or is not.
+fn block_sizes(attention: &Attention, is_last: [bool; 2]) -> [usize; 2] {
+    [0, 1].map(|dim| {
+        let (most, all) = (Attention::BLOCK[dim], [attention.queries, attention.keys][dim]);
+        if is_last[dim] { all - (all.div_ceil(most).max(1) - 1) * most } else { most.min(all) }
+    })
+}
+
+/// Bytes that a thread needs for an attention, or for its gradients.
+pub(super) fn block_bytes(attention: &Attention, programs: &Programs, is_grad: bool) -> usize {
+    let blocks: usize = match is_grad {
+        false => forward::sizes(attention).map(aligned_floats).iter().sum(),
+        true => backward::sizes(attention).map(aligned_floats).iter().sum(),
+    };
+    blocks.saturating_add(programs.bytes(attention.extras.len()))
+}
+
+/// Bytes of so many f32, in whole cache lines.
+fn aligned_floats(count: usize) -> usize {
+    aligned_bytes(count * size_of::<f32>())
 }
 
 impl Work<'_> {
@@ -180,14 +203,15 @@ impl Work<'_> {
     unsafe fn rescore(
         &self,
         block: &Block,
-        sees: &Sees,
+        sees: Sees<'_>,
         scores: *mut f32,
         to: *mut f32,
+        memory: &mut [u8],
     ) -> Result<(), DeviceError> {
-        let program = if *sees == Sees::Ask { &self.programs.masked } else { &self.programs.score };
+        let program = if sees == Sees::Ask { &self.programs.masked } else { &self.programs.score };
         // SAFETY: the caller's: two blocks apart, or one.
         match program {
-            Some(program) => unsafe { self.apply(program, block, &[scores], to)? },
+            Some(program) => unsafe { self.apply(program, block, &[scores], to, memory)? },
             None if scores != to => unsafe { std::ptr::copy_nonoverlapping(scores, to, block.lanes()) },
             None => {}
         }
@@ -200,36 +224,34 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Runs a program on a block: `own` are its first inputs.
+    /// Runs a program on a block, in memory of the thread: `own` are its first inputs.
     unsafe fn apply(
         &self,
-        Scheduled { program, schedule }: &Scheduled,
+        scheduled: &Scheduled,
         block: &Block,
         own: &[*mut f32],
         to: *mut f32,
+        mut memory: &mut [u8],
     ) -> Result<(), DeviceError> {
         let first = [block.batch, block.head, block.query, block.key];
-        let bytes = block.lanes() * 4;
-        let scratch = |at: *mut f32| Site {
-            base: at.cast(),
-            bytes,
-            offset: 0,
-            strides: vec![bytes / 4, bytes / 4, block.keys, 1],
+        let of_block = |at: *mut f32| Binding { base: at.cast(), bytes: block.lanes() * 4, offset: 0 };
+        let of_extra = |number: usize| {
+            let strides = &self.attention.extras[number].strides;
+            let moved = strides.iter().zip(first).map(|(stride, at)| stride * at).sum::<usize>();
+            Binding { offset: self.extras[number].offset + moved, ..self.extras[number] }
         };
-        let moved = |site: &Site| {
-            let offset = site.strides.iter().zip(first).map(|(stride, at)| stride * at).sum::<usize>();
-            Site { offset: site.offset + offset, ..site.clone() }
-        };
-        let pass = Pass {
-            program,
-            schedule,
-            space: vec![1, 1, block.queries, block.keys],
-            origin: first.to_vec(),
-            inputs: own.iter().copied().map(scratch).chain(self.extras.iter().map(moved)).collect(),
-            outputs: vec![scratch(to)],
-        };
+        let inputs = filled(&mut memory, own.len() + self.extras.len(), of_block(to));
+        let all = own.iter().copied().map(of_block).chain((0..self.extras.len()).map(of_extra));
+        inputs.iter_mut().zip(all).for_each(|(to, input)| *to = input);
+        let launch = scheduled.launch(self.is_last(block));
+        let pass = Pass { launch, origin: &first, inputs, outputs: &[of_block(to)] };
         // SAFETY: the caller's; extras were checked for the whole space.
-        unsafe { pass_here(self.unit, pass) }.map_err(|error| self.in_space(block, error))
+        unsafe { pass_here(self.unit, pass, memory) }.map_err(|error| self.in_space(block, error))
+    }
+
+    /// Whether a block is the last along the queries, and along the keys.
+    fn is_last(&self, block: &Block) -> [bool; 2] {
+        [block.query + block.queries == self.attention.queries, block.key + block.keys == self.attention.keys]
     }
 
     /// An error's lane in the whole space.
@@ -243,66 +265,26 @@ impl Work<'_> {
     }
 }
 
-/// Memory of a thread, given back when dropped.
-pub(super) struct Scratch<'a> {
-    cpu: &'a Cpu,
-    buffer: Option<Buffer>,
-}
-
-impl Scratch<'_> {
-    fn floats(&mut self) -> &mut [f32] {
-        self.buffer.as_mut().map_or(&mut [], |buffer| buffer.view_mut::<f32>())
-    }
-
-    /// Parts one after the other, each from a cache line on.
-    pub(super) fn parts<const N: usize>(&mut self, sizes: [usize; N]) -> [&mut [f32]; N] {
-        let mut rest = self.floats();
-        sizes.map(|size| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(lines(size));
-            rest = after;
-            &mut part[..size]
-        })
-    }
-}
-
-impl Drop for Scratch<'_> {
-    fn drop(&mut self) {
-        let mut free = self.cpu.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        free.extend(self.buffer.take());
-    }
-}
-
-/// A number of f32, rounded up to whole cache lines.
-fn lines(floats: usize) -> usize {
-    floats.next_multiple_of(16)
-}
-
 impl Cpu {
-    /// Memory for so many f32: what an earlier one left, if it is large enough.
-    pub(super) fn scratch(&self, floats: usize) -> Scratch<'_> {
-        let left = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let buffer = left.filter(|buffer| buffer.bytes() >= floats * 4).unwrap_or_else(|| {
-            self.allocated.fetch_add(floats as u64 * 4, Relaxed);
-            Buffer::host("scratch", floats * 4)
-        });
-        Scratch { cpu: self, buffer: Some(buffer) }
-    }
-
-    /// Runs `count` pieces of work on all threads and returns their results, or the first one's error.
-    fn each_of<T: Send>(
+    /// Runs `count` pieces of work on all threads; the error is that of the first piece that has one.
+    fn each_of(
         &self,
         count: usize,
-        body: impl Fn(usize) -> Result<T, DeviceError> + Sync + Send,
-    ) -> Result<Vec<T>, DeviceError> {
-        let Some(pool) = &self.pool else { return (0..count).map(body).collect() };
-        let all: Vec<Result<T, DeviceError>> =
-            pool.install(|| (0..count).into_par_iter().with_max_len(1).map(body).collect());
-        all.into_iter().collect()
-    }
-
-    /// Blocks of attention that were computed since the device was made. The gradients of a block count as one, or as
-    /// two where those of its queries and those of its keys are computed apart.
-    pub fn attention_blocks(&self) -> u64 {
-        self.attention_blocks.load(Relaxed)
+        body: impl Fn(usize) -> Result<(), DeviceError> + Sync + Send,
+    ) -> Result<(), DeviceError> {
+        let fault: Mutex<Option<(usize, DeviceError)>> = Mutex::new(None);
+        let one = |n: usize| {
+            let Err(error) = body(n) else { return };
+            let mut fault = fault.lock().unwrap_or_else(PoisonError::into_inner);
+            if fault.as_ref().is_none_or(|(first, _)| n < *first) {
+                *fault = Some((n, error));
+            }
+        };
+        match &self.pool {
+            Some(pool) => pool.install(|| (0..count).into_par_iter().with_max_len(1).for_each(one)),
+            None => (0..count).for_each(one),
+        }
+        let fault = fault.into_inner().unwrap_or_else(PoisonError::into_inner);
+        fault.map_or(Ok(()), |(_, error)| Err(error))
     }
 }

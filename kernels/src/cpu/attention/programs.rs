@@ -1,14 +1,18 @@
 //! The programs of an attention as they run on a block: the score's alone where every query sees every key, the score's
 //! and the mask's in one where some do not.
 
+use std::sync::Arc;
+
+use super::super::engine::{Binding, Launch, aligned_bytes};
+use super::block_sizes;
 use crate::plan::{Attention, AttentionGrad, View};
 use crate::tile::{Element, Index, Op, Program, Schedule, Store, Value};
 
-/// A program with its schedule.
+/// A program, ready for each size that a block can have.
 #[derive(Debug)]
 pub(crate) struct Scheduled {
-    pub program: Program,
-    pub schedule: Schedule,
+    launches: [Launch; 4], // whether the block is the last along the queries, and along the keys
+    pub own: usize,        // inputs that are blocks
 }
 
 /// An attention's programs, made when its plan is prepared.
@@ -27,8 +31,31 @@ pub(crate) struct Programs {
 }
 
 impl Scheduled {
-    fn of(program: Program) -> Self {
-        Self { schedule: Schedule::of(&program, &[]), program }
+    /// A program whose first inputs are blocks; number `in_place` of them may be the one that it writes.
+    fn of(program: Program, attention: &Attention, own: usize, in_place: usize) -> Self {
+        let schedule = Arc::new(Schedule::of(&program, &[]));
+        let program = Arc::new(program);
+        let launch = |last: usize| {
+            let [queries, keys] = block_sizes(attention, [last / 2 == 1, last % 2 == 1]);
+            let block = || vec![queries * keys, queries * keys, keys, 1];
+            let extras = attention.extras.iter().map(|view| view.strides.clone());
+            let inputs = (0..own).map(|_| block()).chain(extras).collect();
+            let space = vec![1, 1, queries, keys];
+            let strides = [inputs, vec![block()]];
+            Launch::new(program.clone(), schedule.clone(), space, strides, |input| input == in_place)
+        };
+        Self { launches: [launch(0), launch(1), launch(2), launch(3)], own }
+    }
+
+    /// The program for a block that is the last along the queries, and along the keys, or is not.
+    pub fn launch(&self, [of_queries, of_keys]: [bool; 2]) -> &Launch {
+        &self.launches[usize::from(of_queries) * 2 + usize::from(of_keys)]
+    }
+
+    /// Bytes that a thread needs to run it on a block.
+    fn bytes(&self, extras: usize) -> usize {
+        let machine = self.launches.iter().map(Launch::machine_bytes).max().unwrap_or(0);
+        aligned_bytes((self.own + extras) * size_of::<Binding>()).saturating_add(machine)
     }
 }
 
@@ -37,10 +64,11 @@ impl Programs {
     pub fn of(attention: &Attention) -> Self {
         let (score, mask) = (attention.score.as_deref(), attention.mask.as_deref());
         let alone = mask.filter(|mask| !mask.ops.iter().any(reads_score));
+        let scheduled = |program| Scheduled::of(program, attention, 1, 0);
         Self {
-            score: score.cloned().map(Scheduled::of),
-            masked: mask.map(|mask| Scheduled::of(masked(score, mask))),
-            mask: alone.map(|mask| Scheduled::of(whole(mask))),
+            score: score.cloned().map(scheduled),
+            masked: mask.map(|mask| scheduled(masked(score, mask))),
+            mask: alone.map(|mask| scheduled(whole(mask))),
             slope: None,
             mask_varies: [0, 1].map(|dim| mask.is_some_and(|mask| varies(mask, &attention.extras, dim))),
         }
@@ -48,8 +76,15 @@ impl Programs {
 
     /// The same for its gradients.
     pub fn of_grad(grad: &AttentionGrad) -> Self {
-        let slope = grad.slope.as_deref().cloned().map(Scheduled::of);
+        let slope = grad.slope.as_deref().cloned();
+        let slope = slope.map(|slope| Scheduled::of(slope, &grad.attention, 2, 1));
         Self { slope, ..Self::of(&grad.attention) }
+    }
+
+    /// Bytes that a thread needs to run any of them on a block, given how many extras there are.
+    pub fn bytes(&self, extras: usize) -> usize {
+        let all = [&self.score, &self.masked, &self.mask, &self.slope];
+        all.into_iter().flatten().map(|program| program.bytes(extras)).max().unwrap_or(0)
     }
 }
 

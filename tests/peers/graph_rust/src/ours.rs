@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use challenges::graph::compile::{Compiled, Level, Tuner, compile};
-use challenges::graph::tune::Tuned;
+use compiler::compile::{Compiled, Level, Tuner, compile};
+use compiler::tune::Tuned;
 use challenges::nf4;
 use kernels::{Buffer, Cpu, Device};
 use reference::grad;
@@ -42,7 +42,7 @@ impl Step {
 
     pub fn run(&mut self) -> Result<()> {
         let inputs = inputs(&self.given);
-        Ok(self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Solution)?)
+        Ok(self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Callee(&nf4::Solution))?)
     }
 
     /// What the last run left.

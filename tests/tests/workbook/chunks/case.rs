@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Error, Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Problem, Solution};
+use compiler::session::DeviceTensor;
 use kernels::{Buffer, Cpu};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -32,7 +32,7 @@ pub type Found = BTreeMap<String, Array<f32>>;
 /// A case's numbers in a device's memory.
 pub struct Uploaded {
     pub hidden: Buffer,
-    pub given: BTreeMap<String, Given>,
+    pub given: BTreeMap<String, DeviceTensor>,
 }
 
 /// Runs.
@@ -51,9 +51,9 @@ impl Case {
     pub fn uploaded(&self, device: &Cpu) -> Uploaded {
         let upload = |(name, value): (&String, &Array<f64>)| {
             let value = narrow::<f32>(value);
-            (name.clone(), Given::new(device, &value.shape, &value.to_memory()).expect("room"))
+            (name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory()).expect("room"))
         };
-        let mut given: BTreeMap<String, Given> = self.values.iter().map(upload).collect();
+        let mut given: BTreeMap<String, DeviceTensor> = self.values.iter().map(upload).collect();
         Uploaded { hidden: given.remove("hidden").expect("hidden states").buffer, given }
     }
 

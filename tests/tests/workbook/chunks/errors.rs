@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::executor::Given;
 use challenges::loss::losses::Answers;
 use challenges::loss::problem::row_dim;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution};
+use compiler::session::DeviceTensor;
 use kernels::{Cpu, Device};
 use reference::graph::{Array, Builder, Dtype, Error, Graph, Tape, Tensor, Type};
 use reference::loss::{Dpo, IGNORED, Policy, Reduction};
@@ -178,7 +178,7 @@ fn memory_that_is_not_as_large_as_its_shape_says_is_refused() {
     let device = Cpu::with_threads(2);
     let mut uploaded = case.uploaded(&device);
     let buffer = device.alloc("tensor", 8).expect("room");
-    uploaded.given.insert("weight".into(), Given { shape: vec![11, 5], buffer });
+    uploaded.given.insert("weight".into(), DeviceTensor { shape: vec![11, 5], buffer });
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
     let told = runner.run(case.job(&uploaded, Size::Rows(3))).expect_err("8 bytes").to_string();
     says(&told, &["`weight`", "in 8 bytes"]);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::graph::compile::Level;
-use challenges::graph::executor::Given;
 use challenges::loss::losses;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Problem, Solution, Trains};
+use compiler::compile::Level;
+use compiler::session::DeviceTensor;
 use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, interpret};
@@ -93,14 +93,14 @@ fn problem(spec: &Spec) -> Problem {
 struct Loss<'a> {
     device: &'a Cpu,
     runner: Runner<'a>,
-    given: BTreeMap<String, Given>,
+    given: BTreeMap<String, DeviceTensor>,
     size: usize,
 }
 
 impl<'a> Loss<'a> {
     fn new(device: &'a Cpu, problem: &'a Problem, spec: &Spec, values: &Values<f32>, size: usize) -> Self {
         let head = interpret(&spec.output_layer().expect("a graph"), values).expect("a weight").remove(0);
-        let weight = Given::new(device, &head.shape, &head.to_memory()).expect("room");
+        let weight = DeviceTensor::new(device, &head.shape, &head.to_memory()).expect("room");
         let runner = Runner::new(device, &graph::Solution, &Solution, problem);
         Self { device, runner, given: BTreeMap::from([("weight".to_owned(), weight)]), size }
     }
@@ -108,7 +108,7 @@ impl<'a> Loss<'a> {
     /// Of hidden states and labels: the mean, and the gradient of the states.
     fn of(&mut self, hidden: &Array<f32>, labels: &[i32]) -> (f64, Array<f32>) {
         let bytes: Vec<u8> = labels.iter().flat_map(|label| label.to_ne_bytes()).collect();
-        let labelled = Given::new(self.device, &[labels.len()], &bytes).expect("room");
+        let labelled = DeviceTensor::new(self.device, &[labels.len()], &bytes).expect("room");
         self.given.insert("labels".into(), labelled);
         let mut buffer = self.device.alloc("hidden", hidden.to_memory().len()).expect("room");
         self.device.upload(&mut buffer, &hidden.to_memory()).expect("equal lengths");

@@ -1,0 +1,665 @@
+//! From a graph to a plan, and from a plan to results.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kernels::callee::Dequantize;
+use kernels::plan::{self, Memory, Plan, Product, Step, View};
+use kernels::tile::Program;
+use kernels::{Device, DeviceError};
+use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
+
+use crate::contract::Compile;
+use crate::fuse::attend;
+use crate::fuse::emit::{Layout, Stop};
+use crate::fuse::{self, Attend, Fused, Part};
+use crate::ir::arena::{self, Arena, Life};
+use crate::ir::code::element;
+use crate::ir::sized::Sized;
+use crate::memory::carry;
+use crate::memory::forecast::{self, Forecast};
+use crate::memory::reuse;
+use crate::rewrite::recompute::{self, Choice, Recomputed};
+use crate::rewrite::{self, decompose};
+use crate::tune::Tuned;
+
+/// Why a graph cannot be compiled or run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The graph is not sound, or does not have the sizes given.
+    Graph(graph::Error),
+    /// A size is given for a symbol that the graph does not have.
+    Unknown {
+        /// The symbol.
+        symbol: Symbol,
+    },
+    /// No kernel computes this.
+    NoKernel {
+        /// The operation and its scope.
+        node: String,
+        /// What stood in the way.
+        stop: Stop,
+    },
+    /// Buffers meet, or lie outside their arena.
+    Arena {
+        /// Which, and how.
+        fault: String,
+    },
+    /// Whatever is computed again, the arena is larger than it may be.
+    Cap {
+        /// The most bytes allowed.
+        cap: usize,
+        /// The least arena that was reached.
+        least: usize,
+        /// What runs when the most bytes of it are alive.
+        part: String,
+        /// What is alive then: the largest buffers first, with their bytes.
+        alive: Vec<(String, usize)>,
+    },
+    /// The device refused.
+    Device(DeviceError),
+    /// The compiler contradicts itself.
+    Internal {
+        /// What is there and what has to be.
+        what: String,
+    },
+}
+
+/// Where an input or output lies, for the caller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name in the graph.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    pub(crate) memory: Memory,
+}
+
+/// Which passes are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each pass is there or not, whatever the others are
+pub struct Options {
+    /// C.3: without what is dead, double or idle.
+    pub prune: bool,
+    /// C.4: kernels of more than one operation.
+    pub fuse: bool,
+    /// C.5: buffers that share bytes.
+    pub place: bool,
+    /// C.8: attention as one launch.
+    pub flex: bool,
+    /// Whether what costs next to nothing is computed again for the backward part.
+    pub again: bool,
+    /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
+    pub cap: Option<usize>,
+    /// Whether an output with the name and the type of an input ends in that input's memory. See
+    /// [`Compiled::donated`].
+    pub carry: bool,
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Every operation as it is written, a launch each, in memory of its own.
+    O0,
+    /// Without what is dead or double, and in memory that is used again: what an eager framework does.
+    O1,
+    /// Fused.
+    #[default]
+    O2,
+    /// And tuned.
+    O3,
+}
+
+impl Level {
+    /// Each of them, from the least on.
+    pub const ALL: [Level; 4] = [Level::O0, Level::O1, Level::O2, Level::O3];
+
+    /// Whether products are tuned.
+    pub fn tunes(self) -> bool {
+        self >= Level::O3
+    }
+
+    /// Its passes.
+    pub fn options(self) -> Options {
+        let from = |level: Level| self >= level;
+        let (prune, place) = (from(Level::O1), from(Level::O1));
+        let (fuse, again) = (from(Level::O2), from(Level::O2));
+        Options { prune, place, fuse, flex: true, again, cap: None, carry: false }
+    }
+}
+
+/// A graph for given sizes, ready to run.
+pub struct Compiled {
+    /// The graph that was lowered.
+    pub graph: Graph,
+    sizes: BTreeMap<Symbol, i64>,
+    plan: Arc<Plan>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    /// Where the buffers lie.
+    pub arena: Arena,
+    /// How long they live.
+    pub lives: Vec<Option<Life>>,
+    /// The bytes of each buffer, at any size.
+    pub bytes: Vec<Dim>,
+    /// The nodes that each step computes.
+    pub nodes: Vec<BTreeSet<Id>>,
+    /// What is computed again.
+    pub recomputed: Recomputed,
+}
+
+/// What is compiled so far.
+struct Draft<'a> {
+    sized: &'a Sized<'a>,
+    fused: Fused,
+    lives: Vec<Option<Life>>,
+    arena: Arena,
+}
+
+/// Compiles a graph for given sizes of its symbols. No device is asked: products are computed as their shape suggests, until
+/// [`Compiled::tune`] knows better.
+///
+/// # Errors
+/// If the graph is not sound, a size breaks its facts, no kernel computes a node, or no arena is within the cap.
+pub fn compile(
+    passes: &dyn Compile,
+    graph: &Graph,
+    sizes: &BTreeMap<Symbol, i64>,
+    options: Options,
+) -> Result<Compiled, Error> {
+    let job = Job::new(passes, graph, sizes, options)?;
+    let choice = match options.cap {
+        Some(cap) => job.choose(cap)?,
+        None if options.again => Choice::cheap(),
+        None => Choice::none(),
+    };
+    job.finish(&choice)
+}
+
+/// [`compile`] where what is computed again is chosen already, whatever the options say of it.
+pub fn compile_again(
+    passes: &dyn Compile,
+    graph: &Graph,
+    sizes: &BTreeMap<Symbol, i64>,
+    options: Options,
+    choice: &Choice,
+) -> Result<Compiled, Error> {
+    Job::new(passes, graph, sizes, options)?.finish(choice)
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// How often [`compile`] was called in this process, by whom ever.
+pub fn calls() -> u64 {
+    CALLS.load(Relaxed)
+}
+
+/// A graph to be compiled: simplified, in the machine's terms, and nothing in it twice.
+struct Job<'a> {
+    passes: &'a dyn Compile,
+    graph: Graph,
+    sizes: &'a BTreeMap<Symbol, i64>,
+    options: Options,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        passes: &'a dyn Compile,
+        graph: &Graph,
+        sizes: &'a BTreeMap<Symbol, i64>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        CALLS.fetch_add(1, Relaxed);
+        graph.check().map_err(Error::Graph)?;
+        known(graph, sizes)?;
+        let flex = options.flex.then_some(passes);
+        let open = rewrite::attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
+        let graph = simpler(passes, open, options).map_err(Error::Graph)?;
+        let graph = if options.carry { carry::apart(&graph).map_err(Error::Graph)? } else { graph };
+        Ok(Self { passes, graph, sizes, options })
+    }
+
+    /// The graph with what is computed again.
+    fn again(&self, choice: &Choice) -> Result<(Graph, Recomputed), Error> {
+        let (graph, recomputed) =
+            recompute::recompute(&sized(&self.graph, self.sizes)?, choice).map_err(Error::Graph)?;
+        Ok((decompose::split(&graph).map_err(Error::Graph)?, recomputed))
+    }
+
+    fn finish(&self, choice: &Choice) -> Result<Compiled, Error> {
+        let (graph, recomputed) = self.again(choice)?;
+        let sized = sized(&graph, self.sizes)?;
+        draft(self.passes, &sized, self.options)?.finish(recomputed)
+    }
+
+    /// The cheapest choice whose arena is no larger than a cap.
+    fn choose(&self, cap: usize) -> Result<Choice, Error> {
+        let choices = recompute::choices(&sized(&self.graph, self.sizes)?);
+        let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut fits = |number: usize| {
+            let bytes = self.arena(&choices[number])?;
+            tried.insert(number, bytes);
+            Ok(bytes <= cap)
+        };
+        match recompute::cheapest(choices.len(), &mut fits)? {
+            Some(number) => Ok(choices[number].clone()),
+            None => Err(self.refusal(cap, &choices, &tried)?),
+        }
+    }
+
+    /// Bytes of the arena that a choice needs.
+    fn arena(&self, choice: &Choice) -> Result<usize, Error> {
+        let (graph, _) = self.again(choice)?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.arena.bytes)
+    }
+
+    /// Why none of the choices fits, given the bytes that each needs.
+    fn refusal(
+        &self,
+        cap: usize,
+        choices: &[Choice],
+        tried: &BTreeMap<usize, usize>,
+    ) -> Result<Error, Error> {
+        let least = tried.iter().min_by_key(|(_, bytes)| **bytes).map_or(0, |(number, _)| *number);
+        let (graph, _) = self.again(&choices[least])?;
+        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.misses(cap))
+    }
+}
+
+/// That the graph has every symbol that a size is given for.
+fn known(graph: &Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
+    let shapes = || graph.nodes().iter().flat_map(|node| &node.ty.shape);
+    let used = |symbol: &Symbol| shapes().any(|dim| dim.symbols().any(|one| one == symbol));
+    match sizes.keys().find(|symbol| !graph.known().contains_key(*symbol) && !used(symbol)) {
+        Some(symbol) => Err(Error::Unknown { symbol: symbol.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn sized<'g>(graph: &'g Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Sized<'g>, Error> {
+    Sized::new(graph, sizes).map_err(Error::Graph)
+}
+
+/// The graph in the machine's terms.
+fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph, graph::Error> {
+    let prune = |graph: Graph| {
+        let pruned = if options.prune { passes.prune(&graph)? } else { graph };
+        pruned.check()?;
+        Ok(pruned)
+    };
+    prune(decompose::widen(&prune(graph)?)?)
+}
+
+/// Fuses a graph and plans its memory.
+fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Result<Draft<'a>, Error> {
+    let carried = if options.carry { carry::pairs(sized.graph) } else { Vec::new() };
+    let mut fused = fuse::fuse(passes, sized, !options.fuse, &carried).map_err(|missing| {
+        let node = sized.graph.node(missing.node);
+        Error::NoKernel {
+            node: format!("%{} {} {}", missing.node.0, node.op.name(), node.scope).trim_end().to_owned(),
+            stop: missing.stop,
+        }
+    })?;
+    carry::settle(sized, &mut fused, &carried, options.fuse);
+    if options.fuse {
+        reuse::in_place(sized, &mut fused);
+    }
+    let lives = lives(sized, &fused);
+    let arena = if options.place { passes.place(&lives) } else { arena::apart(&lives) };
+    match arena::fault(&lives, &arena) {
+        Some(fault) => Err(Error::Arena { fault }),
+        None => Ok(Draft { sized, fused, lives, arena }),
+    }
+}
+
+impl Draft<'_> {
+    fn finish(self, recomputed: Recomputed) -> Result<Compiled, Error> {
+        let Self { sized, fused, lives, arena } = self;
+        let graph = sized.graph;
+        let lowered = Lowered { sized, fused: &fused, arena: &arena };
+        let plan = lowered.plan()?;
+        let port = |(name, id): (&str, Id)| lowered.port(name.to_owned(), id);
+        let inputs = graph.inputs().map(port).collect::<Result<Vec<_>, _>>()?;
+        let outputs = graph.outputs().iter().map(|(name, id)| port((name.as_str(), *id)));
+        let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
+        let nodes = fused.parts.iter().map(Part::nodes).collect();
+        plan.check().map_err(Error::Device)?;
+        let (graph, bytes, plan) = (graph.clone(), forecast::sizes(sized, &fused), Arc::new(plan));
+        Ok(Compiled {
+            graph,
+            sizes: sized.sizes().clone(),
+            plan,
+            inputs,
+            outputs,
+            arena,
+            lives,
+            bytes,
+            nodes,
+            recomputed,
+        })
+    }
+
+    /// That its arena is larger than a cap, and why.
+    fn misses(&self, cap: usize) -> Error {
+        let alive = |part: usize| {
+            let lives = self.lives.iter().enumerate().filter_map(|(i, life)| Some((i, life.as_ref()?)));
+            lives.filter(move |(_, life)| life.parts.contains(&part))
+        };
+        let bytes = |part: &usize| alive(*part).map(|(_, life)| life.bytes).sum::<usize>();
+        let peak = (0..=self.fused.parts.len()).max_by_key(bytes).unwrap_or(0);
+        let part = self.fused.parts.get(peak).and_then(|part| part.nodes().last().copied());
+        let part = part.map_or_else(|| "results".to_owned(), |id| self.describe(id));
+        let named = |buffer: usize| {
+            let id = self.fused.layouts.iter().find(|(_, layout)| layout.buffer == buffer);
+            id.map_or_else(|| "of an attention".to_owned(), |(id, _)| self.describe(*id))
+        };
+        let mut largest: Vec<(usize, usize)> = alive(peak).map(|(i, life)| (i, life.bytes)).collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        let alive = largest.into_iter().take(SHOWN).map(|(buffer, bytes)| (named(buffer), bytes)).collect();
+        Error::Cap { cap, least: self.arena.bytes, part, alive }
+    }
+
+    /// A node for a message.
+    fn describe(&self, id: Id) -> String {
+        let node = self.sized.graph.node(id);
+        format!("%{} {} {}", id.0, node.op.name(), node.scope).trim_end().to_owned()
+    }
+}
+
+/// How many buffers a refusal names.
+const SHOWN: usize = 8;
+
+/// From the first part that writes a buffer to the last that reads it; outputs live to the end, but for those that end
+/// in a carried buffer.
+fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
+    let mut lives: Vec<Option<Life>> = vec![None; fused.bytes.len()];
+    let mut touch = |buffer: usize, part: usize| {
+        if fused.given.contains_key(&buffer) {
+            return;
+        }
+        let bytes = fused.bytes[buffer];
+        let life = lives[buffer].get_or_insert(Life { bytes, parts: part..=part });
+        life.parts = *life.parts.start().min(&part)..=*life.parts.end().max(&part);
+    };
+    for (number, part) in fused.parts.iter().enumerate() {
+        part.reads().into_iter().chain(part.writes()).for_each(|buffer| touch(buffer, number));
+    }
+    let outputs = sized.graph.outputs().iter().filter(|(_, id)| !fused.carried.values().any(|out| out == id));
+    for (_, id) in outputs {
+        touch(fused.layouts[id].buffer, fused.parts.len());
+    }
+    lives
+}
+
+/// Lets equal programs be one: equal layers are prepared once.
+fn share(steps: &mut [Step]) {
+    let mut known: HashMap<String, Vec<Arc<Program>>> = HashMap::new(); // by name
+    for step in steps {
+        let Step::Pass { program, .. } = step else { continue };
+        let alike = known.entry(program.name.clone()).or_default();
+        match alike.iter().find(|other| other.is(program)) {
+            Some(same) => *program = same.clone(),
+            None => alike.push(program.clone()),
+        }
+    }
+}
+
+/// What becomes a plan.
+struct Lowered<'a> {
+    sized: &'a Sized<'a>,
+    fused: &'a Fused,
+    arena: &'a Arena,
+}
+
+impl Lowered<'_> {
+    fn memory(&self, buffer: usize) -> Result<Memory, Error> {
+        if let Some(at) = self.arena.places[buffer] {
+            return Ok(Memory::Arena(at));
+        }
+        let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
+        let given = || self.given().position(|given| given == buffer);
+        let memory = carried().map(Memory::InOut).or_else(|| given().map(Memory::Input));
+        memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
+    }
+
+    /// The buffers that are given.
+    fn given(&self) -> impl Iterator<Item = usize> {
+        self.fused.given.keys().copied().filter(|buffer| !self.fused.carried.contains_key(buffer))
+    }
+
+    fn view(&self, layout: &Layout) -> Result<View, Error> {
+        let Layout { buffer, offset, strides } = layout.clone();
+        Ok(View { memory: self.memory(buffer)?, bytes: self.fused.bytes[buffer], offset, strides })
+    }
+
+    fn views(&self, layouts: &[Layout]) -> Result<Vec<View>, Error> {
+        layouts.iter().map(|layout| self.view(layout)).collect()
+    }
+
+    fn port(&self, name: String, id: Id) -> Result<Port, Error> {
+        let ty = self.sized.graph.ty(id);
+        let carried = self.fused.carried.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
+        let buffer = carried.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
+        let buffer = buffer.ok_or_else(|| internal(format!("%{} of `{name}` has no buffer", id.0)))?;
+        let memory = self.memory(buffer)?;
+        Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
+    }
+
+    fn plan(&self) -> Result<Plan, Error> {
+        let steps = self.fused.parts.iter().map(|part| self.step(part));
+        let mut steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
+        share(&mut steps);
+        let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
+        let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
+        let name = self.sized.graph.name.clone();
+        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated: carried, steps })
+    }
+
+    fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
+        let [q, k, v] = [0, 1, 2].map(|i| self.sized.shape(attend::inputs(self.sized, attend.node)[i]));
+        let of = attend::of(&self.sized.graph.node(attend.node).op);
+        let of = of.ok_or_else(|| internal(format!("%{} is no attention", attend.node.0)))?;
+        let program = |program: &Option<Program>| program.clone().map(Arc::new);
+        let (score, mask) = (program(&attend.flex.score), program(&attend.flex.mask));
+        let extras = self.views(&attend.flex.extras)?;
+        let [batch, heads, queries, depth] = [q[0], q[1], q[2], q[3]];
+        let (groups, keys, width) = (k[1], k[2], v[3]);
+        let [q, k, v] = attend.qkv.each_ref().map(|layout| self.view(layout));
+        let (q, k, v, scale) = (q?, k?, v?, of.scale as f32);
+        Ok(plan::Attention {
+            batch,
+            heads,
+            groups,
+            queries,
+            keys,
+            depth,
+            width,
+            scale,
+            score,
+            mask,
+            q,
+            k,
+            v,
+            extras,
+        })
+    }
+
+    fn step(&self, part: &Part) -> Result<Step, Error> {
+        Ok(match part {
+            Part::Kernel(kernel) => Step::Pass {
+                program: Arc::new(kernel.program.clone()),
+                space: kernel.space.clone(),
+                inputs: self.views(&kernel.inputs)?,
+                outputs: self.views(&kernel.outputs)?,
+            },
+            Part::Product { node, a, b, elements, to, scale, add } => {
+                let shape = self.sized.shape(*node);
+                let factor = self.sized.shape(self.sized.graph.node(*node).inputs[0]);
+                let (batch, last) = shape.split_at(shape.len() - 2);
+                let (a, b, to) = (self.view(a)?, self.view(b)?, self.view(to)?);
+                let (m, n, k) = (last[0], last[1], factor[shape.len() - 1]);
+                Step::Product(Product {
+                    batch: batch.to_vec(),
+                    m,
+                    n,
+                    k,
+                    a,
+                    b,
+                    elements: *elements,
+                    to,
+                    add: *add,
+                    scale: *scale,
+                    choice: plan::Choice::by_shape(m, n, k),
+                })
+            }
+            Part::Attention(attend) => Step::Attention {
+                attention: Box::new(self.attention(attend)?),
+                output: self.view(&attend.output)?,
+                lse: attend.lse.as_ref().map(|lse| self.view(lse)).transpose()?,
+            },
+            Part::AttentionGrad { of, grad, wrt } => {
+                let [wrt_q, wrt_k, wrt_v] =
+                    wrt.each_ref().map(|to| to.as_ref().map(|to| self.view(to)).transpose());
+                let no_sums = || internal(format!("the attention of %{} keeps no sums", of.node.0));
+                Step::AttentionGrad(Box::new(plan::AttentionGrad {
+                    attention: self.attention(of)?,
+                    slope: of.flex.slope.clone().map(Arc::new),
+                    output: self.view(&of.output)?,
+                    lse: self.view(of.lse.as_ref().ok_or_else(no_sums)?)?,
+                    grad: self.view(grad)?,
+                    wrt_q: wrt_q?,
+                    wrt_k: wrt_k?,
+                    wrt_v: wrt_v?,
+                }))
+            }
+            Part::Scatter { node, rows, index, to } => {
+                let (shape, inputs) = (self.sized.shape(*node), &self.sized.graph.node(*node).inputs);
+                let (table, width) = (shape[0], shape[1..].iter().product());
+                let count = self.sized.elements(inputs[1]);
+                let (rows, index, to) = (self.view(rows)?, self.view(index)?, self.view(to)?);
+                Step::Scatter { rows, index, to, count, width, table }
+            }
+            Part::Dequantize { node, inputs, to } => {
+                let ty = &self.sized.graph.node(*node).ty;
+                let Op::Dequantize { block_size, nested } = self.sized.graph.node(*node).op else {
+                    return Err(internal(format!("%{} is no dequantisation", node.0)));
+                };
+                let (len, element) = (self.sized.elements(*node), element(ty.dtype));
+                Step::Call {
+                    callee: 0,
+                    what: Dequantize::whole(len, block_size, nested, element),
+                    name: format!("{}: dequantize", self.sized.graph.node(*node).scope),
+                    inputs: self.views(inputs)?,
+                    output: self.view(to)?,
+                }
+            }
+        })
+    }
+}
+
+/// That the compiler contradicts itself.
+fn internal(what: String) -> Error {
+    Error::Internal { what }
+}
+
+impl Compiled {
+    /// The plan.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The sizes that it was compiled for.
+    pub fn sizes(&self) -> &BTreeMap<Symbol, i64> {
+        &self.sizes
+    }
+
+    /// Computes each product as it is fastest on a device, as far as `tuned` knows or finds out.
+    ///
+    /// # Errors
+    /// What the device says of a product that it tries.
+    pub fn tune(
+        &mut self,
+        passes: &dyn Compile,
+        device: &dyn Device,
+        tuned: &mut Tuned,
+    ) -> Result<(), DeviceError> {
+        for step in &mut Arc::make_mut(&mut self.plan).steps {
+            if let Step::Product(product) = step {
+                product.choice = tuned.choice(passes, device, product)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The parts of the model that a step belongs to, such as `layers.3.mlp`.
+    pub fn scopes(&self, step: usize) -> BTreeSet<&str> {
+        let nodes = self.nodes.get(step).into_iter().flatten();
+        nodes.map(|id| self.graph.node(*id).scope.as_str()).filter(|scope| !scope.is_empty()).collect()
+    }
+
+    /// The bytes alive during each step, at any size.
+    pub fn forecast(&self) -> Forecast {
+        let scope = |nodes: &BTreeSet<Id>| {
+            nodes.last().map(|id| self.graph.node(*id).scope.clone()).unwrap_or_default()
+        };
+        let steps = self.plan().steps.iter().zip(&self.nodes);
+        let parts = steps.map(|(step, nodes)| (step.name(), scope(nodes))).collect();
+        forecast::forecast(parts, &self.lives, &self.bytes)
+    }
+
+    /// What has to be given.
+    pub fn inputs(&self) -> &[Port] {
+        &self.inputs
+    }
+
+    /// What comes out.
+    pub fn outputs(&self) -> &[Port] {
+        &self.outputs
+    }
+
+    /// The names of the inputs that a run reads, in the plan's order.
+    pub fn given(&self) -> impl Iterator<Item = &str> {
+        (0..self.plan.inputs.len()).map(|number| self.name_of(Memory::Input(number)))
+    }
+
+    /// The names of the inputs that a run updates, in the plan's order: see [`Options::carry`].
+    pub fn donated(&self) -> Vec<&str> {
+        (0..self.plan.donated.len()).map(|number| self.name_of(Memory::InOut(number))).collect()
+    }
+
+    /// The name of the input in a memory.
+    pub(crate) fn name_of(&self, memory: Memory) -> &str {
+        self.inputs.iter().find(|port| port.memory == memory).map_or("", |port| &port.name)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Graph(error) => error.fmt(f),
+            Error::Unknown { symbol } => {
+                write!(f, "a size is given for {symbol}, which is no symbol of the graph")
+            }
+            Error::NoKernel { node, stop } => write!(f, "{node}: {stop}"),
+            Error::Arena { fault } => write!(f, "the arena: {fault}"),
+            Error::Cap { cap, least, part, alive } => {
+                let list: Vec<String> =
+                    alive.iter().map(|(what, bytes)| format!("{what} of {bytes}")).collect();
+                write!(
+                    f,
+                    "the arena may have {cap} bytes, and the least that is reached by computing again is {least}: "
+                )?;
+                write!(f, "at {part}, when there are alive {}", list.join(", "))
+            }
+            Error::Device(error) => error.fmt(f),
+            Error::Internal { what } => write!(f, "internal error: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,867 @@
+//! Which nodes get a buffer, and which of them one kernel computes.
+//!
+//! A node without a buffer is computed where it is used: fused into its consumers. Buffers are given to what comes from
+//! outside or goes there, to the results and operands of products, and to what several kernels would otherwise compute
+//! again at a price. Then kernels over one space are joined where nothing between them stands in the way, so that one
+//! pass stores several results; and a buffer that in the end no other kernel reads is taken away again.
+
+pub mod attend;
+pub mod emit;
+pub mod sums;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use kernels::plan::contiguous;
+use kernels::tile::Element;
+use reference::graph::{Dtype, Id, Op};
+
+use crate::contract::Compile;
+use crate::ir::scope;
+use crate::ir::sized::Sized;
+use crate::ir::{code, map};
+use attend::Flex;
+use emit::{Kernel, Layout, Root, Stop};
+use sums::{Sums, Term};
+
+/// A part of the work, with buffers' numbers for memory.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// One pass.
+    Kernel(Kernel),
+    /// A product of matrices: the node, both factors and the result over (batch.., rows, columns).
+    Product {
+        /// The node.
+        node: Id,
+        /// The left factor.
+        a: Layout,
+        /// The right factor.
+        b: Layout,
+        /// What factors and result are made of.
+        elements: [Element; 3],
+        /// The result.
+        to: Layout,
+        /// What the product is multiplied with.
+        scale: f32,
+        /// Whether it is added to what is there.
+        add: bool,
+    },
+    /// An attention.
+    Attention(Attend),
+    /// The gradients of an attention.
+    AttentionGrad {
+        /// What it differentiates.
+        of: Attend,
+        /// The gradient of the output.
+        grad: Layout,
+        /// Where the gradients of q, k and v go, as far as they are asked for.
+        wrt: [Option<Layout>; 3],
+    },
+    /// Rows added up in a table: the node, the rows, their indices, the table.
+    Scatter {
+        /// The node.
+        node: Id,
+        /// The rows.
+        rows: Layout,
+        /// Their indices.
+        index: Layout,
+        /// The table.
+        to: Layout,
+    },
+    /// A dequantisation: the node, the buffers of its parts, and where it goes.
+    Dequantize {
+        /// The node.
+        node: Id,
+        /// Its parts.
+        inputs: Vec<Layout>,
+        /// The weight.
+        to: Layout,
+    },
+}
+
+/// An attention with its memory.
+#[derive(Clone, Debug)]
+pub struct Attend {
+    /// A node that says what is attended to: the attention or a gradient of it.
+    pub node: Id,
+    /// Over (batch, heads or key heads, rows, columns).
+    pub qkv: [Layout; 3],
+    /// The programs; the buffers of their extras.
+    pub flex: Flex,
+    /// The result.
+    pub output: Layout,
+    /// The logarithm of each query's sum, over (batch, heads, queries), if a gradient needs it.
+    pub lse: Option<Layout>,
+}
+
+/// All of the work, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Fused {
+    /// In order.
+    pub parts: Vec<Part>,
+    /// Where every node is kept that has a buffer.
+    pub layouts: BTreeMap<Id, Layout>,
+    /// Bytes of each buffer.
+    pub bytes: Vec<usize>,
+    /// The input behind each buffer that comes from outside.
+    pub given: BTreeMap<usize, Id>,
+    /// Those of them that are carried, each with the output that it holds in the end.
+    pub carried: BTreeMap<usize, Id>,
+}
+
+/// An operation that has no kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NoKernel {
+    /// The node.
+    pub node: Id,
+    /// What stood in the way.
+    pub stop: Stop,
+}
+
+/// Fuses a graph whose attentions have a form of their own.
+///
+/// With `apart`, every operation but a view is a kernel of its own. `carried` are inputs, each with what it becomes.
+pub fn fuse(
+    passes: &dyn Compile,
+    sized: &Sized,
+    apart: bool,
+    carried: &[(Id, Id)],
+) -> Result<Fused, NoKernel> {
+    let Sums { terms, onto } = if apart { Sums::default() } else { sums::find(sized, carried) };
+    let mut wanted = must_have(sized);
+    wanted.retain(|id| !terms.contains_key(id));
+    wanted.extend(terms.values().map(|term| term.sum));
+    let kept = if apart { every(sized) } else { passes.keep(sized, &wanted) };
+    wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
+    wanted.retain(|id| !terms.contains_key(id) && !onto.contains_key(id));
+    let job = Job { passes, sized, terms: &terms, apart };
+    let (mut fused, mut alone) = (place(sized, &wanted), HashMap::new());
+    for (sum, input) in onto {
+        fused.layouts.insert(sum, fused.layouts[&input].clone());
+    }
+    loop {
+        let missing = match job.arrange(&fused, &mut alone) {
+            Ok(fused) => return Ok(fused),
+            Err(missing) => missing,
+        };
+        let mut more = BTreeSet::new();
+        for (node, stop) in missing {
+            match stop {
+                Stop::Materialise(id) if fused.layouts.contains_key(&id) => {
+                    return Err(NoKernel { node, stop });
+                }
+                Stop::Materialise(id) => _ = more.insert(id),
+                _ => return Err(NoKernel { node, stop }),
+            }
+        }
+        alone.retain(|_, pass| pass.nodes.is_disjoint(&more));
+        for id in more {
+            fused.place(sized, id);
+        }
+    }
+}
+
+/// Whether an operation's result is a buffer by its nature.
+fn is_anchor(op: &Op) -> bool {
+    match op {
+        Op::Input { .. } | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd | Op::Matmul => true,
+        Op::Attention(_) | Op::AttentionGrad { .. } => true,
+        Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach | Op::Unary(_) => false,
+        Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Gather => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+    }
+}
+
+/// What has to have a buffer: what comes from outside and goes there, products and their factors.
+fn must_have(sized: &Sized) -> BTreeSet<Id> {
+    let graph = sized.graph;
+    let mut wanted: BTreeSet<Id> = graph.ids().filter(|id| is_anchor(&graph.node(*id).op)).collect();
+    wanted.extend(graph.outputs().iter().map(|(_, id)| *id));
+    for id in graph.ids().filter(|id| graph.node(*id).op == Op::Matmul) {
+        for factor in &graph.node(id).inputs {
+            wanted.insert(behind(sized, *factor).map_or(*factor, |behind| behind.node));
+        }
+    }
+    let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
+    wanted.extend(graph.ids().filter(whole).flat_map(|id| graph.node(id).inputs.clone()));
+    for id in graph.ids().filter(|id| attend::of(&graph.node(*id).op).is_some()) {
+        let (inputs, extras) = (&graph.node(id).inputs, &attend::inputs(sized, id)[3..]);
+        let viewed = inputs.iter().filter(|input| !extras.contains(input));
+        wanted.extend(viewed.map(|input| seen(sized, *input).map_or(*input, |seen| seen.node)));
+        wanted.extend(extras);
+    }
+    wanted.extend(graph.ids().filter_map(|id| reduced_again(sized, id)));
+    wanted
+}
+
+/// What a factor of a product is made of: a node's elements, where they are in it, and what they are multiplied with.
+struct Behind {
+    node: Id,
+    at: map::Map,
+    scale: f32,
+}
+
+/// The node behind views; nothing if its elements are no affine function of the tensor's.
+fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
+    let space = sized.shape(tensor);
+    let mut seen = Behind { node: tensor, at: map::identity(space), scale: 1.0 };
+    while let Some(through) = map::through(sized, seen.node, &seen.at, space) {
+        seen.at = through.ok()?;
+        seen.node = sized.graph.node(seen.node).inputs[0];
+    }
+    Some(seen)
+}
+
+/// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
+///
+/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or is
+/// computed for it.
+fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
+    let wide =
+        unscaled(sized, Behind { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 }, factor)?;
+    let cast = sized.graph.node(wide.node);
+    if cast.op != Op::Cast || cast.ty.dtype != Dtype::F32 || sized.is_output(wide.node) {
+        return Some(wide);
+    }
+    let source = Behind { node: cast.inputs[0], at: wide.at.clone(), ..wide };
+    let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
+    let kept = |behind: &Behind| {
+        let is_own = is_anchor(&sized.graph.node(behind.node).op) || sums::rounds(sized, behind.node);
+        is_own || sized.is_output(behind.node)
+    };
+    let found = if narrow { unscaled(sized, source, factor).filter(kept) } else { None };
+    Some(found.unwrap_or(wide))
+}
+
+/// What is behind views, signs and constant factors of f32.
+fn unscaled(sized: &Sized, mut behind: Behind, factor: Id) -> Option<Behind> {
+    loop {
+        if let Some(through) = map::through(sized, behind.node, &behind.at, sized.shape(factor)) {
+            behind.at = through.ok()?;
+            behind.node = sized.graph.node(behind.node).inputs[0];
+        } else if let Some((node, scale)) = sums::scaled(sized, behind.node) {
+            (behind.node, behind.scale) = (node, behind.scale * scale);
+        } else {
+            return Some(behind);
+        }
+    }
+}
+
+/// Every node that is no view and no constant.
+fn every(sized: &Sized) -> BTreeSet<Id> {
+    let idle = |id: &Id| {
+        sized.is_view(*id) || matches!(sized.graph.node(*id).op, Op::Constant { .. } | Op::Iota { .. })
+    };
+    sized.graph.ids().filter(|id| !idle(id)).collect()
+}
+
+/// The reduction that another one reduces further, along another dimension: no kernel does both.
+fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
+    let reduces = |id: Id| {
+        let node = sized.graph.node(id);
+        matches!(node.op, Op::Reduce(_, dim) if sized.shape(node.inputs[0])[dim] > 1)
+    };
+    let behind = |id: Id| sized.graph.node(id).inputs[0];
+    let mut inner = reduces(id).then(|| behind(id))?;
+    while sized.is_view(inner) {
+        inner = behind(inner);
+    }
+    reduces(inner).then_some(inner)
+}
+
+/// The pass that writes one node and nothing else.
+type Alone = HashMap<Root, Kernel>;
+
+/// What is fused, and by which passes.
+struct Job<'a> {
+    passes: &'a dyn Compile,
+    sized: &'a Sized<'a>,
+    terms: &'a BTreeMap<Id, Term>,
+    apart: bool,
+}
+
+impl Job<'_> {
+    /// Writes every part, given the nodes that get a buffer; or says of all that cannot be written what is missing.
+    fn arrange(&self, placed: &Fused, alone: &mut Alone) -> Result<Fused, Vec<(Id, Stop)>> {
+        let own = self.own(placed);
+        let roots = own.iter().flat_map(|id| self.roots(placed, *id));
+        let missing: Vec<(Id, Stop)> =
+            roots.filter_map(|root| self.alone(placed, alone, &root).err()).collect();
+        if !missing.is_empty() {
+            return Err(missing); // before anything is joined
+        }
+        let (mut fused, mut drafts, mut missing) = (placed.clone(), Drafts::default(), Vec::new());
+        for id in self.sized.graph.ids().filter(|id| self.sized.elements(*id) > 0) {
+            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, term));
+            let own = own.contains(&id).then(|| self.part(&mut fused, alone, &mut drafts, id));
+            missing.extend([of_sum, own].into_iter().flatten().filter_map(Result::err));
+        }
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        if !self.apart {
+            self.drop_private(&mut fused, &mut drafts);
+            if self.unite(&fused, &mut drafts) {
+                self.drop_private(&mut fused, &mut drafts);
+            }
+        }
+        fused.parts = drafts.all.into_iter().map(Draft::finish).collect();
+        Ok(fused)
+    }
+
+    /// The nodes that a part of their own writes: those with a buffer, but for sums of products.
+    fn own(&self, placed: &Fused) -> BTreeSet<Id> {
+        let sums: BTreeSet<Id> = self.terms.values().map(|term| term.sum).collect();
+        let own = |id: &Id| !sums.contains(id) && self.sized.elements(*id) > 0;
+        placed.layouts.keys().copied().filter(own).collect()
+    }
+
+    /// What passes have to store for a node; nothing, if it is no pass that writes it.
+    fn roots(&self, placed: &Fused, id: Id) -> Vec<Root> {
+        let layout = placed.layouts[&id].clone();
+        let op = &self.sized.graph.node(id).op;
+        if let Op::Concat { dim } = op {
+            return pieces(self.sized, id, *dim, &layout);
+        }
+        if is_anchor(op) { Vec::new() } else { vec![Root { node: id, layout }] }
+    }
+
+    /// Writes the pass for one node alone, unless it is there.
+    fn alone(&self, placed: &Fused, alone: &mut Alone, root: &Root) -> Result<(), (Id, Stop)> {
+        if !alone.contains_key(root) {
+            let pass = emit::kernel(self.passes, self.sized, &placed.layouts, std::slice::from_ref(root));
+            alone.insert(root.clone(), pass.map_err(|stop| (root.node, stop))?);
+        }
+        Ok(())
+    }
+
+    /// A product that is part of a sum.
+    fn term(&self, fused: &Fused, drafts: &mut Drafts, id: Id, term: &Term) -> Result<(), (Id, Stop)> {
+        let to = Layout { strides: term.strides.clone(), ..fused.layouts[&term.sum].clone() };
+        drafts.push(Draft::Whole(product(self.sized, fused, id, to, Some(term))?));
+        Ok(())
+    }
+
+    /// What writes a node that has a buffer.
+    fn part(
+        &self,
+        fused: &mut Fused,
+        alone: &mut Alone,
+        drafts: &mut Drafts,
+        id: Id,
+    ) -> Result<(), (Id, Stop)> {
+        let sized = self.sized;
+        for root in self.roots(fused, id) {
+            let pass = alone.remove(&root).ok_or((id, Stop::Never))?;
+            self.join(fused, drafts, &root, pass);
+        }
+        let node = sized.graph.node(id);
+        let to = fused.layouts[&id].clone();
+        let whole = match &node.op {
+            Op::Matmul => product(sized, fused, id, to, None)?,
+            Op::Attention(_) => Part::Attention(attend(self.passes, sized, fused, id, to)?),
+            Op::Dequantize { .. } => {
+                let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
+                Part::Dequantize { node: id, inputs, to }
+            }
+            Op::ScatterAdd => {
+                let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
+                Part::Scatter { node: id, rows, index, to }
+            }
+            Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
+            Op::Input { .. } => return Ok(()), // given
+            Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => return Ok(()), // a pass, as what follows
+            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) => return Ok(()),
+            Op::Gather | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => return Ok(()),
+            Op::Slice { .. } | Op::Concat { .. } => return Ok(()),
+        };
+        drafts.push(Draft::Whole(whole));
+        Ok(())
+    }
+
+    /// The gradients of an attention together, at the first of them.
+    fn gradients(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+        let sized = self.sized;
+        let node = sized.graph.node(id);
+        let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
+        let alike = |user: &&Id| {
+            let other = sized.graph.node(**user);
+            other.inputs == node.inputs && attend::is_of_same(&other.op, &node.op)
+        };
+        let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
+        if together.iter().min() != Some(&id) {
+            return Ok(()); // it is in that part
+        }
+        let mut wrt = [None, None, None];
+        for other in together {
+            if let Op::AttentionGrad { wrt: input, .. } = sized.graph.node(other).op {
+                wrt[input] = Some(fused.layouts[&other].clone());
+            }
+        }
+        let of = self.differentiated(fused, drafts, id)?;
+        let grad = viewed(sized, fused, grad)?;
+        drafts.push(Draft::Whole(Part::AttentionGrad { of, grad, wrt }));
+        Ok(())
+    }
+
+    /// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
+    fn differentiated(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<Attend, (Id, Stop)> {
+        let sized = self.sized;
+        let op = |id: Id| &sized.graph.node(id).op;
+        let is_twin = |other: Id| {
+            attend::is_of_same(op(other), op(id)) && attend::inputs(sized, other) == attend::inputs(sized, id)
+        };
+        let twin =
+            |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if is_twin(attend.node));
+        let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
+        let shape = [q[0], q[1], q[2], v[3]];
+        let place = if let Some(place) = drafts.all.iter().position(twin) {
+            place
+        } else {
+            let output = fused.fresh(&shape);
+            drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
+            drafts.all.len() - 1
+        };
+        let Draft::Whole(Part::Attention(attend)) = &mut drafts.all[place] else {
+            return Err((id, Stop::Never));
+        };
+        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
+        let attend = attend.clone();
+        drafts.note(place);
+        Ok(attend)
+    }
+
+    /// Lets the latest pass compute this root that can, else the pass that it has alone.
+    fn join(&self, fused: &Fused, drafts: &mut Drafts, root: &Root, alone: Kernel) {
+        let earliest = drafts.earliest(&alone);
+        let anywhere = drafts.anywhere(&alone);
+        let latest = if self.apart { earliest } else { drafts.all.len() };
+        let since = scope::since(self.sized.graph, &alone.nodes);
+        for place in (earliest..latest).rev() {
+            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+            if since.is_some_and(|since| pass.roots[0].node < since) {
+                break; // what is computed again would be computed too early
+            }
+            if pass.roots.len() < OUTPUTS
+                && helps(pass, &alone)
+                && let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root))
+            {
+                drafts.replace(place, joined);
+                return anywhere.into_iter().for_each(|free| drafts.advance(free, place));
+            }
+        }
+        drafts.push(Draft::Pass(alone));
+    }
+
+    /// A pass that stores some roots more, if there is one and it is not too long.
+    fn joined(&self, fused: &Fused, pass: &Kernel, more: &[Root]) -> Option<Kernel> {
+        let mut roots = pass.roots.clone();
+        roots.extend_from_slice(more);
+        roots.sort_by_key(|root| root.node);
+        let joined = emit::kernel(self.passes, self.sized, &fused.layouts, &roots).ok()?;
+        let stores = |input: &Layout| joined.outputs.iter().any(|output| output.buffer == input.buffer);
+        let fits = joined.program.ops.len() <= LONG && !joined.inputs.iter().any(stores);
+        fits.then_some(joined)
+    }
+
+    /// Makes one pass of two, where the first one stores something for the second one alone; whether there were any.
+    fn unite(&self, fused: &Fused, drafts: &mut Drafts) -> bool {
+        let (before, mut place) = (drafts.all.len(), 0);
+        let mut readers = Readers::of(&drafts.all);
+        while place < drafts.all.len() {
+            match self.united(fused, drafts, &readers, place) {
+                Some((with, pass)) => {
+                    drafts.unite(with, place, pass);
+                    readers = Readers::of(&drafts.all);
+                }
+                None => place += 1,
+            }
+        }
+        drafts.all.len() < before
+    }
+
+    /// The pass that a pass waits for, if both can be one, and that one.
+    fn united(
+        &self,
+        fused: &Fused,
+        drafts: &Drafts,
+        readers: &Readers,
+        place: usize,
+    ) -> Option<(usize, Kernel)> {
+        let Draft::Pass(second) = &drafts.all[place] else { return None };
+        let with = drafts.earliest(second);
+        let Draft::Pass(first) = &drafts.all[with] else { return None };
+        let private = |root: &Root| {
+            let own = fused.layouts.get(&root.node) == Some(&root.layout) && !self.sized.is_output(root.node);
+            let reads = second.inputs.iter().any(|input| input.buffer == root.layout.buffer);
+            own && reads && readers.is_only(place, root.layout.buffer)
+        };
+        let since = scope::since(self.sized.graph, &second.nodes);
+        let early = since.is_some_and(|since| first.roots[0].node < since);
+        let few = first.roots.len() + second.roots.len() <= OUTPUTS;
+        let helps = with < place && few && !early && first.roots.iter().any(private);
+        Some((with, helps.then(|| self.joined(fused, first, &second.roots))??))
+    }
+
+    /// Takes away the buffers that no other part reads, and what goes nowhere.
+    fn drop_private(&self, fused: &mut Fused, drafts: &mut Drafts) {
+        let outputs: BTreeSet<Id> = self.sized.graph.outputs().iter().map(|(_, id)| *id).collect();
+        let mut readers = Readers::of(&drafts.all);
+        for place in 0..drafts.all.len() {
+            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+            let private = |root: &Root| {
+                let own = fused.layouts.get(&root.node) == Some(&root.layout);
+                own && !outputs.contains(&root.node) && readers.is_only(place, root.layout.buffer)
+            };
+            let (gone, roots): (Vec<Root>, Vec<Root>) = pass.roots.iter().cloned().partition(private);
+            if gone.is_empty() || roots.is_empty() {
+                continue;
+            }
+            if let Some(less) = self.without(fused, gone, &roots) {
+                readers.forget(place, &drafts.all[place]);
+                drafts.all[place] = Draft::Pass(less);
+                readers.note(place, &drafts.all[place]);
+            }
+        }
+    }
+
+    /// A pass for some roots without the buffers of others, which are gone then.
+    fn without(&self, fused: &mut Fused, gone: Vec<Root>, roots: &[Root]) -> Option<Kernel> {
+        for root in &gone {
+            fused.layouts.remove(&root.node);
+        }
+        let less = emit::kernel(self.passes, self.sized, &fused.layouts, roots).ok();
+        if less.is_none() {
+            fused.layouts.extend(gone.into_iter().map(|root| (root.node, root.layout)));
+        }
+        less
+    }
+}
+
+/// The drafts that read each buffer.
+#[derive(Default)]
+struct Readers(HashMap<usize, BTreeSet<usize>>);
+
+impl Readers {
+    fn of(drafts: &[Draft]) -> Self {
+        let mut readers = Self::default();
+        drafts.iter().enumerate().for_each(|(place, draft)| readers.note(place, draft));
+        readers
+    }
+
+    fn note(&mut self, place: usize, draft: &Draft) {
+        for buffer in draft.reads() {
+            self.0.entry(buffer).or_default().insert(place);
+        }
+    }
+
+    fn forget(&mut self, place: usize, draft: &Draft) {
+        for buffer in draft.reads() {
+            self.0.entry(buffer).or_default().remove(&place);
+        }
+    }
+
+    /// Whether no other draft reads a buffer.
+    fn is_only(&self, place: usize, buffer: usize) -> bool {
+        self.0.get(&buffer).into_iter().flatten().all(|reader| *reader == place)
+    }
+}
+
+impl Part {
+    /// The nodes that it computes.
+    pub fn nodes(&self) -> BTreeSet<Id> {
+        match self {
+            Part::Kernel(kernel) => kernel.nodes.clone(),
+            Part::Attention(of) | Part::AttentionGrad { of, .. } => BTreeSet::from([of.node]),
+            Part::Product { node, .. } | Part::Dequantize { node, .. } | Part::Scatter { node, .. } => {
+                BTreeSet::from([*node])
+            }
+        }
+    }
+
+    /// The buffers that it writes.
+    pub fn writes(&self) -> Vec<usize> {
+        let layouts: Vec<&Layout> = match self {
+            Part::Kernel(kernel) => kernel.outputs.iter().collect(),
+            Part::Product { to, .. } | Part::Dequantize { to, .. } | Part::Scatter { to, .. } => vec![to],
+            Part::Attention(attend) => {
+                [Some(&attend.output), attend.lse.as_ref()].into_iter().flatten().collect()
+            }
+            Part::AttentionGrad { wrt, .. } => wrt.iter().flatten().collect(),
+        };
+        layouts.into_iter().map(|layout| layout.buffer).collect()
+    }
+
+    /// The buffers that it reads.
+    pub fn reads(&self) -> Vec<usize> {
+        let layouts: Vec<&Layout> = match self {
+            Part::Kernel(kernel) => kernel.inputs.iter().collect(),
+            Part::Product { a, b, .. } => vec![a, b],
+            Part::Dequantize { inputs, .. } => inputs.iter().collect(),
+            Part::Scatter { rows, index, .. } => vec![rows, index],
+            Part::Attention(attend) => attend.reads().collect(),
+            Part::AttentionGrad { of, grad, .. } => {
+                of.reads().chain([&of.output, grad]).chain(&of.lse).collect()
+            }
+        };
+        layouts.into_iter().map(|layout| layout.buffer).collect()
+    }
+}
+
+impl Part {
+    /// Does something to every layout that it has.
+    pub fn each_layout(&mut self, visit: &mut dyn FnMut(&mut Layout)) {
+        match self {
+            Part::Kernel(kernel) => {
+                kernel.roots.iter_mut().for_each(|root| visit(&mut root.layout));
+                kernel.inputs.iter_mut().chain(&mut kernel.outputs).for_each(visit);
+            }
+            Part::Product { a, b, to, .. } => [a, b, to].into_iter().for_each(visit),
+            Part::Dequantize { inputs, to, .. } => inputs.iter_mut().chain([to]).for_each(visit),
+            Part::Scatter { rows, index, to, .. } => [rows, index, to].into_iter().for_each(visit),
+            Part::Attention(attend) => attend.layouts().for_each(visit),
+            Part::AttentionGrad { of, grad, wrt } => {
+                of.layouts().chain([grad]).chain(wrt.iter_mut().flatten()).for_each(visit);
+            }
+        }
+    }
+}
+
+impl Attend {
+    fn layouts(&mut self) -> impl Iterator<Item = &mut Layout> {
+        self.qkv.iter_mut().chain(&mut self.flex.extras).chain([&mut self.output]).chain(&mut self.lse)
+    }
+
+    fn reads(&self) -> impl Iterator<Item = &Layout> {
+        self.qkv.iter().chain(&self.flex.extras)
+    }
+}
+
+/// A part that may still grow.
+#[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
+enum Draft {
+    Pass(Kernel),
+    Whole(Part),
+}
+
+impl Draft {
+    fn finish(self) -> Part {
+        match self {
+            Draft::Pass(kernel) => Part::Kernel(kernel),
+            Draft::Whole(part) => part,
+        }
+    }
+
+    /// The buffers that it writes.
+    fn writes(&self) -> Vec<usize> {
+        match self {
+            Draft::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
+            Draft::Whole(part) => part.writes(),
+        }
+    }
+
+    /// The buffers that it reads.
+    fn reads(&self) -> Vec<usize> {
+        match self {
+            Draft::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
+            Draft::Whole(part) => part.reads(),
+        }
+    }
+}
+
+/// All drafts in order, and those that write each buffer.
+#[derive(Default)]
+struct Drafts {
+    all: Vec<Draft>,
+    written: HashMap<usize, BTreeSet<usize>>,
+}
+
+impl Drafts {
+    fn push(&mut self, draft: Draft) {
+        self.all.push(draft);
+        self.note(self.all.len() - 1);
+    }
+
+    fn replace(&mut self, place: usize, pass: Kernel) {
+        self.all[place] = Draft::Pass(pass);
+        self.note(place);
+    }
+
+    /// Notes what a draft writes.
+    fn note(&mut self, place: usize) {
+        for buffer in self.all[place].writes() {
+            self.written.entry(buffer).or_default().insert(place);
+        }
+    }
+
+    /// The first place where all that a pass reads is there, if what reads nothing itself comes in time.
+    fn earliest(&self, pass: &Kernel) -> usize {
+        self.writers(pass).filter(|place| !self.is_free(*place)).max().unwrap_or(0)
+    }
+
+    /// The passes that a pass reads from and that read nothing themselves: they may come at any time before it.
+    fn anywhere(&self, pass: &Kernel) -> BTreeSet<usize> {
+        self.writers(pass).filter(|place| self.is_free(*place)).collect()
+    }
+
+    fn writers(&self, pass: &Kernel) -> impl Iterator<Item = usize> {
+        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).flatten().copied()
+    }
+
+    fn is_free(&self, place: usize) -> bool {
+        matches!(&self.all[place], Draft::Pass(pass) if pass.inputs.is_empty())
+    }
+
+    /// Lets a pass do a later one's work too.
+    fn unite(&mut self, with: usize, place: usize, pass: Kernel) {
+        let free = self.anywhere(&pass);
+        self.all.remove(place);
+        let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
+        self.renumber(moved);
+        self.replace(with, pass);
+        for free in free {
+            self.advance(moved(free), with);
+        }
+    }
+
+    fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
+        let all = self.written.values_mut();
+        all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
+    }
+
+    /// Lets a pass that reads nothing come before another one.
+    fn advance(&mut self, free: usize, before: usize) {
+        if free < before {
+            return;
+        }
+        self.all[before..=free].rotate_right(1);
+        let moved = |place: usize| match place {
+            place if place == free => before,
+            place if (before..free).contains(&place) => place + 1,
+            place => place,
+        };
+        self.renumber(moved);
+    }
+}
+
+/// Buffers for the wanted nodes.
+fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
+    let mut fused = Fused::default();
+    for id in wanted {
+        fused.place(sized, *id);
+    }
+    fused
+}
+
+/// A product or an attention that is only used transposed, its gradient aside, is written the way that it is used.
+fn strides(sized: &Sized, id: Id) -> Vec<usize> {
+    let shape = sized.shape(id);
+    let op = &sized.graph.node(id).op;
+    if (*op != Op::Matmul && attend::of(op).is_none()) || sized.is_output(id) {
+        return contiguous(shape);
+    }
+    let is_grad = |user: &&Id| matches!(sized.graph.node(**user).op, Op::AttentionGrad { .. });
+    let users: Vec<&Id> = sized.users(id).iter().filter(|user| !is_grad(user)).collect();
+    let [user] = users[..] else { return contiguous(shape) };
+    let Op::Transpose { order } = &sized.graph.node(*user).op else { return contiguous(shape) };
+    let transposed = contiguous(sized.shape(*user));
+    let mut strides = vec![0; shape.len()];
+    order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);
+    strides
+}
+
+/// The parts of a concatenation, each with its stretch of the whole.
+fn pieces(sized: &Sized, id: Id, dim: usize, to: &Layout) -> Vec<Root> {
+    let mut offset = 0;
+    let piece = |part: &Id| {
+        let layout = Layout { offset, ..to.clone() };
+        offset += sized.shape(*part)[dim] * to.strides[dim];
+        Root { node: *part, layout }
+    };
+    let pieces: Vec<Root> = sized.graph.node(id).inputs.iter().map(piece).collect();
+    pieces.into_iter().filter(|root| sized.elements(root.node) > 0).collect()
+}
+
+fn product(
+    sized: &Sized,
+    fused: &Fused,
+    id: Id,
+    to: Layout,
+    term: Option<&Term>,
+) -> Result<Part, (Id, Stop)> {
+    let of = |id: Id| code::element(sized.graph.ty(id).dtype);
+    let factor = |input: Id| {
+        if let Some(own) = fused.layouts.get(&input) {
+            return Ok((own.clone(), 1.0, of(input)));
+        }
+        let Behind { node, at, scale } = behind(sized, input).ok_or((id, Stop::Materialise(input)))?;
+        let layout = fused.layouts.get(&node).ok_or((id, Stop::Materialise(node)))?;
+        let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
+        Ok((Layout { buffer: layout.buffer, offset, strides }, scale, of(node)))
+    };
+    let inputs = &sized.graph.node(id).inputs;
+    let ((a, scale_a, of_a), (b, scale_b, of_b)) = (factor(inputs[0])?, factor(inputs[1])?);
+    let (scale, add) = term.map_or((1.0, false), |term| (term.scale, !term.first));
+    let scale = scale * scale_a * scale_b;
+    let of_to = of(term.map_or(id, |term| term.sum));
+    Ok(Part::Product { node: id, a, b, elements: [of_a, of_b, of_to], to, scale, add })
+}
+
+/// An attention that writes `output`, given the buffers of what it reads.
+fn attend(
+    passes: &dyn Compile,
+    sized: &Sized,
+    fused: &Fused,
+    id: Id,
+    output: Layout,
+) -> Result<Attend, (Id, Stop)> {
+    let inputs = attend::inputs(sized, id);
+    let mut flex = attend::flex(passes, sized, id).ok_or((id, Stop::Never))?;
+    for extra in &mut flex.extras {
+        extra.buffer = fused.layouts[&inputs[3 + extra.buffer]].buffer;
+    }
+    let [q, k, v] = [0, 1, 2].map(|i| viewed(sized, fused, inputs[i]));
+    Ok(Attend { node: id, qkv: [q?, k?, v?], flex, output, lse: None })
+}
+
+/// Where a tensor's elements are, through views.
+fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, Stop)> {
+    if let Some(own) = fused.layouts.get(&tensor) {
+        return Ok(own.clone());
+    }
+    let Behind { node, at, .. } = seen(sized, tensor).ok_or((tensor, Stop::Materialise(tensor)))?;
+    let layout = fused.layouts.get(&node).ok_or((tensor, Stop::Materialise(node)))?;
+    let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(tensor));
+    Ok(Layout { buffer: layout.buffer, offset, strides })
+}
+
+impl Fused {
+    /// A buffer for a node.
+    fn place(&mut self, sized: &Sized, id: Id) {
+        let buffer = self.bytes.len();
+        self.bytes.push(sized.elements(id) * sized.graph.ty(id).dtype.bytes());
+        if matches!(sized.graph.node(id).op, Op::Input { .. }) {
+            self.given.insert(buffer, id);
+        }
+        self.layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
+    }
+
+    /// A buffer of f32 that is no node's.
+    fn fresh(&mut self, shape: &[usize]) -> Layout {
+        self.bytes.push(shape.iter().product::<usize>() * Dtype::F32.bytes());
+        Layout { buffer: self.bytes.len() - 1, offset: 0, strides: contiguous(shape) }
+    }
+}
+
+/// Operations that one pass may have.
+pub const LONG: usize = 96;
+
+/// Most results that one pass stores.
+const OUTPUTS: usize = 8;
+
+/// Whether two passes have memory in common: what one stores or both read.
+fn helps(kernel: &Kernel, alone: &Kernel) -> bool {
+    let touched = |layout: &Layout| {
+        kernel.outputs.iter().chain(&kernel.inputs).any(|other| other.buffer == layout.buffer)
+    };
+    alone.inputs.iter().chain(&alone.outputs).any(touched)
+}

@@ -1,0 +1,38 @@
+//! The given compiler: a graph in, a plan out.
+//!
+//! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of its
+//! symbols. **What comes out.** A [`kernels::plan::Plan`]: tile programs, products of matrices and dequantisations over
+//! an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within the
+//! fair tolerance (`tests/tests/workbook/compiled.rs`).
+//!
+//! Eight decisions are left open: they are the methods of [`Compile`], the contract of challenge C, and nothing here
+//! knows who answers them.
+//!
+//! The folders follow the pipeline, and each uses only those above it:
+//!
+//! | folder | holds |
+//! |---|---|
+//! | [`ir`] | what all passes speak of: a graph with sizes in numbers ([`ir::sized`]), affine maps between elements ([`ir::map`]), a tile program while it is written ([`ir::code`]), lives and places of buffers ([`ir::arena`]), layers ([`ir::scope`]) |
+//! | [`front`] | records an ordinary function over handles ([`front::capture`]), names what cannot be recorded ([`front::explain`]) and why a program gave another graph ([`front::change`]) |
+//! | [`contract`] | the eight decisions |
+//! | [`fuse`] | writes one tile program for everything between buffers ([`fuse::emit`]), lets products add up in one buffer ([`fuse::sums`]), takes score and mask programs into an attention's launch ([`fuse::attend`]) |
+//! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention and narrow products in terms that have a kernel ([`rewrite::attend`], [`rewrite::decompose`]), values computed again instead of kept ([`rewrite::recompute`]) |
+//! | [`memory`] | inputs that are updated in place ([`memory::carry`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::forecast`]) |
+//! | [`compile`] | the passes in their order |
+//! | [`tune`] | times the candidates of each product |
+//! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
+//!
+//! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
+//! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
+
+pub mod compile;
+pub mod contract;
+pub mod front;
+pub mod fuse;
+pub mod ir;
+pub mod memory;
+pub mod rewrite;
+pub mod session;
+pub mod tune;
+
+pub use contract::Compile;

@@ -1,0 +1,90 @@
+//! Operations that have one kernel, in its terms.
+//!
+//! The machine multiplies, scatters and attends in f32. What a graph does in f16 or bf16 means sums in f32 that are
+//! rounded once, at the end: casts before and behind say the same. And a quantised weight is dequantised anew for each
+//! product that reads it, since four bits and a table are cheaper to keep than a float.
+
+use std::collections::BTreeSet;
+
+use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
+
+/// The same graph, in which what the machine does in f32 is done in f32.
+///
+/// Fails only where the graph itself is not sound.
+pub fn widen(graph: &Graph) -> Result<Graph, Error> {
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let node = rewrite.node(id);
+        let widens = is_short(&node.op) && node.ty.dtype != Dtype::F32;
+        let here = if widens { in_f32(rewrite, id)? } else { rewrite.copy(id)? };
+        Ok(Some(here))
+    })?;
+    Ok(rewritten.graph)
+}
+
+/// The same graph, in which every use of a quantised weight has a dequantisation of its own, and views and casts of its
+/// own: nothing of it is kept from the forward pass to the backward pass.
+///
+/// Fails only where the graph itself is not sound.
+pub fn split(graph: &Graph) -> Result<Graph, Error> {
+    let passing = passing(graph);
+    let is_output = |id| graph.outputs().iter().any(|(_, output)| *output == id);
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let is_used_elsewhere = passing.contains(&id) && !is_output(id);
+        if is_used_elsewhere { Ok(None) } else { with_own(rewrite, id, &passing).map(Some) }
+    })?;
+    Ok(rewritten.graph)
+}
+
+/// Writes a node, and, anew, what it reads of the `passing` ones.
+fn with_own(rewrite: &mut Rewrite<'_>, id: Id, passing: &BTreeSet<Id>) -> Result<Id, Error> {
+    let mut inputs = Vec::new();
+    for input in &rewrite.node(id).inputs {
+        let own = passing.contains(input);
+        inputs.push(if own { with_own(rewrite, *input, passing)? } else { rewrite.at(*input)? });
+    }
+    rewrite.copy_to(id, &inputs)
+}
+
+/// What is written anew wherever it is used: quantised weights, and views and casts of them.
+pub fn passing(graph: &Graph) -> BTreeSet<Id> {
+    let mut passing: BTreeSet<Id> = BTreeSet::new();
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let repeats = matches!(node.op, Op::Broadcast | Op::Slice { .. });
+        let is_whole = node.op == Op::Cast || (node.op.is_view() && !repeats);
+        if matches!(node.op, Op::Dequantize { .. }) || (is_whole && passing.contains(&node.inputs[0])) {
+            passing.insert(id);
+        }
+    }
+    passing
+}
+
+/// Whether an operation has one kernel, for f32.
+fn is_short(op: &Op) -> bool {
+    matches!(op, Op::Matmul | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. })
+}
+
+fn in_f32(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
+    let (node, inputs) = (rewrite.node(id), rewrite.inputs(id)?);
+    let mut wide = Vec::new();
+    for (i, input) in inputs.iter().enumerate() {
+        let ty = rewrite.to().ty(*input).clone();
+        let casts = ty.dtype.is_float() && !is_extra(&node.op, i, inputs.len());
+        let mut cast = || rewrite.add(Op::Cast, &[*input], Some(ty.with(Dtype::F32)), &node.scope);
+        wide.push(if casts { cast()? } else { *input });
+    }
+    let result = rewrite.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
+    rewrite.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
+}
+
+/// Whether an input of an attention belongs to its programs, which read it in its own type.
+fn is_extra(op: &Op, input: usize, inputs: usize) -> bool {
+    match op {
+        Op::Attention(_) => input > 2,
+        Op::AttentionGrad { .. } => input > 2 && input + 1 < inputs,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+    }
+}

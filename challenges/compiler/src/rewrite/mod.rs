@@ -1,0 +1,6 @@
+//! From graph to graph, before anything is fused.
+
+pub mod attend;
+pub mod decompose;
+pub mod pad;
+pub mod recompute;

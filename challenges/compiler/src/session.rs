@@ -1,0 +1,844 @@
+//! Running graphs again and again, at any length, on one device.
+//!
+//! A session owns everything that lives longer than a run: what is compiled, by program and by bucket; one arena, as large
+//! as the largest of them needs; padded copies of inputs; named tensors that are uploaded once, such as weights. There is
+//! no other way to run a compiled graph: challenge C is graded through it, challenge E's chunks, a training run.
+//!
+//! A graph with symbolic sizes is compiled when a size is first met, and not again: sizes are rounded up to buckets, inputs
+//! are padded, results are cut to what they really are. What is asked of a size is never more than what its facts say, and
+//! nothing is ever asked of a value.
+//!
+//! Everything that costs is counted. A session that was [sealed](Session::seal) compiles nothing any more: what would
+//! have been a compilation in the middle of training is an error that names the size. What cannot be compiled is an error,
+//! never a slower run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kernels::callee::HostCallee;
+use kernels::plan::{Memory, Step};
+use kernels::{Buffer, Callee, Device, DeviceError, Executable, Links, Memories, Watch};
+use reference::graph::{Array, Dim, Facts, Graph, Id, Symbol};
+
+use crate::compile::{self, Compiled, Level, Options, Port, compile};
+use crate::contract::Compile;
+use crate::ir::sized;
+use crate::rewrite::pad;
+use crate::tune::{self, Tuned};
+
+/// Numbers of some type in a device's memory, row-major.
+#[derive(Debug)]
+pub struct DeviceTensor {
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub buffer: Buffer,
+}
+
+/// How a session compiles.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How much is done.
+    pub level: Level,
+    /// Passes, where they are not the level's.
+    pub options: Option<Options>,
+    /// Whether each size is compiled for itself instead of for its bucket.
+    pub exact: bool,
+    /// The sizes that symbols are rounded up to, where they are not what C.2 chooses.
+    pub buckets: BTreeMap<Symbol, Vec<i64>>,
+    /// Where answers of tuning are kept.
+    pub tuned: Option<PathBuf>,
+    /// The largest arena in bytes, for every size, if there is a bound beyond that of the options.
+    pub cap: Option<usize>,
+    /// Whether the arena is filled with NaN before each run, so that what nobody writes is seen. For tests.
+    pub poison: bool,
+    /// Whether an output that has the name and the type of an input ends in that input's memory. The input then has to
+    /// be donated to the run, or kept by the session.
+    pub donate: bool,
+}
+
+/// What was done, and what it took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counters {
+    /// Runs.
+    pub runs: usize,
+    /// Compilations.
+    pub compilations: usize,
+    /// Runs whose sizes were compiled already.
+    pub hits: usize,
+    /// What compilations took, tuning included.
+    pub compiling: Duration,
+    /// Products that were run to find out how to cut them.
+    pub trials: usize,
+    /// What that took.
+    pub tuning: Duration,
+    /// Launches of the last run.
+    pub launches: usize,
+    /// Different tile programs of the last run.
+    pub programs: usize,
+    /// Dequantisations of the last run.
+    pub dequantized: usize,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+}
+
+/// Why a graph does not run.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Padding would change a result.
+    Pad(pad::Error),
+    /// It does not compile.
+    Compile(compile::Error),
+    /// The device refused.
+    Device(DeviceError),
+    /// The file of tuning.
+    Tuned(tune::Error),
+    /// An input is not given.
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// An input that the run updates is neither donated nor kept.
+    NotDonated {
+        /// Its name.
+        name: String,
+    },
+    /// An output that the graph does not have.
+    NoOutput {
+        /// Its name.
+        name: String,
+    },
+    /// An input has other dimensions.
+    Shape {
+        /// Its name.
+        name: String,
+        /// The dimensions given.
+        got: Vec<usize>,
+        /// Those of the graph.
+        need: String,
+    },
+    /// A size is not what is known of its symbol.
+    Size {
+        /// The symbol.
+        symbol: Symbol,
+        /// Its size.
+        got: i64,
+        /// What is known.
+        need: String,
+    },
+    /// The buckets of a symbol leave a size out, or go beyond what is known of it.
+    Buckets {
+        /// The symbol.
+        symbol: Symbol,
+        /// The size.
+        size: i64,
+        /// The buckets.
+        buckets: Vec<i64>,
+    },
+    /// It would have to be compiled again, and it is sealed.
+    Sealed {
+        /// The sizes.
+        sizes: String,
+        /// Those that are compiled.
+        compiled: Vec<String>,
+    },
+}
+
+/// A graph that a session has loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program(usize);
+
+/// What a run works on, beside the tensors that its session keeps.
+#[derive(Debug, Default)]
+pub struct Io<'a> {
+    /// Tensors to be read.
+    pub inputs: BTreeMap<&'a str, &'a DeviceTensor>,
+    /// Tensors to be updated: after a run each is the output of its name; after one that failed it may be so in part.
+    pub donated: BTreeMap<&'a str, &'a mut DeviceTensor>,
+}
+
+/// What graphs without quantised weights are run with: a plan that dequantises is refused when it is prepared.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDequantizer;
+
+impl Callee for NoDequantizer {
+    fn name(&self) -> &'static str {
+        "no dequantizer"
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        None
+    }
+}
+
+/// Graphs on a device.
+pub struct Session<'a> {
+    passes: &'a dyn Compile,
+    device: &'a dyn Device,
+    dequantizer: &'a dyn Callee,
+    settings: Settings,
+    loaded: Vec<Loaded<'a>>,
+    kept: BTreeMap<String, DeviceTensor>,
+    arena: Option<Buffer>,
+    tuned: Tuned,
+    counters: Counters,
+    sealed: bool,
+}
+
+/// A graph with what was compiled of it.
+struct Loaded<'a> {
+    graph: Graph,
+    padded: Graph,
+    buckets: BTreeMap<Symbol, Vec<i64>>,
+    ready: BTreeMap<Vec<i64>, Ready<'a>>, // by the size of each symbol, in their order
+    staged: BTreeMap<String, DeviceTensor>,
+}
+
+/// A plan that was prepared.
+struct Ready<'a> {
+    compiled: Arc<Compiled>,
+    executable: Box<dyn Executable + 'a>,
+}
+
+type Sizes = BTreeMap<Symbol, i64>;
+
+impl Settings {
+    /// The passes, under the tighter of both caps.
+    fn passes(&self) -> Options {
+        let options = self.options.unwrap_or(self.level.options());
+        Options { cap: options.cap.into_iter().chain(self.cap).min(), carry: self.donate, ..options }
+    }
+}
+
+impl<'a> Session<'a> {
+    /// One that has loaded nothing yet. Dequantisations call `dequantizer`.
+    pub fn new(
+        passes: &'a dyn Compile,
+        device: &'a dyn Device,
+        dequantizer: &'a dyn Callee,
+        settings: Settings,
+    ) -> Self {
+        let tuned = settings.tuned.as_deref().map(Tuned::read).unwrap_or_default();
+        Self {
+            passes,
+            device,
+            dequantizer,
+            settings,
+            loaded: Vec::new(),
+            kept: BTreeMap::new(),
+            arena: None,
+            tuned,
+            counters: Counters::default(),
+            sealed: false,
+        }
+    }
+
+    /// Takes a graph to be run later. Nothing is compiled yet.
+    ///
+    /// # Errors
+    /// Where a symbol cannot be padded, or its buckets are not what they have to be.
+    pub fn load(&mut self, graph: &Graph) -> Result<Program, Error> {
+        let symbols: Vec<Symbol> = if self.settings.exact { Vec::new() } else { symbols(graph) };
+        let padded = pad::pad(graph, &symbols).map_err(Error::Pad)?.graph;
+        let buckets = symbols.into_iter().map(|symbol| self.chosen(graph, symbol));
+        let buckets = buckets.collect::<Result<_, _>>()?;
+        let (ready, staged) = (BTreeMap::new(), BTreeMap::new());
+        self.loaded.push(Loaded { graph: graph.clone(), padded, buckets, ready, staged });
+        Ok(Program(self.loaded.len() - 1))
+    }
+
+    /// Takes what is compiled already, to be run at the sizes that it was compiled for.
+    ///
+    /// # Errors
+    /// What the device says of the plan.
+    pub fn load_compiled(&mut self, compiled: Compiled) -> Result<Program, Error> {
+        let graph = compiled.graph.clone();
+        let sizes = symbols(&graph).into_iter().filter_map(|symbol| compiled.sizes().get(&symbol).copied());
+        let (key, ready) = (sizes.collect(), self.ready(compiled)?);
+        let (buckets, staged) = (BTreeMap::new(), BTreeMap::new());
+        let padded = graph.clone();
+        self.loaded.push(Loaded { graph, padded, buckets, ready: BTreeMap::from([(key, ready)]), staged });
+        Ok(Program(self.loaded.len() - 1))
+    }
+
+    /// A plan with its callee, on the device.
+    fn ready(&self, compiled: Compiled) -> Result<Ready<'a>, Error> {
+        let links = Links { callees: &[self.dequantizer] };
+        let executable = self.device.prepare(compiled.plan().clone(), &links).map_err(Error::Device)?;
+        Ok(Ready { compiled: Arc::new(compiled), executable })
+    }
+
+    /// The sizes that a symbol is rounded up to.
+    fn chosen(&self, graph: &Graph, symbol: Symbol) -> Result<(Symbol, Vec<i64>), Error> {
+        let facts = graph.known().get(&symbol).copied();
+        if let Some(buckets) = self.settings.buckets.get(&symbol) {
+            return Ok((symbol, buckets.clone()));
+        }
+        let chosen = facts.map_or_else(Vec::new, |facts| self.passes.buckets(facts));
+        check(&symbol, facts, &chosen)?;
+        Ok((symbol, chosen))
+    }
+
+    /// The device that it runs on.
+    pub fn device(&self) -> &'a dyn Device {
+        self.device
+    }
+
+    /// From now on a compilation is an error.
+    pub fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The sizes that a symbol is rounded up to; none, if each size is compiled for itself.
+    pub fn buckets(&self, program: Program, symbol: &str) -> &[i64] {
+        self.loaded[program.0].buckets.get(symbol).map_or(&[], Vec::as_slice)
+    }
+
+    /// What was found out about products.
+    pub fn tuned(&self) -> &Tuned {
+        &self.tuned
+    }
+
+    /// Keeps a tensor under a name: every run of every program reads it where it is given no other. Gives back the one
+    /// that had the name.
+    pub fn keep(&mut self, name: &str, tensor: DeviceTensor) -> Option<DeviceTensor> {
+        self.kept.insert(name.to_owned(), tensor)
+    }
+
+    /// A tensor that is kept; `None` if none has the name.
+    pub fn kept(&self, name: &str) -> Option<&DeviceTensor> {
+        self.kept.get(name)
+    }
+
+    /// Gives a tensor back; `None` if none has the name.
+    pub fn release(&mut self, name: &str) -> Option<DeviceTensor> {
+        self.kept.remove(name)
+    }
+
+    /// What is compiled for the sizes of some inputs; compiles it, if need be.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn compiled(&mut self, program: Program, io: &Io<'_>) -> Result<Arc<Compiled>, Error> {
+        let sizes = self.sizes(program, io)?;
+        let key = self.key(program, &sizes)?;
+        Ok(self.loaded[program.0].ready[&key].compiled.clone())
+    }
+
+    /// What is compiled of a program so far, by the sizes of its symbols.
+    pub fn all_compiled(&self, program: Program) -> impl Iterator<Item = &Arc<Compiled>> {
+        self.loaded[program.0].ready.values().map(|ready| &ready.compiled)
+    }
+
+    /// Bytes beside the arena and its tensors that runs with these sizes need of the device.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn scratch_bytes(&mut self, program: Program, io: &Io<'_>) -> Result<usize, Error> {
+        let sizes = self.sizes(program, io)?;
+        let key = self.key(program, &sizes)?;
+        Ok(self.loaded[program.0].ready[&key].executable.scratch_bytes())
+    }
+
+    /// Runs a program. Its outputs lie in the session's arena, until the next run.
+    ///
+    /// # Errors
+    /// If an input is missing or does not fit, if a size breaks its facts, if the program cannot be compiled, or would
+    /// have to be and the session is sealed, and what the device says.
+    pub fn run<'r>(&'r mut self, program: Program, io: impl Into<Io<'r>>) -> Result<Outputs<'r>, Error> {
+        self.watched(program, io, None)
+    }
+
+    /// [`Self::run`], telling `watch` after each step its number and the device's clock.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn watched<'r>(
+        &'r mut self,
+        program: Program,
+        io: impl Into<Io<'r>>,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<Outputs<'r>, Error> {
+        let mut io = io.into();
+        let sizes = self.sizes(program, &io)?;
+        let key = self.key(program, &sizes)?;
+        self.stage(program, &io, &sizes, &key)?;
+        let compiled = self.loaded[program.0].ready[&key].compiled.clone();
+        let names = compiled.donated();
+        let mut own: BTreeMap<&str, DeviceTensor> = BTreeMap::new(); // kept tensors, while the run updates them
+        for name in names.iter().filter(|name| !io.donated.contains_key(**name)) {
+            let Some(tensor) = self.kept.remove(*name) else {
+                own.into_iter().for_each(|(name, tensor)| _ = self.kept.insert(name.to_owned(), tensor));
+                return Err(Error::NotDonated { name: (*name).to_owned() });
+            };
+            own.insert(name, tensor);
+        }
+        let done = self.execute(program, &key, &mut io, &mut own, watch);
+        own.into_iter().for_each(|(name, tensor)| _ = self.kept.insert(name.to_owned(), tensor));
+        done?;
+        self.counters.count(&compiled);
+        self.outputs(program, compiled, io, &sizes)
+    }
+
+    /// The work itself: the memories in the plan's order.
+    fn execute(
+        &mut self,
+        program: Program,
+        key: &[i64],
+        io: &mut Io<'_>,
+        own: &mut BTreeMap<&str, DeviceTensor>,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<(), Error> {
+        let Self { loaded, kept, arena, device, .. } = self;
+        let Loaded { ready, staged, .. } = &mut loaded[program.0];
+        let Some(Ready { compiled, executable }) = ready.get_mut(key) else { return Ok(()) };
+        let arena = grown(*device, arena, compiled.arena.bytes).map_err(Error::Device)?;
+        self.counters.arena_bytes = arena.bytes();
+        if self.settings.poison {
+            device.upload(arena, &vec![0xff; arena.bytes()]).map_err(Error::Device)?;
+        }
+        let inputs = compiled.given().map(|name| {
+            let found = staged.get(name).or(io.inputs.get(name).copied()).or(kept.get(name));
+            found.map(|tensor| &tensor.buffer).ok_or_else(|| Error::Missing { name: name.to_owned() })
+        });
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let mut lent: BTreeMap<&str, &mut Buffer> =
+            io.donated.iter_mut().map(|(name, tensor)| (*name, &mut tensor.buffer)).collect();
+        lent.extend(own.iter_mut().map(|(name, tensor)| (*name, &mut tensor.buffer)));
+        let donated = compiled
+            .donated()
+            .into_iter()
+            .map(|name| lent.remove(name).ok_or_else(|| Error::NotDonated { name: name.to_owned() }));
+        let mut donated = donated.collect::<Result<Vec<_>, _>>()?;
+        let mut memories = Memories { arena, inputs: &inputs, donated: &mut donated };
+        executable.run(&mut memories, watch).map_err(Error::Device)
+    }
+
+    /// How long each step of a run took.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn profile<'r>(
+        &'r mut self,
+        program: Program,
+        io: impl Into<Io<'r>>,
+    ) -> Result<Vec<Duration>, Error> {
+        let (mut before, mut times) = (self.device.clock(), Vec::new());
+        let mut watch = |_: usize, now: Duration| {
+            times.push(now.saturating_sub(before));
+            before = now;
+        };
+        self.watched(program, io, Some(&mut watch))?;
+        Ok(times)
+    }
+
+    /// Where the outputs are found.
+    fn outputs<'r>(
+        &'r self,
+        program: Program,
+        compiled: Arc<Compiled>,
+        io: Io<'r>,
+        sizes: &Sizes,
+    ) -> Result<Outputs<'r>, Error> {
+        let Loaded { graph, staged, .. } = &self.loaded[program.0];
+        let shapes = graph.outputs().iter().map(|(name, id)| Ok((name.clone(), shape(graph, *id, sizes)?)));
+        let shapes = shapes.collect::<Result<_, Error>>()?;
+        Ok(Outputs {
+            device: self.device,
+            arena: self.arena.as_ref(),
+            compiled,
+            shapes,
+            io,
+            staged,
+            kept: &self.kept,
+        })
+    }
+
+    /// The size of each symbol, as the inputs have them.
+    fn sizes(&self, program: Program, io: &Io<'_>) -> Result<Sizes, Error> {
+        let graph = &self.loaded[program.0].graph;
+        let mut sizes = Sizes::new();
+        for (name, id) in graph.inputs() {
+            for (dim, size) in graph.ty(id).shape.iter().zip(&self.input(name, io)?.shape) {
+                if let Some(symbol) = dim.as_symbol() {
+                    sizes.entry(symbol.clone()).or_insert(*size as i64);
+                }
+            }
+        }
+        for (symbol, size) in &sizes {
+            let facts = graph.known().get(symbol);
+            if let Some(facts) = facts.filter(|facts| !facts.hold(*size)) {
+                return Err(Error::Size { symbol: symbol.clone(), got: *size, need: facts.to_string() });
+            }
+        }
+        graph.inputs().try_for_each(|(name, id)| fits(graph, name, id, self.input(name, io)?, &sizes))?;
+        Ok(sizes)
+    }
+
+    /// An input of a run, wherever it comes from.
+    fn input<'b>(&'b self, name: &str, io: &'b Io<'_>) -> Result<&'b DeviceTensor, Error> {
+        let donated = || io.donated.get(name).map(|tensor| &**tensor);
+        let found = io.inputs.get(name).copied().or_else(donated).or_else(|| self.kept.get(name));
+        found.ok_or_else(|| Error::Missing { name: name.to_owned() })
+    }
+
+    /// What is compiled for these sizes: each rounded up to its bucket.
+    fn key(&mut self, program: Program, sizes: &Sizes) -> Result<Vec<i64>, Error> {
+        let rounded = self.rounded(program, sizes)?;
+        let key: Vec<i64> = rounded.values().copied().collect();
+        if self.loaded[program.0].ready.contains_key(&key) {
+            self.counters.hits += 1;
+        } else {
+            let ready = self.prepare(program, &rounded)?;
+            self.loaded[program.0].ready.insert(key.clone(), ready);
+        }
+        Ok(key)
+    }
+
+    /// Each size rounded up to its bucket.
+    fn rounded(&self, program: Program, sizes: &Sizes) -> Result<Sizes, Error> {
+        let round = |(symbol, size): (&Symbol, &i64)| {
+            let Some(buckets) = self.loaded[program.0].buckets.get(symbol) else {
+                return Ok((symbol.clone(), *size));
+            };
+            let (bucket, symbol) = (buckets.iter().find(|bucket| *bucket >= size), symbol.clone());
+            match bucket {
+                Some(bucket) => Ok((symbol, *bucket)),
+                None => Err(Error::Buckets { symbol, size: *size, buckets: buckets.clone() }),
+            }
+        };
+        sizes.iter().map(round).collect()
+    }
+
+    /// Compiles, tunes and prepares a program for some sizes.
+    fn prepare(&mut self, program: Program, sizes: &Sizes) -> Result<Ready<'a>, Error> {
+        if self.sealed {
+            let names: Vec<&Symbol> = sizes.keys().collect();
+            let compiled = self.loaded[program.0].ready.keys().map(|key| listed(&names, key)).collect();
+            let key: Vec<i64> = sizes.values().copied().collect();
+            return Err(Error::Sealed { sizes: listed(&names, &key), compiled });
+        }
+        let start = Instant::now();
+        let padded = &self.loaded[program.0].padded;
+        let mut compiled =
+            compile(self.passes, padded, sizes, self.settings.passes()).map_err(Error::Compile)?;
+        if self.settings.level.tunes() {
+            compiled.tune(self.passes, self.device, &mut self.tuned).map_err(Error::Device)?;
+        }
+        if let Some(path) = &self.settings.tuned {
+            self.tuned.write(path).map_err(Error::Tuned)?;
+        }
+        let ready = self.ready(compiled)?;
+        self.counters.compilations += 1;
+        self.counters.compiling += start.elapsed();
+        (self.counters.trials, self.counters.tuning) = (self.tuned.trials, self.tuned.time);
+        Ok(ready)
+    }
+
+    /// The inputs that have to be padded, and the real sizes for the graph to know.
+    fn stage(&mut self, program: Program, io: &Io<'_>, sizes: &Sizes, key: &[i64]) -> Result<(), Error> {
+        let rounded: Sizes = sizes.keys().cloned().zip(key.iter().copied()).collect();
+        let mut all = Vec::new();
+        let Loaded { graph, buckets, .. } = &self.loaded[program.0];
+        for (name, id) in graph.inputs() {
+            let (real, padded) = (shape(graph, id, sizes)?, shape(graph, id, &rounded)?);
+            if real != padded {
+                let element = graph.ty(id).dtype.bytes();
+                let narrow = read(self.device, &self.input(name, io)?.buffer).map_err(Error::Device)?;
+                all.push((name.to_owned(), padded.clone(), pad::widen(&narrow, element, &real, &padded)));
+            }
+        }
+        for symbol in buckets.keys() {
+            let size = sizes[symbol];
+            let need = format!("at most {}, what an i32 holds", i32::MAX);
+            let size =
+                i32::try_from(size).map_err(|_| Error::Size { symbol: symbol.clone(), got: size, need })?;
+            all.push((pad::length_name(symbol), Vec::new(), size.to_ne_bytes().to_vec()));
+        }
+        let staged = &mut self.loaded[program.0].staged;
+        staged.retain(|name, _| all.iter().any(|(other, ..)| other == name));
+        all.into_iter().try_for_each(|(name, shape, bytes)| put(self.device, staged, &name, shape, &bytes))
+    }
+}
+
+/// Uploads a tensor into the memory of the one of its name, or into new memory if that has another size.
+fn put(
+    device: &dyn Device,
+    all: &mut BTreeMap<String, DeviceTensor>,
+    name: &str,
+    shape: Vec<usize>,
+    bytes: &[u8],
+) -> Result<(), Error> {
+    match all.get_mut(name).filter(|tensor| tensor.buffer.bytes() == bytes.len()) {
+        Some(tensor) => {
+            device.upload(&mut tensor.buffer, bytes).map_err(Error::Device)?;
+            tensor.shape = shape;
+        }
+        None => {
+            all.remove(name); // first, so that both are never there together
+            all.insert(name.to_owned(), DeviceTensor::new(device, &shape, bytes).map_err(Error::Device)?);
+        }
+    }
+    Ok(())
+}
+
+/// The outputs of a run, where it left them.
+pub struct Outputs<'r> {
+    device: &'r dyn Device,
+    arena: Option<&'r Buffer>,
+    compiled: Arc<Compiled>,
+    shapes: BTreeMap<String, Vec<usize>>, // as they really are
+    io: Io<'r>,
+    staged: &'r BTreeMap<String, DeviceTensor>,
+    kept: &'r BTreeMap<String, DeviceTensor>,
+}
+
+impl Outputs<'_> {
+    /// The names of all outputs, donated ones included.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shapes.keys().map(String::as_str)
+    }
+
+    /// What was run.
+    pub fn compiled(&self) -> &Arc<Compiled> {
+        &self.compiled
+    }
+
+    /// The bytes of an output, copied to the host.
+    ///
+    /// # Errors
+    /// If the graph has no output of this name, and what the device says.
+    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
+        self.read(name, <[u8]>::to_vec)
+    }
+
+    /// What a function makes of the bytes of an output. They are copied only where they are padded, or not on the host.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn read<T>(&self, name: &str, work: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
+        let (port, shape) = self.port(name)?;
+        let (buffer, first) = self.place(port)?;
+        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
+        let narrowed = |bytes: &[u8]| {
+            if port.shape == *shape {
+                work(bytes)
+            } else {
+                work(&pad::narrow(bytes, port.dtype.bytes(), shape, &port.shape))
+            }
+        };
+        if let Some(bytes) = buffer.host().and_then(|bytes| bytes.get(first..first + len)) {
+            return Ok(narrowed(bytes));
+        }
+        let mut bytes = vec![0; len];
+        self.device.download_at(buffer, first, &mut bytes).map_err(Error::Device)?;
+        Ok(narrowed(&bytes))
+    }
+
+    /// An output on the host.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn array(&self, name: &str) -> Result<Array<f32>, Error> {
+        let (port, shape) = self.port(name)?;
+        self.read(name, |bytes| Array::from_memory(port.dtype, shape, bytes))
+    }
+
+    /// An output in memory of its own on the device.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn tensor(&self, name: &str) -> Result<DeviceTensor, Error> {
+        let (_, shape) = self.port(name)?;
+        self.read(name, |bytes| DeviceTensor::new(self.device, shape, bytes))?.map_err(Error::Device)
+    }
+
+    /// All outputs that were not donated, each in memory of its own.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn tensors(&self) -> Result<BTreeMap<String, DeviceTensor>, Error> {
+        let donated = self.compiled.donated();
+        let names = self.names().filter(|name| !donated.contains(name));
+        names.map(|name| Ok((name.to_owned(), self.tensor(name)?))).collect()
+    }
+
+    fn port(&self, name: &str) -> Result<(&Port, &Vec<usize>), Error> {
+        let port = self.compiled.outputs().iter().find(|port| port.name == name);
+        port.zip(self.shapes.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
+    }
+
+    /// The memory that an output begins in, and where.
+    fn place(&self, port: &Port) -> Result<(&Buffer, usize), Error> {
+        let lost = || Error::NoOutput { name: port.name.clone() };
+        if let Memory::Arena(at) = port.memory {
+            return Ok((self.arena.ok_or_else(lost)?, at));
+        }
+        let name = self.compiled.name_of(port.memory);
+        let donated = || self.io.donated.get(name).map(|tensor| &**tensor);
+        let given = self.staged.get(name).or_else(|| self.io.inputs.get(name).copied());
+        let found = given.or_else(donated).or_else(|| self.kept.get(name));
+        Ok((&found.ok_or_else(lost)?.buffer, 0))
+    }
+}
+
+impl DeviceTensor {
+    /// Elements in a device's memory.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn new(device: &dyn Device, shape: &[usize], bytes: &[u8]) -> Result<Self, DeviceError> {
+        let mut buffer = device.alloc("tensor", bytes.len())?;
+        device.upload(&mut buffer, bytes)?;
+        Ok(Self { shape: shape.to_vec(), buffer })
+    }
+}
+
+impl<'a> From<&'a BTreeMap<String, DeviceTensor>> for Io<'a> {
+    fn from(inputs: &'a BTreeMap<String, DeviceTensor>) -> Self {
+        let inputs = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        Self { inputs, donated: BTreeMap::new() }
+    }
+}
+
+impl From<compile::Error> for Error {
+    fn from(error: compile::Error) -> Self {
+        Self::Compile(error)
+    }
+}
+
+impl Counters {
+    fn count(&mut self, compiled: &Compiled) {
+        let steps = &compiled.plan().steps;
+        let programs: BTreeSet<usize> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Pass { program, .. } => Some(Arc::as_ptr(program) as usize),
+                _ => None,
+            })
+            .collect();
+        self.runs += 1;
+        self.launches = steps.len();
+        self.programs = programs.len();
+        self.dequantized = steps.iter().filter(|step| matches!(step, Step::Call { .. })).count();
+    }
+}
+
+/// The arena, larger if it has to be.
+fn grown<'b>(
+    device: &dyn Device,
+    arena: &'b mut Option<Buffer>,
+    bytes: usize,
+) -> Result<&'b mut Buffer, DeviceError> {
+    if arena.as_ref().is_none_or(|arena| arena.bytes() < bytes) {
+        *arena = None; // the old one first, so that both are never there together
+    }
+    match arena {
+        Some(arena) => Ok(arena),
+        none => Ok(none.insert(device.alloc("arena", bytes)?)),
+    }
+}
+
+fn read(device: &dyn Device, buffer: &Buffer) -> Result<Vec<u8>, DeviceError> {
+    let mut bytes = vec![0; buffer.bytes()];
+    device.download(buffer, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether an input has the dimensions and the bytes of its type.
+fn fits(graph: &Graph, name: &str, id: Id, given: &DeviceTensor, sizes: &Sizes) -> Result<(), Error> {
+    let ty = graph.ty(id);
+    let bytes = given.shape.iter().product::<usize>() * ty.dtype.bytes();
+    let is_shaped = ty.shape.len() == given.shape.len() && shape(graph, id, sizes)? == given.shape;
+    if is_shaped && given.buffer.bytes() == bytes {
+        return Ok(());
+    }
+    Err(Error::Shape { name: name.to_owned(), got: given.shape.clone(), need: ty.to_string() })
+}
+
+/// The symbols that some input has as a dimension.
+fn symbols(graph: &Graph) -> Vec<Symbol> {
+    let dims = graph.inputs().flat_map(|(_, id)| &graph.ty(id).shape);
+    let symbols: BTreeSet<Symbol> = dims.filter_map(Dim::as_symbol).cloned().collect();
+    symbols.into_iter().collect()
+}
+
+/// A node's dimensions in numbers.
+fn shape(graph: &Graph, id: Id, sizes: &Sizes) -> Result<Vec<usize>, Error> {
+    sized::shape(graph, id, sizes).map_err(|error| Error::Compile(compile::Error::Graph(error)))
+}
+
+/// That buckets grow, keep to the facts, and leave nothing out.
+fn check(symbol: &Symbol, facts: Option<Facts>, buckets: &[i64]) -> Result<(), Error> {
+    let Some(facts) = facts else { return Ok(()) };
+    let wrong = |size: i64| Error::Buckets { symbol: symbol.clone(), size, buckets: buckets.to_vec() };
+    if let Some(size) = buckets.iter().find(|size| !facts.hold(**size)) {
+        return Err(wrong(*size));
+    }
+    if let Some(pair) = buckets.windows(2).find(|pair| pair[0] >= pair[1]) {
+        return Err(wrong(pair[1]));
+    }
+    let largest = facts.max / facts.multiple.max(1) * facts.multiple.max(1);
+    if buckets.last() == Some(&largest) { Ok(()) } else { Err(wrong(largest)) }
+}
+
+fn listed(names: &[&Symbol], sizes: &[i64]) -> String {
+    let one = |(name, size): (&&Symbol, &i64)| format!("{name} = {size}");
+    names.iter().zip(sizes).map(one).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Pad(error) => error.fmt(f),
+            Error::Compile(error) => error.fmt(f),
+            Error::Device(error) => error.fmt(f),
+            Error::Tuned(error) => error.fmt(f),
+            Error::Missing { name } => write!(f, "input `{name}` is not given"),
+            Error::NotDonated { name } => {
+                write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
+            }
+            Error::NoOutput { name } => write!(f, "the graph has no output `{name}`"),
+            Error::Shape { name, got, need } => {
+                write!(f, "input `{name}`: expected {need}, found the shape {got:?}")
+            }
+            Error::Size { symbol, got, need } => write!(f, "{symbol} is {got}, expected {need}"),
+            Error::Buckets { symbol, size, buckets } => {
+                write!(
+                    f,
+                    "the buckets {buckets:?} of {symbol} are not fit for {size}: expected growing sizes within "
+                )?;
+                write!(f, "what is known of it, up to the largest")
+            }
+            Error::Sealed { sizes, compiled } => {
+                write!(f, "{sizes} would have to be compiled, and nothing is compiled any more; there is ")?;
+                write!(
+                    f,
+                    "{}: warm up with this size, or let its bucket be one of these",
+                    compiled.join("; ")
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Pad(error) => Some(error),
+            Error::Compile(error) => Some(error),
+            Error::Device(error) => Some(error),
+            Error::Tuned(error) => Some(error),
+            _ => None,
+        }
+    }
+}

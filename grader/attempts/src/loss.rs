@@ -1,9 +1,0 @@
-//! The reader's attempt at challenge E, behind the grader's own command line.
-
-#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)] // the reader's text is the reader's
-#[path = "../../../challenges/src/loss/exercise.rs"]
-mod exercise;
-
-fn main() -> std::process::ExitCode {
-    grader::Attempts::new().loss(exercise::Exercise).run(std::env::args_os())
-}

@@ -1,0 +1,74 @@
+//! Challenge C's row in the table of courses, and how an attempt at it is handed in.
+
+use challenges::graph::{Compile, HINTS, SOLUTION, Solution};
+
+use super::{facts, items, work};
+use crate::Attempts;
+use crate::course::{Backend, Course, Takes};
+use crate::gather::Source;
+
+/// Challenge C.
+pub(crate) const COURSE: Course = Course {
+    name: "graph",
+    part: None,
+    backend: Backend::Cpu,
+    items,
+    work: |child, attempts, source, item| match attempts.graph_attempt(source) {
+        Ok(attempt) => work(child, attempt, attempts.companion_nf4(source), item),
+        Err(reason) => child.impossible(item, &reason),
+    },
+    facts,
+    step_through: |_, _, _| Err("a compiler is not single-stepped".into()),
+    ranks: 1,
+    memory_limit: 3 << 30, // the timed step operation by operation, twice
+    solution: SOLUTION,
+    hints: HINTS,
+    takes: Some(Takes { course: "nf4", hole: "A.5: " }),
+    together: &[
+        &[
+            "graph.lengths",
+            "graph.lengths_right",
+            "graph.breaks",
+            "graph.compilations",
+            "graph.hidden_compilations",
+            "graph.launches",
+            "graph.layers",
+            "graph.attention_layers",
+            "graph.mlp_layers",
+            "graph.norm_layers",
+            "graph.loss_parts",
+            "graph.flex_launches",
+            "graph.dequantized",
+            "graph.dequantizer_calls",
+            "graph.products",
+            "graph.questions",
+            "graph.trials",
+            "graph.part_a",
+        ],
+        &["graph.over_op_by_op", "graph.step", "graph.op_by_op.step"],
+    ],
+    total: None,
+};
+
+impl Attempts {
+    /// Hands in an attempt at challenge C.
+    #[must_use]
+    pub fn graph(self, attempt: impl Compile + 'static) -> Self {
+        self.with::<Box<dyn Compile>>(&COURSE, Box::new(attempt))
+    }
+
+    fn graph_attempt(&self, source: Source) -> Result<&dyn Compile, String> {
+        match source {
+            Source::Own => self.required::<Box<dyn Compile>>(&COURSE).map(AsRef::as_ref),
+            Source::Solution => Ok(&Solution),
+        }
+    }
+
+    /// The attempt at C that belongs to an attempt at another challenge; the solution's needs none.
+    pub(crate) fn companion_graph(&self, source: Source) -> Option<&dyn Compile> {
+        match source {
+            Source::Own => self.own::<Box<dyn Compile>>(&COURSE).map(AsRef::as_ref),
+            Source::Solution => None,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Tool calling's row in the table of courses, and how an attempt at it is handed in.
+
+use std::sync::Arc;
+
+use challenges::issues::chat::{Chat, HINTS, SOLUTION, Solution};
+
+use super::{facts, items, work};
+use crate::Attempts;
+use crate::course::{Backend, Course};
+use crate::gather::Source;
+
+/// The part of challenge D that calls tools.
+pub(crate) const COURSE: Course = Course {
+    name: "issues",
+    part: Some("chat"),
+    backend: Backend::Cpu,
+    items,
+    work: |child, attempts, source, item| match attempts.chat_attempt(source) {
+        Ok(attempt) => work(child, &attempt, item),
+        Err(reason) => child.impossible(item, &reason),
+    },
+    facts,
+    step_through: |_, _, _| Err("a parser is not single-stepped".into()),
+    ranks: 1,
+    memory_limit: 2 << 30,
+    solution: SOLUTION,
+    hints: HINTS,
+    takes: None,
+    together: &[&["issues.prompts.same", "issues.prompts.all"], &["issues.calls.same", "issues.calls.all"]],
+    total: None,
+};
+
+impl Attempts {
+    /// Hands in an attempt at the part of challenge D that calls tools.
+    #[must_use]
+    pub fn chat(self, attempt: impl Chat + 'static) -> Self {
+        self.with::<Arc<dyn Chat>>(&COURSE, Arc::new(attempt))
+    }
+
+    fn chat_attempt(&self, source: Source) -> Result<Arc<dyn Chat>, String> {
+        match source {
+            Source::Own => self.required::<Arc<dyn Chat>>(&COURSE).cloned(),
+            Source::Solution => Ok(Arc::new(Solution)),
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Agreement: a step that is compiled for buckets is, at every length, the step that was written.
+
+use std::collections::BTreeMap;
+
+use challenges::graph::Solution;
+use compiler::compile::{Level, Options};
+use compiler::session::{DeviceTensor, Error, Settings};
+use compiler::tune::Tuned;
+use kernels::Cpu;
+use kernels::cpu::Vector;
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, interpret};
+use reference::llama::train::{Recipe, moments, step_of};
+use reference::llama::{Llama, rope};
+use reference::lora::{self, Adapter, Targets};
+use reference::optim::AdamW;
+use serde_json::json;
+use tests::attempts::with_buckets;
+use tests::one_graph::{OneGraph, upload};
+use tests::small_llama::SmallLlama;
+
+/// A small Llama with an adapter, for sequences of up to 4096 tokens.
+struct Step {
+    llama: Llama,
+    graph: Graph,
+    fixed: Values<f32>,
+}
+
+impl Step {
+    fn new() -> Self {
+        let llama =
+            SmallLlama::sound().with("max_position_embeddings", json!(4096)).open().expect("it is sound");
+        let config = lora::Config {
+            rank: 3,
+            alpha: 6.0,
+            rank_stabilized: false,
+            targets: Targets::AllLinear,
+            base: None,
+        };
+        let adapter = Adapter::fresh(config.clone(), &llama.config, 7).expect("targets are projections");
+        let mut spec = llama.spec();
+        spec.adapter = Some(config);
+        let recipe = Recipe { optimizer: AdamW::default(), max_norm: 1.0 };
+        let graph = step_of(spec.training_loss().expect("a graph"), &recipe).expect("a step");
+        let mut fixed: Values<f32> = llama.values().expect("weights");
+        for (seed, (name, value)) in adapter.values::<f32>().into_iter().enumerate() {
+            let numbers = (0..value.data.len()).map(|i| (((i * 37 + seed * 11) % 41) as f64 - 20.0) / 100.0);
+            for moment in moments(&name) {
+                let small = numbers.clone().map(|x| x * x * 1e-3 + 1e-6);
+                fixed.insert(moment, Array::floats(Dtype::F32, &value.shape, small));
+            }
+            fixed.insert(name, Array::floats(Dtype::F32, &value.shape, numbers));
+        }
+        fixed.append(&mut recipe.optimizer.rates(2, 1e-3));
+        Self { llama, graph, fixed }
+    }
+
+    fn values(&self, batch: usize, length: usize) -> Values<f32> {
+        let token = |i: usize, salt: usize| ((i * 7 + salt * 5 + i * i) % 17) as i32;
+        let tokens = |salt| (0..batch * length).map(|i| token(i, salt)).collect::<Vec<_>>();
+        let mut values = self.fixed.clone();
+        values.append(&mut rope::values(&self.llama.config, length));
+        values.insert("ids".into(), Array::integers(&[batch, length], tokens(length)));
+        values.insert("labels".into(), Array::integers(&[batch, length], tokens(length + 1)));
+        values
+    }
+}
+
+/// Where two runs differ by more than sums in another order do.
+fn apart(graph: &Graph, got: &BTreeMap<String, DeviceTensor>, want: &[Array<f32>]) -> Option<String> {
+    graph.outputs().iter().zip(want).find_map(|((name, id), want)| {
+        let given = &got[name];
+        let got = Array::from_memory(graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>());
+        if got.shape != want.shape {
+            return Some(format!("{name} has the shape {:?}, needed is {:?}", got.shape, want.shape));
+        }
+        let (Data::Float(got), Data::Float(want)) = (&got.data, &want.data) else { return None };
+        let largest = want.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
+        let far = (0..got.len()).find(|i| got[*i].is_nan() || (got[*i] - want[*i]).abs() > 3e-5 * largest)?;
+        Some(format!("{name}: element {far} is {}, needed is {}", got[far], want[far]))
+    })
+}
+
+/// The step operation by operation, for this length alone.
+fn operation_by_operation(
+    step: &Step,
+    device: &Cpu,
+    inputs: &BTreeMap<String, DeviceTensor>,
+) -> Vec<Array<f32>> {
+    let options = Options { flex: false, ..Level::O1.options() };
+    let settings = Settings { exact: true, options: Some(options), ..Settings::default() };
+    let mut plain = OneGraph::new(&Solution, device, &step.graph, settings).expect("it can be run");
+    let mut results = plain.run(inputs).expect("it runs");
+    let output = |(name, id): &(String, _)| {
+        let given = results.remove(name).expect("an output");
+        Array::from_memory(step.graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>())
+    };
+    step.graph.outputs().iter().map(output).collect()
+}
+
+#[test]
+fn every_length_has_the_results_of_the_step_as_it_is_written() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    let lengths = [1, 2, 3, 5, 31, 32, 33, 64, 97, 127, 128, 251, 509, 512, 769, 1021, 4093, 4096];
+    for length in lengths {
+        let values = step.values(1, length);
+        let inputs = upload(&device, &values);
+        let got = session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
+        let want = if length <= 97 {
+            interpret(&step.graph, &values).expect("it has a meaning")
+        } else if length < 4000 {
+            operation_by_operation(&step, &device, &inputs)
+        } else {
+            continue; // the scores of its definition take gigabytes: it is enough that it runs
+        };
+        assert_eq!(apart(&step.graph, &got, &want), None, "length {length}");
+    }
+    let counters = session.counters();
+    let buckets = session.buckets("T").len();
+    assert!(counters.compilations <= buckets, "{} compilations for {buckets} buckets", counters.compilations);
+    assert_eq!((counters.runs, counters.hits + counters.compilations), (lengths.len(), lengths.len()));
+}
+
+#[test]
+fn a_hundred_lengths_and_some_batches_take_few_compilations() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    for number in 0..100 {
+        let length = 1 + number * 37 % 101;
+        let inputs = upload(&device, &step.values(1 + number % 3, length));
+        session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
+    }
+    let most = session.buckets("T").iter().filter(|size| **size <= 128).count() * 3;
+    let made = session.counters().compilations;
+    assert!(made <= most, "{made} compilations, there are {most} buckets up to these sizes");
+}
+
+#[test]
+fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    session.run(&upload(&device, &step.values(1, 20))).expect("it runs");
+    session.seal();
+    session.run(&upload(&device, &step.values(1, 31))).expect("that bucket is compiled");
+    let refused = session.run(&upload(&device, &step.values(1, 65)));
+    let told = refused.expect_err("that bucket is not").to_string();
+    assert!(told.contains("B = 1, T = 96") && told.contains("B = 1, T = 32"), "{told}");
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused_by_name() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    let mut refused = |spoil: &dyn Fn(&mut Values<f32>)| {
+        let mut values = step.values(1, 5);
+        spoil(&mut values);
+        session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
+    };
+    assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
+    let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
+    assert_eq!(told, "input `labels` has the shape [1, 4], needed is i32[B, T]");
+    let told = refused(&|values| {
+        values.insert("ids".into(), Array::integers(&[1, 5000], vec![1; 5000]));
+        values.insert("labels".into(), Array::integers(&[1, 5000], vec![1; 5000]));
+    });
+    assert_eq!(told, "T is 5000, needed is 1..=4096");
+}
+
+#[test]
+fn what_tuning_found_is_kept_and_answers_the_next_run() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tuned.txt");
+    let settings = || Settings { level: Level::O3, tuned: Some(file.clone()), ..Settings::default() };
+    let inputs = upload(&device, &step.values(1, 24));
+    let run = || {
+        let mut session =
+            OneGraph::new(&Solution, &device, &step.graph, settings()).expect("it can be padded");
+        let results = session.run(&inputs).expect("it runs");
+        let cuts = format!("{:?}", session.compiled(&inputs).expect("it is compiled").plan().steps);
+        let losses = results["loss"].buffer.view::<u8>().to_vec();
+        (session.counters().trials, session.tuned().answers().clone(), cuts, losses)
+    };
+    let (first, second) = (run(), run());
+    assert!(first.0 > 0 && second.0 == 0, "{} trials, then {}", first.0, second.0);
+    assert_eq!(
+        (first.1, first.2, first.3),
+        (second.1, second.2, second.3),
+        "a recorded run is repeated bit for bit"
+    );
+}
+
+/// A step of tuning: `y = x w`, both 33 x 65 and 65 x 40.
+fn tunable() -> (Graph, Values<f32>) {
+    let builder = Builder::new("product");
+    let [x, w] = [("x", [33, 65]), ("w", [65, 40])]
+        .map(|(name, shape)| builder.tape().input(name, Dtype::F32, shape.map(Dim::from)));
+    builder.tape().output("y", &x.matmul(&w));
+    let numbers = |rows: usize, columns: usize| {
+        Array::floats(Dtype::F32, &[rows, columns], (0..rows * columns).map(|i| (i % 7) as f64))
+    };
+    let values = [("x".to_owned(), numbers(33, 65)), ("w".to_owned(), numbers(65, 40))];
+    (builder.finish().expect("shapes fit"), values.into())
+}
+
+/// How many trials a run takes that keeps its answers in a file.
+fn trials(device: &Cpu, file: &std::path::Path) -> usize {
+    let (graph, values) = tunable();
+    let settings = Settings { level: Level::O3, tuned: Some(file.to_owned()), ..Settings::default() };
+    let mut session = OneGraph::new(&Solution, device, &graph, settings).expect("it can be run");
+    session.run(&upload(device, &values)).expect("it runs");
+    session.counters().trials
+}
+
+#[test]
+fn tuned_answers_hold_for_their_machine_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tuned.txt");
+    let portable = || Cpu::with_threads(1).limited_to(Vector::Portable).expect("it is everywhere");
+    for device in [Cpu::with_threads(1), Cpu::with_threads(2), Cpu::with_threads(3)] {
+        assert!(trials(&device, &file) > 0, "{} threads answer for others", device.threads());
+        assert_eq!(trials(&device, &file), 0);
+    }
+    if portable().vector() != Cpu::with_threads(1).vector() {
+        assert!(trials(&portable(), &file) > 0, "one vector unit answers for another");
+    }
+    let processor = kernels::cpu::host().cpu.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = std::fs::read_to_string(&file).expect("a file").replace(&processor, "another");
+    std::fs::write(&file, text).expect("a file");
+    assert!(trials(&Cpu::with_threads(2), &file) > 0, "one processor answers for another");
+}
+
+#[test]
+fn a_torn_file_of_answers_is_found_out_again() {
+    let (device, folder) = (Cpu::with_threads(2), tempfile::tempdir().expect("a folder"));
+    let file = folder.path().join("tuned.txt");
+    let all = trials(&device, &file);
+    let whole = std::fs::read(&file).expect("a file");
+    let unfit = String::from_utf8_lossy(&whole).replace(['\n'], "?\n").into_bytes();
+    let torn = whole[..whole.len() - 3].to_vec();
+    let text = b"a question without an answer\n\n\t\nlibrary\n".to_vec();
+    for spoilt in [torn, unfit, text, vec![0xff; 4096], Vec::new()] {
+        std::fs::write(&file, &spoilt).expect("a file");
+        assert_eq!(trials(&device, &file), all, "{spoilt:?}");
+        assert_eq!(trials(&device, &file), 0, "it is whole again");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
+    assert!(Tuned::read(folder.path()).answers().is_empty(), "a folder has no answers");
+}
+
+#[test]
+fn an_answer_that_is_no_candidate_is_found_out_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tuned.txt");
+    let device = Cpu::with_threads(1); // where cutting by batch is none
+    let all = trials(&device, &file);
+    let mut text = String::new();
+    for line in std::fs::read_to_string(&file).expect("a file").lines() {
+        let (question, _) = line.rsplit_once('\t').expect("an answer");
+        text.extend([question, "\tbatch\n"]);
+    }
+    std::fs::write(&file, text).expect("a file");
+    assert_eq!(trials(&device, &file), all);
+}
+
+#[test]
+fn buckets_that_leave_a_size_out_are_refused() {
+    let builder = Builder::new("short");
+    let length = builder.tape().symbol("T", Facts::range(1, 64));
+    builder.tape().output("y", &builder.tape().input("x", Dtype::F32, [length]).exp());
+    let graph = builder.finish().expect("a graph");
+    let device = Cpu::with_threads(1);
+    for buckets in [vec![], vec![16, 32], vec![32, 16, 64], vec![64, 128]] {
+        let passes = with_buckets(buckets.clone());
+        let refused = OneGraph::new(&passes, &device, &graph, Settings::default());
+        assert!(matches!(refused, Err(Error::Buckets { .. })), "{buckets:?} are taken");
+    }
+}
