@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use book::markdown::{Block, Piece, pieces};
 use challenges::graph::{self, Compile};
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{self, Chat, Next, Place, Rendered, Seen, Sight, Tool};
+use challenges::issues::chat::{self, Chat, Find, MarkerState, Match, Next, Rendered, Tool};
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use compiler::front::capture::Capture;
 use compiler::ir::arena::{Arena, Life};
@@ -237,24 +237,24 @@ impl Chat for Mistaken {
     }
 
     /// Holds back the shortest end that is a beginning of the marker.
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         if let Some(place) = text.find(marker) {
-            return Place::At(place);
+            return Find::Found(place);
         }
         let begun = |length: &usize| marker.get(..*length).is_some_and(|begun| text.ends_with(begun));
-        Place::Until(text.len() - (1..marker.len()).find(begun).unwrap_or(0))
+        Find::Pending(text.len() - (1..marker.len()).find(begun).unwrap_or(0))
     }
 
     /// Takes what is there, whatever may still begin before.
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
-        let there = |marker: &Seen| matches!(marker.sight, Sight::At(_));
-        let known: Vec<Seen> = markers.iter().filter(|marker| there(marker)).cloned().collect();
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
+        let there = |marker: &MarkerState| matches!(marker.found, Match::At(_));
+        let known: Vec<MarkerState> = markers.iter().filter(|marker| there(marker)).cloned().collect();
         match chat::Solution.decide(&known, usize::MAX) {
             Next::Take(first) => {
                 let mut indices = (0..markers.len()).filter(|index| there(&markers[*index]));
-                indices.nth(first).map_or(Next::Until(end), Next::Take)
+                indices.nth(first).map_or(Next::Pending(end), Next::Take)
             }
-            Next::Until(_) => chat::Solution.decide(markers, end),
+            Next::Pending(_) => chat::Solution.decide(markers, end),
         }
     }
 
@@ -265,12 +265,12 @@ impl Chat for Mistaken {
     }
 
     /// Joins what is outside of the marks before it looks.
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
         let marked = |at: &usize| rendered.spans.iter().any(|span| span.contains(at));
         let outside = rendered.text.chars().enumerate().filter(|(at, _)| !marked(at)).map(|(_, c)| c);
-        match way {
-            Way::Marked => !outside.collect::<String>().contains(word),
-            way => chat::Solution.shows(rendered, word, way),
+        match criterion {
+            Criterion::Marked => !outside.collect::<String>().contains(word),
+            criterion => chat::Solution.shows(rendered, word, criterion),
         }
     }
 }

@@ -64,7 +64,7 @@ pub enum Error {
         at: String,
         /// What is there.
         found: String,
-        /// What is needed.
+        /// What was expected.
         needed: String,
     },
     /// A schema that no mask can be made of.
@@ -78,7 +78,7 @@ pub enum Error {
         token: u32,
         /// What is there.
         found: String,
-        /// What is needed.
+        /// What was expected.
         needed: &'static str,
     },
     /// A token that no valid text goes on with.

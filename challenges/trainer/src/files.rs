@@ -34,9 +34,9 @@ pub enum Problem {
     Entry {
         /// Where in the file: `added_tokens[3].id`.
         entry: String,
-        /// What is there.
+        /// What was found.
         got: String,
-        /// What is needed.
+        /// What was expected.
         need: &'static str,
     },
     /// Two files name different ids for a token.
@@ -61,7 +61,7 @@ pub enum Problem {
 }
 
 impl Problem {
-    /// That an entry is not what is needed.
+    /// That an entry is not what was expected.
     pub fn entry(entry: impl Into<String>, got: &Json, need: &'static str) -> Problem {
         let mut got = got.to_string();
         if let Some((end, _)) = got.char_indices().nth(60) {
@@ -113,7 +113,7 @@ impl std::error::Error for FileError {
 /// Bytes that a text file of a checkpoint may have.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The text of a file; nothing if there is none.
+/// Reads a text; `None` if the file is missing.
 pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     let read = || -> Result<String, Problem> {
         let mut text = String::new();
@@ -126,7 +126,7 @@ pub fn read_text(path: &Path) -> Result<Option<String>, FileError> {
     }
 }
 
-/// The object in a JSON file; nothing if there is no file.
+/// Reads a JSON object; `None` if the file is missing.
 pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
     let Some(text) = read_text(path)? else { return Ok(None) };
     let json: Json = serde_json::from_str(&text).map_err(|error| Problem::Json(error).of(path))?;

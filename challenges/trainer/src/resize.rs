@@ -246,7 +246,7 @@ impl Plan {
         for tensor in &tensors {
             if tensor.begin != end {
                 return Err(layout(format!(
-                    "{} begins at byte {} of the data, {end} is needed",
+                    "{}: expected to begin at byte {end} of the data, found byte {}",
                     tensor.name, tensor.begin
                 )));
             }

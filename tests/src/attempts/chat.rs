@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Sight, Tool};
+use challenges::issues::chat::{Chat, Find, MarkerState, Match, Next, Rendered, Tool};
 use serde_json::{Value, json};
 
 use super::Entry;
@@ -58,10 +58,10 @@ struct Mine {
     token_mask: fn(Spans, Spans) -> Vec<bool>,
     defuse: fn(&str, &[&str], char) -> String,
     tool: fn(&Signature) -> Tool,
-    find: fn(&str, &str) -> Place,
-    decide: fn(&[Seen], usize) -> Next,
+    find: fn(&str, &str) -> Find,
+    decide: fn(&[MarkerState], usize) -> Next,
     json_of: fn(&str, Pairs, bool) -> String,
-    shows: fn(&Rendered, &str, Way) -> bool,
+    shows: fn(&Rendered, &str, Criterion) -> bool,
 }
 
 const HONEST: Mine = Mine {
@@ -73,7 +73,7 @@ const HONEST: Mine = Mine {
     find: |text, marker| Solution.find(text, marker),
     decide: |markers, end| Solution.decide(markers, end),
     json_of: |text, strings, names| Solution.json_of(text, strings, names),
-    shows: |rendered, word, way| Solution.shows(rendered, word, way),
+    shows: |rendered, word, criterion| Solution.shows(rendered, word, criterion),
 };
 
 impl Chat for Mine {
@@ -101,11 +101,11 @@ impl Chat for Mine {
         (self.tool)(signature)
     }
 
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         (self.find)(text, marker)
     }
 
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         (self.decide)(markers, end)
     }
 
@@ -113,8 +113,8 @@ impl Chat for Mine {
         (self.json_of)(text, strings, unquoted_keys)
     }
 
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
-        (self.shows)(rendered, word, way)
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
+        (self.shows)(rendered, word, criterion)
     }
 }
 
@@ -135,22 +135,22 @@ pub(super) fn leaving() -> impl Chat {
 }
 
 /// Right whatever the cuts, and no stream: everything comes at the end.
-fn wait(markers: &[Seen], end: usize) -> Next {
-    let least = markers.iter().filter_map(|marker| match &marker.sight {
-        Sight::At(range) => Some(range.start),
-        Sight::Until(place) => Some(*place),
-        Sight::Never => None,
+fn wait(markers: &[MarkerState], end: usize) -> Next {
+    let least = markers.iter().filter_map(|marker| match &marker.found {
+        Match::At(range) => Some(range.start),
+        Match::Pending(place) => Some(*place),
+        Match::Never => None,
     });
     if end == usize::MAX {
         Solution.decide(markers, end)
     } else {
-        Next::Until(least.min().unwrap_or(0).min(1))
+        Next::Pending(least.min().unwrap_or(0).min(1))
     }
 }
 
 /// The first answer for what lay at this address.
-fn remember(text: &str, marker: &str) -> Place {
-    static SEEN: LazyLock<Mutex<HashMap<(usize, usize), Place>>> = LazyLock::new(Mutex::default);
+fn remember(text: &str, marker: &str) -> Find {
+    static SEEN: LazyLock<Mutex<HashMap<(usize, usize), Find>>> = LazyLock::new(Mutex::default);
     let mut seen = SEEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     *seen.entry((text.as_ptr() as usize, text.len())).or_insert_with(|| Solution.find(text, marker))
 }
@@ -238,23 +238,23 @@ fn empty(signature: &Signature) -> Tool {
     tool
 }
 
-fn hold_nothing(text: &str, marker: &str) -> Place {
-    text.find(marker).map_or(Place::Until(text.len()), Place::At)
+fn hold_nothing(text: &str, marker: &str) -> Find {
+    text.find(marker).map_or(Find::Pending(text.len()), Find::Found)
 }
 
 /// The shortest end that may be a beginning.
-fn hold_little(text: &str, marker: &str) -> Place {
+fn hold_little(text: &str, marker: &str) -> Find {
     let begun = (1..marker.len()).find(|&n| marker.is_char_boundary(n) && text.ends_with(&marker[..n]));
-    text.find(marker).map_or(Place::Until(text.len() - begun.unwrap_or(0)), Place::At)
+    text.find(marker).map_or(Find::Pending(text.len() - begun.unwrap_or(0)), Find::Found)
 }
 
 /// What is there is taken, whatever may come.
-fn at_once(markers: &[Seen], end: usize) -> Next {
+fn at_once(markers: &[MarkerState], end: usize) -> Next {
     let mut decided = markers.to_vec();
-    let open = decided.iter_mut().filter(|marker| matches!(marker.sight, Sight::Until(_)));
-    open.for_each(|marker| marker.sight = Sight::Never);
+    let open = decided.iter_mut().filter(|marker| matches!(marker.found, Match::Pending(_)));
+    open.for_each(|marker| marker.found = Match::Never);
     match Solution.decide(&decided, end) {
-        Next::Until(_) => Solution.decide(markers, end),
+        Next::Pending(_) => Solution.decide(markers, end),
         taken @ Next::Take(_) => taken,
     }
 }
@@ -264,8 +264,8 @@ fn names_last(text: &str, strings: Pairs, unquoted_keys: bool) -> String {
 }
 
 /// Right as long as every character is one byte.
-fn in_bytes(rendered: &Rendered, word: &str, way: Way) -> bool {
+fn in_bytes(rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
     let character = |byte: usize| rendered.text.char_indices().filter(|(at, _)| *at < byte).count();
     let spans = rendered.spans.iter().map(|span| character(span.start)..character(span.end)).collect();
-    Solution.shows(&Rendered { text: rendered.text.clone(), spans }, word, way)
+    Solution.shows(&Rendered { text: rendered.text.clone(), spans }, word, criterion)
 }

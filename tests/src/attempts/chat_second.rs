@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Function, Next, Place, Rendered, Seen, Sight, Tool, is_word};
+use challenges::issues::chat::{Chat, Find, Function, MarkerState, Match, Next, Rendered, Tool, is_word};
 use serde_json::{Map, Value};
 
 /// The answer.
@@ -138,25 +138,25 @@ impl Chat for Second {
         })
     }
 
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         for at in text.char_indices().map(|(at, _)| at) {
             if text[at..].starts_with(marker) {
-                return Place::At(at);
+                return Find::Found(at);
             }
             if marker.starts_with(&text[at..]) {
-                return Place::Until(at);
+                return Find::Pending(at);
             }
         }
-        Place::Until(text.len())
+        Find::Pending(text.len())
     }
 
     /// The winner by comparing one with the next, then what may still come before it.
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         let mut winner: Option<(usize, &Range<usize>)> = None;
         let mut hold = end;
         for (index, marker) in markers.iter().enumerate() {
-            match &marker.sight {
-                Sight::At(range) => {
+            match &marker.found {
+                Match::At(range) => {
                     let wins = winner.is_none_or(|(other, best)| {
                         let earlier = range.start.cmp(&best.start);
                         let longer = best.end.cmp(&range.end);
@@ -166,13 +166,13 @@ impl Chat for Second {
                     });
                     winner = if wins { Some((index, range)) } else { winner };
                 }
-                Sight::Until(place) => hold = hold.min(*place),
-                Sight::Never => (),
+                Match::Pending(place) => hold = hold.min(*place),
+                Match::Never => (),
             }
         }
         match winner {
             Some((index, range)) if range.start < hold => Next::Take(index),
-            _ => Next::Until(hold),
+            _ => Next::Pending(hold),
         }
     }
 
@@ -202,20 +202,20 @@ impl Chat for Second {
     }
 
     /// Character by character: which span it is in.
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
         let text: Vec<char> = rendered.text.chars().collect();
         let word: Vec<char> = word.chars().collect();
         let places: Vec<_> = (0..=text.len()).filter(|&at| text[at..].starts_with(&word)).collect();
         let marks: Vec<_> = rendered.spans.iter().filter(|span| !span.is_empty()).collect();
         let holds = |mark: &Range<usize>, at: usize| mark.start <= at && at + word.len() <= mark.end;
         let apart = |at: usize| marks.iter().all(|mark| at + word.len() <= mark.start || mark.end <= at);
-        match way {
-            Way::Written => !places.is_empty(),
-            Way::Unwritten => places.is_empty(),
-            Way::Any => !marks.is_empty(),
-            Way::Marked => marks.is_empty() || !places.iter().any(|&at| apart(at)),
-            Way::Unmarked => !places.iter().any(|&at| marks.iter().any(|mark| holds(mark, at))),
-            Way::Closed => {
+        match criterion {
+            Criterion::Written => !places.is_empty(),
+            Criterion::Unwritten => places.is_empty(),
+            Criterion::Any => !marks.is_empty(),
+            Criterion::Marked => marks.is_empty() || !places.iter().any(|&at| apart(at)),
+            Criterion::Unmarked => !places.iter().any(|&at| marks.iter().any(|mark| holds(mark, at))),
+            Criterion::Closed => {
                 marks.iter().rfind(|mark| places.iter().any(|&at| holds(mark, at))).is_none_or(|mark| {
                     let last = places.iter().rfind(|&&at| holds(mark, at)).map_or(0, |at| at + word.len());
                     let blank = |part: &[char]| part.iter().all(|c| c.is_whitespace());

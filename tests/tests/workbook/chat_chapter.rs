@@ -8,7 +8,7 @@ use challenges::issues::chat::own::{self, Own};
 use challenges::issues::chat::parse::{Event, Parser, Tools};
 use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{
-    Chat, Conversation, Kind, Layout, Limits, Options, Place, Rendered, Solution, Steps, Template, Variables,
+    Chat, Conversation, Find, Kind, Layout, Limits, Options, Rendered, Solution, Steps, Template, Variables,
     defuse, json_text, lint, parse,
 };
 use serde_json::{Value, json};
@@ -403,7 +403,7 @@ fn who_looks_for_a_marker_in_each_piece_shows_the_call() {
     let whole = PIECES.concat();
     for piece in PIECES {
         held.push_str(piece);
-        if let Place::At(place) = Solution.find(&held, marker) {
+        if let Find::Found(place) = Solution.find(&held, marker) {
             held.truncate(place);
             break;
         }

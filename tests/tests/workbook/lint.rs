@@ -9,7 +9,7 @@ use challenges::issues::chat::{Clock, Conversation, Moment, Options, Template};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::golden;
-use trainer::repair::{HERMES, LLAMA, Style, Wish, repair, repair_by, unified};
+use trainer::repair::{HERMES, LLAMA, Options as RepairOptions, Style, repair, repair_by, unified};
 
 /// A template without a fault.
 const HONEST: &str = r#"{%- if tools %}{{ '<|tools|>' ~ tools | tojson ~ '<|end|>\n' }}{% endif %}
@@ -134,10 +134,10 @@ fn every_rule_is_broken_by_a_template_and_sought_by_a_probe() {
     assert_eq!(broken().into_iter().map(|(rule, ..)| rule).collect::<BTreeSet<_>>(), all);
     let names: BTreeSet<&str> = all.iter().map(|rule| rule.name()).collect();
     assert_eq!(names.len(), all.len());
-    let signs = probes()
-        .into_iter()
-        .flat_map(|probe| probe.signs.into_iter().map(|sign| sign.rule).chain(probe.refused));
-    assert_eq!(signs.collect::<BTreeSet<_>>(), all);
+    let expectations = probes().into_iter().flat_map(|probe| {
+        probe.expectations.into_iter().map(|expectation| expectation.rule).chain(probe.refused)
+    });
+    assert_eq!(expectations.collect::<BTreeSet<_>>(), all);
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn what_is_mended_is_found_no_more_and_what_is_left_says_why() {
         let after = found(&repaired.source);
         assert_eq!(rules(&repaired.fixed), if mends { vec![rule] } else { vec![] }, "{}", repaired.diff);
         assert_eq!(rules(&after), if mends { vec![] } else { vec![rule] }, "{after:?}\n{}", repaired.source);
-        assert_eq!(repaired.left.len(), usize::from(!mends));
-        assert!(repaired.left.iter().all(|left| !left.why.is_empty()));
+        assert_eq!(repaired.unfixed.len(), usize::from(!mends));
+        assert!(repaired.unfixed.iter().all(|unfixed| !unfixed.why.is_empty()));
         assert_eq!(repaired.source != source, mends);
     }
 }
@@ -166,7 +166,7 @@ fn a_model_is_told_of_no_way_of_calling_that_is_not_written() {
     let with_none = without_tools.replace("message.tool_calls or []", "[]");
     for (source, told) in [(without_tools, false), (with_none, true)] {
         let repaired = repair(&source, &found(&source));
-        assert!(repaired.left.is_empty(), "{:?}", repaired.left);
+        assert!(repaired.unfixed.is_empty(), "{:?}", repaired.unfixed);
         assert!(repaired.source.contains("each line declares one"), "{}", repaired.source);
         assert_eq!(repaired.source.contains("<tool_call>"), told, "{}", repaired.source);
         assert!(!repaired.source.contains("<tool_response>"), "{}", repaired.source);
@@ -181,7 +181,7 @@ fn what_is_missing_of_a_tool_is_shown_beside_its_name() {
 }
 
 #[test]
-fn a_second_repair_changes_nothing() {
+fn repair_is_idempotent() {
     for (_, source, _) in broken() {
         let once = repair(&source, &found(&source)).source;
         let twice = repair(&once, &found(&once));
@@ -214,9 +214,9 @@ fn texts_alone_are_rendered_as_before() {
 const PLAIN: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 fn styled(style: Style) -> Template {
-    let wish = Wish { style, ..Wish::default() };
-    let repaired = repair_by(PLAIN, &found(PLAIN), &wish);
-    assert!(repaired.left.is_empty(), "{:?}", repaired.left);
+    let options = RepairOptions { style, ..RepairOptions::default() };
+    let repaired = repair_by(PLAIN, &found(PLAIN), &options);
+    assert!(repaired.unfixed.is_empty(), "{:?}", repaired.unfixed);
     compiled(&repaired.source)
 }
 
@@ -273,7 +273,7 @@ proptest! {
 
     #[test]
     fn a_repair_of_any_text_gives_a_template_or_the_text(source in "[{}%#-]{0,3}[a-z {}%'|\n]{0,24}") {
-        let nothing = Finding { rule: Rule::NoGeneration, probe: "", sign: None, came: challenges::issues::chat::lint::Came::Text(String::new()) };
+        let nothing = Finding { rule: Rule::NoGeneration, probe: "", expectation: None, observed: challenges::issues::chat::lint::Observed::Text(String::new()) };
         let _ = repair(&source, &[nothing]);
     }
 }
@@ -370,9 +370,9 @@ fn a_mended_template_renders_what_has_no_tools_as_transformers_renders_it_unmend
         let repaired = repair(&source, &findings);
         assert_eq!(
             rules(&found(&repaired.source)),
-            repaired.left.iter().map(|left| left.finding.rule).collect::<Vec<_>>()
+            repaired.unfixed.iter().map(|unfixed| unfixed.finding.rule).collect::<Vec<_>>()
         );
-        (fixed, left) = (fixed + repaired.fixed.len(), left + repaired.left.len());
+        (fixed, left) = (fixed + repaired.fixed.len(), left + repaired.unfixed.len());
         let mended = Template::new(&repaired.source, options.clone())
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         for row in rows

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Function, Next, Place, Rendered, Seen, Sight, Tool, is_word};
+use challenges::issues::chat::{Chat, Find, Function, MarkerState, Match, Next, Rendered, Tool, is_word};
 use serde_json::{Map, Value, json};
 
 /// The attempt.
@@ -52,14 +52,14 @@ impl Chat for Exercise {
 
     // ANCHOR: chat-step-5
     // step D.5: find a marker in a text that may grow
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         todo!("D.5: find a marker in a text that may grow")
     }
     // ANCHOR_END: chat-step-5
 
     // ANCHOR: chat-step-6
     // step D.6: decide which marker wins
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         todo!("D.6: decide which marker wins")
     }
     // ANCHOR_END: chat-step-6
@@ -73,7 +73,7 @@ impl Chat for Exercise {
 
     // ANCHOR: chat-step-8
     // step D.8: find out whether a word shows in a text as it should
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
         todo!("D.8: find out whether a word shows in a text as it should")
     }
     // ANCHOR_END: chat-step-8

@@ -30,7 +30,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::calls::Calls;
-use lint::Way;
+use lint::Criterion;
 use tools::{ArgumentType, Signature};
 
 pub use reference::issues::chat::{Function, Message, Tool};
@@ -77,19 +77,19 @@ pub trait Chat: Send + Sync {
     /// out, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 
-    /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Place::At`] its first byte; or, if it
-    /// is nowhere, [`Place::Until`] the first place where it may still have begun, which is the text's length if it ends in
+    /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Find::Found`] its first byte; or, if it
+    /// is nowhere, [`Find::Pending`] the first place where it may still have begun, which is the text's length if it ends in
     /// no beginning of the marker.
-    fn find(&self, text: &str, marker: &str) -> Place;
+    fn find(&self, text: &str, marker: &str) -> Find;
 
     /// D.6 - what comes next in a text, by what is seen of each marker that counts. Of those that are there
     /// the one that begins first wins; of those that begin at the same place the longest; then those that
     /// open before those that close; then by the name of the field. It wins only if no marker that may still
     /// begin, may begin there or before. From `end` on any may begin: it is the text's length so far, or
-    /// `usize::MAX` once the text has ended; some may be [`Sight::Until`] even then, where not all of it has
-    /// been looked at. If none wins, the answer is [`Next::Until`] with the least of `end` and the places of
-    /// all [`Sight::Until`], be it `usize::MAX`.
-    fn decide(&self, markers: &[Seen], end: usize) -> Next;
+    /// `usize::MAX` once the text has ended; some may be [`Match::Pending`] even then, where not all of it has
+    /// been looked at. If none wins, the answer is [`Next::Pending`] with the least of `end` and the places of
+    /// all [`Match::Pending`], be it `usize::MAX`.
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next;
 
     /// D.7 - JSON out of a dialect of it. What stands between the two texts of a pair of `strings` is a
     /// string, whatever it holds, and is written as `serde_json` writes one: nothing is escaped for not being
@@ -100,11 +100,11 @@ pub trait Chat: Send + Sync {
     /// All else stays as it is.
     fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String;
 
-    /// D.8 - whether a word that a conversation holds is in its text in the way that is asked for. An
+    /// D.8 - whether a word that a conversation holds is in its text as the criterion asks. An
     /// occurrence counts as inside if all of it is within one of the assistant's spans, and as outside if
-    /// none of it is in any; spans of characters are in order, and one without a character is none. The way
-    /// is one of those that a text alone can tell: [`Way::SameStart`] and [`Way::SameDay`] are not asked for.
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool;
+    /// none of it is in any; spans of characters are in order, and one without a character is none. The criterion
+    /// is one of those that a text alone can tell: [`Criterion::SameStart`] and [`Criterion::SameDay`] are not asked for.
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool;
 }
 // ANCHOR_END: chat-trait
 
@@ -151,11 +151,11 @@ impl Chat for Solution {
         Self::counted().tool(signature)
     }
 
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         Self::counted().find(text, marker)
     }
 
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         Self::counted().decide(markers, end)
     }
 
@@ -163,38 +163,38 @@ impl Chat for Solution {
         Self::counted().json_of(text, strings, unquoted_keys)
     }
 
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
-        Self::counted().shows(rendered, word, way)
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
+        Self::counted().shows(rendered, word, criterion)
     }
 }
 
 /// Where a marker is in a text that may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Find {
     /// It begins at this byte.
-    At(usize),
+    Found(usize),
     /// It begins nowhere before this byte; there it may.
-    Until(usize),
+    Pending(usize),
 }
 
 /// A marker, and what is seen of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen<'t> {
+pub struct MarkerState<'t> {
     /// The field whose region it opens or closes.
     pub field: &'t str,
     /// Whether it opens one.
     pub opens: bool,
     /// Where it is.
-    pub sight: Sight,
+    pub found: Match,
 }
 
 /// What is seen of a marker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Match {
     /// It is there.
     At(Range<usize>),
     /// It begins nowhere before this byte, a place in the text or its length; there it may.
-    Until(usize),
+    Pending(usize),
     /// It is not there, and will not be.
     Never,
 }
@@ -205,7 +205,7 @@ pub enum Next {
     /// The marker of this index.
     Take(usize),
     /// No marker begins before this byte; `usize::MAX`: none will.
-    Until(usize),
+    Pending(usize),
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.

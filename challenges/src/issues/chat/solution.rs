@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Function, Next, Place, Rendered, Seen, Sight, Tool, is_word};
+use challenges::issues::chat::{Chat, Find, Function, MarkerState, Match, Next, Rendered, Tool, is_word};
 use serde_json::{Map, Value, json};
 
 /// The attempt.
@@ -136,15 +136,15 @@ impl Chat for Solution {
     // why: of a text that ends within a marker nobody can say yet what it is. Only the longest end that is a beginning of
     // the marker is held back, so a reader sees everything else at once.
     // step D.5: find a marker in a text that may grow
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         if let Some(place) = text.find(marker) {
-            return Place::At(place);
+            return Find::Found(place);
         }
         let begun = |&length: &usize| {
             marker.is_char_boundary(length) && text.as_bytes().ends_with(&marker.as_bytes()[..length])
         };
         let held = (1..marker.len()).rev().find(begun).unwrap_or(0);
-        Place::Until(text.len() - held)
+        Find::Pending(text.len() - held)
     }
     // ANCHOR_END: chat-step-5
 
@@ -152,14 +152,14 @@ impl Chat for Solution {
     // why: the first one wins only if none that is still undecided can begin before it or where it does: the other one
     // could come first, or be longer. Waiting is what makes the answer the same for every cut.
     // step D.6: decide which marker wins
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
-        let undecided = markers.iter().filter_map(|marker| match marker.sight {
-            Sight::Until(place) => Some(place),
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
+        let undecided = markers.iter().filter_map(|marker| match marker.found {
+            Match::Pending(place) => Some(place),
             _ => None,
         });
         let hold = undecided.fold(end, usize::min);
-        let found = markers.iter().enumerate().filter_map(|(index, marker)| match &marker.sight {
-            Sight::At(range) => {
+        let found = markers.iter().enumerate().filter_map(|(index, marker)| match &marker.found {
+            Match::At(range) => {
                 let (length, name) = (range.end - range.start, marker.field);
                 Some(((range.start, usize::MAX - length, !marker.opens, name), index))
             }
@@ -167,7 +167,7 @@ impl Chat for Solution {
         });
         match found.min() {
             Some(((start, ..), index)) if start < hold => Next::Take(index),
-            _ => Next::Until(hold),
+            _ => Next::Pending(hold),
         }
     }
     // ANCHOR_END: chat-step-6
@@ -195,17 +195,17 @@ impl Chat for Solution {
     // why: a part that is lost leaves no error, only a text without it. So each part gets a word of its own, and the word is
     // looked for. What lies across the border of a mark is neither inside nor outside, so each piece is searched by itself.
     // step D.8: find out whether a word shows in a text as it should
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
         let (text, marks) = (&rendered.text, marks(rendered));
-        match way {
-            Way::Written => text.contains(word),
-            Way::Unwritten => !text.contains(word),
-            Way::Any => !marks.is_empty(),
-            Way::Marked => {
+        match criterion {
+            Criterion::Written => text.contains(word),
+            Criterion::Unwritten => !text.contains(word),
+            Criterion::Any => !marks.is_empty(),
+            Criterion::Marked => {
                 marks.is_empty() || !outside(text, &marks).iter().any(|piece| piece.contains(word))
             }
-            Way::Unmarked => !marks.iter().any(|mark| text[mark.clone()].contains(word)),
-            Way::Closed => is_closed(text, &marks, word),
+            Criterion::Unmarked => !marks.iter().any(|mark| text[mark.clone()].contains(word)),
+            Criterion::Closed => is_closed(text, &marks, word),
             _ => true,
         }
     }

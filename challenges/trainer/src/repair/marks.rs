@@ -7,7 +7,7 @@
 use super::prelude::{free, quoted};
 use super::scan::{Loop, loops, tags};
 
-/// `source` with the marks that it has taken out; nothing if it has none.
+/// `source` with the marks that it has taken out; `None` if it has none.
 ///
 /// A tag becomes a condition that holds, so white space around it goes as before.
 pub(super) fn unmarked(source: &str) -> Option<String> {

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use challenges::issues::chat::lint::{Finding, Probe, Rule, limits, lint_by, probes};
-use challenges::issues::chat::{Options, Template};
+use challenges::issues::chat::{self, Template};
 use prelude::{Parts, Takes};
 use reference::jinja::Conversation;
 
@@ -41,12 +41,12 @@ pub struct Repaired {
     /// What is no longer found.
     pub fixed: Vec<Finding>,
     /// What is still found.
-    pub left: Vec<Left>,
+    pub unfixed: Vec<Unfixed>,
 }
 
 /// Something that was not mended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Unfixed {
     /// What it is.
     pub finding: Finding,
     /// Why it is still there.
@@ -55,45 +55,52 @@ pub struct Left {
 
 /// What a repair aims at.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct Options {
     /// How calls are written where the template has no way of its own.
     pub style: Style,
     /// What templates are compiled with to be tried.
-    pub options: Options,
+    pub template: chat::Options,
     /// By what they are judged.
     pub probes: Vec<Probe>,
 }
 
-impl Default for Wish {
-    fn default() -> Wish {
-        Wish { style: HERMES, options: Options { limits: limits(), ..Options::default() }, probes: probes() }
+impl Default for Options {
+    fn default() -> Options {
+        let template = chat::Options { limits: limits(), ..chat::Options::default() };
+        Options { style: HERMES, template, probes: probes() }
     }
 }
 
 /// Mends what was found in a template, as far as it can.
 pub fn repair(source: &str, findings: &[Finding]) -> Repaired {
-    repair_by(source, findings, &Wish::default())
+    repair_by(source, findings, &Options::default())
 }
 
 /// The same in another style, or judged by other probes.
-pub fn repair_by(source: &str, findings: &[Finding], wish: &Wish) -> Repaired {
+pub fn repair_by(source: &str, findings: &[Finding], options: &Options) -> Repaired {
     let wanted: Vec<Rule> = findings.iter().map(|finding| finding.rule).collect();
-    let Some(mut work) = Work::new(source, wish) else {
+    let Some(mut work) = Work::new(source, options) else {
         let why = "the template does not compile or is not to be tried";
         return Repaired {
             source: source.into(),
             diff: String::new(),
             fixed: Vec::new(),
-            left: findings.iter().map(|finding| Left { finding: finding.clone(), why }).collect(),
+            unfixed: findings.iter().map(|finding| Unfixed { finding: finding.clone(), why }).collect(),
         };
     };
     work.unquote(&wanted);
     work.say(&wanted);
     work.mark(&wanted);
-    let (left, fixed): (Vec<_>, Vec<_>) =
+    let (unfixed, fixed): (Vec<_>, Vec<_>) =
         findings.iter().cloned().partition(|finding| work.has(finding.rule));
-    let left = left.into_iter().map(|finding| Left { why: why_left(finding.rule), finding }).collect();
-    Repaired { diff: unified(source, &work.source, "chat_template.jinja"), source: work.source, fixed, left }
+    let unfixed =
+        unfixed.into_iter().map(|finding| Unfixed { why: why_left(finding.rule), finding }).collect();
+    Repaired {
+        diff: unified(source, &work.source, "chat_template.jinja"),
+        source: work.source,
+        fixed,
+        unfixed,
+    }
 }
 
 fn why_left(rule: Rule) -> &'static str {
@@ -136,7 +143,7 @@ struct Work<'a> {
     source: String,
     template: Template,
     found: Vec<Finding>,
-    wish: &'a Wish,
+    options: &'a Options,
     kept: Vec<Conversation>,
     until: Instant,
 }
@@ -145,12 +152,12 @@ struct Work<'a> {
 const LONGEST: Duration = Duration::from_mins(1);
 
 impl<'a> Work<'a> {
-    fn new(source: &str, wish: &'a Wish) -> Option<Work<'a>> {
-        let template = Template::new(source, wish.options.clone()).ok()?;
-        let found = lint_by(&template, &wish.probes);
+    fn new(source: &str, options: &'a Options) -> Option<Work<'a>> {
+        let template = Template::new(source, options.template.clone()).ok()?;
+        let found = lint_by(&template, &options.probes);
         let until = Instant::now() + LONGEST;
         let usable = found.iter().all(|finding| finding.rule != Rule::Unusable);
-        usable.then(|| Work { source: source.into(), template, found, wish, kept: kept(wish), until })
+        usable.then(|| Work { source: source.into(), template, found, options, kept: kept(options), until })
     }
 
     fn has(&self, rule: Rule) -> bool {
@@ -162,8 +169,8 @@ impl<'a> Work<'a> {
         if Instant::now() > self.until {
             return false;
         }
-        let Ok(template) = Template::new(&source, self.wish.options.clone()) else { return false };
-        let found = lint_by(&template, &self.wish.probes);
+        let Ok(template) = Template::new(&source, self.options.template.clone()) else { return false };
+        let found = lint_by(&template, &self.options.probes);
         let has = |found: &[Finding], rule: Rule| found.iter().any(|finding| finding.rule == rule);
         let is_gone = |finding: &&Finding| aims.contains(&finding.rule) && !has(&found, finding.rule);
         let gone: Vec<&Finding> = self.found.iter().filter(is_gone).collect();
@@ -231,12 +238,12 @@ impl<'a> Work<'a> {
     /// The first form of a prelude that takes all of `aims` away, else the first that takes some.
     fn say_parts(&mut self, parts: Parts, aims: &[Rule]) -> bool {
         let forms = [(false, true), (false, false), (true, true), (true, false)];
-        let calls = self.writes(self.wish.style.call[0]);
-        let answers = self.writes(self.wish.style.answer[0]);
+        let calls = self.writes(self.options.style.call[0]);
+        let answers = self.writes(self.options.style.answer[0]);
         [aims.len(), 1].into_iter().any(|count| {
             forms.into_iter().any(|(list, system)| {
                 let takes = Takes { parts: list, system, calls, answers };
-                let rewritten = prelude::before(&self.source, parts, takes, &self.wish.style);
+                let rewritten = prelude::before(&self.source, parts, takes, &self.options.style);
                 self.takes(rewritten, aims, count)
             })
         })
@@ -278,9 +285,9 @@ fn unquoted(source: &str, operand: std::ops::Range<usize>, whole: std::ops::Rang
 }
 
 /// The conversations that stay what they are: those of the probes, and some of texts alone.
-fn kept(wish: &Wish) -> Vec<Conversation> {
+fn kept(options: &Options) -> Vec<Conversation> {
     let mut all: Vec<Conversation> =
-        wish.probes.iter().flat_map(|probe| probe.forms.iter().chain(&probe.spare).cloned()).collect();
+        options.probes.iter().flat_map(|probe| probe.forms.iter().chain(&probe.spare).cloned()).collect();
     let variables = all.first().map(|first| first.variables.clone()).unwrap_or_default();
     let says = |role: &str, text: &str| json!({"role": role, "content": text});
     let mut thought = says("assistant", "So it is.");

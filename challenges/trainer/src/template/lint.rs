@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use challenges::issues::chat::lint::{Came, Finding};
+use challenges::issues::chat::lint::{Finding, Observed};
 use reference::clean::clean;
 use serde_json::{Value as Json, json};
 
@@ -33,11 +33,11 @@ fn told(finding: &Finding) -> Json {
         "rule": finding.rule.name(),
         "means": finding.rule.sentence(),
         "probe": finding.probe,
-        "sought": finding.sign.map(|sign| json!({"what": sign.what, "word": sign.word})),
+        "sought": finding.expectation.map(|expectation| json!({"what": expectation.what, "word": expectation.word})),
     });
-    match &finding.came {
-        Came::Text(text) => told["text"] = json!(text),
-        Came::Refusal(error) => told["error"] = json!(error.brief()),
+    match &finding.observed {
+        Observed::Text(text) => told["text"] = json!(text),
+        Observed::Refusal(error) => told["error"] = json!(error.brief()),
     }
     told
 }

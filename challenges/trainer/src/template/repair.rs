@@ -12,7 +12,7 @@ use super::source::{Kind, Source};
 use crate::cli::{Failure, Options, print, print_foreign};
 use crate::files::{read_json, write_json};
 use crate::markers::{Place, Plan};
-use crate::repair::{Left, Repaired, Style, Wish, repair_by};
+use crate::repair::{self, Repaired, Style, Unfixed, repair_by};
 use crate::resize::{is_free, resize};
 
 #[derive(Debug, Args)]
@@ -46,15 +46,15 @@ impl Repair {
         let wanted: Vec<&str> = self.markers.iter().map(String::as_str).collect();
         let plan = (!wanted.is_empty()).then(|| source.markers.plan(&wanted));
         let style = Style::fitting(|text| wanted.contains(&text) || source.markers.id(text).is_some());
-        let wish = Wish { style, probes: source.probes(), ..Wish::default() };
-        let repaired = repair_by(&source.text, &source.findings(&self.from)?, &wish);
+        let aim = repair::Options { style, probes: source.probes(), ..repair::Options::default() };
+        let repaired = repair_by(&source.text, &source.findings(&self.from)?, &aim);
         let written = self.write(options.output.as_deref(), &source, &repaired, plan.as_ref())?;
         if options.json {
             print(&format!("{}\n", summary(&repaired, plan.as_ref())));
         } else {
             print_foreign(&format!("{}{}{written}", repaired.diff, sentences(&repaired, plan.as_ref())));
         }
-        Ok(u8::from(!repaired.left.is_empty()))
+        Ok(u8::from(!repaired.unfixed.is_empty()))
     }
 
     /// Writes the result; says what was written.
@@ -154,10 +154,10 @@ fn sentences(repaired: &Repaired, plan: Option<&Plan>) -> String {
     for finding in &repaired.fixed {
         let _ = writeln!(out, "mended: {}: {}", finding.rule.name(), finding.rule.sentence());
     }
-    for left in &repaired.left {
-        let _ = writeln!(out, "left: {}: {}", left.finding.rule.name(), left.why);
+    for unfixed in &repaired.unfixed {
+        let _ = writeln!(out, "left: {}: {}", unfixed.finding.rule.name(), unfixed.why);
     }
-    if repaired.fixed.is_empty() && repaired.left.is_empty() {
+    if repaired.fixed.is_empty() && repaired.unfixed.is_empty() {
         out.push_str("nothing is lost in any probe\n");
     }
     if let Some(plan) = plan {
@@ -169,11 +169,11 @@ fn sentences(repaired: &Repaired, plan: Option<&Plan>) -> String {
 }
 
 fn summary(repaired: &Repaired, plan: Option<&Plan>) -> Json {
-    let left = |left: &Left| json!({"rule": left.finding.rule.name(), "why": left.why});
+    let why = |one: &Unfixed| json!({"rule": one.finding.rule.name(), "why": one.why});
     json!({
         "diff": repaired.diff,
         "fixed": repaired.fixed.iter().map(|finding| finding.rule.name()).collect::<Vec<_>>(),
-        "left": repaired.left.iter().map(left).collect::<Vec<_>>(),
+        "left": repaired.unfixed.iter().map(why).collect::<Vec<_>>(),
         "markers": plan.map(|plan| plan.places.iter().map(|(text, place)| json!({"text": text, "id": place.id()})).collect::<Vec<_>>()),
         "stops": plan.map(|plan| plan.stops.clone()),
         "rows": plan.map(|plan| plan.rows),

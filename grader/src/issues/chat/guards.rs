@@ -1,7 +1,7 @@
 //! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat for each.
 
 use challenges::issues::chat::parse::{Event, Parser, Template};
-use challenges::issues::chat::{Place, Steps};
+use challenges::issues::chat::{Find, Steps};
 use serde_json::json;
 
 use crate::random::Random;
@@ -64,7 +64,7 @@ fn remembers(steps: &Steps, random: &mut Random) -> Option<String> {
     let chat = steps.chat();
     let asked: Vec<String> =
         (0..8).map(|_| (0..6).map(|_| ['<', 'x', '>'][random.below(3)]).collect()).collect();
-    let first: Vec<Place> = asked.iter().map(|text| chat.find(text, "<x>")).collect();
+    let first: Vec<Find> = asked.iter().map(|text| chat.find(text, "<x>")).collect();
     let mut shared = String::with_capacity(64); // the same address with other content
     for round in 0..3 {
         for (text, want) in asked.iter().zip(&first) {

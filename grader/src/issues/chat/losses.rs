@@ -1,7 +1,7 @@
 //! D.8: what a template has lost, seen in its text.
 
-use challenges::issues::chat::lint::Way::{Any, Closed, Marked, Unmarked, Unwritten, Written};
-use challenges::issues::chat::lint::{Rule, Way, limits, lint};
+use challenges::issues::chat::lint::Criterion::{Any, Closed, Marked, Unmarked, Unwritten, Written};
+use challenges::issues::chat::lint::{Criterion, Rule, limits, lint};
 use challenges::issues::chat::{Options, Rendered, Steps, Template, own};
 
 use super::{Check, Rows, same};
@@ -47,13 +47,13 @@ fn one(
     text: &str,
     spans: &[[usize; 2]],
     word: &str,
-    ways: &[(Way, bool)],
+    criteria: &[(Criterion, bool)],
 ) -> Result<(), String> {
     let spans = spans.iter().map(|[start, end]| *start..*end).collect();
     let rendered = Rendered { text: text.into(), spans };
-    ways.iter().try_for_each(|(way, want)| {
-        let what = format!("{word:?} in {text:?} with the spans {:?}, {way:?}", rendered.spans);
-        same(&what, &steps.chat().shows(&rendered, word, *way), want)
+    criteria.iter().try_for_each(|(criterion, want)| {
+        let what = format!("{word:?} in {text:?} with the spans {:?}, {criterion:?}", rendered.spans);
+        same(&what, &steps.chat().shows(&rendered, word, *criterion), want)
     })
 }
 
@@ -75,15 +75,15 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let apart = |at: &usize| !(*at..*at + length).any(|at| spans.iter().any(|span| span.contains(&at)));
     let has_marks = spans.iter().any(|span| !span.is_empty());
     let rendered = Rendered { text: text.iter().collect(), spans: spans.clone() };
-    for (way, want) in [
-        (Way::Written, !places.is_empty()),
-        (Way::Unwritten, places.is_empty()),
-        (Way::Any, has_marks),
-        (Way::Marked, !has_marks || !places.iter().any(apart)),
-        (Way::Unmarked, !places.iter().any(within)),
+    for (criterion, want) in [
+        (Criterion::Written, !places.is_empty()),
+        (Criterion::Unwritten, places.is_empty()),
+        (Criterion::Any, has_marks),
+        (Criterion::Marked, !has_marks || !places.iter().any(apart)),
+        (Criterion::Unmarked, !places.iter().any(within)),
     ] {
-        let what = format!("{word:?} in {:?} with the spans {spans:?}, {way:?}", rendered.text);
-        same(&what, &steps.chat().shows(&rendered, word, way), &want)?;
+        let what = format!("{word:?} in {:?} with the spans {spans:?}, {criterion:?}", rendered.text);
+        same(&what, &steps.chat().shows(&rendered, word, criterion), &want)?;
     }
     Ok(())
 }

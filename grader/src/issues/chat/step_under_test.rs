@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use challenges::issues::chat::lint::Way;
+use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
-use challenges::issues::chat::{Chat, Next, Place, Rendered, Seen, Solution, Tool, solution_calls};
+use challenges::issues::chat::{Chat, Find, MarkerState, Next, Rendered, Solution, Tool, solution_calls};
 use serde_json::Value;
 
 use crate::calls::call;
@@ -67,12 +67,12 @@ impl Chat for StepUnderTest {
         self.of("D.4", |step| step.tool(signature))
     }
 
-    fn find(&self, text: &str, marker: &str) -> Place {
+    fn find(&self, text: &str, marker: &str) -> Find {
         let _asked = asked(|| format!("{marker:?} in {text:?}"));
         self.of("D.5", |step| step.find(text, marker))
     }
 
-    fn decide(&self, markers: &[Seen], end: usize) -> Next {
+    fn decide(&self, markers: &[MarkerState], end: usize) -> Next {
         let _asked = asked(|| format!("what comes next of {markers:?}, the text known up to {end}"));
         self.of("D.6", |step| step.decide(markers, end))
     }
@@ -83,10 +83,11 @@ impl Chat for StepUnderTest {
         self.of("D.7", |step| step.json_of(text, strings, unquoted_keys))
     }
 
-    fn shows(&self, rendered: &Rendered, word: &str, way: Way) -> bool {
-        let _asked =
-            asked(|| format!("{word:?} in {:?} with the spans {:?}, {way:?}", rendered.text, rendered.spans));
-        self.of("D.8", |step| step.shows(rendered, word, way))
+    fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool {
+        let _asked = asked(|| {
+            format!("{word:?} in {:?} with the spans {:?}, {criterion:?}", rendered.text, rendered.spans)
+        });
+        self.of("D.8", |step| step.shows(rendered, word, criterion))
     }
 }
 

@@ -302,7 +302,7 @@ pub(crate) fn items(cx: &Meter, value: &Value) -> Result<Vec<Value>, Error> {
         .ok_or_else(|| Error::new(Kind::Type, format!("'{}' object is not iterable", type_name(value))))
 }
 
-/// As [`items`]; nothing if the value cannot be looped over.
+/// As [`items`]; `None` if the value cannot be looped over.
 pub(crate) fn iterable(cx: &Meter, value: &Value) -> Result<Option<Vec<Value>>, Error> {
     Ok(Some(match view(value) {
         View::Undefined | View::Forbidden(_) => Vec::new(),

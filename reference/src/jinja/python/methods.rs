@@ -184,7 +184,7 @@ fn place(length: usize, key: &Value) -> Option<usize> {
     usize::try_from(if at < 0 { at + length as i128 } else { at }).ok()
 }
 
-/// `value.name(args)` for the methods of texts, dicts and loops; nothing if there is no such method.
+/// `value.name(args)` for the methods of texts, dicts and loops; `None` if there is no such method.
 pub(crate) fn call(cx: &Context, value: &Value, name: &str, args: &Args) -> Option<Answer> {
     match value {
         Value::Str(_) | Value::Lit(_) | Value::Markup(_) => strings::call(cx, value, name, args),

@@ -82,7 +82,7 @@ fn size(value: &Value) -> Result<usize, Error> {
     Ok(usize::try_from(index(value)?.max(0)).unwrap_or(usize::MAX))
 }
 
-/// Calls the method `name` of `of`; nothing if there is none.
+/// Calls the method `name` of `of`; `None` if there is none.
 pub(crate) fn call(cx: &Context, of: &Value, name: &str, args: &Args) -> Option<Answer> {
     let text = of.as_str()?;
     if of.is_safe() && MARKUP_NAMES.contains(&name) {

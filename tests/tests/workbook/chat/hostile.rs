@@ -271,7 +271,7 @@ fn values_that_are_given_too_deep_are_refused() {
 }
 
 #[test]
-fn what_panics_in_the_engine_does_not_here() {
+fn inputs_that_once_panicked_are_errors() {
     for source in [
         "{{ ''[::-1] }}",
         "{{ [][::-1] }}",

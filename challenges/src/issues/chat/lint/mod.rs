@@ -6,21 +6,21 @@
 //! what no probe has is not seen.
 //!
 //! ```text
-//! probe -> forms -> rendered -> signs -> finding
+//! probe -> forms -> rendered -> expectations -> finding
 //!          as text, as parts,   a word is there, is not,
 //!          arguments as object  is inside a mark, outside
 //! ```
 
+mod expectation;
 mod probe;
 mod rule;
-mod sign;
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
+pub use expectation::{Criterion, Expectation};
 pub use probe::{Probe, probes};
 pub use rule::Rule;
-pub use sign::{Sign, Way};
 
 use super::render::Template;
 use reference::jinja::Conversation;
@@ -35,14 +35,14 @@ pub struct Finding {
     /// The probe that showed it.
     pub probe: &'static str,
     /// What was looked for in the text, if there was one.
-    pub sign: Option<Sign>,
+    pub expectation: Option<Expectation>,
     /// What came out instead.
-    pub came: Came,
+    pub observed: Observed,
 }
 
 /// What came out of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum Observed {
     /// A text.
     Text(String),
     /// An error: the template refused, or took more than it may.
@@ -125,12 +125,15 @@ impl Probe {
             Err(error) if error.kind == Kind::Limit => (true, vec![self.refusal(Rule::Unusable, error)]),
             Err(error) => (true, self.refused.map(|rule| self.refusal(rule, error)).into_iter().collect()),
             Ok(rendered) => {
-                let wrong = self.signs.iter().filter(|sign| !sign.holds(template, form, &rendered));
-                let finding = |sign: &Sign| Finding {
-                    rule: sign.rule,
+                let wrong = self
+                    .expectations
+                    .iter()
+                    .filter(|expectation| !expectation.holds(template, form, &rendered));
+                let finding = |expectation: &Expectation| Finding {
+                    rule: expectation.rule,
                     probe: self.name,
-                    sign: Some(*sign),
-                    came: Came::Text(rendered.text.clone()),
+                    expectation: Some(*expectation),
+                    observed: Observed::Text(rendered.text.clone()),
                 };
                 (false, wrong.map(finding).collect())
             }
@@ -138,7 +141,7 @@ impl Probe {
     }
 
     fn refusal(&self, rule: Rule, error: Error) -> Finding {
-        Finding { rule, probe: self.name, sign: None, came: Came::Refusal(error) }
+        Finding { rule, probe: self.name, expectation: None, observed: Observed::Refusal(error) }
     }
 }
 
@@ -148,10 +151,12 @@ const SHOWN: usize = 90;
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}: ", self.rule.name(), self.rule.sentence(), self.probe)?;
-        match (&self.came, &self.sign) {
-            (Came::Refusal(error), _) => write!(f, "{error}"),
-            (Came::Text(text), Some(sign)) => write!(f, "{sign} {}", shown(text, sign.near())),
-            (Came::Text(text), None) => write!(f, "{}", shown(text, "")),
+        match (&self.observed, &self.expectation) {
+            (Observed::Refusal(error), _) => write!(f, "{error}"),
+            (Observed::Text(text), Some(expectation)) => {
+                write!(f, "{expectation} {}", shown(text, expectation.near()))
+            }
+            (Observed::Text(text), None) => write!(f, "{}", shown(text, "")),
         }
     }
 }

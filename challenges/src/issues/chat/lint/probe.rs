@@ -6,8 +6,8 @@
 
 use serde_json::{Value as Json, json};
 
+use super::expectation::{Criterion, Expectation};
 use super::rule::Rule;
-use super::sign::{Sign, Way};
 use reference::jinja::Conversation;
 
 /// A conversation that is tried, and what must be seen in its text.
@@ -22,7 +22,7 @@ pub struct Probe {
     /// What is wrong if every form is refused.
     pub refused: Option<Rule>,
     /// What must be seen.
-    pub signs: Vec<Sign>,
+    pub expectations: Vec<Expectation>,
     /// It tells nothing more if one of these was found.
     pub unless: Vec<Rule>,
 }
@@ -147,12 +147,12 @@ fn unasked(count: usize, after: fn(Form) -> Vec<Json>) -> Vec<Conversation> {
     [TEXT, PARTS].map(|form| with_tools(messages(form))).into()
 }
 
-fn of(way: Way, rule: Rule, words: &[(&'static str, &'static str)]) -> Vec<Sign> {
-    words.iter().map(|(what, word)| Sign { rule, what, word, way }).collect()
+fn of(criterion: Criterion, rule: Rule, words: &[(&'static str, &'static str)]) -> Vec<Expectation> {
+    words.iter().map(|(what, word)| Expectation { rule, what, word, criterion }).collect()
 }
 
-fn written(rule: Rule, words: &[(&'static str, &'static str)]) -> Vec<Sign> {
-    of(Way::Written, rule, words)
+fn written(rule: Rule, words: &[(&'static str, &'static str)]) -> Vec<Expectation> {
+    of(Criterion::Written, rule, words)
 }
 
 /// Every probe, in the order in which they are tried.
@@ -171,12 +171,12 @@ fn plain() -> [Probe; 5] {
     let said = [("user", USER), ("assistant", SAID)];
     let [system, user, assistant] =
         [("a system message", SYSTEM), ("a user's text", USER), ("an answer", SAID)];
-    let one = |name, forms, rule: Rule, signs| Probe {
+    let one = |name, forms, rule: Rule, expectations| Probe {
         name,
         forms,
         spare: vec![],
         refused: Some(rule),
-        signs,
+        expectations,
         unless: vec![],
     };
     [
@@ -199,7 +199,7 @@ fn plain() -> [Probe; 5] {
                 "a turn",
                 texts(&said),
                 Rule::PromptDiffers,
-                of(Way::SameStart, Rule::PromptDiffers, &[assistant]),
+                of(Criterion::SameStart, Rule::PromptDiffers, &[assistant]),
             )
         },
         Probe {
@@ -208,7 +208,7 @@ fn plain() -> [Probe; 5] {
                 "a day",
                 texts(&said),
                 Rule::TellsTime,
-                of(Way::SameDay, Rule::TellsTime, &[("strftime_now", "")]),
+                of(Criterion::SameDay, Rule::TellsTime, &[("strftime_now", "")]),
             )
         },
     ]
@@ -225,15 +225,19 @@ fn of_tools() -> Vec<Probe> {
         ..with_tools(vec![form.says("user", USER)])
     };
     let mut object = written(Rule::NeedsText, &arguments);
-    object.extend(of(Way::Unwritten, Rule::PythonArguments, &[("a dict of Python", "'harbour': 'saffron'")]));
+    object.extend(of(
+        Criterion::Unwritten,
+        Rule::PythonArguments,
+        &[("a dict of Python", "'harbour': 'saffron'")],
+    ));
     let mut text = written(Rule::NeedsObject, &arguments);
-    text.extend(of(Way::Unwritten, Rule::EncodesTwice, &[("an escaped argument", "\\\"harbour\\\"")]));
-    let after_call = |name, forms, refused, signs| Probe {
+    text.extend(of(Criterion::Unwritten, Rule::EncodesTwice, &[("an escaped argument", "\\\"harbour\\\"")]));
+    let after_call = |name, forms, refused, expectations| Probe {
         name,
         forms,
         spare: vec![],
         refused,
-        signs,
+        expectations,
         unless: vec![Rule::DropsCall],
     };
     vec![
@@ -242,7 +246,7 @@ fn of_tools() -> Vec<Probe> {
             forms: [TEXT, PARTS].map(prompted).into(),
             spare: vec![],
             refused: Some(Rule::DropsTools),
-            signs: written(Rule::DropsTools, &[("a tool's name", DECLARED)]),
+            expectations: written(Rule::DropsTools, &[("a tool's name", DECLARED)]),
             unless: vec![],
         },
         Probe {
@@ -250,7 +254,7 @@ fn of_tools() -> Vec<Probe> {
             forms: [TEXT, PARTS].map(prompted).into(),
             spare: vec![],
             refused: None,
-            signs: written(Rule::CutsTools, &parts),
+            expectations: written(Rule::CutsTools, &parts),
             unless: vec![Rule::DropsTools],
         },
         after_call(
@@ -278,8 +282,8 @@ fn of_tools() -> Vec<Probe> {
 
 fn of_results() -> [Probe; 2] {
     let [first, second] = ANSWERS;
-    let mut signs = written(Rule::DropsResult, &[("a tool's answer", first)]);
-    signs.extend(of(Way::Unwritten, Rule::QuotesResult, &[("an escaped answer", QUOTED)]));
+    let mut expectations = written(Rule::DropsResult, &[("a tool's answer", first)]);
+    expectations.extend(of(Criterion::Unwritten, Rule::QuotesResult, &[("an escaped answer", QUOTED)]));
     let lost = vec![Rule::NoToolRole, Rule::DropsResult];
     [
         Probe {
@@ -287,7 +291,7 @@ fn of_results() -> [Probe; 2] {
             forms: answered(1, |_| vec![]),
             spare: unasked(1, |_| vec![]),
             refused: Some(Rule::NoToolRole),
-            signs,
+            expectations,
             unless: vec![],
         },
         Probe {
@@ -295,7 +299,7 @@ fn of_results() -> [Probe; 2] {
             forms: answered(2, |_| vec![]),
             spare: unasked(2, |_| vec![]),
             refused: None,
-            signs: written(Rule::DropsResult, &[("the second tool's answer", second)]),
+            expectations: written(Rule::DropsResult, &[("the second tool's answer", second)]),
             unless: lost,
         },
     ]
@@ -303,16 +307,18 @@ fn of_results() -> [Probe; 2] {
 
 fn of_marks() -> [Probe; 2] {
     let said = [("user", USER), ("assistant", BESIDE), ("user", AGAIN), ("assistant", SAID)];
-    let any = of(Way::Any, Rule::NoGeneration, &[("a mark", "")]);
+    let any = of(Criterion::Any, Rule::NoGeneration, &[("a mark", "")]);
     let answers = [("an earlier answer", BESIDE), ("an answer", SAID)];
     let texts_written = written(Rule::LeavesText, &answers); // a form whose texts are not read tells nothing of marks
-    let texts_marked = of(Way::Marked, Rule::LeavesText, &answers);
-    let closed = of(Way::Closed, Rule::LeavesEnd, &[("the end of a turn after", SAID)]);
-    let users = of(Way::Unmarked, Rule::TrainsInput, &[("a user's text", USER), ("a user's text", AGAIN)]);
+    let texts_marked = of(Criterion::Marked, Rule::LeavesText, &answers);
+    let closed = of(Criterion::Closed, Rule::LeavesEnd, &[("the end of a turn after", SAID)]);
+    let users =
+        of(Criterion::Unmarked, Rule::TrainsInput, &[("a user's text", USER), ("a user's text", AGAIN)]);
     let last_written = written(Rule::LeavesText, &answers[1..]);
-    let call = of(Way::Marked, Rule::LeavesText, &[("a call's argument", VALUES[0]), ("an answer", SAID)]);
+    let call =
+        of(Criterion::Marked, Rule::LeavesText, &[("a call's argument", VALUES[0]), ("an answer", SAID)]);
     let tool = [("a tool's answer", ANSWERS[0]), ("a tool's purpose", PURPOSE), ("a user's text", USER)];
-    let tool = of(Way::Unmarked, Rule::TrainsInput, &tool);
+    let tool = of(Criterion::Unmarked, Rule::TrainsInput, &tool);
     let unmarked = vec![Rule::NoGeneration];
     [
         Probe {
@@ -320,7 +326,7 @@ fn of_marks() -> [Probe; 2] {
             forms: texts(&said),
             spare: vec![],
             refused: None,
-            signs: [any, texts_written, texts_marked, closed, users].concat(),
+            expectations: [any, texts_written, texts_marked, closed, users].concat(),
             unless: vec![],
         },
         Probe {
@@ -328,7 +334,7 @@ fn of_marks() -> [Probe; 2] {
             forms: answered(1, |form| vec![form.says("assistant", SAID)]),
             spare: unasked(1, |form| vec![form.says("assistant", SAID)]),
             refused: None,
-            signs: [last_written, call, tool].concat(),
+            expectations: [last_written, call, tool].concat(),
             unless: unmarked,
         },
     ]

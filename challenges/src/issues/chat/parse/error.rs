@@ -10,7 +10,7 @@ pub struct TemplateError {
     pub at: String,
     /// What is there.
     pub found: String,
-    /// What is needed.
+    /// What was expected.
     pub needed: String,
 }
 

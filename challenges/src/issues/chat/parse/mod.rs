@@ -28,6 +28,7 @@ pub mod content;
 pub mod dialect;
 pub mod error;
 pub mod json;
+mod lazy_dfa;
 pub mod literal;
 pub mod pattern;
 pub mod regions;
@@ -36,7 +37,6 @@ mod syntax;
 pub mod template;
 pub mod transform;
 mod types;
-mod ways;
 
 pub use error::{Error, Problem, TemplateError};
 pub use regions::{Event, Message, Parser, parse};

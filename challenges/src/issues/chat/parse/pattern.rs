@@ -9,8 +9,8 @@ use regex_syntax::hir::literal::Extractor;
 
 use super::super::{Steps, is_word};
 use super::error::TemplateError;
+use super::lazy_dfa::Pool;
 use super::syntax::{END, anywhere, translate};
-use super::ways::Pool;
 
 /// The largest automaton of a pattern, in bytes: some ten thousand states.
 const LARGEST_BYTES: usize = 1 << 20;

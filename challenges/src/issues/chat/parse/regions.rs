@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::super::{Next, Seen, Sight};
+use super::super::{MarkerState, Match, Next};
 use super::error::{Error, Problem};
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
@@ -60,7 +60,7 @@ pub struct Parser<'t> {
     region: Region<'t>,
     markers: Vec<Marker<'t>>,
     /// Room for what is seen of them.
-    seen: Vec<Seen<'t>>,
+    seen: Vec<MarkerState<'t>>,
     /// The content of the regions that are closed.
     closed: Vec<(&'t Field, Arc<Value>)>,
     tools: Tools,
@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
         while !self.ended {
             match self.next(last) {
                 Next::Take(marker) => self.take(marker, events)?,
-                Next::Until(hold) => {
+                Next::Pending(hold) => {
                     self.append(if last { self.text.len() } else { hold }, events);
                     if !last {
                         return Ok(());
@@ -190,11 +190,11 @@ impl<'t> Parser<'t> {
             let until = self.at.saturating_add(window);
             self.advance(last, Reach { until, beside: None });
             match (self.decide(last), self.first()) {
-                (Next::Until(_), Some(start)) => {
+                (Next::Pending(_), Some(start)) => {
                     self.advance(last, Reach { until, beside: Some(start) });
                     return self.decide(last);
                 }
-                (Next::Until(_), None) if until < self.text.len() => window *= 4,
+                (Next::Pending(_), None) if until < self.text.len() => window *= 4,
                 (next, _) => return next,
             }
         }
@@ -216,17 +216,17 @@ impl<'t> Parser<'t> {
         seen.extend(self.watched().map(|(_, marker)| self.sees(marker)));
         let end = if last { usize::MAX } else { self.text.len() };
         let next = self.template.steps.chat().decide(&seen, end);
-        let taken = |at: usize| seen.get(at).is_some_and(|seen| matches!(seen.sight, Sight::At(_)));
+        let taken = |at: usize| seen.get(at).is_some_and(|seen| matches!(seen.found, Match::At(_)));
         let next = match next {
             Next::Take(at) if taken(at) => self.watched().nth(at).map(|(index, _)| Next::Take(index)),
             Next::Take(_) => None,
-            Next::Until(place) => Some(Next::Until(place)),
+            Next::Pending(place) => Some(Next::Pending(place)),
         };
         self.seen = seen;
-        match next.unwrap_or(Next::Until(usize::MAX)) {
+        match next.unwrap_or(Next::Pending(usize::MAX)) {
             Next::Take(index) => Next::Take(index),
-            Next::Until(place) if last || self.text.get(self.at..place).is_some() => Next::Until(place),
-            Next::Until(_) => Next::Until(if last { usize::MAX } else { self.at }),
+            Next::Pending(place) if last || self.text.get(self.at..place).is_some() => Next::Pending(place),
+            Next::Pending(_) => Next::Pending(if last { usize::MAX } else { self.at }),
         }
     }
 
@@ -235,16 +235,16 @@ impl<'t> Parser<'t> {
         self.markers.iter().enumerate().filter(|(_, marker)| self.region.watches(marker))
     }
 
-    fn sees(&self, marker: &Marker<'t>) -> Seen<'t> {
-        let sight = match marker.search.known() {
+    fn sees(&self, marker: &Marker<'t>) -> MarkerState<'t> {
+        let found = match marker.search.known() {
             // as in the original, nothing begins where the text has ended
-            Some(Known::Match) if marker.search.found().start >= self.text.len() => Sight::Never,
-            Some(Known::Match) => Sight::At(marker.search.found().start..marker.search.found().end),
-            Some(Known::Never) => Sight::Never,
-            Some(Known::Until(place)) => Sight::Until(place),
-            None => Sight::Until(self.at),
+            Some(Known::Match) if marker.search.found().start >= self.text.len() => Match::Never,
+            Some(Known::Match) => Match::At(marker.search.found().start..marker.search.found().end),
+            Some(Known::Never) => Match::Never,
+            Some(Known::Until(place)) => Match::Pending(place),
+            None => Match::Pending(self.at),
         };
-        Seen { field: &self.template.fields[marker.field].name, opens: marker.opens, sight }
+        MarkerState { field: &self.template.fields[marker.field].name, opens: marker.opens, found }
     }
 
     /// Where the first marker begins that was found.

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use super::super::Place;
+use super::super::Find;
+use super::lazy_dfa::{IDLE, LazyDfa, Move, NONE};
 use super::pattern::{Ahead, Literal, Pattern};
-use super::ways::{IDLE, Move, NONE, Ways};
 
 /// Where a pattern matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,7 +166,7 @@ struct Scan {
     at: usize,
     /// Whether a match that begins here is among the ways.
     opened: bool,
-    ways: Ways,
+    dfa: LazyDfa,
     state: u32,
     live: bool,
     /// For each row of the state, `width` places.
@@ -186,7 +186,7 @@ impl Scan {
             from: 0,
             at: 0,
             opened: false,
-            ways: Ways::take(pattern),
+            dfa: LazyDfa::take(pattern),
             state: IDLE,
             live: false,
             rows: Vec::new(),
@@ -255,15 +255,15 @@ impl Scan {
         let Literal { text: literal, steps } = literal;
         self.at += begin_of(literal, text.get(self.at..).unwrap_or_default());
         let rest = text.get(self.at..).unwrap_or_default();
-        let place = if rest.is_empty() { Place::Until(0) } else { steps.chat().find(rest, literal) };
+        let place = if rest.is_empty() { Find::Pending(0) } else { steps.chat().find(rest, literal) };
         match place {
-            Place::At(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
+            Find::Found(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
                 let start = self.at + place;
                 self.best = Found { start, end: start + literal.len(), slots: Vec::new() };
                 self.at = start;
                 (self.has_best, self.settled) = (true, true);
             }
-            Place::Until(place) if text.get(self.at + place..).is_some() => {
+            Find::Pending(place) if text.get(self.at + place..).is_some() => {
                 self.at += place;
                 self.never = ended;
             }
@@ -324,8 +324,8 @@ impl Scan {
         let begins = !self.has_best && !self.anchored;
         let (mut state, mut at) = (self.state, self.at);
         while self.live && at + 2 < bytes.len() && at < until {
-            let Some(to) = self.ways.quiet(state, bytes[at]) else { break };
-            if begins && pattern.first[usize::from(bytes[at + 1])] && !self.ways.begins_nothing(to) {
+            let Some(to) = self.dfa.self_loop(state, bytes[at]) else { break };
+            if begins && pattern.first[usize::from(bytes[at + 1])] && !self.dfa.begins_nothing(to) {
                 break;
             }
             state = to;
@@ -347,8 +347,8 @@ impl Scan {
 
     /// Moves all ways, and takes the most preferred that has come to its end; those behind it are gone.
     fn go(&mut self, pattern: &Pattern, text: &str, how: Move) {
-        let index = self.ways.go(pattern, text, self.at, self.state, how);
-        let step = self.ways.step(index);
+        let index = self.dfa.go(pattern, text, self.at, self.state, how);
+        let step = self.dfa.step(index);
         let from = if let Move::Byte(_) = how { self.at - 1 } else { self.at };
         if let Some(row) = &step.matched {
             row.write(&self.rows, self.width, from, self.at, &mut self.best.slots);

@@ -1,4 +1,4 @@
-//! The ways that a match can go, and a memory of where they went before.
+//! A lazy DFA with captures: the ways that a match can go, and a cache of where they went before.
 //!
 //! A state is a list of ways, preferred ones first: for each the automaton's state, and a row of places where groups began
 //! and ended. Where a byte leads depends on the list alone, not on the places; so it is worked out once, with the orders
@@ -18,13 +18,13 @@ pub(super) const NONE: usize = usize::MAX;
 /// The state without a way.
 pub(super) const IDLE: u32 = 0;
 
-/// How many states are kept, of 2 KiB each, before all are forgotten.
+/// How many states are kept, of 2 KiB each, before the cache is cleared.
 const MOST_STATES: usize = 1024;
 
 /// How many steps are kept.
 const MOST_STEPS: usize = 1 << 16;
 
-/// How many ways and rows are kept, of some 80 bytes each, before all are forgotten.
+/// How many ways and rows are kept, of some 80 bytes each, before the cache is cleared.
 const MOST_ENTRIES: usize = 1 << 17;
 
 /// Rows up to so many are searched one by one.
@@ -44,7 +44,7 @@ pub(super) enum Move {
 
 /// How a row is filled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Row {
+pub(super) struct CaptureRow {
     /// The row before, if there is one.
     from: Option<usize>,
     /// A bit for each slot that is where the move began.
@@ -54,7 +54,7 @@ pub(super) struct Row {
     here: u64,
 }
 
-impl Row {
+impl CaptureRow {
     /// All places of a way that ends at `at`; the move began at `from`.
     pub(super) fn write(&self, rows: &[usize], width: usize, from: usize, at: usize, out: &mut Vec<usize>) {
         out.clear();
@@ -111,13 +111,13 @@ impl Step {
 pub(super) struct Step {
     pub(super) to: u32,
     /// How each row of the new state is filled.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<CaptureRow>,
     /// Whether that changes nothing.
     pub(super) same_rows: bool,
     /// Whether each row comes from one that is not behind it, so that rows can be filled where they are, the last first.
     pub(super) in_place: bool,
     /// The row of the way that has come to its end.
-    pub(super) matched: Option<Row>,
+    pub(super) matched: Option<CaptureRow>,
 }
 
 /// For each way the automaton's state, its row, and a bit for each slot that is here and not in the row.
@@ -125,63 +125,63 @@ type List = Vec<(StateID, usize, u64)>;
 
 /// States, and the steps between them that are known.
 #[derive(Debug, Default)]
-struct Memory {
+struct Cache {
     lists: Vec<List>,
     index: HashMap<List, u32>,
     /// For each state and column the index of a step; 0: not known.
     table: Vec<u32>,
     /// The same for steps that change no place: one more than the state they lead to.
-    quiet: Vec<u32>,
+    self_loop: Vec<u32>,
     steps: Vec<Step>,
     /// How long all lists are together, and the rows of all steps.
     entries: usize,
     seen: Vec<u64>,
     round: u64,
-    forgotten: u64,
+    cleared: u64,
 }
 
-/// The memories that a pattern's searches leave to the next.
+/// The caches that a pattern's searches leave to the next.
 pub(super) type Pool = Arc<Mutex<Vec<Kept>>>;
 
-/// A memory in a pool.
+/// A cache in a pool.
 #[derive(Debug)]
-pub(super) struct Kept(Memory);
+pub(super) struct Kept(Cache);
 
-/// A memory on loan from its pattern.
+/// A cache on loan from its pattern.
 #[derive(Debug)]
-pub(super) struct Ways {
-    memory: Memory,
+pub(super) struct LazyDfa {
+    cache: Cache,
     pool: Pool,
 }
 
-impl Drop for Ways {
+impl Drop for LazyDfa {
     fn drop(&mut self) {
         if let Ok(mut pool) = self.pool.lock() {
-            pool.push(Kept(std::mem::take(&mut self.memory)));
+            pool.push(Kept(std::mem::take(&mut self.cache)));
         }
     }
 }
 
-impl Ways {
-    /// A memory that another search has filled, or a new one.
+impl LazyDfa {
+    /// A cache that another search has filled, or a new one.
     pub(super) fn take(pattern: &Pattern) -> Self {
         let kept = pattern.pool.lock().ok().and_then(|mut pool| pool.pop());
-        let memory = kept.map_or_else(|| Memory::new(pattern.nfa.states().len()), |kept| kept.0);
-        Self { memory, pool: Arc::clone(&pattern.pool) }
+        let cache = kept.map_or_else(|| Cache::new(pattern.nfa.states().len()), |kept| kept.0);
+        Self { cache, pool: Arc::clone(&pattern.pool) }
     }
 
     pub(super) fn step(&self, index: u32) -> &Step {
-        &self.memory.steps[index as usize]
+        &self.cache.steps[index as usize]
     }
 
     /// Where a byte leads, if that is known and changes no place.
-    pub(super) fn quiet(&self, state: u32, byte: u8) -> Option<u32> {
-        self.memory.quiet[state as usize * COLUMNS + usize::from(byte)].checked_sub(1)
+    pub(super) fn self_loop(&self, state: u32, byte: u8) -> Option<u32> {
+        self.cache.self_loop[state as usize * COLUMNS + usize::from(byte)].checked_sub(1)
     }
 
     /// Whether it is known that a match that begins adds no way.
     pub(super) fn begins_nothing(&self, state: u32) -> bool {
-        self.memory.quiet[state as usize * COLUMNS + COLUMNS - 1] == state + 1
+        self.cache.self_loop[state as usize * COLUMNS + COLUMNS - 1] == state + 1
     }
 
     /// The index of the step from `state`; `at` is the place behind it.
@@ -189,41 +189,41 @@ impl Ways {
         let column = if let Move::Byte(byte) = how { usize::from(byte) } else { COLUMNS - 1 };
         let cell = state as usize * COLUMNS + column;
         let plain = !pattern.peeks || pattern.only_ends && !matches!(&text.as_bytes()[at..], b"" | b"\n");
-        let known = self.memory.table[cell];
+        let known = self.cache.table[cell];
         if plain && known != 0 {
             return known;
         }
-        let forgotten = self.memory.forgotten;
-        let index = self.memory.work_out(pattern, text, at, state, how);
-        if plain && forgotten == self.memory.forgotten {
-            self.memory.keep(cell, index);
+        let cleared = self.cache.cleared;
+        let index = self.cache.work_out(pattern, text, at, state, how);
+        if plain && cleared == self.cache.cleared {
+            self.cache.keep(cell, index);
         }
         index
     }
 }
 
-impl Memory {
+impl Cache {
     fn new(states: usize) -> Self {
-        let mut memory = Self { seen: vec![0; states], ..Self::default() };
-        memory.forget();
-        memory
+        let mut cache = Self { seen: vec![0; states], ..Self::default() };
+        cache.clear();
+        cache
     }
 
     fn keep(&mut self, cell: usize, index: u32) {
         self.table[cell] = index;
         let step = &self.steps[index as usize];
-        self.quiet[cell] = if step.same_rows && step.matched.is_none() { step.to + 1 } else { 0 };
+        self.self_loop[cell] = if step.same_rows && step.matched.is_none() { step.to + 1 } else { 0 };
     }
 
-    fn forget(&mut self) {
+    fn clear(&mut self) {
         self.lists.clear();
         self.index.clear();
         self.table.clear();
-        self.quiet.clear();
+        self.self_loop.clear();
         self.steps.clear();
         self.entries = 0;
         self.steps.push(Step { to: IDLE, rows: Vec::new(), same_rows: true, in_place: true, matched: None });
-        self.forgotten += 1;
+        self.cleared += 1;
         self.number(Vec::new());
     }
 
@@ -234,7 +234,7 @@ impl Memory {
         }
         let number = self.lists.len() as u32;
         self.table.resize(self.table.len() + COLUMNS, 0);
-        self.quiet.resize(self.quiet.len() + COLUMNS, 0);
+        self.self_loop.resize(self.self_loop.len() + COLUMNS, 0);
         self.entries += list.len();
         self.lists.push(list.clone());
         self.index.insert(list, number);
@@ -245,7 +245,7 @@ impl Memory {
         let old = self.lists[state as usize].clone();
         let is_full = self.lists.len() >= MOST_STATES || self.steps.len() >= MOST_STEPS;
         if is_full || self.entries >= MOST_ENTRIES {
-            self.forget();
+            self.clear();
         }
         self.round += 1;
         let round = self.round;
@@ -262,7 +262,7 @@ impl Memory {
         };
         new.fill(&old, how);
         let New { list, rows, matched, .. } = new;
-        let same = |(place, row): (usize, &Row)| row.from == Some(place) && row.before == 0;
+        let same = |(place, row): (usize, &CaptureRow)| row.from == Some(place) && row.before == 0;
         let before = old.iter().map(|(_, row, _)| row + 1).max().unwrap_or(0);
         let same_rows = rows.len() == before && rows.iter().enumerate().all(same);
         let in_place = rows.iter().enumerate().all(|(place, row)| row.from.is_none_or(|from| from <= place));
@@ -281,10 +281,10 @@ struct New<'a> {
     seen: &'a mut [u64],
     round: u64,
     list: List,
-    rows: Vec<Row>,
+    rows: Vec<CaptureRow>,
     /// Where each row is, once there are more than a few.
-    places: HashMap<Row, usize>,
-    matched: Option<Row>,
+    places: HashMap<CaptureRow, usize>,
+    matched: Option<CaptureRow>,
 }
 
 impl New<'_> {
@@ -292,10 +292,10 @@ impl New<'_> {
         for &(id, from, slots) in old {
             let from = Some(from);
             match how {
-                Move::Begin => self.push(id, &Row { from, before: 0, here: slots }),
+                Move::Begin => self.push(id, &CaptureRow { from, before: 0, here: slots }),
                 Move::Byte(byte) => {
                     if let Some(target) = target(self.pattern.nfa.state(id), byte) {
-                        self.follow(target, Row { from, before: slots, here: 0 });
+                        self.follow(target, CaptureRow { from, before: slots, here: 0 });
                     }
                 }
             }
@@ -304,20 +304,20 @@ impl New<'_> {
             }
         }
         if let Move::Begin = how {
-            self.follow(self.pattern.nfa.start_anchored(), Row { from: None, before: 1, here: 0 });
+            self.follow(self.pattern.nfa.start_anchored(), CaptureRow { from: None, before: 1, here: 0 });
         }
     }
 
-    fn push(&mut self, id: StateID, row: &Row) {
+    fn push(&mut self, id: StateID, row: &CaptureRow) {
         self.seen[id.as_usize()] = self.round;
         let here = row.here;
-        let row = Row { here: 0, ..row.clone() };
+        let row = CaptureRow { here: 0, ..row.clone() };
         let place = self.place(row);
         self.list.push((id, place, here));
     }
 
     /// The place of a row, which is a new one if there is none like it.
-    fn place(&mut self, row: Row) -> usize {
+    fn place(&mut self, row: CaptureRow) -> usize {
         let few = self.rows.len().min(SCANNED);
         if let Some(place) = self.rows[..few].iter().position(|old| *old == row) {
             return place;
@@ -331,7 +331,7 @@ impl New<'_> {
     }
 
     /// Opens a way and all that it leads to without a byte, preferred ones first, up to one that has come to its end.
-    fn follow(&mut self, id: StateID, row: Row) {
+    fn follow(&mut self, id: StateID, row: CaptureRow) {
         let mut todo = vec![(id, row)];
         while let Some((id, mut row)) = todo.pop() {
             if std::mem::replace(&mut self.seen[id.as_usize()], self.round) == self.round {

@@ -13,7 +13,7 @@ use super::rule::Rule;
 
 /// A word that a probe's text must hold, or must not, and what is wrong otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sign {
+pub struct Expectation {
     /// What is wrong if it does not hold.
     pub rule: Rule,
     /// What the word is: `a call's name`.
@@ -21,15 +21,15 @@ pub struct Sign {
     /// The word.
     pub word: &'static str,
     /// How it is looked for.
-    pub way: Way,
+    pub criterion: Criterion,
 }
 
-// ANCHOR: chat-way
+// ANCHOR: chat-criterion
 /// How a word is looked for. A mark is a span of the assistant's that holds a character. A word is inside a
 /// mark if all of it is in that one, and outside of marks if none of it is in any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Way {
+pub enum Criterion {
     /// It is in the text.
     Written,
     /// It is not in the text.
@@ -48,30 +48,30 @@ pub enum Way {
     /// The text is the same if there is no clock.
     SameDay,
 }
-// ANCHOR_END: chat-way
+// ANCHOR_END: chat-criterion
 
-impl Way {
+impl Criterion {
     /// What is so if it does not hold, to be read between a word and a text.
     fn failed(self) -> &'static str {
         match self {
-            Way::Written | Way::Any => "is nowhere in",
-            Way::Unwritten => "is written in",
-            Way::Marked | Way::Closed => "is outside the marks in",
-            Way::Unmarked => "is inside the marks in",
-            Way::SameStart => "comes after another beginning than the prompt in",
-            Way::SameDay => "is asked for in",
+            Criterion::Written | Criterion::Any => "is nowhere in",
+            Criterion::Unwritten => "is written in",
+            Criterion::Marked | Criterion::Closed => "is outside the marks in",
+            Criterion::Unmarked => "is inside the marks in",
+            Criterion::SameStart => "comes after another beginning than the prompt in",
+            Criterion::SameDay => "is asked for in",
         }
     }
 }
 
-impl fmt::Display for Sign {
+impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quoted = if self.word.is_empty() { String::new() } else { format!(" {:?}", self.word) };
-        write!(f, "{}{quoted} {}", self.what, self.way.failed())
+        write!(f, "{}{quoted} {}", self.what, self.criterion.failed())
     }
 }
 
-impl Sign {
+impl Expectation {
     /// The word beside which a text is to be looked at.
     pub(super) fn near(&self) -> &'static str {
         if self.rule == Rule::CutsTools { DECLARED } else { self.word }
@@ -79,10 +79,10 @@ impl Sign {
 
     /// Whether the text of a conversation is as it should be.
     pub fn holds(&self, template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
-        match self.way {
-            Way::SameStart => begins(template, conversation, rendered),
-            Way::SameDay => is_timeless(template, conversation, rendered),
-            way => template.options().steps.chat().shows(rendered, self.word, way),
+        match self.criterion {
+            Criterion::SameStart => begins(template, conversation, rendered),
+            Criterion::SameDay => is_timeless(template, conversation, rendered),
+            criterion => template.options().steps.chat().shows(rendered, self.word, criterion),
         }
     }
 }
