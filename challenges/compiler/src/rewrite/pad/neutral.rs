@@ -248,6 +248,10 @@ impl<'a> Look<'a> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => false,
             Op::Gather | Op::ScatterAdd | Op::Slice { .. } | Op::Concat { .. } => false,
             Op::Attention(_) | Op::AttentionGrad { .. } => false,
+            Op::AttentionLse(_)
+            | Op::AttentionLseGrad { .. }
+            | Op::RandomMask { .. }
+            | Op::Collective { .. } => false,
         };
         let source = node.inputs.first().filter(|source| views && !self.free[source.0 as usize]);
         source.map_or(id, |source| self.site(*source))
@@ -314,6 +318,10 @@ impl<'a> Look<'a> {
             }
             Op::Concat { .. } => joined(),
             Op::Input { .. } | Op::Iota { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => both(Any),
+            Op::AttentionLse(_)
+            | Op::AttentionLseGrad { .. }
+            | Op::RandomMask { .. }
+            | Op::Collective { .. } => both(Any),
         }
     }
 
@@ -365,7 +373,9 @@ impl<'a> Look<'a> {
                 vec![self.demand(node, 1, Need::NotZero, &[])]
             }
             Op::Concat { dim } => self.needs_of_parts(node, *dim),
-            Op::Attention(_) => self.needs_of_attention(node, false),
+            Op::Attention(_) | Op::AttentionLse(_) => self.needs_of_attention(node, false),
+            Op::AttentionLseGrad { .. } => Vec::new(), // opened before
+            Op::RandomMask { .. } | Op::Collective { .. } => Vec::new(), // each place for itself
             Op::AttentionGrad { .. } => self.needs_of_attention(node, true),
             Op::Reduce(..) | Op::Gather | Op::Binary(_) => Vec::new(), // without such padding
             Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => Vec::new(),
