@@ -117,7 +117,7 @@ fn attention_and_its_logarithmic_sums_are_one_launch() {
             &values.iter().map(|(name, x)| (name.clone(), x.widened())).collect::<Values<f64>>(),
         );
         for (got, truth) in got.iter().zip(truth.expect("runs")) {
-            let slack = if got.dtype == Dtype::F32 { 2e-6 } else { 2e-2 };
+            let slack = if dtype == Dtype::F32 { 2e-6 } else { 2e-2 };
             for (got, truth) in got.wide().into_iter().zip(truth.wide()) {
                 let near = (got - truth).abs() <= slack * (1.0 + truth.abs());
                 assert!(near || got.to_bits() == truth.to_bits(), "{dtype:?}: {got} {truth}");
