@@ -50,6 +50,7 @@ mod scorecard_file;
 mod screen;
 mod step;
 pub mod stub;
+mod table;
 mod terminal;
 pub mod timing;
 mod verb;

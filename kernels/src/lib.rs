@@ -6,12 +6,14 @@
 
 pub mod buffer;
 pub mod bytes;
+pub mod comm;
 pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod error;
 pub mod philox;
 pub mod plan;
+pub mod threads;
 pub mod tile;
 
 pub use buffer::Buffer;

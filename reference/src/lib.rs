@@ -8,6 +8,7 @@ pub mod atomic_write;
 pub mod grad;
 pub mod graph;
 pub mod issues;
+pub mod jinja;
 pub mod llama;
 pub mod lora;
 pub mod loss;

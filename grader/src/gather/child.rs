@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::{Message, Opening, Order, Request, Said, link};
+use super::{Kind, Message, Opening, Order, Request, Said, link};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 use crate::workbook::as_the_reader_knows_it;
 
@@ -126,10 +126,10 @@ impl Child {
 
     /// Reports an item that this machine cannot do.
     pub fn impossible(&mut self, name: &str, reason: &str) {
-        match name.split_once('/') {
-            Some(("guard", guard)) => self.guard(guard, || Err(reason.into())),
-            Some(("bench" | "watch", _)) => self.unmeasured(name, reason),
-            _ => self.outcome(name, Outcome::NotMeasured, reason),
+        match Kind::of(name) {
+            Kind::Guard(guard) => self.guard(guard, || Err(reason.into())),
+            Kind::Number => self.unmeasured(name, reason),
+            Kind::Check => self.outcome(name, Outcome::NotMeasured, reason),
         }
     }
 

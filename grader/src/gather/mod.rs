@@ -70,6 +70,28 @@ pub(crate) struct Effort {
     pub shows_calls: bool,
 }
 
+/// What an item is: its name says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind<'a> {
+    /// `A.4/ragged-tail-bf16`: a correctness check of a step.
+    Check,
+    /// `guard/...`: a guard, by its own name.
+    Guard(&'a str),
+    /// `watch/...` and `bench/...`: something measured.
+    Number,
+}
+
+impl<'a> Kind<'a> {
+    /// What the item of a name is.
+    pub fn of(name: &'a str) -> Self {
+        match name.split_once('/') {
+            Some(("guard", guard)) => Self::Guard(guard),
+            Some(("watch" | "bench", _)) => Self::Number,
+            _ => Self::Check,
+        }
+    }
+}
+
 /// One thing to do, how long it may take, and what it may report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
@@ -90,6 +112,11 @@ impl Item {
     pub fn new(name: impl Into<String>, seconds: u64) -> Self {
         let limit = Duration::from_secs(seconds);
         Self { name: name.into(), limit, fresh: false, numbers: vec![], guards: vec![] }
+    }
+
+    /// With another time limit.
+    pub fn within(self, seconds: u64) -> Self {
+        Self { limit: Duration::from_secs(seconds), ..self }
     }
 
     /// In a process that has run nothing before.
@@ -114,12 +141,12 @@ impl Item {
 
     /// Whether it is a correctness check.
     pub fn is_check(&self) -> bool {
-        !matches!(self.group(), "guard" | "bench" | "watch")
+        Kind::of(&self.name) == Kind::Check
     }
 
     /// The guard that it is, if it is one.
     pub fn guard(&self) -> Option<&str> {
-        self.name.strip_prefix("guard/")
+        if let Kind::Guard(name) = Kind::of(&self.name) { Some(name) } else { None }
     }
 
     /// Whether a number of that name is one of its own.

@@ -15,30 +15,30 @@ use super::begun::Begun;
 use super::compare::told;
 use super::model::{Model, TINY, upload};
 use crate::random::Random;
+use crate::table;
+
+/// What a guard does; `seed` is that of the run.
+type Guard = fn(&dyn Compile, u64) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
 
 /// The guards of C.
-pub(super) const NAMES: [&str; 6] = [
-    "a fallback that hides",
-    "a guard on values",
-    "a recompilation that is not counted",
-    "an eager loss",
-    "answers of the examples",
-    "right on the checked programs only",
+const GUARDS: [(&str, Guard); 6] = [
+    ("a fallback that hides", |attempt, _| hidden_fallback(attempt)),
+    ("a guard on values", |attempt, _| guard_on_values(attempt)),
+    ("a recompilation that is not counted", uncounted),
+    ("an eager loss", eager_loss),
+    ("answers of the examples", |attempt, _| baked(attempt)),
+    ("right on the checked programs only", unseen),
 ];
 
-type Verdict = Result<Option<String>, String>;
+/// Their names.
+pub(super) const NAMES: [&str; 6] = table::names(&GUARDS);
 
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Verdict {
-    match name {
-        "a fallback that hides" => hidden_fallback(attempt),
-        "a guard on values" => guard_on_values(attempt),
-        "a recompilation that is not counted" => uncounted(attempt, seed),
-        "an eager loss" => eager_loss(attempt, seed),
-        "answers of the examples" => baked(attempt),
-        "right on the checked programs only" => unseen(attempt, seed),
-        _ => Err(format!("no guard is called {name}")),
-    }
+    table::find(&GUARDS, name)?(attempt, seed)
 }
 
 /// What a program does outside of the graph is counted by the program itself.

@@ -1,9 +1,7 @@
 //! Challenge C in the grader: what is tried, what is measured, and what that says about each published line.
 
-mod alone;
 mod begun;
 mod bench;
-mod capture;
 mod checks;
 mod compare;
 mod evidence;
@@ -13,6 +11,7 @@ mod losses;
 pub(crate) mod model;
 mod part_a;
 mod shown;
+mod step_under_test;
 
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
@@ -21,7 +20,8 @@ pub(crate) use compare::{difference, narrowed, sizes, told};
 pub(crate) use evidence::facts;
 pub(crate) use part_a::look as dequantizer_in_a_graph;
 
-use crate::gather::{Child, Effort, Item};
+use crate::gather::{Child, Effort, Item, Kind};
+use crate::table::{self, Measured};
 
 /// Bytes that a child of this challenge may hold: the timed step operation by operation, twice.
 pub(crate) const MEMORY_LIMIT: usize = 3 << 30;
@@ -72,14 +72,37 @@ const TIMED: [&str; 12] = [
     "graph.tuning",
 ];
 
+/// Measures something; the last argument is the attempt at A that belongs to this one, if there is one.
+type Measure = fn(&mut Child, &dyn Compile, Option<&dyn Nf4>);
+
+/// What is measured.
+const MEASURED: [Measured<Measure>; 2] = [
+    Measured {
+        name: "watch/lengths",
+        seconds: 120,
+        numbers: &COUNTED,
+        fresh: true,
+        quick: true,
+        run: lengths::run,
+    },
+    Measured {
+        name: "bench/step",
+        seconds: 90,
+        numbers: &TIMED,
+        fresh: false,
+        quick: true,
+        run: |child, attempt, _| bench::run(child, attempt),
+    },
+];
+
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let seconds = if effort.model.is_some() { 3600 } else { 120 };
-    let lengths = Item::new("watch/lengths", seconds).measuring(&COUNTED).fresh();
-    let bench = Item::new("bench/step", if effort.quick { 30 } else { 90 }).measuring(&TIMED);
-    checks.chain(guards).chain([lengths, bench]).collect()
+    let [lengths, step] = MEASURED.map(|measured| measured.item());
+    let lengths = if effort.model.is_some() { lengths.within(3600) } else { lengths };
+    let step = if effort.quick { step.within(30) } else { step };
+    checks.chain(guards).chain([lengths, step]).collect()
 }
 
 /// The first check that an attempt does not pass, for a challenge that would use it.
@@ -92,10 +115,14 @@ pub(crate) fn wrong(attempt: &dyn Compile, seed: u64) -> Option<String> {
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
-    match name.split_once('/') {
-        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
-        Some(("watch", _)) => lengths::run(child, attempt, own),
-        Some(("bench", _)) => bench::run(child, attempt),
-        _ => child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked))),
+    match Kind::of(name) {
+        Kind::Check => {
+            child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked)));
+        }
+        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, seed)),
+        Kind::Number => match table::measured(&MEASURED, name) {
+            Ok(run) => run(child, attempt, own),
+            Err(unknown) => child.unmeasured(name, &unknown),
+        },
     }
 }

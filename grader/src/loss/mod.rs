@@ -1,6 +1,5 @@
 //! Challenge E in the grader: what is tried, what is measured, and what that says about each published line.
 
-mod alone;
 mod bench;
 mod bytes;
 mod case;
@@ -9,6 +8,7 @@ mod evidence;
 mod guards;
 mod published;
 mod stairs;
+mod step_under_test;
 mod train;
 
 use challenges::graph::Compile;
@@ -17,42 +17,86 @@ use challenges::loss::Chunked;
 pub(crate) use evidence::{APART, facts};
 pub(crate) use train::apart as series_apart;
 
-use crate::gather::{Child, Effort, Item};
+use crate::gather::{Child, Effort, Item, Kind};
+use crate::table::{self, Measured};
 
 /// Bytes that a child of this challenge may hold: the weight of the published size in f32, and what is drawn for it.
 pub(crate) const MEMORY_LIMIT: usize = 6 << 30;
 
-/// What is measured, how many seconds it may take, and the numbers that it gives.
-const MEASURED: [(&str, u64, &[&str]); 6] = [
-    ("watch/bytes", 60, &["loss.bytes.*", "loss.policy.bytes.*"]),
-    ("watch/training", 60, &["loss.training", "loss.training.whole", "loss.training.chunked"]),
-    ("watch/compiler", 120, &["loss.compiler", "loss.training.own"]),
-    ("watch/stairs", 60, &["loss.stairs.*"]),
-    ("bench/sizes", 120, &["loss.over_whole", "loss.timed.*", "loss.sizes.*"]),
-    ("watch/published", 180, &["loss.published.*"]),
+/// Measures something; the last argument is the attempt at C that belongs to this one, if there is one.
+type Measure = fn(&mut Child, &dyn Chunked, Option<&dyn Compile>);
+
+/// What is measured.
+const MEASURED: [Measured<Measure>; 6] = [
+    Measured {
+        name: "watch/bytes",
+        seconds: 60,
+        numbers: &["loss.bytes.*", "loss.policy.bytes.*"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| bytes::run(child, attempt),
+    },
+    Measured {
+        name: "watch/training",
+        seconds: 60,
+        numbers: &["loss.training", "loss.training.whole", "loss.training.chunked"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| train::run(child, attempt),
+    },
+    Measured {
+        name: "watch/compiler",
+        seconds: 120,
+        numbers: &["loss.compiler", "loss.training.own"],
+        fresh: true,
+        quick: true,
+        run: train::run_compiled_by,
+    },
+    Measured {
+        name: "watch/stairs",
+        seconds: 60,
+        numbers: &["loss.stairs.*"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| stairs::run(child, attempt),
+    },
+    Measured {
+        name: "bench/sizes",
+        seconds: 120,
+        numbers: &["loss.over_whole", "loss.timed.*", "loss.sizes.*"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| bench::run(child, attempt),
+    },
+    Measured {
+        name: "watch/published",
+        seconds: 180,
+        numbers: &["loss.published.*"],
+        fresh: true,
+        quick: false,
+        run: |child, attempt, _| published::run(child, attempt),
+    },
 ];
 
 /// Everything that there is to do, in order.
 pub(crate) fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let measured = MEASURED.iter().filter(|(name, ..)| !effort.quick || *name != "watch/published");
-    let measured =
-        measured.map(|(name, seconds, numbers)| Item::new(*name, *seconds).measuring(numbers).fresh());
+    let measured = MEASURED.iter().filter(|measured| measured.quick || !effort.quick).map(Measured::item);
     checks.chain(guards).chain(measured).collect()
 }
 
 /// Does one item. `own` is the attempt at C that belongs to this one, if there is one.
 pub(crate) fn work(child: &mut Child, attempt: &dyn Chunked, own: Option<&dyn Compile>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
-    match name.split_once('/') {
-        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
-        Some(("watch", "bytes")) => bytes::run(child, attempt),
-        Some(("watch", "stairs")) => stairs::run(child, attempt),
-        Some(("watch", "training")) => train::run(child, attempt),
-        Some(("watch", "compiler")) => train::run_compiled_by(child, attempt, own),
-        Some(("watch", _)) => published::run(child, attempt),
-        Some(("bench", _)) => bench::run(child, attempt),
-        _ => child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked))),
+    match Kind::of(name) {
+        Kind::Check => {
+            child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked)));
+        }
+        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, attempt, seed)),
+        Kind::Number => match table::measured(&MEASURED, name) {
+            Ok(run) => run(child, attempt, own),
+            Err(unknown) => child.unmeasured(name, &unknown),
+        },
     }
 }

@@ -21,6 +21,7 @@ use kernels::Cpu;
 use kernels::cpu::{self, Tick};
 use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits_range, oracle_calls};
 
+use super::beside::Beside;
 use super::inputs::{Buffer, Scale, weight};
 use super::{Subject, bench_name};
 use crate::gather::{Child, Source, Unwound};
@@ -42,8 +43,11 @@ pub(super) const TIMED_CALLS: &str = "wrong answers in timed calls";
 /// The guard on speed itself.
 pub(crate) const PAST_THE_BOUND: &str = "past the physical bound";
 
+/// The guard on what runs while bound and baseline are timed.
+const HELD_UP: &str = "others held up while they are timed";
+
 /// The guards that look on while a case is timed.
-pub(super) const GUARDS: [&str; 2] = [TIMED_CALLS, PAST_THE_BOUND];
+pub(super) const GUARDS: [&str; 3] = [TIMED_CALLS, HELD_UP, PAST_THE_BOUND];
 
 /// How long rounds go on that speak against the attempt and could still be chance.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,8 +64,9 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, name: &str) {
     let subject = Subject::of(attempt);
     let unmeasured = format!("nf4.speedup.{name}");
     match crate::gather::caught(|| Timed::new(bench, subject, source, effort.seed)?.sample(&effort)) {
-        Ok(Ok(samples)) => {
+        Ok(Ok((samples, held_up))) => {
             child.guard(TIMED_CALLS, || Ok(None));
+            child.guard(HELD_UP, || Ok(held_up.map(|told| format!("{name}: {told}"))));
             child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples, 0.0)));
             report(child, bench, &samples);
         }
@@ -150,7 +155,9 @@ impl<'a> Timed<'a> {
 
     /// Rounds until the interval is clear of every threshold or the budget is spent, and until the bound is: an
     /// attempt that is faster than it is either refused or found to be disturbed.
-    fn sample(mut self, effort: &crate::gather::Effort) -> Result<Samples, String> {
+    ///
+    /// With the samples comes what was held up while they were taken, if anything was.
+    fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
         let (fewest, budget) =
             if effort.quick { (5, Duration::from_millis(1200)) } else { (12, Duration::from_secs(8)) };
         let (fewest, budget) = match effort.samples {
@@ -161,32 +168,34 @@ impl<'a> Timed<'a> {
         self.time_attempt()?;
         let begin = Tick::now();
         let mut samples = Samples::default();
+        let mut beside = Beside::new(&self.cpu);
         loop {
-            self.round(&mut samples)?;
+            self.round(&mut samples, &mut beside)?;
             let spent = begin.micros();
             let enough = samples.baseline.len() >= 2 * fewest
                 && (spent >= micros(budget) || clear(&samples))
                 && (spent >= micros(budget + PATIENCE) || samples.rounds(0.0).verdict() != Bounded::Open);
             if enough {
-                return Ok(samples);
+                return Ok((samples, beside.fault()));
             }
         }
     }
 
     /// Two bounds and two attempts in an order that is drawn; a baseline before the one attempt and after the other.
-    fn round(&mut self, samples: &mut Samples) -> Result<(), String> {
+    fn round(&mut self, samples: &mut Samples, beside: &mut Beside) -> Result<(), String> {
         let mut attempts = 0;
+        let is_time = |time: &f64| *time;
         for is_attempt in order(&mut self.random) {
             if !is_attempt {
-                samples.bound.push(self.time_bound());
+                samples.bound.push(beside.watch(|| self.time_bound(), is_time));
                 continue;
             }
             if attempts == 0 {
-                samples.baseline.push(self.time_baseline());
+                samples.baseline.push(beside.watch(|| self.time_baseline(), is_time));
             }
             samples.attempt.push(self.time_attempt()?);
             if attempts == 1 {
-                samples.baseline.push(self.time_baseline());
+                samples.baseline.push(beside.watch(|| self.time_baseline(), is_time));
             }
             attempts += 1;
         }

@@ -1,13 +1,14 @@
 //! The correctness checks: every step against the oracle, bit for bit.
 
-use challenges::nf4::{Absmax, CASES, Case, Nf4};
+use challenges::nf4::{Absmax, CASES, Case, Nf4, Output};
 use kernels::{Cpu, Vector};
 use reference::nf4::{Dtype, NF4, Weight, dequantize_bits};
 
 use super::diagnose::{self, Found};
-use super::inputs::{Buffer, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
+use super::inputs::{Buffer, Levels, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
 use super::{DTYPES, dtype_name};
 use crate::random::Random;
+use crate::table;
 
 /// Lengths that the small steps are tried at.
 pub(super) const LENGTHS: [(&str, usize); 7] = [
@@ -31,45 +32,64 @@ const BLOCKS: [(&str, usize, f32); 8] = [
     ("huge-scale", 64, 3.0e38),
 ];
 
+/// What a check does with an attempt.
+type Check = Box<dyn Fn(&dyn Nf4, &mut Random) -> Result<(), String>>;
+
+/// Every check with its name, in the order of the steps.
+fn table() -> Vec<(String, Check)> {
+    let mut table: Vec<(String, Check)> = Vec::new();
+    let mut add = |name: String, check: Check| table.push((name, check));
+    for (case, len) in LENGTHS {
+        add(format!("A.1/{case}"), Box::new(move |attempt, random| unpack(attempt, len, random)));
+    }
+    add(
+        "A.2/every-code".into(),
+        Box::new(|attempt, _| look_up(attempt, &(0..16).collect::<Vec<u8>>(), &NF4)),
+    );
+    add("A.2/own-table".into(), Box::new(own_values));
+    add("A.2/long".into(), Box::new(|attempt, random| look_up(attempt, &many_codes(random), &NF4)));
+    for (case, len, scale) in BLOCKS {
+        add(format!("A.3/{case}"), Box::new(move |attempt, random| block(attempt, len, scale, random)));
+    }
+    for (case, levels) in SCALES {
+        add(format!("A.4/{case}"), Box::new(move |attempt, random| absmax(attempt, levels, random)));
+    }
+    for step in [Whole::Plain, Whole::Fast] {
+        for dtype in DTYPES {
+            let named = |case: &str| format!("{}/{case}-{}", step.name(), dtype_name(dtype));
+            for case in &CASES {
+                add(named(case.name), tried(step, dtype, |trial| trial.every_scale(case, 0)));
+            }
+            add(named("unaligned-view"), tried(step, dtype, |trial| trial.views()));
+            add(named("own-table"), tried(step, dtype, |trial| trial.own_table()));
+            add(named("extreme-scales"), tried(step, dtype, |trial| trial.extreme()));
+        }
+    }
+    let has = |vector: &Vector| Vector::available().contains(vector);
+    for vector in [Vector::Portable, Vector::Neon, Vector::Avx2, Vector::Avx512].into_iter().filter(has) {
+        let run =
+            move |attempt: &dyn Nf4, random: &mut Random| every_path(attempt, vector, random.next_u64());
+        add(format!("A.6/every-path-{}", vector.to_string().to_lowercase()), Box::new(run));
+    }
+    table
+}
+
+/// A check of a step that dequantises into a type.
+fn tried(step: Whole, dtype: Dtype, run: impl Fn(&Trial<'_>) -> Result<(), String> + 'static) -> Check {
+    Box::new(move |attempt, random| {
+        run(&Trial { attempt, step, cpu: &Cpu::new(), dtype, seed: random.next_u64() })
+    })
+}
+
 /// Every check's name, in the order of the steps.
 pub(super) fn names() -> Vec<String> {
-    let mut names = Vec::new();
-    names.extend(LENGTHS.map(|(case, _)| format!("A.1/{case}")));
-    names.extend(["every-code", "own-table", "long"].map(|case| format!("A.2/{case}")));
-    names.extend(BLOCKS.map(|(case, ..)| format!("A.3/{case}")));
-    names.extend(SCALES.map(|case| format!("A.4/{case}")));
-    for step in ["A.5", "A.6"] {
-        for dtype in DTYPES.map(dtype_name) {
-            names.extend(CASES.iter().map(|case| format!("{step}/{}-{dtype}", case.name)));
-            names.push(format!("{step}/unaligned-view-{dtype}"));
-            names.push(format!("{step}/own-table-{dtype}"));
-            names.push(format!("{step}/extreme-scales-{dtype}"));
-        }
-    }
-    for vector in [Vector::Portable, Vector::Neon, Vector::Avx2, Vector::Avx512] {
-        if Vector::available().contains(&vector) {
-            names.push(format!("A.6/every-path-{}", vector.to_string().to_lowercase()));
-        }
-    }
-    names
+    table().into_iter().map(|(name, _)| name).collect()
 }
 
 /// Runs one check by its name.
 pub(super) fn run(name: &str, attempt: &dyn Nf4, seed: u64) -> Result<(), String> {
-    let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
-    let mut random = Random::named(seed, name);
-    match step {
-        "A.1" => unpack(attempt, length_of(case)?, &mut random),
-        "A.2" => look_up(attempt, case, &mut random),
-        "A.3" => block(attempt, case, &mut random),
-        "A.4" => absmax(attempt, case, &mut random),
-        _ => whole(attempt, step, case, random.next_u64()),
-    }
-}
-
-pub(super) fn length_of(case: &str) -> Result<usize, String> {
-    let found = LENGTHS.iter().find(|(name, _)| *name == case);
-    found.map(|(_, length)| *length).ok_or_else(|| format!("no length is called {case}"))
+    let table = table();
+    table::find(&table, name)?(attempt, &mut Random::named(seed, name))
 }
 
 /// Packed bytes of a length, every byte there is for 512, and the codes in them.
@@ -89,24 +109,25 @@ fn unpack(attempt: &dyn Nf4, len: usize, random: &mut Random) -> Result<(), Stri
 }
 
 /// A.2: table values by code.
-fn look_up(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), String> {
-    let table = if case == "own-table" { std::array::from_fn(|_| random.unit() as f32 - 0.5) } else { NF4 };
-    let codes: Vec<u8> = match case {
-        "every-code" => (0..16).collect(),
-        _ => random.bytes(1021).iter().map(|byte| byte & 15).collect(),
-    };
+fn look_up(attempt: &dyn Nf4, codes: &[u8], table: &[f32; 16]) -> Result<(), String> {
     let mut values = vec![f32::NAN; codes.len()];
-    attempt.look_up(&codes, &table, &mut values);
+    attempt.look_up(codes, table, &mut values);
     let want: Vec<f32> = codes.iter().map(|code| table[*code as usize]).collect();
     diagnose::values("table[code]", &values, &want)
 }
 
+/// A.2: in a table that is not the published one.
+fn own_values(attempt: &dyn Nf4, random: &mut Random) -> Result<(), String> {
+    let table = std::array::from_fn(|_| random.unit() as f32 - 0.5);
+    look_up(attempt, &many_codes(random), &table)
+}
+
+fn many_codes(random: &mut Random) -> Vec<u8> {
+    random.bytes(1021).iter().map(|byte| byte & 15).collect()
+}
+
 /// A.3: one block.
-fn block(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), String> {
-    let (_, len, scale) = BLOCKS
-        .into_iter()
-        .find(|(name, ..)| *name == case)
-        .ok_or_else(|| format!("A.3 has no check called {case}"))?;
+fn block(attempt: &dyn Nf4, len: usize, scale: f32, random: &mut Random) -> Result<(), String> {
     let packed = random.bytes(len.div_ceil(2));
     let mut values = vec![f32::NAN; len];
     attempt.block(&packed, &NF4, scale, &mut values);
@@ -126,104 +147,97 @@ fn block(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), Strin
 }
 
 /// A.4: the scale of a block.
-fn absmax(attempt: &dyn Nf4, case: &str, random: &mut Random) -> Result<(), String> {
-    let scales = ManyScales::of(case, random);
+fn absmax(attempt: &dyn Nf4, levels: Levels, random: &mut Random) -> Result<(), String> {
+    let scales = ManyScales::of(levels, random);
     let absmax = scales.absmax();
     let got: Vec<f32> = (0..scales.blocks()).map(|b| attempt.absmax(&absmax, b)).collect();
     diagnose::scales(&absmax, &got)
 }
 
-/// A.5 and A.6: whole weights.
-fn whole(attempt: &dyn Nf4, step: &str, case: &str, seed: u64) -> Result<(), String> {
-    if let Some(path) = case.strip_prefix("every-path-") {
-        return every_path(attempt, path, seed);
+/// The steps that dequantise whole weights.
+#[derive(Clone, Copy)]
+enum Whole {
+    /// A.5.
+    Plain,
+    /// A.6.
+    Fast,
+}
+
+impl Whole {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "A.5",
+            Self::Fast => "A.6",
+        }
     }
-    let (name, dtype) = case.rsplit_once('-').ok_or_else(|| format!("{step} has no check called {case}"))?;
-    let dtype = DTYPES
-        .into_iter()
-        .find(|known| dtype_name(*known) == dtype)
-        .ok_or_else(|| format!("{step} has no check of the type {dtype}"))?;
-    let cpu = Cpu::new();
-    match name {
-        "unaligned-view" => {
-            let case = Case { name: "", len: 64 * 65 + 9, block_size: 64, nested: true };
-            [1, 3, 8, 31]
-                .into_iter()
-                .try_for_each(|shift| one(attempt, step, &cpu, &case, dtype, seed, shift))
-        }
-        "own-table" => own_table(attempt, step, &cpu, dtype, seed),
-        "extreme-scales" => {
-            let weight = weight(64 * 90 + 21, 64, false, Scale::Extreme, seed);
-            judge(attempt, step, &cpu, &weight.view(), dtype, seed, 0)
-        }
-        _ => {
-            let case = CASES.iter().find(|known| known.name == name);
-            let case = case.ok_or_else(|| format!("{step} has no check called {case:?} ({name})"))?;
-            one(attempt, step, &cpu, case, dtype, seed, 0)
+
+    fn run(self, attempt: &dyn Nf4, cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+        match self {
+            Self::Plain => attempt.dequantize(cpu, weight, out),
+            Self::Fast => attempt.dequantize_fast(cpu, weight, out),
         }
     }
 }
 
-/// One weight with plain scales, one whose f16 are subnormal, one where they overflow.
-fn one(
-    attempt: &dyn Nf4,
-    step: &str,
-    cpu: &Cpu,
-    case: &Case,
+/// A.5 or A.6 into a type, tried on weights that follow from a seed.
+struct Trial<'a> {
+    attempt: &'a dyn Nf4,
+    step: Whole,
+    cpu: &'a Cpu,
     dtype: Dtype,
     seed: u64,
-    shift: usize,
-) -> Result<(), String> {
-    [Scale::Plain, Scale::Small, Scale::Large].into_iter().try_for_each(|scale| {
-        let weight = weight(case.len, case.block_size, case.nested, scale, seed);
-        judge(attempt, step, cpu, &weight.view(), dtype, seed, shift)
-    })
 }
 
-/// A checkpoint's own two tables.
-fn own_table(attempt: &dyn Nf4, step: &str, cpu: &Cpu, dtype: Dtype, seed: u64) -> Result<(), String> {
-    judge(attempt, step, cpu, &weight_with_own_tables(seed).view(), dtype, seed, 0)
+impl Trial<'_> {
+    /// One weight with plain scales, one whose f16 are subnormal, one where they overflow.
+    fn every_scale(&self, case: &Case, shift: usize) -> Result<(), String> {
+        [Scale::Plain, Scale::Small, Scale::Large].into_iter().try_for_each(|scale| {
+            let weight = weight(case.len, case.block_size, case.nested, scale, self.seed);
+            self.judge(&weight.view(), shift)
+        })
+    }
+
+    /// Outputs that begin off an aligned address.
+    fn views(&self) -> Result<(), String> {
+        let case = Case { name: "", len: 64 * 65 + 9, block_size: 64, nested: true };
+        [1, 3, 8, 31].into_iter().try_for_each(|shift| self.every_scale(&case, shift))
+    }
+
+    /// A checkpoint's own two tables.
+    fn own_table(&self) -> Result<(), String> {
+        self.judge(&weight_with_own_tables(self.seed).view(), 0)
+    }
+
+    fn extreme(&self) -> Result<(), String> {
+        self.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, self.seed).view(), 0)
+    }
+
+    /// Runs the step on a weight and compares everything that it could have got wrong.
+    fn judge(&self, weight: &Weight<'_>, shift: usize) -> Result<(), String> {
+        let mut buffer = Buffer::shifted(self.dtype, weight.len, self.seed, shift);
+        let want = dequantize_bits(weight, self.dtype); // before the attempt can change what it is asked about
+        self.step.run(self.attempt, self.cpu, weight, buffer.output());
+        let got = buffer.all_bits();
+        let (poison, touched) = (buffer.poison(), buffer.touched_canary());
+        diagnose::weight(weight, self.dtype, &Found { got: &got, want: &want, poison, touched })
+    }
 }
 
 /// A.6 held to one vector unit, on one thread and on all.
-fn every_path(attempt: &dyn Nf4, path: &str, seed: u64) -> Result<(), String> {
-    let vector = Vector::available().into_iter().find(|unit| unit.to_string().to_lowercase() == path);
-    let vector = vector.ok_or_else(|| format!("this machine has no vector unit called {path}"))?;
+fn every_path(attempt: &dyn Nf4, vector: Vector, seed: u64) -> Result<(), String> {
     for cpu in [Cpu::with_threads(1), Cpu::new()] {
         let cpu = cpu.limited_to(vector).ok_or("the vector unit went away")?;
         for dtype in DTYPES {
+            let trial = Trial { attempt, step: Whole::Fast, cpu: &cpu, dtype, seed };
             for (len, block_size, scale) in [
                 (64 * 130 + 33, 64, Scale::Large),
                 (32 * 65 + 1, 32, Scale::Small),
                 (256 * 40, 256, Scale::Wide),
             ] {
-                let weight = weight(len, block_size, true, scale, seed);
-                judge(attempt, "A.6", &cpu, &weight.view(), dtype, seed, 0)?;
+                trial.judge(&weight(len, block_size, true, scale, seed).view(), 0)?;
             }
-            let weight = weight(64 * 65 + 40, 64, false, Scale::Extreme, seed);
-            judge(attempt, "A.6", &cpu, &weight.view(), dtype, seed, 0)?;
+            trial.judge(&weight(64 * 65 + 40, 64, false, Scale::Extreme, seed).view(), 0)?;
         }
     }
     Ok(())
-}
-
-/// Runs a step on a weight and compares everything that it could have got wrong.
-fn judge(
-    attempt: &dyn Nf4,
-    step: &str,
-    cpu: &Cpu,
-    weight: &Weight<'_>,
-    dtype: Dtype,
-    seed: u64,
-    shift: usize,
-) -> Result<(), String> {
-    let mut buffer = Buffer::shifted(dtype, weight.len, seed, shift);
-    let want = dequantize_bits(weight, dtype); // before the attempt can change what it is asked about
-    match step {
-        "A.5" => attempt.dequantize(cpu, weight, buffer.output()),
-        _ => attempt.dequantize_fast(cpu, weight, buffer.output()),
-    }
-    let got = buffer.all_bits();
-    let found = Found { got: &got, want: &want, poison: buffer.poison(), touched: buffer.touched_canary() };
-    diagnose::weight(weight, dtype, &found)
 }

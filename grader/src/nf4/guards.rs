@@ -14,46 +14,40 @@ use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
 use crate::gather::Source;
 use crate::random::Random;
+use crate::table;
+
+/// What a guard does.
+type Guard = fn(&Workbench<'_>) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
 
 /// The guards that run by themselves; one more, "past the physical bound", watches the timed runs.
-pub(super) const NAMES: [&str; 12] = [
-    "answers cached by pointer",
-    "answers cached by content",
-    "answers cached by call count",
-    "unwritten outputs",
-    "inputs modified",
-    "constants and zeros",
-    "NaN as a wildcard",
-    "work finished after the clock stops",
-    "right on the checked shapes only",
-    "lower precision",
-    "writes outside the buffer",
-    "an oracle called inside a step",
+const GUARDS: [(&str, Guard); 12] = [
+    ("answers cached by pointer", |bench| bench.cached_by_pointer()),
+    ("answers cached by content", |bench| bench.cached_by_content()),
+    ("answers cached by call count", |bench| bench.cached_by_call_count()),
+    ("unwritten outputs", |bench| bench.unwritten()),
+    ("inputs modified", |bench| bench.inputs_modified()),
+    ("constants and zeros", |bench| bench.constants()),
+    ("NaN as a wildcard", |bench| bench.wildcard()),
+    ("work finished after the clock stops", |bench| bench.late_work()),
+    ("right on the checked shapes only", |bench| bench.unseen_shapes()),
+    ("lower precision", |bench| bench.lower_precision()),
+    ("writes outside the buffer", |bench| bench.outside()),
+    ("an oracle called inside a step", |bench| bench.oracle_called()),
 ];
+
+/// Their names.
+pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
 /// Elements of a guard's weight: a few thousand blocks, a ragged tail.
 const LEN: usize = 64 * 3000 + 37;
 
-type Verdict = Result<Option<String>, String>;
-
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Nf4, source: Source, seed: u64) -> Verdict {
-    let bench = Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), source, seed };
-    match name {
-        "answers cached by pointer" => bench.cached_by_pointer(),
-        "answers cached by content" => bench.cached_by_content(),
-        "answers cached by call count" => bench.cached_by_call_count(),
-        "unwritten outputs" => bench.unwritten(),
-        "inputs modified" => bench.inputs_modified(),
-        "constants and zeros" => bench.constants(),
-        "NaN as a wildcard" => bench.wildcard(),
-        "work finished after the clock stops" => bench.late_work(),
-        "right on the checked shapes only" => bench.unseen_shapes(),
-        "lower precision" => bench.lower_precision(),
-        "writes outside the buffer" => bench.outside(),
-        "an oracle called inside a step" => bench.oracle_called(),
-        _ => Err(format!("no guard is called {name}")),
-    }
+    let guard = table::find(&GUARDS, name)?;
+    guard(&Workbench { subject: Subject::of(attempt), cpu: Cpu::new(), source, seed })
 }
 
 struct Workbench<'a> {

@@ -59,9 +59,31 @@ pub(super) fn weight_with_own_tables(seed: u64) -> Quantized {
     own
 }
 
+/// What is special about the scales of a weight.
+#[derive(Clone, Copy)]
+pub(super) struct Levels {
+    /// Whether they are there as they are, without a second level.
+    single: bool,
+    /// Whether the second level has a table of its own.
+    own_table: bool,
+    /// Scales that share one of the second level.
+    block_size: usize,
+    /// What is added to each; drawn if nothing is said.
+    offset: Option<f32>,
+}
+
+/// Two levels as they are published.
+const NESTED: Levels = Levels { single: false, own_table: false, block_size: 256, offset: None };
+
 /// Cases of the step that puts a scale together.
-pub(super) const SCALES: [&str; 6] =
-    ["single-level", "every-code", "second-scale-block", "own-table", "fused-multiply-add", "offset"];
+pub(super) const SCALES: [(&str, Levels); 6] = [
+    ("single-level", Levels { single: true, ..NESTED }),
+    ("every-code", NESTED),
+    ("second-scale-block", Levels { block_size: 128, ..NESTED }),
+    ("own-table", Levels { own_table: true, block_size: 64, ..NESTED }),
+    ("fused-multiply-add", NESTED),
+    ("offset", Levels { offset: Some(3.5), ..NESTED }),
+];
 
 /// Scales of a few hundred blocks.
 pub(super) struct ManyScales {
@@ -74,19 +96,16 @@ pub(super) struct ManyScales {
 }
 
 impl ManyScales {
-    /// Of one of [`SCALES`].
-    pub fn of(case: &str, random: &mut Random) -> Self {
+    /// Drawn.
+    pub fn of(levels: Levels, random: &mut Random) -> Self {
         let singles: Vec<f32> = (0..300).map(|_| random.unit() as f32).collect();
         let codes: Vec<u8> = (0..=255).chain(random.bytes(300)).collect();
         let own: [f32; 256] = std::array::from_fn(|_| random.unit() as f32 - 0.5);
-        let (table, block_size) = match case {
-            "own-table" => (own, 64),
-            "second-scale-block" => (CODE2, 128),
-            _ => (CODE2, 256),
-        };
+        let block_size = levels.block_size;
         let scales = (0..codes.len().div_ceil(block_size)).map(|_| random.unit() as f32 * 0.1).collect();
-        let offset = if case == "offset" { 3.5 } else { random.unit() as f32 * 0.05 };
-        let single = (case == "single-level").then_some(singles);
+        let offset = levels.offset.unwrap_or_else(|| random.unit() as f32 * 0.05);
+        let single = levels.single.then_some(singles);
+        let table = if levels.own_table { own } else { CODE2 };
         Self { single, codes, table, scales, block_size, offset }
     }
 

@@ -1,6 +1,7 @@
 //! Challenge A in the grader: what is tried, what is measured, and what that says about each published line.
 
 mod bench;
+mod beside;
 mod checks;
 pub(crate) mod cuda;
 mod diagnose;

@@ -99,6 +99,14 @@ impl Cpu {
         self.launches.load(Relaxed)
     }
 
+    /// What each of the device's threads answers, once each; of a device with one thread, the calling one.
+    pub fn each_thread<T: Send>(&self, ask: impl Fn() -> T + Sync) -> Vec<T> {
+        match &self.pool {
+            Some(pool) => pool.broadcast(|_| ask()),
+            None => vec![ask()],
+        }
+    }
+
     /// One pass over `out`, cut into pieces whose lengths are multiples of `unit` elements (the last one
     /// may be shorter). `body(first, piece)` fills the piece that begins at element `first`; pieces run on
     /// all threads, in no given order.

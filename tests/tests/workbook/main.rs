@@ -49,6 +49,7 @@ mod plan;
 mod planted;
 mod probe;
 mod random;
+mod ranks;
 mod recompute;
 mod refused_plans;
 mod resize;

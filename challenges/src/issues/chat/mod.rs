@@ -9,22 +9,15 @@
 //! **What comes out.** [`Rendered`]: the text, and where the assistant's own text is in it, for a mask of the tokens to
 //! train on. Or an [`Error`] of the [`Kind`] that Python would raise.
 //!
-//! ```text
-//! source -> syntax (Jinja's grammar) -> engine: names found, control flow, scopes, macros, limits
-//!                                                    | every operator, filter, test and method
-//!                                                 python: values, texts, numbers, JSON, the sandbox
-//! ```
+//! What a template means is in `reference::jinja`, the language written out; the two texts in it that a reader's step
+//! writes are asked of the attempt.
 //!
 //! What the two ways have in common with every trainer and every server is small, and is what a reader writes: the steps
 //! of [`Chat`].
 
-pub mod clock;
 pub mod constrain;
-pub mod conversation;
 pub mod defuse;
-pub mod error;
 pub mod files;
-pub mod limits;
 pub mod lint;
 pub mod markers;
 pub mod own;
@@ -33,14 +26,9 @@ pub mod render;
 pub mod repair;
 pub mod resize;
 mod solution;
-pub mod spans;
 pub mod steps;
 pub mod tools;
 pub mod toy;
-
-mod engine;
-mod python;
-mod syntax;
 
 use std::ops::Range;
 
@@ -50,13 +38,9 @@ use crate::calls::Calls;
 use lint::Way;
 use tools::{ArgumentType, Signature};
 
-pub use clock::{Clock, Moment};
-pub use conversation::Conversation;
-pub use error::{Error, Kind};
-pub use limits::Limits;
-pub use python::json::Layout;
 pub use reference::issues::chat::{Function, Message, Tool};
-pub use render::{Options, Rendered, Template, Variables};
+pub use reference::jinja::{Clock, Conversation, Error, Kind, Layout, Limits, Moment, Rendered, Variables};
+pub use render::{Options, Template};
 pub use steps::Steps;
 
 // ANCHOR: chat-trait
@@ -240,23 +224,8 @@ pub fn is_word(c: char) -> bool {
     regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }
 
-/// JSON text as Python's `json.dumps` writes it, with an attempt's [`Chat::json_string`] and [`Chat::float`].
-///
-/// Python keeps a float apart from a whole number and puts a space after `,` and `:` unless told otherwise. Refuses values
-/// that are nested deeper than [`Limits`] allow by default.
+/// JSON text as Python's `json.dumps` writes it, with an attempt's [`Chat::json_string`] and [`Chat::float`]; see
+/// [`reference::jinja::json_text`].
 pub fn json_text(value: &Value, layout: &Layout, steps: &Steps) -> Result<String, Error> {
-    let limits = Limits::default();
-    let variables = Variables::new([("value", value)], &limits)?;
-    let _steps = steps.enter();
-    variables.first().map_or_else(|| Ok(String::new()), |value| python::json::dumps(value, layout))
-}
-
-/// `text` without white space around it, as Python's `strip` takes it away.
-fn trimmed(text: &str) -> &str {
-    text.trim_matches(python::text::is_space)
-}
-
-/// `text` without white space at its end.
-fn trimmed_end(text: &str) -> &str {
-    text.trim_end_matches(python::text::is_space)
+    reference::jinja::json_text(value, layout, steps)
 }

@@ -1,11 +1,12 @@
 //! Whose steps a renderer and a parser take.
 //!
-//! A compiled template of either kind keeps the attempt that it was made with, and makes it this thread's while it works:
-//! a filter of the engine and a field of a response are called from far below, where nobody hands anything down.
+//! A template of either kind keeps the attempt that it was compiled with: what it renders asks it as its [`Host`], and what
+//! it parses asks the copy that a marker or a field holds.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
+
+use reference::jinja::Host;
 
 use super::{Chat, Solution};
 
@@ -14,10 +15,6 @@ use super::{Chat, Solution};
 pub struct Steps(Arc<dyn Chat>);
 
 static SOLUTION: LazyLock<Steps> = LazyLock::new(|| Steps::new(Solution));
-
-thread_local! {
-    static CURRENT: RefCell<Option<Steps>> = const { RefCell::new(None) };
-}
 
 impl Steps {
     /// The steps of an attempt.
@@ -28,11 +25,6 @@ impl Steps {
     /// The attempt.
     pub fn chat(&self) -> &dyn Chat {
         self.0.as_ref()
-    }
-
-    /// Makes these the thread's until what is returned is dropped.
-    pub(super) fn enter(&self) -> Entered {
-        Entered(CURRENT.replace(Some(self.clone())))
     }
 }
 
@@ -55,17 +47,13 @@ impl fmt::Debug for Steps {
     }
 }
 
-/// Gives the thread back the steps that it had before.
-#[must_use]
-pub(super) struct Entered(Option<Steps>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+/// A template's texts are an attempt's steps.
+impl Host for Steps {
+    fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String) {
+        self.chat().json_string(text, ensure_ascii, out);
     }
-}
 
-/// The thread's steps; outside of any work the solution's.
-pub(super) fn current() -> Arc<dyn Chat> {
-    CURRENT.with_borrow(|steps| steps.as_ref().unwrap_or(&SOLUTION).0.clone())
+    fn float(&self, value: f64) -> String {
+        self.chat().float(value)
+    }
 }

@@ -3,54 +3,65 @@
 use challenges::issues::chat::Steps;
 use serde_json::{Map, Value, json};
 
-use super::{calls, same, same_text};
+use super::{Check, Rows, calls, same, same_text};
 use crate::random::Random;
-
-pub(super) const CASES: [&str; 8] = [
-    "names",
-    "strings",
-    "strings-hold-anything",
-    "several-pairs",
-    "without-an-end",
-    "json-stays-as-it-is",
-    "drawn",
-    "own-calls",
-];
 
 /// The strings of a dialect in use: a text of its own on both sides.
 const QUOTE: &str = "<|\"|>";
 
-pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let pair = |open: &str, close: &str| (open.to_owned(), close.to_owned());
-    let quotes = [pair(QUOTE, QUOTE)];
-    let one = |text: &str, strings: &[(String, String)], names: bool, want: &str| {
-        let what = format!("{text:?} with the strings {strings:?}, unquoted keys {names}");
-        same_text(&what, &steps.chat().json_of(text, strings, names), want)
-    };
-    match case {
-        "names" => {
-            one("{a:1,b_2:{ä:[c,d]},\"e\":2, f:3}", &[], true, "{\"a\":1,\"b_2\":{\"ä\":[c,d]},\"e\":2, f:3}")
-        }
-        "strings" => one("{a:<|\"|>x<|\"|>}", &quotes, true, "{\"a\":\"x\"}")
-            .and_then(|()| one("[<|\"|><|\"|>]", &quotes, false, "[\"\"]")),
-        "strings-hold-anything" => one(
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("names", |steps, _| {
+        one(
+            steps,
+            "{a:1,b_2:{ä:[c,d]},\"e\":2, f:3}",
+            &[],
+            true,
+            "{\"a\":1,\"b_2\":{\"ä\":[c,d]},\"e\":2, f:3}",
+        )
+    }),
+    ("strings", |steps, _| {
+        one(steps, "{a:<|\"|>x<|\"|>}", &quotes(), true, "{\"a\":\"x\"}")
+            .and_then(|()| one(steps, "[<|\"|><|\"|>]", &quotes(), false, "[\"\"]"))
+    }),
+    ("strings-hold-anything", |steps, _| {
+        one(
+            steps,
             "{a:<|\"|>{b:1,c:\"\\\n\u{1}0\u{2}}<|\"|>,d:2}",
-            &quotes,
+            &quotes(),
             true,
             "{\"a\":\"{b:1,c:\\\"\\\\\\n\\u00010\\u0002}\",\"d\":2}",
-        ),
-        "several-pairs" => {
-            let pairs = [pair("«", "»"), pair("'", "'")];
-            one("{a:'x',b:«it's»,c:'y'}", &pairs, true, "{\"a\":\"x\",\"b\":\"it's\",\"c\":\"y\"}")
-        }
-        "without-an-end" => one("{a:<|\"|>x}", &quotes, true, "{\"a\":<|\"|>x}"),
-        "json-stays-as-it-is" => {
-            one("{\"a\": [1, true, \"b:c\"]}", &[], false, "{\"a\": [1, true, \"b:c\"]}")
-                .and_then(|()| one("{a:1}", &quotes, false, "{a:1}"))
-        }
-        "drawn" => (0..300).try_for_each(|_| drawn(steps, &quotes, random)),
-        _ => calls::all(steps, random),
-    }
+        )
+    }),
+    ("several-pairs", |steps, _| {
+        let pairs = [pair("«", "»"), pair("'", "'")];
+        one(steps, "{a:'x',b:«it's»,c:'y'}", &pairs, true, "{\"a\":\"x\",\"b\":\"it's\",\"c\":\"y\"}")
+    }),
+    ("without-an-end", |steps, _| one(steps, "{a:<|\"|>x}", &quotes(), true, "{\"a\":<|\"|>x}")),
+    ("json-stays-as-it-is", |steps, _| {
+        one(steps, "{\"a\": [1, true, \"b:c\"]}", &[], false, "{\"a\": [1, true, \"b:c\"]}")
+            .and_then(|()| one(steps, "{a:1}", &quotes(), false, "{a:1}"))
+    }),
+    ("drawn", |steps, random| (0..300).try_for_each(|_| drawn(steps, &quotes(), random))),
+    ("own-calls", |steps, random| calls::all(steps, random)),
+];
+
+fn one(
+    steps: &Steps,
+    text: &str,
+    strings: &[(String, String)],
+    names: bool,
+    want: &str,
+) -> Result<(), String> {
+    let what = format!("{text:?} with the strings {strings:?}, unquoted keys {names}");
+    same_text(&what, &steps.chat().json_of(text, strings, names), want)
+}
+
+fn pair(open: &str, close: &str) -> (String, String) {
+    (open.to_owned(), close.to_owned())
+}
+
+fn quotes() -> [(String, String); 1] {
+    [pair(QUOTE, QUOTE)]
 }
 
 /// A value written in the dialect comes back.

@@ -25,9 +25,9 @@ fn tool_calling(seen: &Seen<'_>) -> Fact {
     if let Some(check) = first(Outcome::NotAttempted) {
         return unmeasured(&format!("{} is not written yet", check.step()));
     }
-    let names = super::names().filter(|name| STEPS.iter().any(|step| name.split('/').next() == Some(step)));
-    let names: Vec<String> = names.collect();
-    let verdict = verdict(seen, names.iter().map(String::as_str), &super::guards::NAMES);
+    let names = super::names();
+    let rests_on = |name: &&str| STEPS.iter().any(|step| name.split('/').next() == Some(step));
+    let verdict = verdict(seen, names.iter().map(String::as_str).filter(rests_on), &super::guards::NAMES);
     if let Verdict::Unmet(reason) = &verdict {
         return unmet(reason);
     }

@@ -5,22 +5,27 @@ use challenges::issues::chat::{Place, Steps};
 use serde_json::json;
 
 use crate::random::Random;
+use crate::table;
+
+/// What a guard does, with random numbers of the run's seed and its own name.
+type Guard = fn(&Steps, &mut Random) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
 
 /// The guards of this part.
-pub(super) const NAMES: [&str; 3] =
-    ["nothing before the end", "an answer that remembers", "known tokens only"];
+const GUARDS: [(&str, Guard); 3] = [
+    ("nothing before the end", |steps, _| nothing_before_the_end(steps)),
+    ("an answer that remembers", |steps, random| Ok(remembers(steps, random))),
+    ("known tokens only", |steps, random| Ok(known_only(steps, random))),
+];
 
-type Verdict = Result<Option<String>, String>;
+/// Their names.
+pub(super) const NAMES: [&str; 3] = table::names(&GUARDS);
 
 /// Runs one guard.
 pub(super) fn run(name: &str, steps: &Steps, seed: u64) -> Verdict {
-    let random = &mut Random::named(seed, name);
-    match name {
-        "nothing before the end" => nothing_before_the_end(steps),
-        "an answer that remembers" => Ok(remembers(steps, random)),
-        "known tokens only" => Ok(known_only(steps, random)),
-        _ => Err(format!("no guard is called {name}")),
-    }
+    table::find(&GUARDS, name)?(steps, &mut Random::named(seed, name))
 }
 
 /// A text in which no marker can begin is handed out as soon as it is there.

@@ -4,53 +4,57 @@ use challenges::issues::chat::lint::Way::{Any, Closed, Marked, Unmarked, Unwritt
 use challenges::issues::chat::lint::{Rule, Way, limits, lint};
 use challenges::issues::chat::{Options, Rendered, Steps, Template, own};
 
-use super::same;
+use super::{Check, Rows, same};
 use crate::random::Random;
 
-pub(super) const CASES: [&str; 8] = [
-    "written",
-    "any-mark",
-    "inside-and-outside",
-    "across-a-border",
-    "the-end-of-a-turn",
-    "characters-of-several-bytes",
-    "drawn",
-    "templates-that-lose-things",
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("written", |steps, _| {
+        one(steps, "a bc", &[], "b", &[(Written, true), (Unwritten, false)])
+            .and_then(|()| one(steps, "a bc", &[], "d", &[(Written, false), (Unwritten, true)]))
+    }),
+    ("any-mark", |steps, _| {
+        one(steps, "abc", &[[0, 1]], "", &[(Any, true)])
+            .and_then(|()| one(steps, "abc", &[], "", &[(Any, false)]))
+            .and_then(|()| one(steps, "abc", &[[1, 1], [3, 3]], "", &[(Any, false)]))
+    }),
+    ("inside-and-outside", |steps, _| {
+        one(steps, "x a x", &[[2, 3]], "x", &[(Marked, false), (Unmarked, true)])
+            .and_then(|()| one(steps, "x a x", &[[2, 3]], "a", &[(Marked, true), (Unmarked, false)]))
+            .and_then(|()| one(steps, "x a x", &[[4, 5]], "x", &[(Marked, false), (Unmarked, false)]))
+            .and_then(|()| one(steps, "x a x", &[], "x", &[(Marked, true), (Unmarked, true)]))
+    }),
+    ("across-a-border", |steps, _| {
+        one(steps, "ab ab", &[[1, 4]], "ab", &[(Marked, true), (Unmarked, true)])
+            .and_then(|()| one(steps, "abab", &[[1, 3]], "ab", &[(Marked, true), (Unmarked, true)]))
+    }),
+    ("the-end-of-a-turn", |steps, _| {
+        one(steps, "a x. b", &[[2, 4]], "x", &[(Closed, true)])
+            .and_then(|()| one(steps, "a x . b", &[[2, 3]], "x", &[(Closed, false)]))
+            .and_then(|()| one(steps, "a x \n", &[[2, 4]], "x", &[(Closed, true)]))
+            .and_then(|()| one(steps, "a x  b", &[[2, 4]], "x", &[(Closed, false)]))
+            .and_then(|()| one(steps, "x. x b", &[[0, 2], [3, 4]], "x", &[(Closed, false)]))
+            .and_then(|()| one(steps, "x b", &[[2, 3]], "x", &[(Closed, true)]))
+    }),
+    ("characters-of-several-bytes", |steps, _| {
+        one(steps, "éé日x日", &[[3, 4]], "x", &[(Marked, true), (Unmarked, false), (Closed, false)])
+    }),
+    ("drawn", |steps, random| (0..400).try_for_each(|_| drawn(steps, random))),
+    ("templates-that-lose-things", |steps, _| templates(steps)),
 ];
 
-pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |text: &str, spans: &[[usize; 2]], word: &str, ways: &[(Way, bool)]| {
-        let spans = spans.iter().map(|[start, end]| *start..*end).collect();
-        let rendered = Rendered { text: text.into(), spans };
-        ways.iter().try_for_each(|(way, want)| {
-            let what = format!("{word:?} in {text:?} with the spans {:?}, {way:?}", rendered.spans);
-            same(&what, &steps.chat().shows(&rendered, word, *way), want)
-        })
-    };
-    match case {
-        "written" => one("a bc", &[], "b", &[(Written, true), (Unwritten, false)])
-            .and_then(|()| one("a bc", &[], "d", &[(Written, false), (Unwritten, true)])),
-        "any-mark" => one("abc", &[[0, 1]], "", &[(Any, true)])
-            .and_then(|()| one("abc", &[], "", &[(Any, false)]))
-            .and_then(|()| one("abc", &[[1, 1], [3, 3]], "", &[(Any, false)])),
-        "inside-and-outside" => one("x a x", &[[2, 3]], "x", &[(Marked, false), (Unmarked, true)])
-            .and_then(|()| one("x a x", &[[2, 3]], "a", &[(Marked, true), (Unmarked, false)]))
-            .and_then(|()| one("x a x", &[[4, 5]], "x", &[(Marked, false), (Unmarked, false)]))
-            .and_then(|()| one("x a x", &[], "x", &[(Marked, true), (Unmarked, true)])),
-        "across-a-border" => one("ab ab", &[[1, 4]], "ab", &[(Marked, true), (Unmarked, true)])
-            .and_then(|()| one("abab", &[[1, 3]], "ab", &[(Marked, true), (Unmarked, true)])),
-        "the-end-of-a-turn" => one("a x. b", &[[2, 4]], "x", &[(Closed, true)])
-            .and_then(|()| one("a x . b", &[[2, 3]], "x", &[(Closed, false)]))
-            .and_then(|()| one("a x \n", &[[2, 4]], "x", &[(Closed, true)]))
-            .and_then(|()| one("a x  b", &[[2, 4]], "x", &[(Closed, false)]))
-            .and_then(|()| one("x. x b", &[[0, 2], [3, 4]], "x", &[(Closed, false)]))
-            .and_then(|()| one("x b", &[[2, 3]], "x", &[(Closed, true)])),
-        "characters-of-several-bytes" => {
-            one("éé日x日", &[[3, 4]], "x", &[(Marked, true), (Unmarked, false), (Closed, false)])
-        }
-        "drawn" => (0..400).try_for_each(|_| drawn(steps, random)),
-        _ => templates(steps),
-    }
+fn one(
+    steps: &Steps,
+    text: &str,
+    spans: &[[usize; 2]],
+    word: &str,
+    ways: &[(Way, bool)],
+) -> Result<(), String> {
+    let spans = spans.iter().map(|[start, end]| *start..*end).collect();
+    let rendered = Rendered { text: text.into(), spans };
+    ways.iter().try_for_each(|(way, want)| {
+        let what = format!("{word:?} in {text:?} with the spans {:?}, {way:?}", rendered.spans);
+        same(&what, &steps.chat().shows(&rendered, word, *way), want)
+    })
 }
 
 /// By the definition, occurrence by occurrence.

@@ -4,41 +4,32 @@ use std::ops::Range;
 
 use challenges::issues::chat::{Next, Place, Seen, Sight, Steps};
 
-use super::{calls, same};
+use super::{Check, Rows, calls, same};
 use crate::random::Random;
 
-pub(super) const PLACES: [&str; 7] =
-    ["there", "nowhere", "begun", "begun-twice", "characters-of-several-bytes", "drawn", "own-calls"];
-
-pub(super) const WINNERS: [&str; 9] = [
-    "the-first",
-    "the-longest",
-    "opens-before-closes",
-    "by-name",
-    "waits",
-    "nothing-there",
-    "the-end",
-    "drawn",
-    "own-calls",
+pub(super) const PLACES: &Rows<Check> = &[
+    ("there", |steps, _| {
+        one(steps, "ab<x>cd<x>", "<x>", Place::At(2)).and_then(|()| one(steps, "<x>", "<x>", Place::At(0)))
+    }),
+    ("nowhere", |steps, _| {
+        one(steps, "abc", "<x>", Place::Until(3)).and_then(|()| one(steps, "", "<x>", Place::Until(0)))
+    }),
+    ("begun", |steps, _| {
+        one(steps, "ab<x", "<x>", Place::Until(2)).and_then(|()| one(steps, "ab<x ", "<x>", Place::Until(5)))
+    }),
+    ("begun-twice", |steps, _| {
+        one(steps, "aabaa", "aabaab", Place::Until(0))
+            .and_then(|()| one(steps, "<<<", "<<|", Place::Until(1)))
+    }),
+    ("characters-of-several-bytes", |steps, _| {
+        one(steps, "é｜", "｜x", Place::Until(2)).and_then(|()| one(steps, "｜｜x", "｜x", Place::At(3)))
+    }),
+    ("drawn", |steps, random| (0..1000).try_for_each(|_| drawn_place(steps, random))),
+    ("own-calls", |steps, random| calls::all(steps, random)),
 ];
 
-pub(super) fn place(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |text: &str, marker: &str, want: Place| {
-        same(&format!("{marker:?} in {text:?}"), &steps.chat().find(text, marker), &want)
-    };
-    match case {
-        "there" => one("ab<x>cd<x>", "<x>", Place::At(2)).and_then(|()| one("<x>", "<x>", Place::At(0))),
-        "nowhere" => one("abc", "<x>", Place::Until(3)).and_then(|()| one("", "<x>", Place::Until(0))),
-        "begun" => one("ab<x", "<x>", Place::Until(2)).and_then(|()| one("ab<x ", "<x>", Place::Until(5))),
-        "begun-twice" => {
-            one("aabaa", "aabaab", Place::Until(0)).and_then(|()| one("<<<", "<<|", Place::Until(1)))
-        }
-        "characters-of-several-bytes" => {
-            one("é｜", "｜x", Place::Until(2)).and_then(|()| one("｜｜x", "｜x", Place::At(3)))
-        }
-        "drawn" => (0..1000).try_for_each(|_| drawn_place(steps, random)),
-        _ => calls::all(steps, random),
-    }
+fn one(steps: &Steps, text: &str, marker: &str, want: Place) -> Result<(), String> {
+    same(&format!("{marker:?} in {text:?}"), &steps.chat().find(text, marker), &want)
 }
 
 /// By the definition.
@@ -73,27 +64,38 @@ fn never(field: &str) -> Seen<'_> {
     Seen { field, opens: true, sight: Sight::Never }
 }
 
-pub(super) fn winner(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |markers: &[Seen], end: usize, want: Next| {
-        let what = format!("a text known up to {end} and {markers:?}");
-        same(&what, &steps.chat().decide(markers, end), &want)
-    };
-    match case {
-        "the-first" => one(&[opens("b", 7..9), opens("a", 3..4), never("c")], 20, Next::Take(1)),
-        "the-longest" => one(&[opens("a", 3..5), opens("b", 3..9), opens("c", 4..30)], 40, Next::Take(1)),
-        "opens-before-closes" => one(&[closes("a", 3..5), opens("b", 3..5)], 20, Next::Take(1)),
-        "by-name" => one(&[opens("b", 3..5), opens("a", 3..5)], 20, Next::Take(1)),
-        "waits" => one(&[opens("a", 3..5), begun("b", 3)], 20, Next::Until(3))
-            .and_then(|()| one(&[opens("a", 3..5), begun("b", 2)], 20, Next::Until(2)))
-            .and_then(|()| one(&[opens("a", 3..5), begun("b", 4)], 20, Next::Take(0))),
-        "nothing-there" => one(&[begun("a", 9), begun("b", 7), never("c")], 12, Next::Until(7))
-            .and_then(|()| one(&[never("a")], 12, Next::Until(12)))
-            .and_then(|()| one(&[], 5, Next::Until(5))),
-        "the-end" => one(&[never("a"), opens("b", 12..12)], usize::MAX, Next::Take(1))
-            .and_then(|()| one(&[never("a")], usize::MAX, Next::Until(usize::MAX))),
-        "drawn" => (0..1000).try_for_each(|_| drawn_winner(steps, random)),
-        _ => calls::all(steps, random),
-    }
+pub(super) const WINNERS: &Rows<Check> = &[
+    ("the-first", |steps, _| {
+        wins(steps, &[opens("b", 7..9), opens("a", 3..4), never("c")], 20, Next::Take(1))
+    }),
+    ("the-longest", |steps, _| {
+        wins(steps, &[opens("a", 3..5), opens("b", 3..9), opens("c", 4..30)], 40, Next::Take(1))
+    }),
+    ("opens-before-closes", |steps, _| {
+        wins(steps, &[closes("a", 3..5), opens("b", 3..5)], 20, Next::Take(1))
+    }),
+    ("by-name", |steps, _| wins(steps, &[opens("b", 3..5), opens("a", 3..5)], 20, Next::Take(1))),
+    ("waits", |steps, _| {
+        wins(steps, &[opens("a", 3..5), begun("b", 3)], 20, Next::Until(3))
+            .and_then(|()| wins(steps, &[opens("a", 3..5), begun("b", 2)], 20, Next::Until(2)))
+            .and_then(|()| wins(steps, &[opens("a", 3..5), begun("b", 4)], 20, Next::Take(0)))
+    }),
+    ("nothing-there", |steps, _| {
+        wins(steps, &[begun("a", 9), begun("b", 7), never("c")], 12, Next::Until(7))
+            .and_then(|()| wins(steps, &[never("a")], 12, Next::Until(12)))
+            .and_then(|()| wins(steps, &[], 5, Next::Until(5)))
+    }),
+    ("the-end", |steps, _| {
+        wins(steps, &[never("a"), opens("b", 12..12)], usize::MAX, Next::Take(1))
+            .and_then(|()| wins(steps, &[never("a")], usize::MAX, Next::Until(usize::MAX)))
+    }),
+    ("drawn", |steps, random| (0..1000).try_for_each(|_| drawn_winner(steps, random))),
+    ("own-calls", |steps, random| calls::all(steps, random)),
+];
+
+fn wins(steps: &Steps, markers: &[Seen], end: usize, want: Next) -> Result<(), String> {
+    let what = format!("a text known up to {end} and {markers:?}");
+    same(&what, &steps.chat().decide(markers, end), &want)
 }
 
 /// By the definition: of all pairs, none that is there goes before the winner, and none that may come can.

@@ -5,37 +5,27 @@ use std::time::{Duration, Instant};
 
 use challenges::issues::chat::Steps;
 
-use super::same;
+use super::{Check, Rows, same};
 use crate::random::Random;
 
-pub(super) const CASES: [&str; 7] = [
-    "inside-and-outside",
-    "across-a-border",
-    "tokens-without-text",
-    "empty-spans",
-    "nothing",
-    "drawn",
-    "many-of-both",
-];
-
 #[expect(clippy::single_range_in_vec_init, reason = "a list of spans may hold one")]
-pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    match case {
-        "inside-and-outside" => one(steps, &[0..2, 2..5, 5..6, 6..9], &[2..6], &[false, true, true, false]),
-        "across-a-border" => {
-            one(steps, &[0..3, 3..7, 7..9, 9..12], &[2..4, 8..9], &[true, true, true, false])
-        }
-        "tokens-without-text" => {
-            one(steps, &[0..0, 0..2, 1..1, 2..4, 3..3], &[0..4], &[false, true, false, true, false])
-        }
-        "empty-spans" => one(steps, &[0..2, 2..4, 4..6], &[1..1, 3..3, 4..5], &[false, false, true]),
-        "nothing" => {
-            one(steps, &[], &[0..4], &[]).and_then(|()| one(steps, &[0..4, 4..5], &[], &[false, false]))
-        }
-        "drawn" => (0..300).try_for_each(|_| drawn(steps, random)),
-        _ => many(steps),
-    }
-}
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("inside-and-outside", |steps, _| {
+        one(steps, &[0..2, 2..5, 5..6, 6..9], &[2..6], &[false, true, true, false])
+    }),
+    ("across-a-border", |steps, _| {
+        one(steps, &[0..3, 3..7, 7..9, 9..12], &[2..4, 8..9], &[true, true, true, false])
+    }),
+    ("tokens-without-text", |steps, _| {
+        one(steps, &[0..0, 0..2, 1..1, 2..4, 3..3], &[0..4], &[false, true, false, true, false])
+    }),
+    ("empty-spans", |steps, _| one(steps, &[0..2, 2..4, 4..6], &[1..1, 3..3, 4..5], &[false, false, true])),
+    ("nothing", |steps, _| {
+        one(steps, &[], &[0..4], &[]).and_then(|()| one(steps, &[0..4, 4..5], &[], &[false, false]))
+    }),
+    ("drawn", |steps, random| (0..300).try_for_each(|_| drawn(steps, random))),
+    ("many-of-both", |steps, _| many(steps)),
+];
 
 fn one(steps: &Steps, offsets: &[Range<usize>], spans: &[Range<usize>], want: &[bool]) -> Result<(), String> {
     let got = steps.chat().token_mask(offsets, spans);

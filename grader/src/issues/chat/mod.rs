@@ -1,6 +1,5 @@
 //! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps together.
 
-mod alone;
 mod calls;
 mod dialect;
 mod evidence;
@@ -12,6 +11,7 @@ mod prompts;
 mod schema;
 mod special;
 mod speed;
+mod step_under_test;
 mod text;
 
 use std::sync::Arc;
@@ -21,77 +21,102 @@ use challenges::issues::chat::{Chat, Steps};
 
 pub(super) use evidence::facts;
 
-use crate::gather::{Child, Effort, Item};
+use crate::gather::{Child, Effort, Item, Kind};
 use crate::random::Random;
-use alone::Alone;
+use crate::table::{self, Measured, Rows};
+use step_under_test::StepUnderTest;
 
 /// Bytes that a child of this part may hold.
 pub(crate) const MEMORY_LIMIT: usize = 2 << 30;
 
-/// What a step's checks are called.
-const STEPS: [(&str, &[&str]); 8] = [
-    ("D.1", &text::CASES),
-    ("D.2", &mask::CASES),
-    ("D.3", &special::CASES),
-    ("D.4", &schema::CASES),
-    ("D.5", &marker::PLACES),
-    ("D.6", &marker::WINNERS),
-    ("D.7", &dialect::CASES),
-    ("D.8", &losses::CASES),
+/// What a check does with the attempt's step among the solution's others.
+type Check = fn(&Steps, &mut Random) -> Result<(), String>;
+
+/// Every check, by step.
+const CHECKS: &table::Steps<Check> = &[
+    ("D.1", text::CHECKS),
+    ("D.2", mask::CHECKS),
+    ("D.3", special::CHECKS),
+    ("D.4", schema::CHECKS),
+    ("D.5", marker::PLACES),
+    ("D.6", marker::WINNERS),
+    ("D.7", dialect::CHECKS),
+    ("D.8", losses::CHECKS),
 ];
 
 /// Every check's name, in the order of the steps.
-fn names() -> impl Iterator<Item = String> {
-    STEPS.iter().flat_map(|(step, cases)| cases.iter().map(move |case| format!("{step}/{case}")))
+fn names() -> Vec<String> {
+    table::checks(CHECKS)
 }
 
-/// What is measured, and the numbers that it gives.
-const MEASURED: [(&str, &[&str]); 4] = [
-    ("watch/prompts", &["issues.prompts.same", "issues.prompts.all"]),
-    ("watch/calls", &["issues.calls.same", "issues.calls.all"]),
-    ("bench/prompts", &["issues.prompts.time"]),
-    ("bench/calls", &["issues.calls.rate"]),
+/// Measures something.
+type Measure = fn(&mut Child, &Steps);
+
+/// What is measured.
+const MEASURED: [Measured<Measure>; 4] = [
+    Measured {
+        name: "watch/prompts",
+        seconds: 60,
+        numbers: &["issues.prompts.same", "issues.prompts.all"],
+        fresh: true,
+        quick: true,
+        run: prompts::watch,
+    },
+    Measured {
+        name: "watch/calls",
+        seconds: 60,
+        numbers: &["issues.calls.same", "issues.calls.all"],
+        fresh: true,
+        quick: true,
+        run: calls::watch,
+    },
+    Measured {
+        name: "bench/prompts",
+        seconds: 60,
+        numbers: &["issues.prompts.time"],
+        fresh: true,
+        quick: true,
+        run: speed::prompts,
+    },
+    Measured {
+        name: "bench/calls",
+        seconds: 60,
+        numbers: &["issues.calls.rate"],
+        fresh: true,
+        quick: true,
+        run: speed::calls,
+    },
 ];
 
 /// Everything that there is to do, in order.
 pub(super) fn items(_: &Effort) -> Vec<Item> {
-    let checks = names().map(|name| Item::new(name, 20));
+    let checks = names().into_iter().map(|name| Item::new(name, 20));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 20));
-    let rest = MEASURED.map(|(name, numbers)| Item::new(name, 60).measuring(numbers).fresh());
-    checks.chain(guards).chain(rest).collect()
+    checks.chain(guards).chain(MEASURED.iter().map(Measured::item)).collect()
 }
 
 /// Does one item.
 pub(super) fn work(child: &mut Child, attempt: &Arc<dyn Chat>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
     let steps = || Steps::from(Arc::clone(attempt));
-    match name.split_once('/') {
-        Some(("guard", guard)) => child.guard(guard, || guards::run(guard, &steps(), seed)),
-        Some(("watch", "prompts")) => prompts::watch(child, &steps()),
-        Some(("watch", _)) => calls::watch(child, &steps()),
-        Some(("bench", "prompts")) => speed::prompts(child, &steps()),
-        Some(("bench", _)) => speed::calls(child, &steps()),
-        _ => child.check(name, || check(name, attempt, seed).and_then(|asked| source.own_work(asked))),
+    match Kind::of(name) {
+        Kind::Check => {
+            child.check(name, || check(name, attempt, seed).and_then(|asked| source.own_work(asked)));
+        }
+        Kind::Guard(guard) => child.guard(guard, || guards::run(guard, &steps(), seed)),
+        Kind::Number => match table::measured(&MEASURED, name) {
+            Ok(run) => run(child, &steps()),
+            Err(unknown) => child.unmeasured(name, &unknown),
+        },
     }
 }
 
 /// Runs one check by its name; the other steps are the solution's. Says how often the attempt's step asked that one.
 fn check(name: &str, attempt: &Arc<dyn Chat>, seed: u64) -> Result<u64, String> {
-    let (step, case) = name.split_once('/').ok_or_else(|| format!("no check is called {name}"))?;
+    let (step, _, run) = table::check(CHECKS, name)?;
     let asked = Arc::new(AtomicU64::new(0));
-    let steps = Steps::new(Alone::new(step, attempt, &asked));
-    let random = &mut Random::named(seed, name);
-    match step {
-        "D.1" => text::run(&steps, case, random),
-        "D.2" => mask::run(&steps, case, random),
-        "D.3" => special::run(&steps, case, random),
-        "D.4" => schema::run(&steps, case),
-        "D.5" => marker::place(&steps, case, random),
-        "D.6" => marker::winner(&steps, case, random),
-        "D.7" => dialect::run(&steps, case, random),
-        "D.8" => losses::run(&steps, case, random),
-        _ => Err(format!("no step is called {step}")),
-    }?;
+    let steps = Steps::new(StepUnderTest::new(step, attempt, &asked));
+    run(&steps, &mut Random::named(seed, name))?;
     Ok(asked.load(Relaxed))
 }
 

@@ -4,28 +4,25 @@ use challenges::issues::chat::Steps;
 use challenges::issues::chat::tools::{Argument, ArgumentType, Signature};
 use serde_json::{Value, json};
 
-use super::same_text;
+use super::{Check, Rows, same_text};
 
-pub(super) const CASES: [&str; 6] =
-    ["simple-types", "choice", "nested-types", "required", "nothing-required", "order"];
-
-pub(super) fn run(steps: &Steps, case: &str) -> Result<(), String> {
-    match case {
-        "simple-types" => {
-            SIMPLE.iter().try_for_each(|(kind, name)| one(steps, kind, &json!({ "type": name })))
-        }
-        "choice" => {
-            let kind = ArgumentType::Choice(vec!["z".into(), "a".into()]);
-            one(steps, &kind, &json!({ "type": "string", "enum": ["z", "a"] }))
-        }
-        "nested-types" => nested(steps),
-        "required" => {
-            tool(steps, &[("city", false), ("days", true), ("unit", false)], Some(&["city", "unit"]))
-        }
-        "nothing-required" => tool(steps, &[("days", true)], None).and_then(|()| tool(steps, &[], None)),
-        _ => tool(steps, &[("z", false), ("a", true), ("m", false)], Some(&["z", "m"])),
-    }
-}
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("simple-types", |steps, _| {
+        SIMPLE.iter().try_for_each(|(kind, name)| one(steps, kind, &json!({ "type": name })))
+    }),
+    ("choice", |steps, _| {
+        let kind = ArgumentType::Choice(vec!["z".into(), "a".into()]);
+        one(steps, &kind, &json!({ "type": "string", "enum": ["z", "a"] }))
+    }),
+    ("nested-types", |steps, _| nested(steps)),
+    ("required", |steps, _| {
+        tool(steps, &[("city", false), ("days", true), ("unit", false)], Some(&["city", "unit"]))
+    }),
+    ("nothing-required", |steps, _| {
+        tool(steps, &[("days", true)], None).and_then(|()| tool(steps, &[], None))
+    }),
+    ("order", |steps, _| tool(steps, &[("z", false), ("a", true), ("m", false)], Some(&["z", "m"]))),
+];
 
 const SIMPLE: [(ArgumentType, &str); 5] = [
     (ArgumentType::Null, "null"),

@@ -2,28 +2,28 @@
 
 use challenges::issues::chat::Steps;
 
-use super::same_text;
+use super::{Check, Rows, same_text};
 use crate::random::Random;
-
-pub(super) const CASES: [&str; 6] = ["none", "one", "inside-another", "one-character", "repeated", "drawn"];
 
 /// What breaks a token, in these checks.
 const MARK: char = '\u{2060}';
 
-pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    let one = |text: &str, special: &[&str], want: &str| {
-        let what = format!("{text:?} with the tokens {special:?} and | for the mark");
-        let got = steps.chat().defuse(text, special, MARK).replace(MARK, "|");
-        same_text(&what, &got, want)
-    };
-    match case {
-        "none" => one("a <im_end> b", &["<im_start>", ""], "a <im_end> b").and_then(|()| one("", &["a"], "")),
-        "one" => one("x <end>é<end>", &["<end>"], "x <|end>é<|end>"),
-        "inside-another" => one("<<end>>", &["<<end>>", "<end>"], "<|<|end>>"),
-        "one-character" => one("a§b<§>", &["§", "<§>"], "a|b<||>"),
-        "repeated" => one("aaaa", &["aa"], "a|a|a|a"),
-        _ => (0..500).try_for_each(|_| drawn(steps, random)),
-    }
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("none", |steps, _| {
+        one(steps, "a <im_end> b", &["<im_start>", ""], "a <im_end> b")
+            .and_then(|()| one(steps, "", &["a"], ""))
+    }),
+    ("one", |steps, _| one(steps, "x <end>é<end>", &["<end>"], "x <|end>é<|end>")),
+    ("inside-another", |steps, _| one(steps, "<<end>>", &["<<end>>", "<end>"], "<|<|end>>")),
+    ("one-character", |steps, _| one(steps, "a§b<§>", &["§", "<§>"], "a|b<||>")),
+    ("repeated", |steps, _| one(steps, "aaaa", &["aa"], "a|a|a|a")),
+    ("drawn", |steps, random| (0..500).try_for_each(|_| drawn(steps, random))),
+];
+
+fn one(steps: &Steps, text: &str, special: &[&str], want: &str) -> Result<(), String> {
+    let what = format!("{text:?} with the tokens {special:?} and | for the mark");
+    let got = steps.chat().defuse(text, special, MARK).replace(MARK, "|");
+    same_text(&what, &got, want)
 }
 
 /// Nothing of a drawn vocabulary is left, and there is no mark that is not needed.

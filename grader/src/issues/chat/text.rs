@@ -3,38 +3,22 @@
 use challenges::issues::chat::{Layout, Steps, json_text};
 use serde_json::json;
 
-use super::{prompts, same, same_text};
+use super::{Check, Rows, prompts, same, same_text};
 use crate::random::Random;
 
-pub(super) const CASES: [&str; 11] = [
-    "plain",
-    "short-escapes",
-    "control-characters",
-    "not-ascii",
-    "ensure-ascii",
-    "strings-drawn",
-    "exponents",
-    "whole-and-minus-zero",
-    "floats-drawn",
-    "in-a-document",
-    "own-templates",
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("plain", |steps, _| strings(steps, &PLAIN)),
+    ("short-escapes", |steps, _| strings(steps, &SHORT)),
+    ("control-characters", |steps, _| controls(steps)),
+    ("not-ascii", |steps, _| strings(steps, &WIDE)),
+    ("ensure-ascii", |steps, _| strings(steps, &ESCAPED)),
+    ("strings-drawn", |steps, random| (0..300).try_for_each(|_| drawn_string(steps, random))),
+    ("exponents", |steps, _| floats(steps, &EXPONENTS)),
+    ("whole-and-minus-zero", |steps, _| floats(steps, &WHOLE)),
+    ("floats-drawn", |steps, random| (0..2000).try_for_each(|_| drawn_float(steps, random))),
+    ("in-a-document", |steps, _| document(steps)),
+    ("own-templates", |steps, _| prompts::all(steps)),
 ];
-
-pub(super) fn run(steps: &Steps, case: &str, random: &mut Random) -> Result<(), String> {
-    match case {
-        "plain" => strings(steps, &PLAIN),
-        "short-escapes" => strings(steps, &SHORT),
-        "control-characters" => controls(steps),
-        "not-ascii" => strings(steps, &WIDE),
-        "ensure-ascii" => strings(steps, &ESCAPED),
-        "strings-drawn" => (0..300).try_for_each(|_| drawn_string(steps, random)),
-        "exponents" => floats(steps, &EXPONENTS),
-        "whole-and-minus-zero" => floats(steps, &WHOLE),
-        "floats-drawn" => (0..2000).try_for_each(|_| drawn_float(steps, random)),
-        "in-a-document" => document(steps),
-        _ => prompts::all(steps),
-    }
-}
 
 /// A text, whether only ASCII is wanted, and its JSON.
 type Written = (&'static str, bool, &'static str);

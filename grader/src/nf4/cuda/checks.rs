@@ -11,16 +11,14 @@ use super::output::Output;
 use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
 use crate::gather::Child;
-use crate::nf4::checks::{LENGTHS, codes_of, length_of};
+use crate::nf4::checks::{LENGTHS, codes_of};
 use crate::nf4::diagnose::{self, Found};
-use crate::nf4::inputs::{ManyScales, SCALES, Scale, weight, weight_with_own_tables};
+use crate::nf4::inputs::{Levels, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
 use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
 use crate::scorecard::Outcome;
 use crate::stub;
-
-/// Steps whose kernel dequantises a whole weight.
-const WHOLE: [&str; 3] = ["A.9", "A.10", "A.12"];
+use crate::table;
 
 /// Words of 16 bytes that the hinted copy is tried with.
 const COPIES: [(&str, usize); 4] =
@@ -35,30 +33,85 @@ const MANY: [(&str, usize); 2] = [
     ("more-than-2^32-elements", (1 << 32) + GRAIN * 5 + 21),
 ];
 
+/// What a check does with a text.
+type Check = Box<dyn Fn(&Session, &mut Random) -> Tried>;
+
+/// Every check with its name, in the order of the steps.
+fn table() -> Vec<(String, Check)> {
+    let mut table: Vec<(String, Check)> = Vec::new();
+    for (case, len) in LENGTHS {
+        table.push((format!("A.7/{case}"), Box::new(move |session, random| codes(session, len, random))));
+    }
+    for (case, levels) in SCALES {
+        table.push((format!("A.8/{case}"), Box::new(move |session, random| scales(session, levels, random))));
+    }
+    table.extend(whole("A.9"));
+    table.extend(whole("A.10"));
+    for (case, words) in COPIES {
+        let run = move |session: &Session, random: &mut Random| copied(session, bf16(), words, random);
+        table.push((format!("A.11/{case}"), Box::new(run)));
+    }
+    table.push(("A.11/without-inline-ptx".into(), Box::new(plain_copy)));
+    table.push(("A.11/hints-in-the-code".into(), Box::new(|session, _| hinted(session, bf16()))));
+    table.extend(whole("A.12"));
+    for dtype in DTYPES {
+        let named = |case: &str| format!("A.12/{case}-{}", dtype_name(dtype));
+        table.push((
+            named("as-compute_75-ptx"),
+            tried("A.12", dtype, |trial| Trial { via: Via::Ptx75, ..trial }.every_case()),
+        ));
+        table.push((
+            named("without-inline-ptx"),
+            tried("A.12", dtype, |trial| Trial { build: trial.build.plain(), ..trial }.every_case()),
+        ));
+    }
+    for (case, len) in MANY {
+        let many = tried("A.12", Dtype::Bf16, move |trial| trial.many(len));
+        table.push((format!("A.12/{case}-bf16"), many));
+    }
+    table
+}
+
+/// The checks of a step whose kernel dequantises whole weights.
+fn whole(step: &'static str) -> impl Iterator<Item = (String, Check)> {
+    DTYPES.into_iter().flat_map(move |dtype| {
+        let named = |case: &str| format!("{step}/{case}-{}", dtype_name(dtype));
+        let mut table: Vec<(String, Check)> = CASES
+            .iter()
+            .map(|case| (named(case.name), tried(step, dtype, |trial| trial.case(case))))
+            .collect();
+        table.push((named("unaligned-views"), tried(step, dtype, |trial| trial.views())));
+        table.push((
+            named("own-table"),
+            tried(step, dtype, |trial| trial.judge(&weight_with_own_tables(trial.seed), 0, 0)),
+        ));
+        table.push((
+            named("extreme-scales"),
+            tried(step, dtype, |trial| {
+                trial.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, trial.seed), 0, 0)
+            }),
+        ));
+        table
+    })
+}
+
+/// A check of a step's kernel that writes elements of a type.
+fn tried(step: &'static str, dtype: Dtype, run: impl Fn(Trial<'_>) -> Tried + 'static) -> Check {
+    Box::new(move |session, random| {
+        let kernel = STEPS.iter().find(|(name, _)| *name == step);
+        let (_, kernel) = kernel.ok_or_else(|| Trouble::Wrong(format!("no step is called {step}")))?;
+        let seed = random.next_u64();
+        run(Trial { session, kernel, build: Build::of(dtype), via: Via::Machine, dtype, seed })
+    })
+}
+
+fn bf16() -> Build {
+    Build::of(Dtype::Bf16)
+}
+
 /// Every check's name, in the order of the steps.
 pub(super) fn names() -> Vec<String> {
-    let mut names = Vec::new();
-    names.extend(LENGTHS.map(|(case, _)| format!("A.7/{case}")));
-    names.extend(SCALES.map(|case| format!("A.8/{case}")));
-    for step in WHOLE {
-        if step == "A.12" {
-            names.extend(COPIES.map(|(case, _)| format!("A.11/{case}")));
-            names.push("A.11/without-inline-ptx".into());
-            names.push("A.11/hints-in-the-code".into());
-        }
-        for dtype in DTYPES.map(dtype_name) {
-            names.extend(CASES.iter().map(|case| format!("{step}/{}-{dtype}", case.name)));
-            names.push(format!("{step}/unaligned-views-{dtype}"));
-            names.push(format!("{step}/own-table-{dtype}"));
-            names.push(format!("{step}/extreme-scales-{dtype}"));
-        }
-    }
-    for dtype in DTYPES.map(dtype_name) {
-        names.push(format!("A.12/as-compute_75-ptx-{dtype}"));
-        names.push(format!("A.12/without-inline-ptx-{dtype}"));
-    }
-    names.extend(MANY.map(|(case, _)| format!("A.12/{case}-bf16")));
-    names
+    table().into_iter().map(|(name, _)| name).collect()
 }
 
 /// Runs one check and reports it.
@@ -89,15 +142,8 @@ fn blamed(session: &Session, step: &str, words: String, line: Option<usize>) -> 
 }
 
 fn run(session: &Session, name: &str, seed: u64) -> Tried {
-    let unknown = || Trouble::Wrong(format!("no check is called {name}"));
-    let (step, case) = name.split_once('/').ok_or_else(unknown)?;
-    let mut random = Random::named(seed, name);
-    match step {
-        "A.7" => codes(session, length_of(case).map_err(Trouble::Wrong)?, &mut random),
-        "A.8" => scales(session, case, &mut random),
-        "A.11" => copy(session, case, &mut random),
-        _ => whole(session, step, case, random.next_u64()),
-    }
+    let table = table();
+    table::find(&table, name).map_err(Trouble::Wrong)?(session, &mut Random::named(seed, name))
 }
 
 /// A.7: the codes, one a thread.
@@ -115,8 +161,8 @@ fn codes(session: &Session, len: usize, random: &mut Random) -> Tried {
 }
 
 /// A.8: the scales, one a thread.
-fn scales(session: &Session, case: &str, random: &mut Random) -> Tried {
-    let scales = ManyScales::of(case, random);
+fn scales(session: &Session, levels: Levels, random: &mut Random) -> Tried {
+    let scales = ManyScales::of(levels, random);
     let blocks = scales.blocks();
     let packed = random.bytes(blocks * 32);
     let weight =
@@ -130,24 +176,15 @@ fn scales(session: &Session, case: &str, random: &mut Random) -> Tried {
     diagnose::scales(&scales.absmax(), &got).map_err(Trouble::Wrong)
 }
 
-/// A.11: a copy through the two hinted accesses; the twin in plain C copies the same.
-fn copy(session: &Session, case: &str, random: &mut Random) -> Tried {
-    let build = Build::of(Dtype::Bf16);
-    match case {
-        "hints-in-the-code" => return hinted(session, build),
-        "without-inline-ptx" => {
-            let left = marks::marks(&marks::entry_of(&session.text(build.plain())?, "copy_once"));
-            if left.iter().any(|mark| mark.kind == Kind::Inline) {
-                let text = "inline PTX is left where INLINE_PTX is 0: the plain access belongs there";
-                return Err(Trouble::Wrong(text.into()));
-            }
-            return copied(session, build.plain(), 4099, random);
-        }
-        _ => {}
+/// A.11: the twin in plain C copies the same.
+fn plain_copy(session: &Session, random: &mut Random) -> Tried {
+    let plain = bf16().plain();
+    let left = marks::marks(&marks::entry_of(&session.text(plain)?, "copy_once"));
+    if left.iter().any(|mark| mark.kind == Kind::Inline) {
+        let text = "inline PTX is left where INLINE_PTX is 0: the plain access belongs there";
+        return Err(Trouble::Wrong(text.into()));
     }
-    let words = COPIES.iter().find(|(name, _)| *name == case).map(|(_, words)| *words);
-    let words = words.ok_or_else(|| Trouble::Wrong(format!("A.11 has no check called {case}")))?;
-    copied(session, build, words, random)
+    copied(session, plain, 4099, random)
 }
 
 /// A.11: whether both accesses are inline PTX with a hint.
@@ -169,6 +206,7 @@ fn hinted(session: &Session, build: Build) -> Tried {
     }
 }
 
+/// A.11: a copy through the two hinted accesses.
 fn copied(session: &Session, build: Build, words: usize, random: &mut Random) -> Tried {
     let bytes = random.bytes(words * 16);
     let from = session.gpu.uploaded("copied from", &bytes)?;
@@ -204,26 +242,6 @@ struct Trial<'a> {
     via: Via,
     dtype: Dtype,
     seed: u64,
-}
-
-/// A.9, A.10, A.12: whole weights.
-fn whole(session: &Session, step: &str, case: &str, seed: u64) -> Tried {
-    let unknown = || Trouble::Wrong(format!("{step} has no check called {case}"));
-    let kernel = STEPS.iter().find(|(name, _)| *name == step).ok_or_else(unknown)?.1;
-    let (name, dtype) = case.rsplit_once('-').ok_or_else(unknown)?;
-    let dtype = DTYPES.into_iter().find(|known| dtype_name(*known) == dtype).ok_or_else(unknown)?;
-    let trial = Trial { session, kernel, build: Build::of(dtype), via: Via::Machine, dtype, seed };
-    match name {
-        "unaligned-views" => trial.views(),
-        "own-table" => trial.judge(&weight_with_own_tables(seed), 0, 0),
-        "extreme-scales" => trial.judge(&weight(64 * 90 + 21, 64, false, Scale::Extreme, seed), 0, 0),
-        "as-compute_75-ptx" => Trial { via: Via::Ptx75, ..trial }.every_case(),
-        "without-inline-ptx" => Trial { build: trial.build.plain(), ..trial }.every_case(),
-        _ if name.starts_with("more-than") => {
-            trial.many(MANY.iter().find(|(case, _)| *case == name).ok_or_else(unknown)?.1)
-        }
-        _ => trial.case(CASES.iter().find(|case| case.name == name).ok_or_else(unknown)?),
-    }
 }
 
 impl Trial<'_> {

@@ -16,22 +16,32 @@ use crate::gather::Child;
 use crate::nf4::inputs::{Scale, weight};
 use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
+use crate::table;
+
+/// What a guard does.
+type Guard = fn(&Bench<'_>) -> Verdict;
+
+/// What tripped it, if anything.
+type Verdict = Tried<Option<String>>;
 
 /// The guards that run by themselves.
-pub(super) const NAMES: [&str; 12] = [
-    "answers cached by pointer",
-    "answers cached by content",
-    "answers cached by call count",
-    "unwritten outputs",
-    "inputs modified",
-    "constants and zeros",
-    "NaN as a wildcard",
-    "work finished after the clock stops",
-    "right on the checked shapes only",
-    "lower precision",
-    "writes outside the buffer",
-    "overlap without a wait",
+const GUARDS: [(&str, Guard); 12] = [
+    ("answers cached by pointer", |bench| bench.cached_by_pointer()),
+    ("answers cached by content", |bench| bench.cached_by_content()),
+    ("answers cached by call count", |bench| bench.cached_by_call_count()),
+    ("unwritten outputs", |bench| bench.unwritten()),
+    ("inputs modified", |bench| bench.inputs_modified()),
+    ("constants and zeros", |bench| bench.constants()),
+    ("NaN as a wildcard", |bench| bench.wildcard()),
+    ("work finished after the clock stops", |bench| bench.late_work()),
+    ("right on the checked shapes only", |bench| bench.unseen_shapes()),
+    ("lower precision", |bench| bench.lower_precision()),
+    ("writes outside the buffer", |bench| bench.outside()),
+    ("overlap without a wait", |bench| bench.overlap()),
 ];
+
+/// Their names.
+pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
 /// Elements of a guard's weight: a few thousand blocks, a ragged tail.
 const LEN: usize = 64 * 3000 + 37;
@@ -39,17 +49,13 @@ const LEN: usize = 64 * 3000 + 37;
 /// Bytes of globals that a module may keep: the prelude's and a few tables, no answer of a real size.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// What tripped it, if anything.
-type Verdict = Tried<Option<String>>;
-
 const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see the checks";
 
 /// Runs one guard and reports it.
 pub(super) fn report(child: &mut Child, session: &Session, name: &str, seed: u64) {
-    let verdict = session.answer().and_then(|kernel| {
-        let bench = Bench { session, kernel, seed };
-        bench.run(name)
-    });
+    let verdict = table::find(&GUARDS, name)
+        .map_err(Trouble::Wrong)
+        .and_then(|guard| guard(&Bench { session, kernel: session.answer()?, seed }));
     if verdict.as_ref().is_err_and(Trouble::is_broken) {
         child.ends_if(true);
     }
@@ -67,24 +73,6 @@ fn wrong_anyway<T>() -> Tried<T> {
 }
 
 impl Bench<'_> {
-    fn run(&self, name: &str) -> Verdict {
-        match name {
-            "answers cached by pointer" => self.cached_by_pointer(),
-            "answers cached by content" => self.cached_by_content(),
-            "answers cached by call count" => self.cached_by_call_count(),
-            "unwritten outputs" => self.unwritten(),
-            "inputs modified" => self.inputs_modified(),
-            "constants and zeros" => self.constants(),
-            "NaN as a wildcard" => self.wildcard(),
-            "work finished after the clock stops" => self.late_work(),
-            "right on the checked shapes only" => self.unseen_shapes(),
-            "lower precision" => self.lower_precision(),
-            "writes outside the buffer" => self.outside(),
-            "overlap without a wait" => self.overlap(),
-            _ => Err(Trouble::Wrong(format!("no guard is called {name}"))),
-        }
-    }
-
     fn weight(&self) -> Quantized {
         weight(LEN, 64, true, Scale::Plain, self.seed)
     }

@@ -22,10 +22,10 @@ pub use probe::{Probe, probes};
 pub use rule::Rule;
 pub use sign::{Sign, Way};
 
-use super::conversation::Conversation;
-use super::error::{Error, Kind};
-use super::limits::Limits;
 use super::render::Template;
+use reference::jinja::Conversation;
+use reference::jinja::Limits;
+use reference::jinja::{Error, Kind};
 
 /// Something that is wrong, with what showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@
 
 use serde_json::{Value as Json, json};
 
-use super::super::conversation::Conversation;
 use super::rule::Rule;
 use super::sign::{Sign, Way};
+use reference::jinja::Conversation;
 
 /// A conversation that is tried, and what must be seen in its text.
 #[derive(Clone, Debug)]

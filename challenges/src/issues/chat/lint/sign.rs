@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde_json::json;
 
-use super::super::conversation::Conversation;
-use super::super::render::{Rendered, Template};
+use reference::jinja::Conversation;
+use reference::jinja::Rendered;
+
+use super::super::render::Template;
 use super::probe::DECLARED;
 use super::rule::Rule;
 

@@ -124,7 +124,7 @@ fn value_parser(args: &Entry) -> Result<Option<Box<Content>>, TemplateError> {
     let Some(parser) = args.child("value_parser")? else { return Ok(None) };
     parser.only(&["name", "args"])?;
     let name = parser.text("name")?.unwrap_or("text");
-    let args = parser.child("args")?.unwrap_or_else(|| Entry::empty(format!("{}.args", parser.path())));
+    let args = parser.child("args")?.unwrap_or_else(|| parser.empty("args"));
     Content::new(name, &args).map(|content| Some(Box::new(content)))
 }
 

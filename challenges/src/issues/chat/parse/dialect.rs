@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::super::steps;
+use super::super::Steps;
 use super::content::Strip;
 use super::error::{Problem, TemplateError};
 use super::json;
@@ -18,6 +18,7 @@ pub struct Dialect {
     unquoted_keys: bool,
     allow_non_json: bool,
     strip: Strip,
+    steps: Steps,
 }
 
 impl Dialect {
@@ -28,6 +29,7 @@ impl Dialect {
             unquoted_keys: args.flag("unquoted_keys", false)?,
             allow_non_json: args.flag("allow_non_json", false)?,
             strip: Strip::new(args)?,
+            steps: args.steps().clone(),
         })
     }
 
@@ -43,6 +45,6 @@ impl Dialect {
         if self.delims.is_empty() && !self.unquoted_keys {
             return json::read(text);
         }
-        json::read(&steps::current().json_of(text, &self.delims, self.unquoted_keys))
+        json::read(&self.steps.chat().json_of(text, &self.delims, self.unquoted_keys))
     }
 }

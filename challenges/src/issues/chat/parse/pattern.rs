@@ -7,7 +7,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 use regex_syntax::hir::literal::Extractor;
 
-use super::super::is_word;
+use super::super::{Steps, is_word};
 use super::error::TemplateError;
 use super::syntax::{END, anywhere, translate};
 use super::ways::Pool;
@@ -44,7 +44,14 @@ pub struct Pattern {
     /// Whether nothing but that is asked for.
     pub(super) empty: bool,
     /// The text that the pattern is, if it is only that.
-    pub(super) literal: Option<String>,
+    pub(super) literal: Option<Literal>,
+}
+
+/// A marker that is one text, and whose step finds it.
+#[derive(Debug)]
+pub(super) struct Literal {
+    pub(super) text: String,
+    pub(super) steps: Steps,
 }
 
 /// Look-ahead at the beginning of a pattern.
@@ -60,12 +67,16 @@ pub struct Ahead {
 
 impl Pattern {
     /// Any of the texts, the longer ones first.
-    pub fn literals(at: &str, texts: &[&str]) -> Result<Self, TemplateError> {
+    pub fn literals(at: &str, texts: &[&str], steps: &Steps) -> Result<Self, TemplateError> {
         let mut texts = texts.to_vec();
         texts.sort_by_key(|text| std::cmp::Reverse(text.chars().count()));
         let body: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
         let pattern = Self::compile(at, &body.join("|"), None)?;
-        let literal = if let [text] = texts[..] { Some(text.to_owned()) } else { None };
+        let literal = if let [text] = texts[..] {
+            Some(Literal { text: text.to_owned(), steps: steps.clone() })
+        } else {
+            None
+        };
         Ok(Self { literal, ..pattern })
     }
 

@@ -167,7 +167,6 @@ impl<'t> Parser<'t> {
 
     /// Takes all markers that are known, then the text that no marker can begin in.
     fn run(&mut self, last: bool, events: &mut Vec<Event<'t>>) -> Result<(), Error> {
-        let _steps = self.template.steps.enter();
         while !self.ended {
             match self.next(last) {
                 Next::Take(marker) => self.take(marker, events)?,

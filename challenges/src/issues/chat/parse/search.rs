@@ -8,8 +8,8 @@
 
 use std::ops::Range;
 
-use super::super::{Place, steps};
-use super::pattern::{Ahead, Pattern};
+use super::super::Place;
+use super::pattern::{Ahead, Literal, Pattern};
 use super::ways::{IDLE, Move, NONE, Ways};
 
 /// Where a pattern matches.
@@ -251,10 +251,11 @@ impl Scan {
 
     /// Looks for a text that is a marker as it stands, from the first place on where it can begin. A step's answer
     /// outside of the text counts as none.
-    fn literal(&mut self, literal: &str, text: &str, ended: bool) -> Known {
+    fn literal(&mut self, literal: &Literal, text: &str, ended: bool) -> Known {
+        let Literal { text: literal, steps } = literal;
         self.at += begin_of(literal, text.get(self.at..).unwrap_or_default());
         let rest = text.get(self.at..).unwrap_or_default();
-        let place = if rest.is_empty() { Place::Until(0) } else { steps::current().find(rest, literal) };
+        let place = if rest.is_empty() { Place::Until(0) } else { steps.chat().find(rest, literal) };
         match place {
             Place::At(place) if text.get(self.at + place..self.at + place + literal.len()).is_some() => {
                 let start = self.at + place;

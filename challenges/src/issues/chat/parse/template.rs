@@ -45,7 +45,7 @@ impl Template {
 
     /// The same, for parsers that take the steps of `steps`.
     pub fn with(template: &Value, steps: Steps) -> Result<Self, TemplateError> {
-        let entry = Entry::new(String::new(), template)?;
+        let entry = Entry::new(String::new(), template, &steps)?;
         entry.only(&["version", "defaults", "fields", "start_anchor", "start_anchor_pattern"])?;
         if entry.map.get("version").is_some_and(|version| version.as_f64() != Some(1.0)) {
             return Err(TemplateError::new("version", &entry.map["version"], "1"));
@@ -57,7 +57,8 @@ impl Template {
         let fields = entry.child("fields")?.filter(|fields| !fields.map.is_empty());
         let fields = fields.ok_or_else(|| TemplateError::new("fields", "nothing", "a field"))?;
         let names = fields.map.iter();
-        let fields = names.map(|(name, value)| Field::new(name, value)).collect::<Result<Vec<_>, _>>()?;
+        let fields =
+            names.map(|(name, value)| Field::new(name, value, &steps)).collect::<Result<Vec<_>, _>>()?;
         let implicit = implicit(&fields)?;
         let template = Self { defaults, fields, implicit, steps, start };
         template.check_defaults()?;
@@ -66,7 +67,6 @@ impl Template {
 
     /// What follows the last start of a message, or all if there is none.
     pub fn after_start<'t>(&self, text: &'t str) -> &'t str {
-        let _steps = self.steps.enter();
         let mut search = Search::new(&self.start);
         let mut last = 0;
         while search.advance(&self.start, text, true, Reach::ALL) == Known::Match {
@@ -120,11 +120,11 @@ const FIELD: [&str; 11] = [
 ];
 
 impl Field {
-    fn new(name: &str, value: &Value) -> Result<Self, TemplateError> {
-        let entry = Entry::new(format!("fields.{name}"), value)?;
+    fn new(name: &str, value: &Value, steps: &Steps) -> Result<Self, TemplateError> {
+        let entry = Entry::new(format!("fields.{name}"), value, steps)?;
         entry.only(&FIELD)?;
         let args = entry.child("content_args")?;
-        let args = args.unwrap_or_else(|| Entry::empty(format!("fields.{name}.content_args")));
+        let args = args.unwrap_or_else(|| entry.empty("content_args"));
         let transform = entry.map.get("transform").filter(|transform| !transform.is_null());
         let field = Self {
             name: name.to_owned(),
@@ -161,23 +161,29 @@ impl Field {
     }
 }
 
-/// A part of a template that has entries, and its path.
+/// A part of a template that has entries, its path, and whose steps read what it describes.
 #[derive(Debug)]
 pub struct Entry<'v> {
     path: String,
     map: std::borrow::Cow<'v, Map<String, Value>>,
+    steps: &'v Steps,
 }
 
 impl<'v> Entry<'v> {
-    fn new(path: String, value: &'v Value) -> Result<Self, TemplateError> {
+    fn new(path: String, value: &'v Value, steps: &'v Steps) -> Result<Self, TemplateError> {
         match value {
-            Value::Object(map) => Ok(Self { path, map: std::borrow::Cow::Borrowed(map) }),
+            Value::Object(map) => Ok(Self { path, map: std::borrow::Cow::Borrowed(map), steps }),
             _ => Err(TemplateError::new(path, value, "an object")),
         }
     }
 
-    pub(super) fn empty(path: String) -> Self {
-        Self { path, map: std::borrow::Cow::Owned(Map::new()) }
+    /// What stands for a part of this one that is not there.
+    pub(super) fn empty(&self, name: &str) -> Entry<'v> {
+        Entry { path: self.at(name), map: std::borrow::Cow::Owned(Map::new()), steps: self.steps }
+    }
+
+    pub(super) fn steps(&self) -> &'v Steps {
+        self.steps
     }
 
     pub(super) fn path(&self) -> &str {
@@ -206,7 +212,7 @@ impl<'v> Entry<'v> {
 
     pub(super) fn child(&self, name: &str) -> Result<Option<Entry<'_>>, TemplateError> {
         let value = self.map.get(name).filter(|value| !value.is_null());
-        value.map(|value| Entry::new(self.at(name), value)).transpose()
+        value.map(|value| Entry::new(self.at(name), value, self.steps)).transpose()
     }
 
     pub(super) fn text(&self, name: &str) -> Result<Option<&str>, TemplateError> {
@@ -261,6 +267,6 @@ impl<'v> Entry<'v> {
         };
         let sound = texts.filter(|texts| !texts.is_empty() && texts.iter().all(|text| !text.is_empty()));
         let texts = sound.ok_or_else(|| self.wrong(name, "a text or a list of texts, none of them empty"))?;
-        Pattern::literals(&self.at(name), &texts)
+        Pattern::literals(&self.at(name), &texts, self.steps)
     }
 }

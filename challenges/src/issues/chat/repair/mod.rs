@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use super::conversation::Conversation;
 use super::lint::{Finding, Probe, Rule, limits, lint_by, probes};
 use super::render::{Options, Template};
 use prelude::{Parts, Takes};
+use reference::jinja::Conversation;
 
 pub use diff::unified;
 pub use style::{HERMES, LLAMA, Style};

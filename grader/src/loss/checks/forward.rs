@@ -1,0 +1,156 @@
+//! E.2: which rows are taken together, and the graph of a chunk's values.
+
+use challenges::loss::{Chunked, Problem};
+use reference::graph::{Array, Dtype, Graph, Id, Op, interpret};
+use reference::loss::Reduction;
+
+use super::losses::{OF_ROWS, cross_entropy, plain, smoothing_and_class_weights};
+use super::{Check, Rows};
+use crate::graph::told;
+use crate::loss::case::{ALL, Case, SMALL, Sizes};
+use crate::random::Random;
+
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("every-row-once", |steps, _| {
+        let cuts = [(1, 1), (7, 1), (7, 3), (7, 7), (7, 100), (12, 4)];
+        cuts.into_iter().try_for_each(|(rows, size)| cut(steps, &vec![true; rows], size))
+    }),
+    ("ignored-rows-cost-nothing", |steps, random| {
+        [1, 3, 16, 100].into_iter().try_for_each(|size| {
+            let counts: Vec<bool> = (0..50).map(|_| random.below(3) > 0).collect();
+            cut(steps, &counts, size)
+        })
+    }),
+    ("nothing-counts", |steps, _| cut(steps, &[false; 9], 4)),
+    ("inputs-and-outputs", |steps, _| ports(steps)),
+    ("cross-entropy", |steps, random| {
+        rows(steps, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random))
+    }),
+    ("bias", |steps, random| {
+        rows(steps, &Case::drawn(cross_entropy(SMALL.vocab, random)?, SMALL, random).biased(random))
+    }),
+    ("upcast", |steps, random| upcast(steps, random)),
+    ("no-copy-of-the-weight", |steps, random| {
+        [Dtype::Bf16, Dtype::F16].into_iter().try_for_each(|dtype| {
+            let problem = Problem { dtype, ..exact_in_half(random)?.problem };
+            no_copy(&steps.forward(&problem).map_err(told)?)
+        })
+    }),
+    ("every-loss", |steps, random| {
+        OF_ROWS.iter().try_for_each(|(name, make)| {
+            let case = Case::drawn(make(SMALL.vocab, random)?, SMALL, random);
+            rows(steps, &case).map_err(|told| format!("{name}: {told}"))
+        })
+    }),
+];
+
+/// That chunks are the rows that count, in order, and no more chunks than needed.
+fn cut(attempt: &dyn Chunked, counts: &[bool], size: usize) -> Result<(), String> {
+    let chunks = attempt.cut(counts, size);
+    let counting: Vec<usize> = (0..counts.len()).filter(|row| counts[*row]).collect();
+    let about = format!("{} rows of which {} count, {size} at a time", counts.len(), counting.len());
+    if let Some(chunk) = chunks.iter().find(|chunk| chunk.len() > size || chunk.is_empty()) {
+        return Err(format!("{about}: there is a chunk of {} rows", chunk.len()));
+    }
+    let all: Vec<usize> = chunks.iter().flatten().copied().collect();
+    if all != counting {
+        return Err(format!("{about}: the chunks have the rows {all:?}, needed are {counting:?}"));
+    }
+    let need = counting.len().div_ceil(size);
+    let got = chunks.len();
+    if got > need { Err(format!("{about}: {got} chunks, {need} are enough")) } else { Ok(()) }
+}
+
+/// That graphs ask for what there is and give what is asked for.
+fn ports(attempt: &dyn Chunked) -> Result<(), String> {
+    for (bias, dtype) in [(false, Dtype::F32), (true, Dtype::Bf16)] {
+        let loss = smoothing_and_class_weights(SMALL.vocab, &mut Random::new(1))?;
+        let problem =
+            Problem { loss, width: 6, vocab: SMALL.vocab, dtype, sums: Dtype::F32, bias, trains: ALL };
+        let graph = attempt.forward(&problem).map_err(told)?;
+        let names: Vec<&str> = graph.inputs().map(|(name, _)| name).collect();
+        let mut need = vec!["hidden", "weight"];
+        need.extend(bias.then_some("bias"));
+        need.extend(problem.loss.extras().map(|(name, _)| name));
+        let sorted = |names: &[&str]| {
+            let mut names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            names.sort();
+            names
+        };
+        if sorted(&names) != sorted(&need) {
+            return Err(format!("its inputs are {names:?}, needed are {need:?}"));
+        }
+        let outputs: Vec<&str> = graph.outputs().iter().map(|(name, _)| name.as_str()).collect();
+        let need: Vec<&str> = problem.loss.values().collect();
+        if outputs != need {
+            return Err(format!("its outputs are {outputs:?}, needed are {need:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// The values of rows, against the truth.
+fn rows(attempt: &dyn Chunked, case: &Case) -> Result<(), String> {
+    let graph = attempt.forward(&case.problem).map_err(told)?;
+    let truth = challenges::loss::Solution.forward(&case.problem).map_err(told)?;
+    values_near(&graph, &truth, case, 1e-5)
+}
+
+/// The values of rows by a graph in f32, against what another one gives in f64.
+pub(super) fn values_near(graph: &Graph, truth: &Graph, case: &Case, slack: f64) -> Result<(), String> {
+    let got = interpret(graph, &case.narrow()).map_err(told)?;
+    let want = interpret(truth, &case.wide()).map_err(told)?;
+    for ((name, _), (got, want)) in truth.outputs().iter().zip(got.iter().zip(&want)) {
+        let (got, want) = (got.wide(), want.wide());
+        let far = |row: &usize| (got[*row] - want[*row]).abs() > slack * want[*row].abs().max(1.0);
+        if got.len() != want.len() {
+            return Err(format!("`{name}` has {} values, needed are {}", got.len(), want.len()));
+        }
+        if let Some(row) = (0..want.len()).find(|row| case.counts[*row] && (far(row) || got[*row].is_nan())) {
+            return Err(format!("`{name}` of row {row}: got {}, want {}", got[row], want[row]));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers whose product is exact in bf16, with a bias that is not: what is not taken to f32 before it is added loses digits.
+pub(in super::super) fn exact_in_half(random: &mut Random) -> Result<Case, String> {
+    let sizes = Sizes { rows: 9, width: 8, vocab: 41 };
+    let mut case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random).biased(random);
+    case.problem.dtype = Dtype::Bf16;
+    let one = |i: usize| if i % sizes.width == (i / sizes.width) % sizes.width { 1.0 } else { 0.0 };
+    let hidden =
+        Array::floats(Dtype::F32, &[sizes.rows, sizes.width], (0..sizes.rows * sizes.width).map(one));
+    let quarters = (0..sizes.vocab * sizes.width).map(|_| 0.25 * (random.below(129) as f64 - 64.0));
+    let weight = Array::floats(Dtype::F32, &[sizes.vocab, sizes.width], quarters);
+    let small = (0..sizes.vocab).map(|_| (random.below(255) as f64 - 127.0) / 1024.0);
+    let bias = Array::floats(Dtype::F32, &[sizes.vocab], small);
+    case.values
+        .extend([("hidden", hidden), ("weight", weight), ("bias", bias)].map(|(name, x)| (name.into(), x)));
+    Ok(case)
+}
+
+fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
+    let why = "logits have to be in f32 from the product on";
+    rows(attempt, &exact_in_half(random)?).map_err(|told| format!("{told}: {why}"))
+}
+
+/// That no operand is in another type before the product.
+fn no_copy(graph: &Graph) -> Result<(), String> {
+    for name in ["weight", "hidden"] {
+        let Some(operand) = graph.find_input(name) else { continue };
+        let is_copy = |id: &Id| {
+            let from = graph.ancestors([*id]);
+            let multiplied = from.iter().any(|id| graph.node(*id).op == Op::Matmul);
+            graph.node(*id).op == Op::Cast && from.contains(&operand) && !multiplied
+        };
+        if let Some(id) = graph.ids().find(is_copy) {
+            let (to, line) = (graph.ty(id).dtype.name(), graph.line(id));
+            return Err(format!(
+                "`{name}` is cast to {to}: that is another copy of it, and the product is to be of the \
+                problem's type\n{line}"
+            ));
+        }
+    }
+    Ok(())
+}

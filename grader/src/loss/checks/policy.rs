@@ -1,0 +1,195 @@
+//! E.5: policies that are trained on completions with rewards.
+
+use challenges::loss::plan::Plan;
+use challenges::loss::{Chunked, Loss, Problem, Sampled};
+use reference::graph::Array;
+use reference::graph::Dtype;
+use reference::loss::{Average, Clip, Head, IGNORED, Level, LogProbabilities, Policy, Reduction, Tokens};
+
+use super::{Check, Rows};
+use crate::graph::told;
+use crate::loss::case::{Case, Found, SMALL, Sizes};
+use crate::random::Random;
+
+pub(super) const CHECKS: &Rows<Check> = &[
+    ("grpo", |steps, random| of(steps, Policy::grpo(0.0, CLIP), SAMPLED, random)),
+    ("two-sided-clip", |steps, random| {
+        of(steps, Policy::bnpo(0.0, Clip { high: 0.28, ..CLIP }), SAMPLED, random)
+    }),
+    ("bnpo", |steps, random| of(steps, Policy::bnpo(0.0, CLIP), SAMPLED, random)),
+    ("dr-grpo", |steps, random| of(steps, Policy::dr_grpo(0.0, CLIP, 5.0), SAMPLED, random)),
+    ("gspo", |steps, random| of(steps, Policy::gspo(0.1, CLIP), REFERRED, random)),
+    ("reference", |steps, random| of(steps, Policy::grpo(0.04, CLIP), REFERRED, random)),
+    ("without-old", |steps, random| {
+        of(steps, Policy::grpo(0.1, CLIP), Sampled { old: false, ..REFERRED }, random)
+    }),
+    ("temperature", |steps, random| {
+        of(steps, Policy::grpo(0.0, CLIP), Sampled { temperature: 0.7, ..SAMPLED }, random)
+    }),
+    ("delta", |steps, random| {
+        of(steps, Policy::grpo(0.0, Clip { delta: Some(1.1), ..CLIP }), SAMPLED, random)
+    }),
+    ("masks", |steps, random| {
+        (0..5).try_for_each(|round| {
+            let prompt = Prompt { length: round % 3 + 1, some_empty: true };
+            right(steps, Policy::grpo(0.0, CLIP), SAMPLED, prompt, random)
+        })
+    }),
+    ("one-pass-for-tokens", |steps, random| one_pass(steps, &Policy::grpo(0.0, CLIP), &SAMPLED, random)),
+];
+
+const CLIP: Clip = Clip { low: 0.2, high: 0.2, delta: None };
+
+/// Completions with the numbers of the policy that wrote them.
+const SAMPLED: Sampled =
+    Sampled { sequences: 3, length: 6, vocab: SMALL.vocab, temperature: 1.0, old: true, reference: false };
+
+/// The same with those of a reference model.
+const REFERRED: Sampled = Sampled { reference: true, ..SAMPLED };
+
+/// What stands before completions.
+#[derive(Clone, Copy)]
+struct Prompt {
+    /// Tokens of it.
+    length: usize,
+    /// Whether the first completion is empty.
+    some_empty: bool,
+}
+
+/// A policy with its completions, drawn five times.
+fn of(attempt: &dyn Chunked, policy: Policy, sampled: Sampled, random: &mut Random) -> Result<(), String> {
+    let prompt = Prompt { length: 2, some_empty: false };
+    (0..5).try_for_each(|_| right(attempt, policy, sampled, prompt, random))
+}
+
+/// That a policy's results are the written ones; those of sequences also where all tokens have one average.
+fn right(
+    attempt: &dyn Chunked,
+    policy: Policy,
+    sampled: Sampled,
+    prompt: Prompt,
+    random: &mut Random,
+) -> Result<(), String> {
+    let loss = attempt.policy(&policy, &sampled).map_err(told)?;
+    let case = completions(loss, &sampled, prompt, random);
+    for size in [4, sampled.sequences * sampled.length] {
+        let got = case.run(attempt, size)?;
+        near_policy(&case, &policy, &sampled, &got)
+            .map_err(|told| format!("{size} rows at a time: {told}"))?;
+    }
+    if policy.level == Level::Sequence && policy.average == Average::Sequences {
+        let all = Policy { average: Average::Tokens, ..policy };
+        let loss = attempt.policy(&all, &sampled).map_err(told)?;
+        let case = Case { problem: Problem { loss, ..case.problem.clone() }, ..case };
+        near_policy(&case, &all, &sampled, &case.run(attempt, 5)?)?;
+    }
+    Ok(())
+}
+
+/// Completions behind prompts, of unequal length; numbers of tokens that do not count are not even finite.
+fn completions(loss: Loss, sampled: &Sampled, prompt: Prompt, random: &mut Random) -> Case {
+    let Prompt { length: prompt, some_empty } = prompt;
+    let Sampled { sequences, length, vocab, .. } = *sampled;
+    let sizes = Sizes { rows: sequences * length, ..SMALL };
+    let mut case = Case::drawn(loss, sizes, random);
+    let mut tokens = Vec::new();
+    for sequence in 0..sequences {
+        let none = some_empty && sequence == 0;
+        let end = if none { prompt } else { prompt + 1 + random.below(length - prompt) };
+        tokens.extend(
+            (0..length).map(|t| if t < prompt || t >= end { IGNORED } else { random.below(vocab) as i32 }),
+        );
+    }
+    let labels = challenges::loss::Solution.shift(&tokens, length);
+    let sign = |one: bool| if one { 1.0 } else { -1.0 };
+    let advantages: Vec<f64> =
+        (0..sequences).map(|i| f64::from((sign(i % 2 == 0) * (0.3 + random.unit())) as f32)).collect();
+    let each = |numbers: Vec<f64>| Array::floats(Dtype::F32, &[labels.len()], numbers);
+    let garbage = |row: usize, x: f64| if labels[row] == IGNORED { f64::NAN } else { f64::from(x as f32) };
+    let mut near = |spread: f64| {
+        let numbers = case.log_probabilities(&labels, sampled.temperature).into_iter().enumerate();
+        // likelier by now or less likely, and both by more than a clip allows
+        numbers
+            .map(|(row, x)| garbage(row, x + spread * sign(random.below(2) == 0) * (0.2 + random.unit())))
+            .collect::<Vec<f64>>()
+    };
+    let (old, reference) = (near(0.5), near(0.8));
+    case.values.insert("old".into(), each(old));
+    case.values.insert("reference".into(), each(reference));
+    case.values
+        .insert("advantages".into(), each((0..labels.len()).map(|row| advantages[row / length]).collect()));
+    case.values.insert("labels".into(), Array::integers(&[labels.len()], labels.clone()));
+    case.counts = labels.iter().map(|label| *label != IGNORED).collect();
+    case
+}
+
+/// A policy's loss and gradients against the written ones in f64.
+fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> Result<(), String> {
+    let labels = case.values["labels"].as_integers();
+    let floats = |name: &str| case.values[name].wide();
+    let mask: Vec<f64> = labels.iter().map(|label| f64::from(u8::from(*label != IGNORED))).collect();
+    let (hidden, weight) = (floats("hidden"), floats("weight"));
+    let linear =
+        reference::loss::Linear { hidden: &hidden, weight: &weight, bias: None, width: case.problem.width };
+    let (z, vocab) = linear.exact().map_err(told)?;
+    let head = Head::temperature(sampled.temperature);
+    let logits = head.exact(&z).map_err(told)?;
+    let tokens = LogProbabilities::default().exact(&logits, vocab, labels).map_err(told)?;
+    let (old, reference) = (floats("old"), floats("reference"));
+    let of_sequences: Vec<f64> = floats("advantages").chunks(sampled.length).map(|row| row[0]).collect();
+    let given = Tokens {
+        log_p: tokens.values.as_slice(),
+        old: sampled.old.then_some(old.as_slice()),
+        reference: sampled.reference.then_some(reference.as_slice()),
+        advantages: of_sequences.as_slice(),
+        mask: &mask,
+    };
+    let value =
+        policy.exact(&given, sampled.length).and_then(|rows| rows.reduce(Reduction::Mean)).map_err(told)?;
+    let gradients = linear.pull_back(&head.pull_back(&z, &tokens.pull_back(&value.gradient)));
+    let all =
+        [("loss", value.loss.clone()), ("hidden.grad", gradients.hidden), ("weight.grad", gradients.weight)];
+    for (name, want) in all {
+        let got = got.get(name).ok_or_else(|| format!("there is no `{name}`"))?.wide();
+        let largest = want.iter().fold(0.1_f64, |largest, x| largest.max(x.abs()));
+        let far = |i: &usize| (got[*i] - want[*i]).abs() > 1e-5 * largest || got[*i].is_nan();
+        if let Some(i) = (0..want.len()).find(far) {
+            let cause = likely(policy, sampled, &got, &want);
+            return Err(format!("`{name}`, element {i}: got {:e}, want {:e}{cause}", got[i], want[i]));
+        }
+    }
+    Ok(())
+}
+
+/// What is the matter with a result, where that can be seen: of a constant length, every number times R.
+fn likely(policy: &Policy, sampled: &Sampled, got: &[f64], want: &[f64]) -> String {
+    let Average::Length(length) = policy.average else { return String::new() };
+    let times = sampled.sequences as f64;
+    let near = |(got, want): (&f64, &f64)| (got - times * want).abs() <= 1e-4 * (times * want).abs().max(0.1);
+    if !got.iter().zip(want).all(near) {
+        return String::new();
+    }
+    format!(
+        "\nlikely cause: it is divided by the length alone, {length}, and not by {times} sequences of that length"
+    )
+}
+
+/// Where tokens have ratios of their own, their sum takes no second pass.
+fn one_pass(
+    attempt: &dyn Chunked,
+    policy: &Policy,
+    sampled: &Sampled,
+    random: &mut Random,
+) -> Result<(), String> {
+    let loss = attempt.policy(policy, sampled).map_err(told)?;
+    let case = completions(loss, sampled, Prompt { length: 2, some_empty: false }, random);
+    let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(told)?;
+    match plan.first {
+        None => Ok(()),
+        Some(_) => {
+            Err("each token's loss is made of its own numbers, and `whole` asks for the values of all rows \
+            before there is a gradient: the logits are computed twice"
+                .into())
+        }
+    }
+}

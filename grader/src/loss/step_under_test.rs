@@ -1,0 +1,90 @@
+//! One step of an attempt among the solution's others, so that a step is judged for itself.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution, solution_calls};
+use reference::graph::{Error, Graph, Tensor};
+use reference::loss::Policy;
+
+use crate::calls::{call, few};
+
+/// The attempt's step of that name; all others are the solution's.
+pub(super) struct StepUnderTest<'a> {
+    step: &'a str,
+    attempt: &'a dyn Chunked,
+    /// Calls to the solution that the attempt's own step made.
+    pub asked: AtomicU64,
+}
+
+impl<'a> StepUnderTest<'a> {
+    pub fn new(step: &'a str, attempt: &'a dyn Chunked) -> Self {
+        Self { step, attempt, asked: AtomicU64::new(0) }
+    }
+
+    /// The step's own writer; where calls are shown, what it is called with is told.
+    fn of<T>(&self, step: &str, told: impl FnOnce() -> String, run: impl FnOnce(&dyn Chunked) -> T) -> T {
+        if self.step != step {
+            return run(&Solution);
+        }
+        call(told);
+        let before = solution_calls();
+        let answer = run(self.attempt);
+        self.asked.fetch_add(solution_calls() - before, Relaxed);
+        answer
+    }
+}
+
+impl Chunked for StepUnderTest<'_> {
+    fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
+        self.of(
+            "E.1",
+            || format!("log_sum_exp: hidden {}, weight {}, stretch {stretch}", hidden.ty(), weight.ty()),
+            |step| step.log_sum_exp(hidden, weight, stretch),
+        )
+    }
+
+    fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
+        self.of("E.2", || format!("cut: size {size}, counts {}", few(counts)), |step| step.cut(counts, size))
+    }
+
+    fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
+        self.of("E.2", || format!("forward: {}", self::problem(problem)), |step| step.forward(problem))
+    }
+
+    fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
+        self.of("E.3", || format!("backward: {}", self::problem(problem)), |step| step.backward(problem))
+    }
+
+    fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
+        self.of("E.4", || format!("seeds: {}", self::problem(problem)), |step| step.seeds(problem))
+    }
+
+    fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
+        self.of(
+            "E.4",
+            || format!("shift: length {length}, labels {}", few(labels)),
+            |step| step.shift(labels, length),
+        )
+    }
+
+    fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
+        self.of("E.5", || format!("policy: {policy:?}\n{sampled:?}"), |step| step.policy(policy, sampled))
+    }
+
+    fn size(&self, costs: &[Cost], rows: usize, budget: usize) -> Option<usize> {
+        self.of(
+            "E.6",
+            || format!("size: rows {rows}, budget {budget}, costs {costs:?}"),
+            |step| step.size(costs, rows, budget),
+        )
+    }
+}
+
+/// What is asked of a problem, then its two graphs.
+fn problem(problem: &Problem) -> String {
+    let Problem { loss, width, vocab, dtype, sums, bias, trains } = problem;
+    format!(
+        "width {width}, vocab {vocab}, {dtype:?}, sums in {sums:?}, bias {bias}, {trains:?}\n{}{}",
+        loss.rows, loss.whole
+    )
+}

@@ -1,0 +1,131 @@
+//! What else of this process runs while a time is taken.
+//!
+//! An attempt is compared with the bound and with the baseline, so it wins as much by holding those up as by being fast:
+//! threads that it leaves running behind its call take their cores. Times alone show that only where the machine is
+//! otherwise quiet. Processor time shows it anywhere: what the process spent during a call of the others, less what the
+//! threads spent that did the call's work, is what something else spent, and there is nothing else.
+//!
+//! Linux counts both to the nanosecond (`getrusage(2)`; `/proc/PID/task/TID/schedstat`, Documentation/scheduler/
+//! sched-stats.rst); a thread that is on a core at that moment is counted up to the last tick of the scheduler, so a
+//! single call says little and a case says enough. On other systems the sign test on speed stands alone.
+
+use kernels::Cpu;
+
+/// The share of the others' time above which they were held up. Threads that fall asleep after their work take next to
+/// nothing; those that spin take a whole core, a share of one for each.
+const LIMIT: f64 = 0.25;
+
+/// The processor time of threads that had nothing to do with what was timed.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    own: Vec<String>, // the counters of the threads that do the work that is timed
+    spent_us: f64,
+    timed_us: f64,
+}
+
+impl Beside {
+    /// Beside the calling thread and those of a device.
+    pub fn new(cpu: &Cpu) -> Self {
+        let counter = || std::fs::read_link("/proc/thread-self").ok();
+        let threads = cpu.each_thread(counter).into_iter().chain([counter()]).flatten();
+        let mut own: Vec<String> =
+            threads.map(|thread| format!("/proc/{}/schedstat", thread.display())).collect();
+        own.sort_unstable();
+        own.dedup();
+        Self { own, ..Self::default() }
+    }
+
+    /// What a call answers, and what ran beside it; `micros` is its time.
+    pub fn watch<T>(&mut self, call: impl FnOnce() -> T, micros: impl Fn(&T) -> f64) -> T {
+        let before = self.others();
+        let answer = call();
+        if let Some((before, after)) = before.zip(self.others()) {
+            self.spent_us += after - before;
+            self.timed_us += micros(&answer);
+        }
+        answer
+    }
+
+    /// Why times are no comparison, if they are none.
+    pub fn fault(&self) -> Option<String> {
+        let share = self.spent_us / self.timed_us;
+        (share > LIMIT).then(|| {
+            format!(
+                "other threads of the process ran for {:.0} us while bound and baseline were timed for {:.0} us \
+                 (limit {:.0} %)",
+                self.spent_us,
+                self.timed_us,
+                LIMIT * 100.0
+            )
+        })
+    }
+
+    /// Microseconds of all other threads so far, those that ended included; `None` where the system does not tell.
+    fn others(&self) -> Option<f64> {
+        let own = self.own.iter().map(|counter| nanoseconds(counter)).sum::<Option<f64>>()?;
+        Some(process_us()? - own / 1e3)
+    }
+}
+
+/// A thread's time on a processor: the first number of its counters.
+fn nanoseconds(counter: &str) -> Option<f64> {
+    std::fs::read_to_string(counter).ok()?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(unix)]
+fn process_us() -> Option<f64> {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike as _;
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    Some((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64)
+}
+
+#[cfg(not(unix))]
+fn process_us() -> Option<f64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Work of a given length on all threads of a device, watched a few times.
+    fn watched(cpu: &Cpu) -> Option<String> {
+        let mut beside = Beside::new(cpu);
+        let spin = || {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(20) {
+                std::hint::spin_loop();
+            }
+        };
+        for _ in 0..10 {
+            let begin = Instant::now();
+            beside.watch(|| cpu.each_thread(spin), |_| begin.elapsed().as_secs_f64() * 1e6);
+        }
+        beside.fault()
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_runs_beside_is_seen_and_own_work_is_not() {
+        let cpu = Cpu::with_threads(2);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let told = watched(&cpu);
+            over.store(true, Relaxed);
+            assert!(told.is_some_and(|told| told.contains("other threads of the process ran")));
+        });
+        assert_eq!(watched(&cpu), None);
+        assert_eq!(watched(&Cpu::with_threads(1)), None);
+    }
+}
