@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod device;
 mod error;
+pub mod philox;
 pub mod plan;
 pub mod threads;
 pub mod tile;

@@ -15,3 +15,4 @@ pub mod lora;
 pub mod loss;
 pub mod nf4;
 pub mod optim;
+pub mod philox;

@@ -135,7 +135,7 @@ struct Step {
     choice: [usize; 4],
 }
 
-const KINDS: usize = 19;
+const KINDS: usize = 20;
 
 fn recipe(least: usize) -> impl Strategy<Value = Recipe> {
     let value = prop_oneof![8 => prop::sample::select(vec![1_usize, 2, 3, 5, 7]), 1 => least..9];
@@ -334,6 +334,7 @@ impl Maker {
             15 => self.concat(c),
             16 => Some(self.dequantize(c)),
             17 => self.attention(c),
+            18 => self.random_mask(c),
             _ => Some(self.attention_grad(c)),
         }
     }
@@ -544,7 +545,19 @@ impl Maker {
     fn attention(&mut self, c: [usize; 4]) -> Option<Tensor> {
         let (attention, inputs) = self.attention_parts(c);
         let [q, k, v, extras @ ..] = inputs.as_slice() else { return None };
-        Some(q.attend(attention, k, v, &extras.iter().collect::<Vec<_>>()))
+        let extras: Vec<&Tensor> = extras.iter().collect();
+        if c[0] % 3 > 0 || (self.smooth && attention.mask.is_some()) {
+            return Some(q.attend(attention, k, v, &extras)); // what a blind query has is no number
+        }
+        let lse = q.attend_lse(attention.clone(), k, v, &extras);
+        let lse = lse.reshape(lse.shape().iter().chain([&Dim::fixed(1)])).cast(q.ty().dtype);
+        Some(&q.attend(attention, k, v, &extras) + &lse)
+    }
+
+    fn random_mask(&mut self, c: [usize; 4]) -> Option<Tensor> {
+        let x = self.pick_float(c[0])?;
+        let key = self.input(Dtype::I32, &[Dim::fixed(2)], |random| f64::from(random as i32));
+        Some(x.dropout(&key, [0.1, 0.5, 0.75, 1.0][c[1] % 4], c[2] as u32))
     }
 
     fn attention_grad(&mut self, c: [usize; 4]) -> Tensor {

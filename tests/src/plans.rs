@@ -426,6 +426,7 @@ fn whole(program: &Program) -> Vec<bool> {
         kinds.push(match *op {
             Op::Load { element, .. } | Op::Gather { element, .. } => element.is_whole(),
             Op::Nibble { .. } | Op::Whole(_) | Op::Coordinate(_) | Op::Compare(..) | Op::ToWhole(_) => true,
+            Op::RandomMask { .. } => true,
             Op::Table { .. } | Op::Float(_) | Op::Unary(..) | Op::Round(..) | Op::ToFloat(_) => false,
             Op::Binary(_, a, _) | Op::Select(_, a, _) | Op::RowSum(a) | Op::RowMax(a) => of(a),
         });

@@ -21,6 +21,7 @@ use reference::graph::{
     self, Array, Binary, Builder, Compare, Dtype, Error, Facts, Fault, Foreign, Graph, Host, Id, Known, Node,
     Op, Record, Tape, Tensor, Type, Unary, interpret,
 };
+use reference::philox;
 
 /// The attempt.
 pub struct Solution;
@@ -158,10 +159,16 @@ impl Compile for Solution {
             Op::Unary(unary) => code.push(Tile::Unary(of_unary(*unary), input(0)?)),
             Op::Binary(binary) => code.push(Tile::Binary(of_binary(*binary), input(0)?, input(1)?)),
             Op::Compare(compare) => code.push(Tile::Compare(of_compare(*compare), input(0)?, input(1)?)),
+            Op::RandomMask { probability, stream } => {
+                let (key, index) = ([input(0)?, input(1)?], input(2)?);
+                let threshold = philox::threshold(*probability);
+                return Some(code.push(Tile::RandomMask { key, index, stream: *stream, threshold }));
+            }
             Op::Input { .. } | Op::Iota { .. } | Op::Dequantize { .. } => return None, // no element-wise operation
             Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => return None,
             Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => return None,
-            Op::Attention(_) | Op::AttentionGrad { .. } => return None,
+            Op::Attention(_) | Op::AttentionGrad { .. } | Op::AttentionLse(_) => return None,
+            Op::AttentionLseGrad { .. } | Op::Collective { .. } => return None,
         };
         Some(rounded(code, value, to))
     }
@@ -355,6 +362,9 @@ fn passes_on(to: &Graph, node: &Node, inputs: &[Id]) -> Option<Id> {
         Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
         Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => false,
         Op::Gather | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. } => false,
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => {
+            false
+        }
     };
     idle.then(|| inputs[0])
 }
@@ -379,7 +389,9 @@ fn own_ops(sized: &Sized<'_>, id: Id) -> usize {
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } | Op::Detach => 0,
         Op::Input { .. } | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Matmul => 1,
         Op::ScatterAdd | Op::Concat { .. } | Op::Dequantize { .. } => 1,
-        Op::Attention(_) | Op::AttentionGrad { .. } => 1,
+        Op::Attention(_) | Op::AttentionGrad { .. } | Op::AttentionLse(_) => 1,
+        Op::AttentionLseGrad { .. } | Op::Collective { .. } => 1,
+        Op::RandomMask { .. } => 64, // ten rounds
     }
 }
 

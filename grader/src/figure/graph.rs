@@ -255,14 +255,14 @@ pub fn sources(graph: &Graph, id: Id) -> BTreeSet<Id> {
 /// What a box says.
 fn label(graph: &Graph, id: Id) -> String {
     let node = graph.node(id);
-    match &node.op {
-        Op::Input { name } => cut(name, 24),
-        Op::Constant { value } => format!("{value}"),
-        op => {
-            let numbers: Vec<String> = node.inputs.iter().filter_map(|id| constant(graph, *id)).collect();
-            format!("{} {}", op.name(), numbers.join(" ")).trim_end().to_owned()
-        }
+    if let Op::Input { name } = &node.op {
+        return cut(name, 24);
     }
+    if let Op::Constant { value } = &node.op {
+        return format!("{value}");
+    }
+    let numbers: Vec<String> = node.inputs.iter().filter_map(|id| constant(graph, *id)).collect();
+    format!("{} {}", node.op.name(), numbers.join(" ")).trim_end().to_owned()
 }
 
 /// The number that a node is everywhere.
@@ -295,12 +295,14 @@ fn ink(graph: &Graph, id: Id) -> Ink {
         Op::Input { .. } => Ink::Quiet,
         Op::Matmul => Ink::Work(Work::Product),
         Op::Attention(_) | Op::AttentionGrad { .. } => Ink::Work(Work::Attention),
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => Ink::Work(Work::Attention),
         Op::Dequantize { .. } => Ink::Work(Work::Dequantise),
         Op::Gather | Op::ScatterAdd => Ink::Work(Work::Scatter),
         Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => Ink::Work(Work::Program),
         Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ink::Work(Work::Program),
         Op::Reduce(..) | Op::Reshape | Op::Transpose { .. } => Ink::Work(Work::Program),
         Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } => Ink::Work(Work::Program),
+        Op::RandomMask { .. } | Op::Collective { .. } => Ink::Work(Work::Program),
     }
 }
 

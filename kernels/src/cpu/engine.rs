@@ -456,6 +456,10 @@ impl<'a> Machine<'a> {
             Op::Round(element, a) => lanes::round(unit, element, self.float(a), to.float()),
             Op::ToFloat(a) => lanes::to_float(unit, self.integer(a), to.float()),
             Op::ToWhole(a) => lanes::to_whole(unit, self.float(a), to.whole()),
+            Op::RandomMask { key: [a, b], index, stream, threshold } => {
+                let key = [self.integer(a), self.integer(b)];
+                lanes::random_mask(unit, key, self.integer(index), stream, threshold, to.whole());
+            }
             Op::Float(_) | Op::Whole(_) | Op::RowSum(_) | Op::RowMax(_) => {}
         }
         Ok(())

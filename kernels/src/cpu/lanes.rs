@@ -11,6 +11,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::Vector;
+use crate::philox;
 use crate::tile::{Binary, Compare, Element, Unary};
 
 /// What an operation reads: a value of each lane, or one for all.
@@ -97,6 +98,12 @@ per_unit!(
 per_unit!(
     /// `to[i] = a[i]` towards zero
     to_whole, to_whole_lanes(a: Operand<'_, f32>, to: &mut [i32])
+);
+per_unit!(
+    /// `to[i]` = whether the first word of Philox at (index[i], stream, 0, 0) is below the threshold, 1 or 0
+    random_mask, random_lanes(
+        key: [Operand<'_, i32>; 2], index: Operand<'_, i32>, stream: u32, threshold: u64, to: &mut [i32]
+    )
 );
 per_unit!(
     /// Adds the lanes to the parts of a sum.
@@ -333,6 +340,23 @@ fn select_lanes<T: Copy>(c: Operand<'_, i32>, a: Operand<'_, T>, b: Operand<'_, 
             }
         },
     }
+}
+
+#[inline(always)]
+fn random_lanes(key: [Operand<'_, i32>; 2], index: Operand<'_, i32>, stream: u32, threshold: u64, to: &mut [i32]) {
+    let draw = |key: [i32; 2], index: i32| {
+        let word = philox::first_word(index as u32, stream, key.map(|word| word as u32));
+        i32::from(u64::from(word) < threshold)
+    };
+    if let [Operand::Splat(a), Operand::Splat(b)] = key {
+        return one(index, to, |index| draw([a, b], index));
+    }
+    let at = |from: Operand<'_, i32>, i: usize| match from {
+        Operand::Lanes(all) => all[i],
+        Operand::Splat(one) => one,
+    };
+    let lanes = to.iter_mut().enumerate();
+    lanes.for_each(|(i, to)| *to = draw(key.map(|word| at(word, i)), at(index, i)));
 }
 
 #[inline(always)]

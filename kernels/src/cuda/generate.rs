@@ -83,7 +83,8 @@ fn statement(number: usize, op: &Op, whole: &[bool]) -> Option<String> {
         | Op::ToFloat(_)
         | Op::ToWhole(_)
         | Op::RowSum(_)
-        | Op::RowMax(_) => return None,
+        | Op::RowMax(_)
+        | Op::RandomMask { .. } => return None,
     })
 }
 

@@ -44,6 +44,10 @@ impl Program {
             ),
             Op::ToFloat(a) => (whole[a], "an earlier whole number"),
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => (alike(a, b), "two earlier values of one kind"),
+            Op::RandomMask { key: [a, b], index, threshold, .. } => {
+                let fits = [a, b, index].into_iter().all(|value| whole[value]);
+                (fits && threshold <= 1 << 32, "whole numbers, and a threshold of at most 2^32")
+            }
             Op::Select(c, a, b) => (whole[c] && alike(a, b), "a whole number and two values of one kind"),
             Op::Load { index: Index::Lane | Index::First | Index::View, .. }
             | Op::Nibble { .. }

@@ -111,6 +111,18 @@ pub enum Op {
     RowSum(Value),
     /// The largest of the row; NaN if one is.
     RowMax(Value),
+    /// 1 where the first word of [`philox`](crate::philox) at the counter (index, stream, 0, 0) is below the threshold,
+    /// else 0. Key and index are the bits of whole numbers.
+    RandomMask {
+        /// The key's two words.
+        key: [Value; 2],
+        /// The counter's first word.
+        index: Value,
+        /// The counter's second word.
+        stream: u32,
+        /// At most 2^32, for an event that always happens.
+        threshold: u64,
+    },
 }
 
 /// A function of an f32.
@@ -238,7 +250,8 @@ impl Program {
             | Op::ToFloat(_)
             | Op::ToWhole(_)
             | Op::RowSum(_)
-            | Op::RowMax(_) => None,
+            | Op::RowMax(_)
+            | Op::RandomMask { .. } => None,
         }
     }
 
@@ -296,6 +309,7 @@ impl Program {
             | Op::RowMax(a) => [Some(a), None, None],
             Op::Binary(_, a, b) | Op::Compare(_, a, b) => [Some(a), Some(b), None],
             Op::Select(c, a, b) => [Some(c), Some(a), Some(b)],
+            Op::RandomMask { key: [a, b], index, .. } => [Some(a), Some(b), Some(index)],
         };
         values.into_iter().flatten()
     }
@@ -310,6 +324,7 @@ impl Program {
                 Op::Nibble { .. } | Op::Whole(_) | Op::Coordinate(_) | Op::Compare(..) | Op::ToWhole(_) => {
                     true
                 }
+                Op::RandomMask { .. } => true,
                 Op::Table { .. } | Op::Float(_) | Op::Unary(..) | Op::Round(..) | Op::ToFloat(_) => false,
                 Op::Binary(_, a, _) | Op::Select(_, a, _) | Op::RowSum(a) | Op::RowMax(a) => of(a),
             };
@@ -359,6 +374,9 @@ impl Op {
             Op::ToWhole(a) => Op::ToWhole(value(a)),
             Op::RowSum(a) => Op::RowSum(value(a)),
             Op::RowMax(a) => Op::RowMax(value(a)),
+            Op::RandomMask { key: [a, b], index, stream, threshold } => {
+                Op::RandomMask { key: [value(a), value(b)], index: value(index), stream, threshold }
+            }
         }
     }
 
@@ -412,6 +430,9 @@ impl fmt::Display for Op {
             Op::ToWhole(a) => write!(f, "whole %{a}"),
             Op::RowSum(a) => write!(f, "row sum %{a}"),
             Op::RowMax(a) => write!(f, "row max %{a}"),
+            Op::RandomMask { key: [a, b], index, stream, threshold } => {
+                write!(f, "random mask %{a} %{b} %{index} stream {stream} below {threshold:#x}")
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The table: one operation, one rule. `x`, `a`, `b` are its inputs, `y` its output, `g` the gradient of y.
 
 use super::{pull_back, takes_gradient};
-use crate::graph::{Attention, Binary, Dim, Error, Id, Op, Reduce, Tensor, Type, Unary, expand};
+use crate::graph::{Binary, Dim, Error, Id, Op, Reduce, Tensor, Type, Unary, expand};
 
 /// The gradient of each input, given the inputs, the output and its gradient. Nothing where none passes: integers,
 /// conditions, what is detached or frozen.
@@ -31,10 +31,16 @@ pub fn rule(op: &Op, inputs: &[Tensor], y: &Tensor, g: &Tensor) -> Result<Vec<Op
         Op::Broadcast => vec![Some(of_repeated(input(0), g))],
         Op::Slice { dim, start, end } => vec![Some(of_slice(input(0), *dim, start, end, g))],
         Op::Concat { dim } => of_concat(*dim, inputs, g),
-        Op::Attention(attention) => of_attention(attention, inputs, g),
-        Op::AttentionGrad { .. } => by_definition(op, inputs, g)?,
+        Op::Attention(attention) => {
+            of_attention(inputs, g, |wrt| Op::AttentionGrad { attention: attention.clone(), wrt })
+        }
+        Op::AttentionLse(attention) => {
+            of_attention(inputs, g, |wrt| Op::AttentionLseGrad { attention: attention.clone(), wrt })
+        }
+        Op::AttentionGrad { .. } | Op::AttentionLseGrad { .. } => by_definition(op, inputs, g)?,
+        Op::Collective { kind, group } => vec![Some(g.collective(kind.derivative(), group))],
         Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } => Vec::new(), // from outside
-        Op::Compare(_) | Op::Detach => vec![None; inputs.len()],                // no gradient passes
+        Op::Compare(_) | Op::RandomMask { .. } | Op::Detach => vec![None; inputs.len()], // no gradient passes
         Op::Dequantize { .. } => vec![None; inputs.len()],                      // the weight is frozen
     };
     let keep = |(input, part): (&Tensor, Option<Tensor>)| part.filter(|_| takes_gradient(input));
@@ -115,12 +121,9 @@ fn of_concat(dim: usize, parts: &[Tensor], g: &Tensor) -> Vec<Option<Tensor>> {
 }
 
 /// y = attention(q, k, v, ..): an operation of its own for each input, so that none has to hold the scores.
-fn of_attention(attention: &Attention, inputs: &[Tensor], g: &Tensor) -> Vec<Option<Tensor>> {
+fn of_attention(inputs: &[Tensor], g: &Tensor, op: impl Fn(usize) -> Op) -> Vec<Option<Tensor>> {
     let all: Vec<&Tensor> = inputs.iter().chain([g]).collect();
-    let of = |wrt: usize| {
-        let op = Op::AttentionGrad { attention: Box::new(attention.clone()), wrt };
-        takes_gradient(&inputs[wrt]).then(|| g.tape().apply(op, &all, None))
-    };
+    let of = |wrt: usize| takes_gradient(&inputs[wrt]).then(|| g.tape().apply(op(wrt), &all, None));
     (0..inputs.len()).map(of).collect()
 }
 

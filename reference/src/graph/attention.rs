@@ -4,6 +4,7 @@
 //! s[b,h,q,k] = score(scale * sum_d Q[b,h,q,d] K[b,h/g,k,d], b, h, q, k)
 //! p[b,h,q,k] = mask ? e^(s - max_k s) / sum_k e^(s - max_k s) : 0
 //! O[b,h,q,d] = sum_k p[b,h,q,k] V[b,h/g,k,d]
+//! L[b,h,q]   = ln sum_k (mask ? e^s : 0)
 //! ```
 //!
 //! Its gradient is defined as what the rules of [`crate::grad`] make of this.
@@ -24,8 +25,11 @@ pub fn expand(op: &Op, inputs: &[Type]) -> Result<Graph, Error> {
         Err(Fault::Setting { what, got, need }.at(0, op))
     };
     match op {
-        Op::Attention(attention) => forward(attention, inputs),
-        Op::AttentionGrad { attention, wrt } => backward(attention, *wrt, inputs),
+        Op::Attention(attention) => forward(attention, inputs, weighted),
+        Op::AttentionGrad { attention, wrt } => backward(attention, *wrt, inputs, weighted),
+        Op::AttentionLse(attention) => forward(attention, inputs, lse),
+        Op::AttentionLseGrad { attention, wrt } => backward(attention, *wrt, inputs, lse),
+        Op::RandomMask { .. } | Op::Collective { .. } => simple(),
         Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => simple(),
         Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => simple(),
         Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => simple(),
@@ -43,7 +47,10 @@ fn name(input: usize) -> String {
     }
 }
 
-fn forward(attention: &Attention, inputs: &[Type]) -> Result<Graph, Error> {
+/// What the definition makes of the scores: values or their logarithmic sums.
+type Definition = fn(&Attention, &[Tensor]) -> Tensor;
+
+fn forward(attention: &Attention, inputs: &[Type], definition: Definition) -> Result<Graph, Error> {
     check(attention, inputs)?;
     let builder = Builder::new("attention");
     for (symbol, facts) in attention.programs().flat_map(|(program, _)| program.known()) {
@@ -51,7 +58,7 @@ fn forward(attention: &Attention, inputs: &[Type]) -> Result<Graph, Error> {
     }
     let input = |(i, ty): (usize, &Type)| builder.tape().input(&name(i), ty.dtype, &ty.shape);
     let handles: Vec<Tensor> = inputs.iter().enumerate().map(input).collect();
-    builder.tape().output("output", &weighted(attention, &handles));
+    builder.tape().output("output", &definition(attention, &handles));
     builder.finish()
 }
 
@@ -66,26 +73,44 @@ fn check(attention: &Attention, inputs: &[Type]) -> Result<(), Error> {
     graph.push(Op::Attention(Box::new(attention.clone())), &given).map(|_| ())
 }
 
-/// The definition itself.
-fn weighted(attention: &Attention, inputs: &[Tensor]) -> Tensor {
-    let [q, k, v, extras @ ..] = inputs else { unreachable!("the type checker asks for three inputs") };
-    let dtype = q.ty().dtype;
-    let per_query = |x: &Tensor| repeat_heads(&x.cast(Dtype::F32), &q.dim(1));
-    let scores = &q.cast(Dtype::F32).matmul(&per_query(k).t()) * attention.scale; // (B, H, Tq, Tk)
+/// Every score (B, H, Tq, Tk) f32, minus infinity where the mask forbids it.
+fn scores(attention: &Attention, inputs: &[Tensor]) -> Tensor {
+    let [q, k, _, extras @ ..] = inputs else { unreachable!("the type checker asks for three inputs") };
+    let k = repeat_heads(&k.cast(Dtype::F32), &q.dim(1));
+    let scores = &q.cast(Dtype::F32).matmul(&k.t()) * attention.scale; // (B, H, Tq, Tk)
     let scores = match &attention.score {
         Some(program) => apply(program, &scores, extras),
         None => scores,
     };
-    let scores = match &attention.mask {
+    match &attention.mask {
         Some(program) => apply(program, &scores, extras).select(&scores, &scores.like(f64::NEG_INFINITY)),
         None => scores,
-    };
+    }
+}
+
+/// The values, weighted by the softmax of the scores.
+fn weighted(attention: &Attention, inputs: &[Tensor]) -> Tensor {
+    let (q, v, scores) = (&inputs[0], &inputs[2], scores(attention, inputs));
     let largest = scores.reduce_max(3).detach();
     let blind = largest.equal(&largest.like(f64::NEG_INFINITY)); // a query that may see no key
     let e = (&scores - &blind.select(&largest.like(0.0), &largest)).exp();
     let sum = e.sum(3);
     let p = &e / &blind.select(&sum.like(1.0), &sum);
-    p.matmul(&per_query(v)).cast(dtype) // (B, H, Tq, Dv)
+    let v = repeat_heads(&v.cast(Dtype::F32), &q.dim(1));
+    p.matmul(&v).cast(q.ty().dtype) // (B, H, Tq, Dv)
+}
+
+/// The logarithm of each query's sum of e^score. What is taken out of a blind query's is its gradient too: its sum is 0
+/// for every score.
+fn lse(attention: &Attention, inputs: &[Tensor]) -> Tensor {
+    let scores = scores(attention, inputs);
+    let largest = scores.reduce_max(3).detach();
+    let blind = largest.equal(&largest.like(f64::NEG_INFINITY));
+    let shift = blind.select(&largest.like(0.0), &largest);
+    let sum = (&scores - &shift).exp().sum(3);
+    let log = &blind.select(&sum.like(1.0), &sum).log() + &shift;
+    let lse = blind.select(&log.like(f64::NEG_INFINITY), &log); // (B, H, Tq, 1)
+    lse.reshape(&lse.shape()[..3])
 }
 
 /// Every key head once for each query head that reads it: (B, G, T, D) -> (B, H, T, D).
@@ -123,13 +148,18 @@ pub fn apply(program: &Graph, scores: &Tensor, extras: &[Tensor]) -> Tensor {
 }
 
 /// The rules of differentiation on the definition.
-fn backward(attention: &Attention, wrt: usize, inputs: &[Type]) -> Result<Graph, Error> {
+fn backward(
+    attention: &Attention,
+    wrt: usize,
+    inputs: &[Type],
+    definition: Definition,
+) -> Result<Graph, Error> {
     let Some((grad, inputs)) = inputs.split_last() else {
         return Err(
             Fault::Arity { got: 0, need: "those of an attention and a gradient" }.of("attention_grad")
         );
     };
-    let mut graph = forward(attention, inputs)?;
+    let mut graph = forward(attention, inputs, definition)?;
     let output = graph.outputs()[0].1;
     let seed = graph.push_as(Op::Input { name: "grad".into() }, &[], grad.clone())?;
     let input = graph.find_input(&name(wrt));

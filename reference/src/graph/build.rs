@@ -14,8 +14,8 @@ use std::panic::Location;
 use std::rc::Rc;
 
 use super::{
-    Array, Attention, Binary, Compare, Dim, Dtype, Error, Facts, Fault, Foreign, Graph, Host, Id, Op, Record,
-    Reduce, Type, Unary,
+    Array, Attention, Binary, Collective, Compare, Dim, Dtype, Error, Facts, Fault, Foreign, Graph, Group,
+    Host, Id, Op, Record, Reduce, Type, Unary,
 };
 
 /// A recorder that several handles share.
@@ -60,6 +60,31 @@ impl Tape {
     #[track_caller]
     pub fn iota(&self, shape: &[Dim], dim: usize) -> Tensor {
         self.apply(Op::Iota { dim }, &[], Some(Type::new(Dtype::I32, shape)))
+    }
+
+    /// The row-major number of each element, as i32: modulo 2^32, where there are more.
+    #[track_caller]
+    pub fn element_index(&self, shape: &[Dim]) -> Tensor {
+        let mut index = self.constant(0.0, &Type::new(Dtype::I32, shape));
+        for dim in 0..shape.len() {
+            let inner = &shape[dim + 1..];
+            let stride = match super::product(inner).as_fixed() {
+                Some(stride) => self.constant(stride as f64, &Type::scalar(Dtype::I32)),
+                None => self.constant(1.0, &Type::new(Dtype::I32, inner)).total(), // as many ones, added up
+            };
+            index = &index + &(&self.iota(shape, dim) * &stride);
+        }
+        index
+    }
+
+    /// A mask u8 of that shape, 1 with that probability: see [`Op::RandomMask`]. `key` is i32 (2), and the index is
+    /// [`element_index`](Self::element_index).
+    #[track_caller]
+    pub fn random_mask(&self, key: &Tensor, shape: &[Dim], probability: f64, stream: u32) -> Tensor {
+        let [first, second] =
+            [0, 1].map(|word| key.slice(0, word, word + 1).reshape::<Dim>([]).spread(shape));
+        let index = self.element_index(shape);
+        self.apply(Op::RandomMask { probability, stream }, &[&first, &second, &index], None)
     }
 
     /// Tensors one after the other along a dimension.
@@ -437,6 +462,57 @@ impl Tensor {
     pub fn attend(&self, attention: Attention, k: &Tensor, v: &Tensor, extras: &[&Tensor]) -> Tensor {
         let inputs: Vec<&Tensor> = [self, k, v].into_iter().chain(extras.iter().copied()).collect();
         self.tape.apply(Op::Attention(Box::new(attention)), &inputs, None)
+    }
+
+    /// The logarithm of the sum of e^score that [`attend`](Self::attend) divides by, f32 (batch, heads, queries).
+    #[track_caller]
+    pub fn attend_lse(&self, attention: Attention, k: &Tensor, v: &Tensor, extras: &[&Tensor]) -> Tensor {
+        let inputs: Vec<&Tensor> = [self, k, v].into_iter().chain(extras.iter().copied()).collect();
+        self.tape.apply(Op::AttentionLse(Box::new(attention)), &inputs, None)
+    }
+
+    /// x / keep where a mask of that probability is 1, else 0: dropout with the probability `1 - keep`. `key` is i32 (2),
+    /// a new one each step; `stream` tells masks of one step apart.
+    #[track_caller]
+    pub fn dropout(&self, key: &Tensor, keep: f64, stream: u32) -> Tensor {
+        let mask = self.tape.random_mask(key, self.shape(), keep, stream);
+        mask.select(&(self / keep), &self.like(0.0))
+    }
+
+    /// What the ranks of a group do together.
+    #[track_caller]
+    pub fn collective(&self, kind: Collective, group: &Group) -> Tensor {
+        self.then(Op::Collective { kind, group: group.clone() })
+    }
+
+    /// Every rank's shard, one after the other along a dimension.
+    #[track_caller]
+    pub fn all_gather(&self, dim: usize, group: &Group) -> Tensor {
+        self.collective(Collective::AllGather { dim }, group)
+    }
+
+    /// The own shard, along a dimension, of the sum of every rank's.
+    #[track_caller]
+    pub fn reduce_scatter(&self, dim: usize, group: &Group) -> Tensor {
+        self.collective(Collective::ReduceScatter { dim }, group)
+    }
+
+    /// The sum of every rank's.
+    #[track_caller]
+    pub fn all_reduce(&self, group: &Group) -> Tensor {
+        self.collective(Collective::AllReduce, group)
+    }
+
+    /// Sends it to the rank `by` further along the axis; a token, for a receive or an output.
+    #[track_caller]
+    pub fn send(&self, by: i64, group: &Group) -> Tensor {
+        self.collective(Collective::Send { by }, group)
+    }
+
+    /// What comes from the rank `by` further along the axis, of this one's type; after this one, where it is a token.
+    #[track_caller]
+    pub fn receive(&self, by: i64, group: &Group) -> Tensor {
+        self.collective(Collective::Receive { by }, group)
     }
 
     /// An operation of two, broadcast.

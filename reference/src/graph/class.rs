@@ -42,11 +42,14 @@ impl Op {
         match self {
             Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } => Class::Source,
             Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Class::Pointwise,
+            Op::RandomMask { .. } => Class::Pointwise,
             Op::Detach | Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => Class::View,
             Op::Reduce(..) => Class::Reduction,
             Op::Matmul => Class::Contraction,
             Op::Gather | Op::ScatterAdd | Op::Concat { .. } => Class::Indexing,
+            Op::Collective { .. } => Class::Collective,
             Op::Dequantize { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => Class::Opaque,
+            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => Class::Opaque,
         }
     }
 

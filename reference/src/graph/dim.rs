@@ -194,6 +194,19 @@ impl Dim {
         (of, rest)
     }
 
+    /// It divided by a number or a product of symbols, such as `4*W`, that divides each of its terms; `None` if that does
+    /// not, or is 0 or a sum.
+    pub fn divided_by(&self, by: &Dim) -> Option<Dim> {
+        let (factors, number) = by.0.iter().next().filter(|_| by.terms() == 1)?;
+        self.0.iter().try_fold(Dim::default(), |sum, (product, coefficient)| {
+            let mut product = product.clone();
+            for factor in factors {
+                product.remove(product.iter().position(|one| one == factor)?);
+            }
+            (coefficient.checked_rem(*number)? == 0).then(|| sum.plus(product, coefficient / number))
+        })
+    }
+
     /// Whether the facts say that `number` divides it; 0 divides nothing but 0.
     pub fn is_multiple_of(&self, number: i64, known: &Known) -> bool {
         let modulus = i128::from(number);

@@ -135,6 +135,27 @@ pub enum Fault {
         reason: String,
     },
 
+    // Ranks.
+    /// What a send gives is read as if it were values.
+    Token {
+        /// By which input, from 0.
+        input: usize,
+    },
+    /// A collective of several ranks is computed on one.
+    Alone {
+        /// The axis.
+        axis: String,
+        /// How many ranks it has.
+        size: i64,
+    },
+    /// A rank does not do what the others of its group wait for, or the mesh is another one.
+    Ranks {
+        /// What is found.
+        got: String,
+        /// What is expected.
+        need: String,
+    },
+
     // Text.
     /// The text goes on otherwise than the grammar allows.
     Text {
@@ -209,6 +230,13 @@ impl Fault {
     }
 }
 
+impl Error {
+    /// The same, with the rank on which it happened.
+    pub(super) fn on(self, rank: usize) -> Self {
+        Self { at: format!("rank {rank}: {}", self.at), ..self }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.at, self.fault)?;
@@ -251,6 +279,13 @@ impl fmt::Display for Fault {
                 write!(f, "{what} while the graph is recorded, and no operation says that")
             }
             Fault::NoGradient { reason } => write!(f, "no gradient passes: {reason}"),
+            Fault::Token { input } => {
+                write!(f, "expected a receive to read what a send gives, found it as input {input}")
+            }
+            Fault::Alone { axis, size } => {
+                write!(f, "expected the values of all {size} ranks along {axis:?}, found those of one")
+            }
+            Fault::Ranks { got, need } => write!(f, "expected {need}, found {got}"),
             Fault::Text { got, need } => write!(f, "{got}, needed is {need}"),
             Fault::NotGiven { name } => write!(f, "the input `{name}` is not given"),
             Fault::Given { got, need } => write!(f, "given is {got}, needed is {need}"),

@@ -1,11 +1,12 @@
 //! The type checker: what each operation asks of its inputs, and the type that it gives.
 
 use super::op::{Attention, Binary, Dtype, Op, Reduce, Unary};
-use super::{Dim, Fault, Graph, Id, Type, product};
+use super::{Class, Collective, Dim, Fault, Graph, Group, Id, Type, product};
 
 /// The type of a node that is not there yet. `given` is what the writer says that it is.
 pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) -> Result<Type, Fault> {
     let at = Site::new(graph, inputs, graph.nodes().len())?;
+    tokens(graph, op, inputs)?;
     if op.takes_type() {
         let given = given.ok_or(Fault::Untyped)?;
         at.takes(op, &given)?;
@@ -24,10 +25,21 @@ fn same(got: Type, need: Type) -> Result<(), Fault> {
 pub(super) fn verify(graph: &Graph, id: Id) -> Result<(), Fault> {
     let node = graph.node(id);
     let at = Site::new(graph, &node.inputs, id.0 as usize)?;
+    tokens(graph, &node.op, &node.inputs)?;
     if node.op.takes_type() {
         return at.takes(&node.op, &node.ty);
     }
     same(node.ty.clone(), at.gives(&node.op)?)
+}
+
+/// That nobody but a receive reads what a send gives.
+fn tokens(graph: &Graph, op: &Op, inputs: &[Id]) -> Result<(), Fault> {
+    let sends = |id: &Id| matches!(graph.node(*id).op, Op::Collective { kind: Collective::Send { .. }, .. });
+    let receives = matches!(op, Op::Collective { kind: Collective::Receive { .. }, .. });
+    match inputs.iter().position(sends) {
+        Some(input) if !receives => Err(Fault::Token { input }),
+        _ => Ok(()),
+    }
 }
 
 /// Where a node is to stand: what its inputs give and what is known.
@@ -94,6 +106,8 @@ impl<'a> Site<'a> {
             Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => follows()?,
             Op::Reduce(..) | Op::Matmul | Op::Gather | Op::Transpose { .. } | Op::Slice { .. } => follows()?,
             Op::Concat { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => follows()?,
+            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => follows()?,
+            Op::RandomMask { .. } | Op::Collective { .. } => follows()?,
         }
         Ok(())
     }
@@ -113,7 +127,13 @@ impl<'a> Site<'a> {
             Op::Slice { dim, start, end } => self.slice(*dim, start, end),
             Op::Concat { dim } => self.concat(*dim),
             Op::Attention(attention) => self.attention(attention),
-            Op::AttentionGrad { attention, wrt } => self.attention_grad(attention, *wrt),
+            Op::AttentionGrad { attention, wrt } => self.attention_grad(attention, *wrt, Self::attention),
+            Op::AttentionLse(attention) => self.attention_lse(attention),
+            Op::AttentionLseGrad { attention, wrt } => {
+                self.attention_grad(attention, *wrt, Self::attention_lse)
+            }
+            Op::RandomMask { probability, .. } => self.random_mask(*probability),
+            Op::Collective { kind, group } => self.collective(*kind, group),
             Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Cast => Err(Fault::Untyped),
             Op::ScatterAdd | Op::Reshape | Op::Broadcast | Op::Dequantize { .. } => Err(Fault::Untyped),
         }
@@ -228,6 +248,37 @@ impl<'a> Site<'a> {
                 need: format!("n rows {} of {}", super::error::Shape(row), rows.dtype.name()),
             }),
         }
+    }
+
+    fn random_mask(&self, probability: f64) -> Result<Type, Fault> {
+        let ty = self.alike(0, 3, "3")?;
+        self.dtype(0, |dtype| dtype == Dtype::I32, "i32")?;
+        if !(0.0..=1.0).contains(&probability) {
+            let got = probability.to_string();
+            return Err(Fault::Setting { what: "probability", got, need: "a number from 0 to 1" });
+        }
+        Ok(ty.with(Dtype::U8))
+    }
+
+    fn collective(&self, kind: Collective, group: &Group) -> Result<Type, Fault> {
+        self.arity(1, "1")?;
+        bounded(std::slice::from_ref(&group.size))?;
+        self.prove(&(&group.size - &Dim::fixed(1)), "1", &group.size)?;
+        let mut ty = self.inputs[0].clone();
+        let adds = |dtype: Dtype| dtype.is_float() || dtype == Dtype::I32;
+        match kind {
+            Collective::AllGather { dim } => {
+                ty.shape[dim] = dim_of(&ty, dim)? * &group.size;
+            }
+            Collective::ReduceScatter { dim } => {
+                self.dtype(0, adds, "a float or i32")?;
+                let need = || self.shape(0, format!("a dimension {dim} that {} divides", group.size));
+                ty.shape[dim] = dim_of(&ty, dim)?.divided_by(&group.size).ok_or_else(need)?;
+            }
+            Collective::AllReduce => self.dtype(0, adds, "a float or i32")?,
+            Collective::Send { .. } | Collective::Receive { .. } => {}
+        }
+        Ok(ty)
     }
 
     fn transpose(&self, order: &[usize]) -> Result<Type, Fault> {
@@ -392,12 +443,25 @@ impl<'a> Site<'a> {
         scalars_only(program)
     }
 
-    fn attention_grad(&self, attention: &Attention, wrt: usize) -> Result<Type, Fault> {
+    /// One number a query.
+    fn attention_lse(&self, attention: &Attention) -> Result<Type, Fault> {
+        let mut ty = self.attention(attention)?.with(Dtype::F32);
+        ty.shape.truncate(3);
+        Ok(ty)
+    }
+
+    /// The gradient of what `of` is the type of.
+    fn attention_grad(
+        &self,
+        attention: &Attention,
+        wrt: usize,
+        of: fn(&Self, &Attention) -> Result<Type, Fault>,
+    ) -> Result<Type, Fault> {
         let Some((grad, inputs)) = self.inputs.split_last() else {
             return Err(Fault::Arity { got: 0, need: "those of an attention and a gradient" });
         };
         let forward = Site { graph: self.graph, inputs: inputs.to_vec() };
-        let output = forward.attention(attention)?;
+        let output = of(&forward, attention)?;
         if **grad != output {
             return Err(Fault::Type { got: (*grad).clone(), need: output });
         }
@@ -429,17 +493,8 @@ fn scalars_only(program: &Graph) -> Result<(), super::Error> {
     let depends = per_score(program);
     for id in program.ids().filter(|id| depends[id.0 as usize]) {
         let node = program.node(id);
-        let element = matches!(
-            node.op,
-            Op::Input { .. }
-                | Op::Cast
-                | Op::Detach
-                | Op::Unary(_)
-                | Op::Binary(_)
-                | Op::Compare(_)
-                | Op::Select
-                | Op::Gather
-        );
+        let element = node.op.class() == Class::Pointwise
+            || matches!(node.op, Op::Input { .. } | Op::Detach | Op::Gather);
         let table_read = node.op != Op::Gather || !depends[node.inputs[0].0 as usize];
         if !element || !table_read || node.ty.rank() > 0 {
             let need = "a scalar, element by element or read from a table".to_owned();

@@ -6,12 +6,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::vec::IntoIter;
 
 use super::{
     Array, Binary, Compare, Data, Dim, Dtype, Error, Fault, Graph, Id, Node, Op, Real, Reduce, Symbol, Type,
     Unary, expand,
 };
-use crate::nf4;
+use crate::{nf4, philox};
 
 /// Values by the names of a graph's inputs.
 pub type Values<R> = BTreeMap<String, Array<R>>;
@@ -22,31 +24,74 @@ pub type Values<R> = BTreeMap<String, Array<R>>;
 /// Fails where an input is missing or does not fit, a symbol gets two values or one that its facts exclude, an index
 /// lies outside its table, or a result does not fit in memory.
 pub fn interpret<R: Real>(graph: &Graph, values: &Values<R>) -> Result<Vec<Array<R>>, Error> {
-    let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
-    let given = graph.inputs().filter(|(_, id)| needed.contains(id)).map(|(name, id)| {
-        let value =
-            values.get(name).ok_or_else(|| Fault::NotGiven { name: name.to_owned() }.of(&graph.name))?;
-        Ok((name, id, value))
-    });
-    let given = given.collect::<Result<Vec<_>, Error>>()?;
-    let bound = bind(graph, &given)?;
-    let mut results: Vec<Option<Cow<Array<R>>>> = vec![None; graph.nodes().len()];
-    for (_, id, value) in given {
-        results[index(id)] = Some(Cow::Borrowed(value));
+    let mut run = Run::new(graph, values, Bound::new())?;
+    while let Some(id) = run.next() {
+        let result = run.compute(id)?;
+        run.keep(id, result);
     }
-    let last_use = last_uses(graph);
-    for id in needed {
-        let node = graph.node(id);
-        if !matches!(node.op, Op::Input { .. }) {
-            let result = at_node(node, &results, &bound).map_err(|fault| fault.at(index(id), &node.op))?;
-            results[index(id)] = Some(Cow::Owned(result));
+    Ok(run.outputs())
+}
+
+/// A graph on its way from inputs to outputs.
+pub(super) struct Run<'a, R: Real> {
+    pub graph: &'a Graph,
+    pub bound: Bound,
+    needed: Peekable<IntoIter<Id>>, // what is still to be computed, in order
+    results: Vec<Option<Cow<'a, Array<R>>>>, // of every node, until its last use
+    last_use: Vec<Option<Id>>,
+}
+
+impl<'a, R: Real> Run<'a, R> {
+    /// Holds the inputs against their types; `bound` are symbols that no input has to bind.
+    pub fn new(graph: &'a Graph, values: &'a Values<R>, mut bound: Bound) -> Result<Self, Error> {
+        let needed = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
+        let given = graph.inputs().filter(|(_, id)| needed.contains(id)).map(|(name, id)| {
+            let missing = || Fault::NotGiven { name: name.to_owned() }.of(&graph.name);
+            Ok((name, id, values.get(name).ok_or_else(missing)?))
+        });
+        let given = given.collect::<Result<Vec<_>, Error>>()?;
+        bind(graph, &given, &mut bound)?;
+        let mut results = vec![None; graph.nodes().len()];
+        for (_, id, value) in given {
+            results[index(id)] = Some(Cow::Borrowed(value));
         }
-        for input in node.inputs.iter().filter(|input| last_use[index(**input)] == Some(id)) {
-            results[index(*input)] = None;
+        let computed = |id: &Id| !matches!(graph.node(*id).op, Op::Input { .. });
+        let needed = needed.into_iter().filter(computed).collect::<Vec<_>>().into_iter().peekable();
+        Ok(Self { graph, bound, needed, results, last_use: last_uses(graph) })
+    }
+
+    /// The node whose turn it is.
+    pub fn next(&mut self) -> Option<Id> {
+        self.needed.peek().copied()
+    }
+
+    /// What a node gives.
+    pub fn compute(&self, id: Id) -> Result<Array<R>, Error> {
+        let node = self.graph.node(id);
+        at_node(node, &self.results, &self.bound).map_err(|fault| fault.at(index(id), &node.op))
+    }
+
+    /// What the first input of a node is.
+    pub fn first_input(&self, id: Id) -> Option<&Array<R>> {
+        self.results[index(*self.graph.node(id).inputs.first()?)].as_deref()
+    }
+
+    /// Keeps what a node gives, and nothing that no later node reads.
+    pub fn keep(&mut self, id: Id, result: Array<R>) {
+        self.needed.next();
+        self.results[index(id)] = Some(Cow::Owned(result));
+        for input in
+            self.graph.node(id).inputs.iter().filter(|input| self.last_use[index(**input)] == Some(id))
+        {
+            self.results[index(*input)] = None;
         }
     }
-    let output = |(_, id): &(String, Id)| results[index(*id)].clone().map(Cow::into_owned);
-    Ok(graph.outputs().iter().filter_map(output).collect())
+
+    /// The outputs, in their order.
+    pub fn outputs(&self) -> Vec<Array<R>> {
+        let output = |(_, id): &(String, Id)| self.results[index(*id)].clone().map(Cow::into_owned);
+        self.graph.outputs().iter().filter_map(output).collect()
+    }
 }
 // ANCHOR_END: graph-interpret
 
@@ -72,15 +117,14 @@ fn last_uses(graph: &Graph) -> Vec<Option<Id>> {
 pub type Bound = BTreeMap<Symbol, i64>;
 
 /// Reads the symbols off the inputs' shapes, and holds every input against its type.
-fn bind<R: Real>(graph: &Graph, given: &[(&str, Id, &Array<R>)]) -> Result<Bound, Error> {
-    let mut bound = Bound::new();
+fn bind<R: Real>(graph: &Graph, given: &[(&str, Id, &Array<R>)], bound: &mut Bound) -> Result<(), Error> {
     for (name, id, value) in given {
-        bind_input(graph, name, *id, value, &mut bound)?;
+        bind_input(graph, name, *id, value, bound)?;
     }
     for (name, id, value) in given {
-        fits(graph, name, *id, value, &bound)?;
+        fits(graph, name, *id, value, bound)?;
     }
-    Ok(bound)
+    Ok(())
 }
 
 /// Reads the symbols off one input's shape.
@@ -115,7 +159,7 @@ pub(super) fn fits<R: Real>(
     if shape == value.shape { Ok(()) } else { Err(unlike(value, graph.ty(id)).of(name)) }
 }
 
-fn bind_one(graph: &Graph, symbol: &Symbol, got: i64, bound: &mut Bound) -> Result<(), Error> {
+pub(super) fn bind_one(graph: &Graph, symbol: &Symbol, got: i64, bound: &mut Bound) -> Result<(), Error> {
     let wrong = |need: String| Err(Fault::Bound { symbol: symbol.clone(), got, need }.of(&graph.name));
     if let Some(facts) = graph.known().get(symbol)
         && !facts.hold(got)
@@ -190,7 +234,13 @@ pub(super) fn at_node<R: Real>(
         }
         Op::Concat { dim } => Ok(at.concat(*dim, &inputs)),
         Op::Dequantize { block_size, nested } => at.dequantize(*block_size, *nested, &inputs),
-        Op::Attention(_) | Op::AttentionGrad { .. } => {
+        Op::RandomMask { probability, stream } => Ok(at.random_mask(*probability, *stream, &inputs)),
+        Op::Collective { group, .. } => match group.size.value(bound) {
+            Ok(1) => Ok(inputs[0].clone()),
+            Ok(size) => Err(Fault::Alone { axis: group.axis.clone(), size }),
+            Err(symbol) => Err(Fault::Unbound { symbol }),
+        },
+        Op::Attention(_) | Op::AttentionGrad { .. } | Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => {
             let numbers = bound.iter().map(|(symbol, size)| (symbol.clone(), Dim::fixed(*size))).collect();
             let op =
                 node.op.substitute(&numbers).map_err(|error| Fault::Program { error: Box::new(error) })?;
@@ -414,6 +464,15 @@ impl Site<'_> {
         Ok(self.floats(sums.into_iter()))
     }
 
+    fn random_mask<R: Real>(&self, probability: f64, stream: u32, inputs: &[&Array<R>]) -> Array<R> {
+        let [first, second, index] = [0, 1, 2].map(|i| inputs[i].as_integers());
+        let bit = |i: usize| {
+            let key = [first[i] as u32, second[i] as u32];
+            u8::from(philox::happens(key, index[i] as u32, stream, probability))
+        };
+        self.array(Data::U8((0..self.len()).map(bit).collect()))
+    }
+
     fn dequantize<R: Real>(
         &self,
         block_size: usize,
@@ -527,4 +586,32 @@ fn integers_of(binary: Binary, a: i32, b: i32) -> Option<i32> {
         Binary::Min => a.min(b),
         Binary::Max => a.max(b),
     })
+}
+
+/// Everyone's arrays one after the other along a dimension.
+pub(super) fn collected<R: Real>(dim: usize, all: &[&Array<R>]) -> Array<R> {
+    let mut shape = all[0].shape.clone();
+    shape[dim] *= all.len();
+    Site { dtype: all[0].dtype, shape: &shape }.concat(dim, all)
+}
+
+/// The sum of everyone's arrays, in their order, rounded once.
+pub(super) fn reduced<R: Real>(all: &[&Array<R>]) -> Array<R> {
+    let at = Site { dtype: all[0].dtype, shape: &all[0].shape };
+    if let Data::I32(first) = &all[0].data {
+        let sum =
+            |i: usize| all[1..].iter().fold(first[i], |sum, one| sum.wrapping_add(one.as_integers()[i]));
+        return at.array(Data::I32((0..first.len()).map(sum).collect()));
+    }
+    let first = all[0].as_floats();
+    let sum = |i: usize| all[1..].iter().fold(first[i], |sum, one| sum + one.as_floats()[i]);
+    at.floats((0..first.len()).map(sum))
+}
+
+/// Part `number` of `count` equal ones along a dimension.
+pub(super) fn shard<R: Real>(whole: &Array<R>, dim: usize, number: usize, count: usize) -> Array<R> {
+    let (mut shape, strides) = (whole.shape.clone(), strides(&whole.shape));
+    shape[dim] /= count;
+    let start = number.saturating_mul(shape[dim]).saturating_mul(strides[dim]);
+    Site { dtype: whole.dtype, shape: &shape }.pick(whole, start, &strides)
 }

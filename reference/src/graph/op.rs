@@ -4,7 +4,7 @@
 //! changes, a node says so. An operation's precision is its output's [`Dtype`]: sums and products of f16 and bf16
 //! are taken in f32 and rounded once, at the end.
 
-use super::{Dim, Fault, Graph, Type};
+use super::{Collective, Dim, Fault, Graph, Group, Type};
 use crate::nf4;
 
 /// The type of an element.
@@ -110,6 +110,33 @@ pub enum Op {
         attention: Box<Attention>,
         /// The input, by its number: 0 is q, 1 is k, 2 is v, 3 the first extra.
         wrt: usize,
+    },
+    /// The inputs of an attention `-> f32 (B, H, Tq)`: the logarithm of the sum over the keys that a query may see of
+    /// `e^score`, which an attention beside it computes on the way; minus infinity where it may see none.
+    AttentionLse(Box<Attention>),
+    /// The inputs of an attention and the gradient f32 (B, H, Tq) of its [`Op::AttentionLse`] `-> ` the gradient of the
+    /// input `wrt`.
+    AttentionLseGrad {
+        /// What it differentiates.
+        attention: Box<Attention>,
+        /// The input, by its number: 0 is q, 1 is k, 2 is v, 3 the first extra.
+        wrt: usize,
+    },
+    /// `key0 i32, key1 i32, index i32 -> u8`, all of one shape: 1 with that probability, else 0, drawn by
+    /// [`happens`](crate::philox::happens) from the bits of the key, the index and the stream. The same three give the
+    /// same bit on every device, rank and recomputation.
+    RandomMask {
+        /// The probability of a 1, from 0 to 1.
+        probability: f64,
+        /// Which of the masks that share a key.
+        stream: u32,
+    },
+    /// What ranks do together: see [`Collective`].
+    Collective {
+        /// What they do.
+        kind: Collective,
+        /// Which ranks.
+        group: Group,
     },
 }
 
@@ -315,6 +342,10 @@ impl Op {
             Op::Dequantize { .. } => "dequantize",
             Op::Attention(_) => "attention",
             Op::AttentionGrad { .. } => "attention_grad",
+            Op::AttentionLse(_) => "attention_lse",
+            Op::AttentionLseGrad { .. } => "attention_lse_grad",
+            Op::RandomMask { .. } => "random_mask",
+            Op::Collective { kind, .. } => kind.name(),
         }
     }
 
@@ -328,11 +359,20 @@ impl Op {
             Op::AttentionGrad { attention: a, wrt: i } => {
                 matches!(other, Op::AttentionGrad { attention: b, wrt: j } if i == j && a.is(b))
             }
+            Op::AttentionLse(a) => matches!(other, Op::AttentionLse(b) if a.is(b)),
+            Op::AttentionLseGrad { attention: a, wrt: i } => {
+                matches!(other, Op::AttentionLseGrad { attention: b, wrt: j } if i == j && a.is(b))
+            }
+            Op::RandomMask { probability: a, stream: i } => {
+                let same = |b: &f64| a.to_bits() == b.to_bits();
+                matches!(other, Op::RandomMask { probability, stream } if same(probability) && i == stream)
+            }
             // What holds no float is what it equals.
             Op::Input { .. } | Op::Iota { .. } | Op::Cast | Op::Detach | Op::Unary(_) => self == other,
             Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => self == other,
             Op::Gather | Op::ScatterAdd | Op::Reshape | Op::Transpose { .. } => self == other,
             Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } | Op::Dequantize { .. } => self == other,
+            Op::Collective { .. } => self == other,
         }
     }
 
@@ -344,7 +384,8 @@ impl Op {
             Op::Reshape | Op::Broadcast | Op::Dequantize { .. } => true,
             Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
             Op::Reduce(..) | Op::Matmul | Op::Gather | Op::Transpose { .. } | Op::Slice { .. } => false,
-            Op::Concat { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => false,
+            Op::Concat { .. } | Op::Attention(_) | Op::AttentionGrad { .. } | Op::AttentionLse(_) => false,
+            Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => false,
         }
     }
 }

@@ -8,12 +8,16 @@
 //! reference = "%" number
 //! setting   = string                                                  of input, its name
 //!           | float                                                   of constant
-//!           | "dim" number                                            of iota, sum, reduce_max, concat, slice
+//!           | "dim" number                                            of iota, sum, reduce_max, concat, slice,
+//!                                                                     all_gather, reduce_scatter
+//!           | "by" [ "-" ] number                                     of send, receive
+//!           | "over" string "size" size                               of collectives, behind the former
+//!           | "probability" float "stream" number                     of random_mask
 //!           | "from" size "to" size                                   of slice
 //!           | "order" { number }                                      of transpose
 //!           | "block" number [ "nested" number ]                      of dequantize
-//!           | "wrt" number                                            of attention_grad
-//!           | "scale" float [ "score" graph ] [ "mask" graph ]        of attention and attention_grad
+//!           | "wrt" number                                            of attention_grad, attention_lse_grad
+//!           | "scale" float [ "score" graph ] [ "mask" graph ]        of attention, .. attention_lse_grad
 //! type      = ( "f32" | "f16" | "bf16" | "u8" | "i32" ) "[" [ size { "," size } ] "]"
 //! size      = [ "-" ] term { ( "+" | "-" ) term }
 //! term      = ( number | name ) { "*" name }
@@ -32,7 +36,8 @@ use std::str::FromStr;
 use super::infer::LONGEST;
 use super::print::{in_path, in_word};
 use super::{
-    Attention, Binary, Compare, Dim, Dtype, Error, Facts, Fault, Graph, Id, Op, Reduce, Type, Unary,
+    Attention, Binary, Collective, Compare, Dim, Dtype, Error, Facts, Fault, Graph, Group, Id, Op, Reduce,
+    Type, Unary,
 };
 
 /// How many programs may stand in each other.
@@ -175,6 +180,17 @@ impl Parser<'_> {
                 let wrt = self.setting("wrt")?;
                 Op::AttentionGrad { attention: Box::new(self.attention()?), wrt }
             }
+            "attention_lse" => Op::AttentionLse(Box::new(self.attention()?)),
+            "attention_lse_grad" => {
+                let wrt = self.setting("wrt")?;
+                Op::AttentionLseGrad { attention: Box::new(self.attention()?), wrt }
+            }
+            "random_mask" => self.random_mask()?,
+            "all_gather" => self.collective(|this| Ok(Collective::AllGather { dim: this.dim()? }))?,
+            "reduce_scatter" => self.collective(|this| Ok(Collective::ReduceScatter { dim: this.dim()? }))?,
+            "all_reduce" => self.collective(|_| Ok(Collective::AllReduce))?,
+            "send" => self.collective(|this| Ok(Collective::Send { by: this.by()? }))?,
+            "receive" => self.collective(|this| Ok(Collective::Receive { by: this.by()? }))?,
             name => match called(&Reduce::NAMES, name) {
                 Some(reduce) => Op::Reduce(reduce, self.dim()?),
                 None => return Ok(plain(name)),
@@ -213,6 +229,30 @@ impl Parser<'_> {
         let block_size = self.setting("block")?;
         let nested = if self.eat_word("nested") { Some(self.count()?) } else { None };
         Ok(Op::Dequantize { block_size, nested })
+    }
+
+    fn random_mask(&mut self) -> Result<Op, Error> {
+        self.keyword("probability")?;
+        let probability = self.float()?;
+        self.keyword("stream")?;
+        let start = self.next();
+        let stream = u32::try_from(self.count()?);
+        let stream = stream.map_err(|_| self.wrong_at(start, "a number below 2^32"))?;
+        Ok(Op::RandomMask { probability, stream })
+    }
+
+    /// A collective whose own settings `kind` reads.
+    fn collective(&mut self, kind: fn(&mut Self) -> Result<Collective, Error>) -> Result<Op, Error> {
+        let kind = kind(self)?;
+        self.keyword("over")?;
+        let axis = self.string()?;
+        self.keyword("size")?;
+        Ok(Op::Collective { kind, group: Group { axis, size: self.size()? } })
+    }
+
+    fn by(&mut self) -> Result<i64, Error> {
+        self.keyword("by")?;
+        self.number("a number of ranks")
     }
 
     fn attention(&mut self) -> Result<Attention, Error> {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{Attention, Graph, Id, Node, Op};
+use super::{Attention, Collective, Graph, Group, Id, Node, Op};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,14 +84,28 @@ fn settings(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
             write!(f, " block {block_size}")?;
             nested.iter().try_for_each(|size| write!(f, " nested {size}"))
         }
-        Op::Attention(settings) => attention(f, settings, depth),
-        Op::AttentionGrad { attention: settings, wrt } => {
+        Op::RandomMask { probability, stream } => {
+            write!(f, " probability {} stream {stream}", Number(*probability))
+        }
+        Op::Collective { kind, group } => collective(f, *kind, group),
+        Op::Attention(settings) | Op::AttentionLse(settings) => attention(f, settings, depth),
+        Op::AttentionGrad { attention: settings, wrt }
+        | Op::AttentionLseGrad { attention: settings, wrt } => {
             write!(f, " wrt {wrt}")?;
             attention(f, settings, depth)
         }
         Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ok(()),
         Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Reshape | Op::Broadcast => Ok(()),
     }
+}
+
+fn collective(f: &mut fmt::Formatter<'_>, kind: Collective, group: &Group) -> fmt::Result {
+    match kind {
+        Collective::AllGather { dim } | Collective::ReduceScatter { dim } => write!(f, " dim {dim}")?,
+        Collective::Send { by } | Collective::Receive { by } => write!(f, " by {by}")?,
+        Collective::AllReduce => {}
+    }
+    write!(f, " over {} size {}", Quoted(&group.axis), group.size)
 }
 
 fn attention(f: &mut fmt::Formatter<'_>, attention: &Attention, depth: usize) -> fmt::Result {

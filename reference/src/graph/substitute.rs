@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Attention, Dim, Error, Graph, Op, Symbol, Type};
+use super::{Attention, Dim, Error, Graph, Group, Op, Symbol, Type};
 
 /// What stands for each symbol; one that is not there stays.
 type By = BTreeMap<Symbol, Dim>;
@@ -42,6 +42,15 @@ impl Op {
             Op::AttentionGrad { attention, wrt } => {
                 Op::AttentionGrad { attention: Box::new(attention.substitute(by)?), wrt: *wrt }
             }
+            Op::AttentionLse(attention) => Op::AttentionLse(Box::new(attention.substitute(by)?)),
+            Op::AttentionLseGrad { attention, wrt } => {
+                Op::AttentionLseGrad { attention: Box::new(attention.substitute(by)?), wrt: *wrt }
+            }
+            Op::Collective { kind, group } => {
+                let group = Group { axis: group.axis.clone(), size: group.size.substitute(by) };
+                Op::Collective { kind: *kind, group }
+            }
+            Op::RandomMask { .. } => self.clone(),
             Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => self.clone(),
             Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => self.clone(),
             Op::Select | Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd => self.clone(),

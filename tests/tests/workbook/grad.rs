@@ -385,6 +385,29 @@ fn attention_has_the_gradient_of_every_input() {
     });
 }
 
+/// The logarithmic sums, and -100 where a query sees no key.
+fn seen_lse(attention: &Attention, inputs: &[Tensor]) -> Tensor {
+    let lse = op(Op::AttentionLse(Box::new(attention.clone())), &inputs.iter().collect::<Vec<_>>());
+    lse.max(&lse.like(-100.0))
+}
+
+#[test]
+fn logarithmic_sums_have_the_gradient_of_every_input() {
+    each_attention(|attention, inputs, _| seen_lse(attention, inputs));
+}
+
+#[test]
+fn the_gradient_of_logarithmic_sums_has_the_gradient_of_every_input() {
+    each_attention(|attention, inputs, builder| {
+        let y = seen_lse(attention, inputs);
+        let g = (&builder.tape().iota(y.shape(), 2).cast(Dtype::F32) + &y).cos();
+        let all: Vec<&Tensor> = inputs.iter().chain([&g]).collect();
+        let op_of = |wrt| Op::AttentionLseGrad { attention: Box::new(attention.clone()), wrt };
+        let parts = (0..4).map(|wrt| number(&op(op_of(wrt), &all)));
+        parts.reduce(|sum, part| &sum + &part).expect("four inputs")
+    });
+}
+
 #[test]
 fn the_gradient_of_attention_has_the_gradient_of_every_input() {
     each_attention(|attention, inputs, builder| {

@@ -11,6 +11,7 @@ use reference::graph::{
     Array, Binary, Builder, Compare, Data, Dim, Dtype, Fault, Graph, Id, Node, Op, Real, Reduce, Tensor,
     Type, Unary, interpret,
 };
+use reference::philox::philox4x32_10;
 use tests::graphs::{self, Case};
 
 /// The place of an element in each dimension.
@@ -50,6 +51,12 @@ fn element<R: Real>(node: &Node, x: &[&Array<R>], place: &[usize], bound: &Bound
     let sum = |parts: &mut dyn Iterator<Item = R>| parts.fold(R::default(), |sum, part| sum + part);
     Some(match &node.op {
         Op::Input { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => return None,
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } | Op::Collective { .. } => return None,
+        Op::RandomMask { probability, stream } => {
+            let [key0, key1, index] = [0, 1, 2].map(|i| at(x[i], place) as i32 as u32);
+            let [word, ..] = philox4x32_10([index, *stream, 0, 0], [key0, key1]);
+            f64::from(u8::from(f64::from(word) < probability * 4_294_967_296.0))
+        }
         Op::Constant { value } => {
             if dtype.is_float() {
                 R::nearest(*value, dtype).wide()

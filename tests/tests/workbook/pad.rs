@@ -206,6 +206,16 @@ fn sums_and_largest_ones_over_padding_meet_a_neutral_element() {
     });
 }
 
+/// A sum along one dimension masks the other padding of what is the same all along it; a sum along the other one has to
+/// mask it once more.
+#[test]
+fn what_does_not_vary_along_a_padded_dimension_is_masked_along_it_where_that_is_added_up() {
+    check(|tape, [b, t], _| {
+        let place = tape.iota(&[b, t], 0).cast(Dtype::F32);
+        vec![place.sum(0), place.sum(1), place.sum(0).sum(1)]
+    });
+}
+
 #[test]
 fn a_mean_is_one_over_the_real_elements() {
     check(|tape, [b, t], [x, y, n, _]| {

@@ -56,7 +56,7 @@ fn store_once(output: usize, value: usize) -> Store {
 }
 
 /// Every device that should give the same bits.
-fn devices() -> Vec<Cpu> {
+pub(crate) fn devices() -> Vec<Cpu> {
     let units = Vector::available().into_iter().filter_map(|unit| Cpu::with_threads(2).limited_to(unit));
     units.chain([Cpu::with_threads(1), Cpu::with_threads(3)]).collect()
 }

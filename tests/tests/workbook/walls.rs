@@ -383,6 +383,7 @@ fn no_arm_stands_for_operations_that_it_does_not_name() {
         ("match (a, op) { (_, Op::Cast) => 1, _ => 3 }", true),
         ("match op { Op::Cast | Op::Select => f(|_| 2), Op::Matmul if x => 2, Op::Matmul => 3 }", false),
         ("match op { _ if x => 1, Op::Cast => 2 }", false),
+        ("match op { Op::Cast => 1, op => f(op) }", true),
     ] {
         assert_eq!(stands_for_others(&arms(text)), wild, "{text}");
     }
@@ -390,8 +391,9 @@ fn no_arm_stands_for_operations_that_it_does_not_name() {
 
 /// Whether one arm is for whatever the others do not name, and one of these is an operation.
 fn stands_for_others(arms: &[String]) -> bool {
-    arms.iter().any(|arm| arm.contains("Op::"))
-        && arms.iter().any(|arm| arm.lines().last().map(str::trim) == Some("_"))
+    let is_any = |pattern: &str| pattern.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let takes_all = |arm: &String| arm.lines().last().map(str::trim).is_some_and(is_any);
+    arms.iter().any(|arm| arm.contains("Op::")) && arms.iter().any(takes_all)
 }
 
 /// The beginnings of a match's arms, up to their arrows; the text starts with the match.

@@ -125,6 +125,9 @@ fn cure(graph: &Graph, a: &Node, b: &Node) -> &'static str {
         Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd => None,
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Concat { .. } => None,
         Op::Dequantize { .. } | Op::AttentionGrad { .. } => None,
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => {
+            None
+        }
     };
     let alike = a.op.name() == b.op.name() && a.inputs == b.inputs;
     found.unwrap_or(if alike { of_types(&a.ty, &b.ty) } else { ONE_WAY })

@@ -38,6 +38,8 @@ pub struct Flex {
 pub fn of(op: &Op) -> Option<&Attention> {
     match op {
         Op::Attention(attention) | Op::AttentionGrad { attention, .. } => Some(attention),
+        Op::AttentionLse(attention) | Op::AttentionLseGrad { attention, .. } => Some(attention),
+        Op::RandomMask { .. } | Op::Collective { .. } => None,
         Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => None,
         Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => None,
         Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => None,
@@ -69,7 +71,8 @@ pub fn flex(passes: &dyn Compile, sized: &Sized, id: Id) -> Option<Flex> {
 /// q, k, v and the extras of an attention or of the one that a gradient is of.
 pub fn inputs<'a>(sized: &Sized<'a>, id: Id) -> &'a [Id] {
     let node = sized.graph.node(id);
-    let gradient = usize::from(matches!(node.op, Op::AttentionGrad { .. }));
+    let differentiates = matches!(node.op, Op::AttentionGrad { .. } | Op::AttentionLseGrad { .. });
+    let gradient = usize::from(differentiates);
     &node.inputs[..node.inputs.len() - gradient]
 }
 

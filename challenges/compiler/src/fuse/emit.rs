@@ -294,11 +294,14 @@ impl<'a> Writer<'a> {
             Op::Gather => self.gather(id, map)?,
             Op::Constant { .. } | Op::Cast | Op::Detach | Op::Unary(_) => self.element(id, map)?,
             Op::Binary(_) | Op::Compare(_) | Op::Select => self.element(id, map)?,
+            Op::RandomMask { .. } => self.element(id, map)?,
             // What only other steps can do, and views, which are no computation.
             Op::Input { .. } | Op::Dequantize { .. } | Op::Matmul => return Err(Stop::Materialise(id)),
             Op::ScatterAdd | Op::Concat { .. } | Op::Reshape => return Err(Stop::Materialise(id)),
             Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => return Err(Stop::Materialise(id)),
             Op::Attention(_) | Op::AttentionGrad { .. } => return Err(Stop::Materialise(id)),
+            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => return Err(Stop::Materialise(id)),
+            Op::Collective { .. } => return Err(Stop::Materialise(id)),
         };
         Ok(self.note(id, map, value))
     }

@@ -165,6 +165,8 @@ fn is_anchor(op: &Op) -> bool {
     match op {
         Op::Input { .. } | Op::Dequantize { .. } | Op::Concat { .. } | Op::ScatterAdd | Op::Matmul => true,
         Op::Attention(_) | Op::AttentionGrad { .. } => true,
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } | Op::Collective { .. } => true,
+        Op::RandomMask { .. } => false,
         Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach | Op::Unary(_) => false,
         Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Gather => false,
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
@@ -358,7 +360,7 @@ impl Job<'_> {
         let to = fused.layouts[&id].clone();
         let whole = match &node.op {
             Op::Matmul => product(sized, fused, id, to, None)?,
-            Op::Attention(_) => Part::Attention(attend(self.passes, sized, fused, id, to)?),
+            Op::Attention(_) | Op::AttentionLse(_) => return self.attended(fused, drafts, id),
             Op::Dequantize { .. } => {
                 let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
                 Part::Dequantize { node: id, inputs, to }
@@ -368,7 +370,10 @@ impl Job<'_> {
                 Part::Scatter { node: id, rows, index, to }
             }
             Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
-            Op::Input { .. } => return Ok(()), // given
+            Op::AttentionLseGrad { .. } => return Err((id, Stop::Never)), // opened before
+            Op::Collective { .. } => return Err((id, Stop::Never)),       // a plan has no step for it
+            Op::RandomMask { .. } => return Ok(()),                       // a pass
+            Op::Input { .. } => return Ok(()),                            // given
             Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => return Ok(()), // a pass, as what follows
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) => return Ok(()),
             Op::Gather | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => return Ok(()),
@@ -378,6 +383,47 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// An attention and its logarithmic sums: one launch, at the first of the two.
+    fn attended(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+        let sized = self.sized;
+        let first = |is: fn(&Op) -> bool| self.siblings(id).find(|other| is(&sized.graph.node(*other).op));
+        let values = first(|op| matches!(op, Op::Attention(_)));
+        let sums = first(|op| matches!(op, Op::AttentionLse(_)));
+        let pair = [values, sums];
+        let (output, lse) = if pair.contains(&Some(id)) {
+            if pair.iter().flatten().min() != Some(&id) {
+                return Ok(()); // it is in that launch
+            }
+            (values, sums)
+        } else if matches!(sized.graph.node(id).op, Op::Attention(_)) {
+            (Some(id), None) // a second one of the same
+        } else {
+            (None, Some(id))
+        };
+        let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
+        let output = match output {
+            Some(id) => fused.layouts[&id].clone(),
+            None => fused.fresh(&[q[0], q[1], q[2], v[3]]),
+        };
+        let mut attend = attend(self.passes, sized, fused, id, output)?;
+        attend.lse = lse.map(|id| fused.layouts[&id].clone());
+        drafts.push(Draft::Whole(Part::Attention(attend)));
+        Ok(())
+    }
+
+    /// The nodes that attend to the same by the same programs, itself among them: all of the forward part, or all of what
+    /// is computed again.
+    fn siblings(&self, id: Id) -> impl Iterator<Item = Id> {
+        let (sized, graph) = (self.sized, self.sized.graph);
+        let is_sibling = move |other: &Id| {
+            let (a, b) = (graph.node(id), graph.node(*other));
+            let forward = matches!(b.op, Op::Attention(_) | Op::AttentionLse(_));
+            let same = attend::is_of_same(&a.op, &b.op) && a.inputs == b.inputs;
+            forward && same && scope::is_again(a) == scope::is_again(b) && sized.elements(*other) > 0
+        };
+        sized.users(graph.node(id).inputs[0]).iter().copied().filter(is_sibling)
+    }
+
     /// The gradients of an attention together, at the first of them.
     fn gradients(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
         let sized = self.sized;
@@ -385,7 +431,8 @@ impl Job<'_> {
         let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
         let alike = |user: &&Id| {
             let other = sized.graph.node(**user);
-            other.inputs == node.inputs && attend::is_of_same(&other.op, &node.op)
+            let differentiates = matches!(other.op, Op::AttentionGrad { .. });
+            differentiates && other.inputs == node.inputs && attend::is_of_same(&other.op, &node.op)
         };
         let together: Vec<Id> = sized.users(grad).iter().filter(alike).copied().collect();
         if together.iter().min() != Some(&id) {

@@ -150,6 +150,8 @@ impl Found {
                 return false;
             }
             Op::Attention(_) | Op::AttentionGrad { .. } => return false,
+            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => return false,
+            Op::RandomMask { .. } | Op::Collective { .. } => return false,
         }
         let multiple = scaled(sized, id);
         multiple.is_some_and(|(inner, factor)| self.collect(sized, inner, scale * factor, strides, false))

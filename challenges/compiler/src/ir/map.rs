@@ -126,6 +126,9 @@ pub fn through(sized: &Sized, id: Id, map: &Map, space: &[usize]) -> Option<Resu
         Op::Cast | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => return None,
         Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => return None,
         Op::Attention(_) | Op::AttentionGrad { .. } => return None,
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => {
+            return None;
+        }
     })
 }
 

@@ -14,7 +14,8 @@ pub fn layer(scope: &str) -> Option<usize> {
 /// The scope of what is computed again, before its own.
 pub(crate) const AGAIN: &str = "again";
 
-fn is_again(node: &Node) -> bool {
+/// Whether a node computes something again.
+pub(crate) fn is_again(node: &Node) -> bool {
     node.scope.strip_prefix(AGAIN).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 

@@ -100,7 +100,7 @@ impl Reuse {
             Op::Load { .. } => true, // of another input
             Op::Float(_) | Op::Whole(_) | Op::Coordinate(_) | Op::Unary(..) | Op::Binary(..) => true,
             Op::Compare(..) | Op::Select(..) | Op::Round(..) | Op::ToFloat(_) | Op::ToWhole(_) => true,
-            Op::RowSum(_) | Op::RowMax(_) => true,
+            Op::RowSum(_) | Op::RowMax(_) | Op::RandomMask { .. } => true,
         };
         input.offset == output.offset && input.strides == output.strides && program.ops.iter().all(by_lane)
     }

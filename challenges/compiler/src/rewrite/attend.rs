@@ -25,7 +25,9 @@ pub fn open(passes: Option<&dyn Compile>, sized: &Sized) -> Result<Graph, Error>
 /// Whether an attention, or its gradient, is one launch.
 fn has_form(passes: &dyn Compile, sized: &Sized, id: Id) -> bool {
     let op = &sized.graph.node(id).op;
-    !matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2) && flex(passes, sized, id).is_some()
+    let of_extra = matches!(op, Op::AttentionGrad { wrt, .. } if *wrt > 2);
+    let of_lse = matches!(op, Op::AttentionLseGrad { .. });
+    !of_extra && !of_lse && flex(passes, sized, id).is_some()
 }
 
 fn by_definition(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {

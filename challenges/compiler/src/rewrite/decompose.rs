@@ -14,7 +14,9 @@ use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 pub fn widen(graph: &Graph) -> Result<Graph, Error> {
     let rewritten = graph.rewrite(|rewrite, id| {
         let node = rewrite.node(id);
-        let widens = is_short(&node.op) && node.ty.dtype != Dtype::F32;
+        let first = node.inputs.first().map_or(node.ty.dtype, |input| graph.ty(*input).dtype);
+        let is_narrow = [node.ty.dtype, first].iter().any(|dtype| *dtype != Dtype::F32);
+        let widens = is_short(&node.op) && is_narrow;
         let here = if widens { in_f32(rewrite, id)? } else { rewrite.copy(id)? };
         Ok(Some(here))
     })?;
@@ -61,7 +63,8 @@ pub fn passing(graph: &Graph) -> BTreeSet<Id> {
 
 /// Whether an operation has one kernel, for f32.
 fn is_short(op: &Op) -> bool {
-    matches!(op, Op::Matmul | Op::ScatterAdd | Op::Attention(_) | Op::AttentionGrad { .. })
+    let attends = matches!(op, Op::Attention(_) | Op::AttentionLse(_) | Op::AttentionGrad { .. });
+    attends || matches!(op, Op::Matmul | Op::ScatterAdd)
 }
 
 fn in_f32(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
@@ -74,14 +77,18 @@ fn in_f32(rewrite: &mut Rewrite<'_>, id: Id) -> Result<Id, Error> {
         wide.push(if casts { cast()? } else { *input });
     }
     let result = rewrite.add(node.op.clone(), &wide, Some(node.ty.with(Dtype::F32)), &node.scope)?;
+    if node.ty.dtype == Dtype::F32 {
+        return Ok(result);
+    }
     rewrite.add(Op::Cast, &[result], Some(node.ty.clone()), &node.scope)
 }
 
 /// Whether an input of an attention belongs to its programs, which read it in its own type.
 fn is_extra(op: &Op, input: usize, inputs: usize) -> bool {
     match op {
-        Op::Attention(_) => input > 2,
-        Op::AttentionGrad { .. } => input > 2 && input + 1 < inputs,
+        Op::Attention(_) | Op::AttentionLse(_) => input > 2,
+        Op::AttentionGrad { .. } | Op::AttentionLseGrad { .. } => input > 2 && input + 1 < inputs,
+        Op::RandomMask { .. } | Op::Collective { .. } => false,
         Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
         Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
         Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,

@@ -54,7 +54,7 @@ use std::collections::BTreeSet;
 use std::error;
 use std::fmt;
 
-use reference::graph::{self, Graph, Id, Op, Symbol};
+use reference::graph::{self, Graph, Id, Symbol};
 
 use layout::Padding;
 
@@ -123,10 +123,7 @@ fn known(graph: &Graph, symbol: &Symbol) -> Result<(), Error> {
 /// The error of a node.
 fn refuse(graph: &Graph, id: Id, reason: String) -> Error {
     let node = graph.node(id);
-    let name = match &node.op {
-        Op::Input { name } => format!("%{} input {name:?}", id.0),
-        op => format!("%{} {}", id.0, op.name()),
-    };
+    let name = graph.site(id);
     let at = if node.scope.is_empty() { name } else { format!("{name} of {:?}", node.scope) };
     Error::Node { at, reason }
 }

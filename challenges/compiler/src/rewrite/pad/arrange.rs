@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reference::graph::{
-    Attention, Builder, Dim, Dtype, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product,
+    Attention, Builder, Collective, Dim, Dtype, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product,
 };
 
 use super::attend::{is_extra, reads_tables};
@@ -135,7 +135,13 @@ impl Arranger<'_> {
             Op::Iota { dim } => {
                 (0..rank).map(|i| if i == *dim { leading(&node.ty.shape[i]) } else { None }).collect()
             }
-            Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => {
+            Op::Cast
+            | Op::Detach
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::RandomMask { .. } => {
                 let all: Vec<usize> = (0..inputs.len()).collect();
                 (0..rank)
                     .map(|dim| self.agree(&mut inputs, &all.iter().map(|i| (*i, dim)).collect::<Vec<_>>()))
@@ -169,11 +175,31 @@ impl Arranger<'_> {
             Op::Concat { dim } => return Ok(self.concat(&mut inputs, *dim, node)),
             Op::Input { .. } | Op::Dequantize { .. } => node.ty.shape.iter().map(leading).collect(),
             Op::Attention(attention) => return self.attention(node, attention, inputs, None),
+            Op::AttentionLse(attention) => return self.attention(node, attention, inputs, None),
             Op::AttentionGrad { attention, wrt } => {
                 return self.attention(node, attention, inputs, Some(*wrt));
             }
+            Op::AttentionLseGrad { .. } => return self.by_definition(&node.op, &inputs),
+            Op::Collective { kind, .. } => self.collective(*kind, &inputs[0], node)?,
         };
         Ok(self.apply(&node.op, &inputs, &node.ty, layout))
+    }
+
+    /// The real elements of all ranks lie alike, but along a dimension that is cut or joined they would not follow each
+    /// other.
+    fn collective(&self, kind: Collective, x: &Tensor, node: &Node) -> Result<Layout, Error> {
+        let layout = self.layout(x);
+        let cut = match kind {
+            Collective::AllGather { dim } | Collective::ReduceScatter { dim } => layout[dim].is_some(),
+            Collective::AllReduce | Collective::Send { .. } | Collective::Receive { .. } => false,
+        };
+        let padded = node.ty.shape.iter().any(|size| self.padding.touches(size));
+        if cut && padded {
+            let reason =
+                "expected a size that is not padded along its dimension, found one that is".to_owned();
+            return Err(Error::Node { at: node.op.name().to_owned(), reason });
+        }
+        Ok(layout)
     }
 
     /// Makes inputs that meet have their real elements in the same places; these.
@@ -347,7 +373,8 @@ impl Arranger<'_> {
             [&axes[0], &group, &axes[3], &axes[5]],
         ];
         let output = [&axes[0], &axes[1], &axes[2], &axes[5]];
-        let layout = wrt.map_or(output, |wrt| layout[wrt]).map(Clone::clone).to_vec();
+        let mut layout = wrt.map_or(output, |wrt| layout[wrt]).map(Clone::clone).to_vec();
+        layout.truncate(node.ty.rank()); // one number a query of logarithmic sums
         Ok(self.apply(&node.op, &inputs, &node.ty, layout))
     }
 

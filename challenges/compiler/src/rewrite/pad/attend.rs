@@ -168,6 +168,7 @@ fn harmless(old: &Graph, id: Id, parts: &mut [Tensor], real: &Tensor, bounds: &[
         Op::Cast | Op::Detach | Op::Unary(_) | Op::Compare(_) | Op::Select => {}
         Op::Reduce(..) | Op::Matmul | Op::ScatterAdd | Op::Concat { .. } => {}
         Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => {}
-        Op::Attention(_) | Op::AttentionGrad { .. } => {}
+        Op::Attention(_) | Op::AttentionGrad { .. } | Op::AttentionLse(_) => {}
+        Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => {}
     }
 }

@@ -70,7 +70,17 @@ impl<'a> Emitter<'a> {
                 let attention = Box::new(self.attention(node, attention, &mut inputs, 1)?);
                 Op::AttentionGrad { attention, wrt: *wrt }
             }
-            op => op.clone(),
+            Op::AttentionLse(attention) => {
+                Op::AttentionLse(Box::new(self.attention(node, attention, &mut inputs, 0)?))
+            }
+            Op::AttentionLseGrad { .. } => node.op.clone(), // opened before
+            Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => {
+                node.op.clone()
+            }
+            Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) => node.op.clone(),
+            Op::Select | Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd => node.op.clone(),
+            Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => node.op.clone(),
+            Op::Concat { .. } | Op::RandomMask { .. } | Op::Collective { .. } => node.op.clone(),
         };
         let inputs: Vec<&Tensor> = inputs.iter().collect();
         let ty = op.takes_type().then(|| node.ty.clone());

@@ -151,7 +151,7 @@ pub struct Chosen {
 
 /// Chooses what is masked.
 pub fn choose(arranged: &Arranged, padding: &Padding) -> Chosen {
-    let look = Look::new(arranged, padding);
+    let mut look = Look::new(arranged, padding);
     let mut masked: BTreeSet<Id> = look.float_inputs();
     while let Some(site) = look.missing(&masked) {
         masked.insert(site);
@@ -163,15 +163,15 @@ pub fn choose(arranged: &Arranged, padding: &Padding) -> Chosen {
         }
     }
     let known = look.known(&masked, &mut |_| true);
-    let Look { graph, demands, .. } = look;
+    let demands = std::mem::take(&mut look.demands);
     let unmet = |(node, demands): (&Node, Vec<Demand>)| {
         let unmet = |demand: &Demand| {
             let input = node.inputs[demand.input];
-            !known[input.0 as usize].pad.meets(demand.need, graph.ty(input).dtype)
+            !look.is_met(input, demand, known[input.0 as usize].pad, &masked)
         };
         demands.into_iter().filter(unmet).collect()
     };
-    let own = graph.nodes().iter().zip(demands).map(unmet).collect();
+    let own = look.graph.nodes().iter().zip(demands).map(unmet).collect();
     Chosen { masked, own }
 }
 
@@ -218,7 +218,7 @@ impl<'a> Look<'a> {
             let mut inputs: Vec<Known> = node.inputs.iter().map(|input| known[input.0 as usize]).collect();
             for demand in &self.demands[id.0 as usize] {
                 let input = node.inputs[demand.input];
-                let met = inputs[demand.input].pad.meets(demand.need, self.graph.ty(input).dtype);
+                let met = self.is_met(input, demand, inputs[demand.input].pad, masked);
                 let site = Some(self.site(input)).filter(|site| !masked.contains(site)).unwrap_or(input);
                 if !met && self.is_shared(input, demand) && !see(site) {
                     return known;
@@ -230,6 +230,14 @@ impl<'a> Look<'a> {
             known.push(self.after(id, self.transfer(id, &inputs), masked));
         }
         known
+    }
+
+    /// Whether an input's padding is what is needed: a mask sets what its own layout calls padding, which is not all of it
+    /// where the demand knows one more dimension to be padded.
+    fn is_met(&self, input: Id, demand: &Demand, pad: Class, masked: &BTreeSet<Id>) -> bool {
+        let is_set = masked.contains(&input) && demand.layout == self.layouts[input.0 as usize];
+        let pad = if is_set { Exactly(0.0) } else { pad };
+        pad.meets(demand.need, self.graph.ty(input).dtype)
     }
 
     /// Whether a demand is met by masking the node for all its users.
@@ -248,6 +256,10 @@ impl<'a> Look<'a> {
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) | Op::Matmul => false,
             Op::Gather | Op::ScatterAdd | Op::Slice { .. } | Op::Concat { .. } => false,
             Op::Attention(_) | Op::AttentionGrad { .. } => false,
+            Op::AttentionLse(_)
+            | Op::AttentionLseGrad { .. }
+            | Op::RandomMask { .. }
+            | Op::Collective { .. } => false,
         };
         let source = node.inputs.first().filter(|source| views && !self.free[source.0 as usize]);
         source.map_or(id, |source| self.site(*source))
@@ -259,11 +271,11 @@ impl<'a> Look<'a> {
         if !self.padded[at] {
             known.pad = known.real;
         }
-        if self.free[at] {
-            known.pad = known.pad.or(known.real, dtype); // padding of others may lie where this is real
-        }
         if masked.contains(&id) {
             known.pad = Exactly(0.0);
+        }
+        if self.free[at] {
+            known.pad = known.pad.or(known.real, dtype); // padding of others may lie where this is real
         }
         known
     }
@@ -314,6 +326,10 @@ impl<'a> Look<'a> {
             }
             Op::Concat { .. } => joined(),
             Op::Input { .. } | Op::Iota { .. } | Op::Attention(_) | Op::AttentionGrad { .. } => both(Any),
+            Op::AttentionLse(_)
+            | Op::AttentionLseGrad { .. }
+            | Op::RandomMask { .. }
+            | Op::Collective { .. } => both(Any),
         }
     }
 
@@ -365,7 +381,9 @@ impl<'a> Look<'a> {
                 vec![self.demand(node, 1, Need::NotZero, &[])]
             }
             Op::Concat { dim } => self.needs_of_parts(node, *dim),
-            Op::Attention(_) => self.needs_of_attention(node, false),
+            Op::Attention(_) | Op::AttentionLse(_) => self.needs_of_attention(node, false),
+            Op::AttentionLseGrad { .. } => Vec::new(), // opened before
+            Op::RandomMask { .. } | Op::Collective { .. } => Vec::new(), // each place for itself
             Op::AttentionGrad { .. } => self.needs_of_attention(node, true),
             Op::Reduce(..) | Op::Gather | Op::Binary(_) => Vec::new(), // without such padding
             Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => Vec::new(),
