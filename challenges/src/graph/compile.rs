@@ -708,7 +708,7 @@ impl Compiled {
         watch: &mut Watch<'_>,
     ) -> Result<(), Error> {
         let callee = Dequantizer(dequantizer);
-        let mut executable = self.prepare(device, &Links { callees: &[&callee] })?;
+        let mut executable = self.prepare(device, &Links { callees: &[&callee], ..Links::default() })?;
         self.run_on(&mut *executable, arena, inputs, carried, Some(watch))
     }
 
