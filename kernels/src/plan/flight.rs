@@ -2,8 +2,8 @@
 //!
 //! From its start to its wait an operation is *in flight*, under a ticket: a number of the plan's own. Meanwhile its
 //! output belongs to it alone, and its input may be read but not written, since a card reads and writes them at any
-//! moment of the flight. So a schedule that overlaps communication with computation is a plan like any other, printed and
-//! checked before it runs; *prefetching* is a plan whose start was moved up:
+//! moment of the flight. So a schedule that overlaps communication with computation is a plan like any other, printed
+//! and checked before it runs; *prefetching* is a plan whose start was moved up:
 //!
 //! ```text
 //! 0: start 0: all-gather of 512 f32 in group 0: input 0 -> @0       0: start 0: ..
@@ -14,8 +14,8 @@
 //! 5: product 4x64x32 .. @8192                                       5: product 4x64x32 .. @8192
 //! ```
 //!
-//! The second needs both weights' memory at once, where the first could have used one memory twice: moved up over a step
-//! that reads what it writes, a start is refused.
+//! The second needs both weights' memory at once, where the first could have used one memory twice: moved up over a
+//! step that reads what it writes, a start is refused.
 //!
 //! When ranks prepare their plans, these are held against each other before any of them runs: see [`Sequence`].
 
@@ -164,8 +164,8 @@ impl Flight {
     }
 }
 
-/// What a device has made of a plan, once the plans of all ranks fit together. A rank that could make nothing of its plan
-/// tells the others.
+/// What a device has made of a plan, once the plans of all ranks fit together. A rank that could make nothing of its
+/// plan tells the others.
 ///
 /// All ranks of the first group call this at the same time, also those whose plan has no operation between ranks.
 pub(crate) fn prepare_together<T>(

@@ -1,7 +1,7 @@
 //! Which memory a step touches: what must not overlap with an operation between ranks that is in flight.
 //!
-//! A place is everything from the first element of a view to its last one. What a program finds by its own indices - lane
-//! by lane, in a table, by a gather - may be anywhere in the memory that it is given.
+//! A place is everything from the first element of a view to its last one. What a program finds by its own indices -
+//! lane by lane, in a table, by a gather - may be anywhere in the memory that it is given.
 
 use super::{Attention, Step, View};
 use crate::tile::{Index, Op, Program};
