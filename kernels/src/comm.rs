@@ -26,14 +26,14 @@
 //! receive          0         count      what the sender's input was
 //! ```
 //!
-//! **Sums** are taken in rank order, `((x0 + x1) + x2) + ..`, so they have the same bits on every rank and in every run,
-//! and those of one rank that adds in this order. f32: each addition rounds. f16 and bf16: added in f32, rounded once at
-//! the end. i32 and u8: whole numbers that wrap around. Ring and tree algorithms add each part in an order of its own;
-//! they are faster between machines and give up exactly this.
+//! **Sums** are taken in rank order, `((x0 + x1) + x2) + ..`, so they have the same bits on every rank and in every
+//! run, and those of one rank that adds in this order. f32: each addition rounds. f16 and bf16: added in f32, rounded
+//! once at the end. i32 and u8: whole numbers that wrap around. Ring and tree algorithms add each part in an order of
+//! its own; they are faster between machines and give up exactly this.
 //!
-//! **Start and wait.** A started operation is in flight until its ticket is waited for. `start` waits for nobody: it may
-//! be called long before the result is needed, which is what prefetching is. Tickets may be waited for in any order. Every
-//! ticket has to be waited for, once: `wait` takes it away, and one that is dropped is an error.
+//! **Start and wait.** A started operation is in flight until its ticket is waited for. `start` waits for nobody: it
+//! may be called long before the result is needed, which is what prefetching is. Tickets may be waited for in any
+//! order. Every ticket has to be waited for, once: `wait` takes it away, and one that is dropped is an error.
 //!
 //! ```compile_fail,E0382
 //! # fn twice(comm: &dyn kernels::comm::Comm, ticket: kernels::comm::Ticket) {
@@ -84,26 +84,26 @@ pub trait Comm: Send + Sync {
     /// writes there from now on, and the bytes of a host's are checked here, so that a wrong size is found at its line.
     ///
     /// # Errors
-    /// If a size is wrong, if another rank has started something else in this place, if a rank that is needed is gone, or
-    /// if communication has ended: see the module's head.
+    /// If a size is wrong, if another rank has started something else in this place, if a rank that is needed is gone,
+    /// or if communication has ended: see the module's head.
     fn start(&self, what: &Collective, input: Span<'_>, output: Destination) -> Result<Ticket, CommError>;
 
     /// Waits for a started operation and writes its result.
     ///
     /// # Errors
-    /// As for [`Self::start`]; if a rank does not come within the time limit; if the ticket is another group's or another
-    /// rank's.
+    /// As for [`Self::start`]; if a rank does not come within the time limit; if the ticket is another group's or
+    /// another rank's.
     fn wait(&self, ticket: Ticket, output: SpanMut<'_>) -> Result<(), CommError>;
 
-    /// Gives a text to every member and returns those of all, in rank order. It counts as one collective of the group, and
-    /// waits for all members.
+    /// Gives a text to every member and returns those of all, in rank order. It counts as one collective of the group,
+    /// and waits for all members.
     ///
     /// # Errors
     /// As for [`Self::wait`].
     fn exchange(&self, text: &str) -> Result<Vec<String>, CommError>;
 
-    /// A group of some members, which are numbered in the order given. Each of them calls this, with the same list; nobody
-    /// waits. The groups of one list are told apart by how many times it was asked for.
+    /// A group of some members, which are numbered in the order given. Each of them calls this, with the same list;
+    /// nobody waits. The groups of one list are told apart by how many times it was asked for.
     ///
     /// # Errors
     /// If a rank is no member or named twice, or this one is missing.
@@ -126,8 +126,8 @@ pub trait Comm: Send + Sync {
         self.wait(ticket, output)
     }
 
-    /// Refuses ranks whose texts differ: what each is about to do, one operation a line. Only hashes are exchanged where
-    /// they agree.
+    /// Refuses ranks whose texts differ: what each is about to do, one operation a line. Only hashes are exchanged
+    /// where they agree.
     ///
     /// # Errors
     /// On every rank, the first line that differs from the first member's, with both.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::callee::Callee;
+use crate::comm::Comm;
 use crate::error::DeviceError;
 use crate::plan::{Choice, Plan, Product};
 
@@ -64,7 +65,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Errors
     /// What [`Plan::check`] says; a step that this device does not run; a callee that `links` lacks, or that has no form
-    /// for this device; memory that there is not.
+    /// for this device; a group that `links` lacks, or plans of other ranks that do not fit; memory that there is not.
     fn prepare<'a>(
         &'a self,
         plan: Arc<Plan>,
@@ -117,6 +118,9 @@ pub struct Memories<'a> {
 pub struct Links<'s, 'a> {
     /// What its calls call, by number.
     pub callees: &'s [&'a dyn Callee],
+    /// The groups of ranks that its operations between ranks name, by number. The first has all ranks of the others; all
+    /// of them prepare at the same time, and are refused if their plans do not fit together.
+    pub groups: &'s [Arc<dyn Comm>],
 }
 
 /// What a device, or an executable, has counted.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::comm::CommError;
 use crate::cuda::CudaError;
 
 /// Why a device refused.
@@ -33,6 +34,8 @@ pub enum DeviceError {
     },
     /// The GPU's driver or compiler refused.
     Cuda(CudaError),
+    /// Communication between ranks has ended.
+    Comm(CommError),
     /// A program wants more inputs than it was given.
     Inputs {
         /// The program's name.
@@ -146,6 +149,7 @@ impl fmt::Display for DeviceError {
                 write!(f, "buffer {tag} is in another device's memory, and was given to {device}")
             }
             Self::Cuda(error) => error.fmt(f),
+            Self::Comm(error) => error.fmt(f),
             Self::Inputs { program, needed, given } => {
                 write!(f, "program {program} needs {needed} inputs, it was given {given}")
             }
@@ -182,6 +186,12 @@ impl fmt::Display for DeviceError {
 }
 
 impl std::error::Error for DeviceError {}
+
+impl From<CommError> for DeviceError {
+    fn from(error: CommError) -> Self {
+        Self::Comm(error)
+    }
+}
 
 impl From<CudaError> for DeviceError {
     fn from(error: CudaError) -> Self {

@@ -8,9 +8,12 @@
 //! A plan is checked once, when a device takes it, whoever made it: every view lies inside its memory, read or not; no
 //! number overflows; no two lanes of a step write one element; and nothing is read that the same step writes. The one
 //! exception is a pass *in place*: a lane may read the element that it writes itself, if every read of that memory is
-//! such a one.
+//! such a one. Operations between ranks are two steps each, a start and a wait, and have their memory in between:
+//! [`Start`].
 
 mod attention;
+mod flight;
+mod touched;
 mod traffic;
 
 use std::fmt;
@@ -18,6 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use attention::{Attention, AttentionGrad};
+pub use flight::Start;
+pub(crate) use flight::prepare_together;
 
 use crate::callee::Dequantize;
 use crate::error::DeviceError;
@@ -182,6 +187,13 @@ pub enum Step {
         inputs: Vec<View>,
         /// The elements that are wanted, side by side from its memory's first byte on.
         output: View,
+    },
+    /// An operation between ranks begins.
+    Start(Box<Start>),
+    /// What was started under a ticket is done after this step.
+    Wait {
+        /// The ticket.
+        ticket: usize,
     },
 }
 
@@ -366,12 +378,14 @@ impl Plan {
                 Step::Scatter { rows, index, to, count, width, table } => {
                     self.check_scatter([rows, index, to], [*count, *width, *table])
                 }
+                Step::Start(start) => self.check_start(start),
+                Step::Wait { .. } => None,
             };
             if let Some(needed) = fault {
                 return Err(self.refused(number, needed));
             }
         }
-        Ok(())
+        self.check_flights()
     }
 
     /// That a step lacks something.
@@ -620,6 +634,8 @@ impl Step {
             Step::AttentionGrad(_) => "attention_grad".into(),
             Step::Scatter { .. } => "scatter".into(),
             Step::Call { name, .. } => name.clone(),
+            Step::Start(start) => start.what.to_string(),
+            Step::Wait { ticket } => format!("wait {ticket}"),
         }
     }
 }
@@ -657,6 +673,8 @@ impl fmt::Display for Step {
                 write!(f, "scatter {count} rows of {width} to {table}: {rows}, {index} -> {to}")
             }
             Step::Call { name, inputs, output, .. } => write!(f, "{name}: {} -> {output}", list(inputs)),
+            Step::Start(start) => start.fmt(f),
+            Step::Wait { .. } => f.write_str(&self.name()),
         }
     }
 }

@@ -5,9 +5,12 @@
 //! target `plan` and the tests share this file, so it uses the machine only.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kernels::callee::{Callee, Dequantize, HostCallee, Quantized};
-use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View, contiguous};
+use kernels::comm::{Collective, Comm, Kind};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Start, Step, View, contiguous};
+use kernels::threads;
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories};
 
@@ -26,6 +29,9 @@ pub enum Outcome {
 
 /// Bytes of each memory, and of each of the four regions that the arena is cut into.
 const REGION: usize = 8192;
+
+/// A plan that would wait for what does not come is refused when it is prepared: none gets here.
+const LIMIT: Duration = Duration::from_mins(5);
 
 /// Numbers that a hostile plan would have.
 const HOSTILE: [usize; 18] = [
@@ -62,13 +68,17 @@ pub fn drawn(bytes: &[u8]) -> Plan {
     draw.bent = [draw.bend(), draw.bend()];
     let count = if draw.one_in(4) { 3 } else { 1 };
     let steps = (0..count).map(|_| draw.step()).collect();
-    Plan {
+    let mut plan = Plan {
         name: "drawn".into(),
         arena_bytes: draw.number(4 * REGION),
         inputs: vec![draw.number(REGION), REGION],
         donated: vec![draw.number(REGION)],
         steps,
+    };
+    if draw.one_in(4) {
+        draw.flight(&mut plan.steps);
     }
+    plan
 }
 
 impl Draw<'_> {
@@ -216,6 +226,37 @@ impl Draw<'_> {
     fn bytes(&mut self, place: usize, written: bool) -> View {
         let memory = self.memory(place, written);
         View { memory, bytes: self.number(REGION), offset: self.number(0), strides: vec![] }
+    }
+
+    /// An operation between ranks, from one place in the steps to another. There is one rank: it may send to itself.
+    fn flight(&mut self, steps: &mut Vec<Step>) {
+        let element = self.of(&[Element::U8, Element::F16, Element::Bf16, Element::F32, Element::I32]);
+        let (peer, count) = (self.number(0), self.size());
+        let what = self.of(&[
+            Collective::all_gather(element, count),
+            Collective::reduce_scatter(element, count),
+            Collective::all_reduce(element, count),
+            Collective::send(peer, element, count),
+            Collective::receive(peer, element, count),
+        ]);
+        let whats = match what.kind {
+            Kind::Send { .. } => vec![what, Collective::receive(peer, element, count)],
+            _ => vec![what],
+        };
+        let (mut at, ticket) = (self.below(steps.len() + 1), self.number(0));
+        for (nth, what) in whats.into_iter().enumerate() {
+            let (world, group) = (self.number(1), self.number(0));
+            let shape = [count];
+            let input = (!matches!(what.kind, Kind::Receive { .. })).then(|| self.input(5 + nth, &shape));
+            let output = (!matches!(what.kind, Kind::Send { .. })).then(|| self.output(2 + nth, &shape));
+            let start = Start { ticket: ticket.wrapping_add(nth), group, world, what, input, output };
+            steps.insert(at, Step::Start(Box::new(start)));
+            at += 1;
+        }
+        for nth in 0..=usize::from(matches!(what.kind, Kind::Send { .. })) {
+            at += self.below(steps.len() - at + 1);
+            steps.insert(at, Step::Wait { ticket: self.number(ticket).wrapping_add(nth) });
+        }
     }
 
     fn scatter(&mut self) -> Step {
@@ -500,7 +541,9 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     if work(&plan) > 1 << 20 || memory(&plan) > 1 << 20 {
         return Outcome::Large;
     }
-    let prepared = device.prepare(plan.clone(), &Links { callees: &[&Sum] });
+    let alone: Vec<Arc<dyn Comm>> =
+        threads::world(1, LIMIT).into_iter().map(|comm| Arc::new(comm) as Arc<dyn Comm>).collect();
+    let prepared = device.prepare(plan.clone(), &Links { callees: &[&Sum], groups: &alone });
     let Ok(mut executable) = prepared else { return Outcome::Refused };
     let plan = &*plan;
     let buffer = |bytes: &usize| filled(device, bytes + spare);
@@ -578,7 +621,8 @@ fn work(plan: &Plan) -> usize {
         Step::Attention { attention: of, .. } => attention(of),
         Step::AttentionGrad(grad) => attention(&grad.attention),
         Step::Scatter { count, width, table, .. } => of(&[*width, count.saturating_add(*table)]),
-        Step::Call { .. } => 1,
+        Step::Start(start) => start.what.count,
+        Step::Call { .. } | Step::Wait { .. } => 1,
     };
     plan.steps.iter().map(step).fold(0, usize::saturating_add)
 }
@@ -610,8 +654,17 @@ fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
             }
             Step::Scatter { to, width, table, .. } => vec![(to.memory, 0, table * width * 4)],
             Step::Call { what, output, .. } => vec![(output.memory, 0, what.output_bytes())],
+            Step::Start(start) => start.output.iter().flat_map(|to| landed(start, to)).collect(),
+            Step::Wait { .. } => vec![],
         })
         .collect()
+}
+
+/// What an operation between ranks writes.
+fn landed(start: &Start, to: &View) -> Vec<(Memory, usize, usize)> {
+    let bytes = start.what.output_bytes(start.world).expect("checked");
+    let first = to.offset * start.what.element.bytes();
+    vec![(to.memory, first, first + bytes)]
 }
 
 fn stored(store: &Store, space: &[usize], to: &View) -> Vec<(Memory, usize, usize)> {

@@ -267,7 +267,7 @@ impl<'a> Session<'a> {
 
     /// A plan with its callee, on the device.
     fn ready(&self, compiled: Compiled) -> Result<Ready<'a>, Error> {
-        let links = Links { callees: &[self.dequantizer] };
+        let links = Links { callees: &[self.dequantizer], ..Links::default() };
         let executable = self.device.prepare(compiled.plan().clone(), &links).map_err(Error::Device)?;
         Ok(Ready { compiled: Arc::new(compiled), executable })
     }

@@ -64,7 +64,7 @@ fn work(compiled: &Compiled, launch: usize) -> Work {
         Step::Pass { .. } if !scopes.is_empty() && scopes.iter().all(|scope| scope.starts_with("optim")) => {
             Work::Optimiser
         }
-        Step::Pass { .. } => Work::Program,
+        Step::Pass { .. } | Step::Start(_) | Step::Wait { .. } => Work::Program, // no step here has other ranks
     }
 }
 

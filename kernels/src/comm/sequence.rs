@@ -1,9 +1,9 @@
 //! What each rank is about to do, as text that is checked before anything runs.
 //!
-//! Ranks need not do the same: in a pipeline one sends what the next receives, and in a mesh each has groups of its own.
-//! What has to hold is that all ends of a *channel* - a group, or a sender, a receiver and a tag - list the same
-//! operations in the same order; and that no rank waits for an operation that another starts only after a wait of its own
-//! that cannot end. Both are decided here, from all ranks' lists:
+//! Ranks need not do the same: in a pipeline one sends what the next receives, and in a mesh each has groups of its
+//! own. What has to hold is that all ends of a *channel* - a group, or a sender, a receiver and a tag - list the same
+//! operations in the same order; and that no rank waits for an operation that another starts only after a wait of its
+//! own that cannot end. Both are decided here, from all ranks' lists:
 //!
 //! ```text
 //! rank 0                                     rank 1
@@ -13,9 +13,9 @@
 //! wait 1                                     wait 1
 //! ```
 //!
-//! Ranks are numbered as the world does, waits by the line that started, counted from 0 without the waits. A second group
-//! of the same ranks is `[0, 1] #1`. A send counts as received when the receive is started, as in every transport here;
-//! so a list that passes hangs on none of them.
+//! Ranks are numbered as the world does, waits by the line that started, counted from 0 without the waits. A second
+//! group of the same ranks is `[0, 1] #1`. A send counts as received when the receive is started, as in every transport
+//! here; so a list that passes hangs on none of them.
 
 use std::collections::HashMap;
 use std::fmt::Write;

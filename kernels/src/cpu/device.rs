@@ -92,6 +92,6 @@ impl Device for Cpu {
         plan: Arc<Plan>,
         links: &Links<'_, 'a>,
     ) -> Result<Box<dyn Executable + 'a>, DeviceError> {
-        Ok(Box::new(CpuPlan::new(self, plan, links)?))
+        Ok(Box::new(CpuPlan::new(self, &plan, links)?))
     }
 }

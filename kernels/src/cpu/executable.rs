@@ -11,6 +11,7 @@
 #![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,9 +21,10 @@ use super::product::{Place, is_packed, ready};
 use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::callee::{Dequantize, HostCallee, Inputs, MOST_INPUTS};
+use crate::comm::{Comm, Destination, Ticket};
 use crate::device::{Counts, Executable, Links, Memories, Watch};
 use crate::error::DeviceError;
-use crate::plan::{Attention, AttentionGrad, Memory, Plan, Product, Step, View};
+use crate::plan::{Attention, AttentionGrad, Memory, Plan, Product, Step, View, prepare_together};
 use crate::tile::{Element, Program, Schedule};
 
 /// The most bytes of a row's values that a thread keeps for a later phase of a pass: 1 GiB.
@@ -39,6 +41,7 @@ pub(super) struct CpuPlan<'a> {
     thread_bytes: usize,
     blocks: AtomicU64, // of attention, by the step that runs
     counts: Counts,
+    all: Option<Arc<dyn Comm>>, // all ranks that have a part in the plan
 }
 
 /// What is made for a step when its plan is prepared.
@@ -48,6 +51,8 @@ enum Ready<'a> {
     Attention { programs: Box<Programs>, extras: Vec<Binding> },
     Call { host: &'a dyn HostCallee, checked: [u64; MOST_INPUTS] },
     Scatter,
+    Start { comm: Arc<dyn Comm>, ticket: Option<Ticket> }, // the ticket while it is in flight
+    Wait { start: usize },                                 // the step that starts it
 }
 
 /// Where the memories of a run begin, and what names the inputs' contents.
@@ -110,8 +115,11 @@ fn strides(views: &[View]) -> Vec<Vec<usize>> {
 
 impl<'a> CpuPlan<'a> {
     /// Checks a plan and makes everything that its runs need.
-    pub fn new(cpu: &'a Cpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
-        plan.check()?;
+    pub fn new(cpu: &'a Cpu, plan: &Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
+        prepare_together(plan, links.groups, || Self::of_checked(cpu, Arc::clone(plan), links))
+    }
+
+    fn of_checked(cpu: &'a Cpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
         let mut known = Schedules::new();
         let (mut steps, mut thread_bytes, mut map) = (Vec::new(), 0, [0, 0]);
         for (number, step) in plan.steps.iter().enumerate() {
@@ -138,25 +146,62 @@ impl<'a> CpuPlan<'a> {
             thread_bytes,
             blocks: AtomicU64::new(0),
             counts: Counts::default(),
+            all: links.groups.first().cloned(),
         })
     }
 
-    /// All steps, on one of the device's threads.
-    fn steps(&mut self, mut watch: Option<&mut Watch<'_>>) -> Result<(), DeviceError> {
-        for (number, (step, ready)) in self.plan.steps.iter().zip(&mut self.steps).enumerate() {
+    /// All steps; waits for other ranks on the calling thread, so that ranks may share the device's threads.
+    fn all_steps(&mut self, watch: &mut Option<&mut Watch<'_>>) -> Result<(), DeviceError> {
+        let mut first = 0;
+        while first < self.steps.len() {
+            let is_wait = |ready: &Ready<'_>| matches!(ready, Ready::Wait { .. });
+            let computed = self.steps[first..].iter().position(is_wait).unwrap_or(self.steps.len() - first);
+            let steps = if computed > 0 { first..first + computed } else { first..first + 1 };
+            first = steps.end;
+            match &self.cpu.pool {
+                Some(pool) if computed > 0 => pool.install(|| self.steps(steps, watch))?, // wakes one thread for all
+                _ => self.steps(steps, watch)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Some steps, on one of the device's threads.
+    fn steps(&mut self, steps: Range<usize>, watch: &mut Option<&mut Watch<'_>>) -> Result<(), DeviceError> {
+        for number in steps {
             let traffic = self.traffic[number];
             self.counts.step(traffic);
             self.cpu.count(traffic);
-            let run = Run { cpu: self.cpu, bases: &self.bases, blocks: &self.blocks };
-            // SAFETY: the plan was checked, and its memories have the bytes that it counts on.
-            let done = unsafe { run.step(step, ready, &mut self.map) };
+            let done = self.step(number);
             self.cpu.attention_blocks.fetch_add(self.blocks.swap(0, Relaxed), Relaxed);
             done?;
-            if let Some(watch) = &mut watch {
+            if let Some(watch) = watch {
                 watch(number, self.cpu.made.elapsed());
             }
         }
         Ok(())
+    }
+
+    fn step(&mut self, number: usize) -> Result<(), DeviceError> {
+        let run = Run { cpu: self.cpu, bases: &self.bases, blocks: &self.blocks };
+        if let Ready::Wait { start } = self.steps[number] {
+            // SAFETY: the plan was checked, and its memories have the bytes that it counts on.
+            return unsafe { run.wait(&self.plan.steps[start], &mut self.steps[start]) };
+        }
+        // SAFETY: as above.
+        unsafe { run.step(&self.plan.steps[number], &mut self.steps[number], &mut self.map) }
+    }
+
+    /// A run that failed ends the communication of all ranks, since they would wait for what this one does not do.
+    fn tell(&mut self, error: &DeviceError) {
+        if let Some(all) = &self.all {
+            all.abort(&format!("plan {}: {error}", self.plan.name));
+        }
+        for ready in &mut self.steps {
+            if let Ready::Start { ticket, .. } = ready {
+                *ticket = None;
+            }
+        }
     }
 
     /// Notes where the memories of a run lie, if they are what the plan counts on.
@@ -189,11 +234,9 @@ impl Executable for CpuPlan<'_> {
     }
 
     fn run(&mut self, memories: &mut Memories<'_>, watch: Option<&mut Watch<'_>>) -> Result<(), DeviceError> {
-        self.bind(memories)?;
-        match &self.cpu.pool {
-            Some(pool) => pool.install(|| self.steps(watch)), // on a thread that need not be woken for each step
-            None => self.steps(watch),
-        }
+        let mut watch = watch;
+        let done = self.bind(memories).and_then(|()| self.all_steps(&mut watch));
+        done.inspect_err(|error| self.tell(error))
     }
 }
 
@@ -223,6 +266,11 @@ impl<'a> Ready<'a> {
                 Self::Attention { programs, extras: unbound(&grad.attention.extras) }
             }
             Step::Scatter { .. } => Self::Scatter,
+            Step::Start(start) => Self::Start { comm: Arc::clone(&links.groups[start.group]), ticket: None },
+            Step::Wait { ticket } => {
+                let starts = |step: &Step| matches!(step, Step::Start(start) if start.ticket == *ticket);
+                Self::Wait { start: plan.steps.iter().position(starts).expect("checked with the plan") }
+            }
             Step::Call { callee, name, .. } => {
                 let (number, given) = (*callee, links.callees.len());
                 let missing = || DeviceError::Callee { name: name.clone(), number, given };
@@ -335,8 +383,30 @@ impl Run<'_> {
                 *checked = if done.is_ok() { versions } else { [0; MOST_INPUTS] };
                 done.map_err(|reason| DeviceError::Work { name: name.clone(), reason })
             }
+            (Step::Start(start), Ready::Start { comm, ticket }) => {
+                let (read, bytes) = start.bytes();
+                let input = start.input.as_ref().map_or(&[][..], |view| {
+                    // SAFETY: checked with the plan: inside its memory, and no step writes it at the same time.
+                    unsafe { self.side(view, start.what.element, read) }
+                });
+                *ticket = Some(comm.start(&start.what, input.into(), Destination::Host { bytes })?);
+                Ok(())
+            }
             _ => unreachable!("each step's own is made when its plan is prepared"),
         }
+    }
+
+    /// Waits for what a step has started.
+    unsafe fn wait(&self, step: &Step, ready: &mut Ready<'_>) -> Result<(), DeviceError> {
+        let (Step::Start(start), Ready::Start { comm, ticket }) = (step, ready) else {
+            unreachable!("a wait knows its start")
+        };
+        let ticket = ticket.take().expect("checked with the plan: it was started, and is waited for once");
+        let output = start.output.as_ref().map_or(&mut [][..], |view| {
+            // SAFETY: checked with the plan: inside its memory, and no other step touches it at the same time.
+            unsafe { self.side_mut(view, start.what.element, start.bytes().1) }
+        });
+        Ok(comm.wait(ticket, output.into())?)
     }
 
     /// Has a callee write its output.
@@ -432,6 +502,18 @@ impl Run<'_> {
             strides = [0; 4];
         }
         Rows { at: self.elements(view, Element::F32).cast(), strides }
+    }
+
+    /// What lies side by side from the first element of a view on.
+    unsafe fn side(&self, view: &View, element: Element, bytes: usize) -> &[u8] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts(self.elements(view, element), bytes) }
+    }
+
+    #[allow(clippy::mut_from_ref)] // the memory is the arena's, or donated
+    unsafe fn side_mut(&self, view: &View, element: Element, bytes: usize) -> &mut [u8] {
+        // SAFETY: the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.elements(view, element), bytes) }
     }
 
     unsafe fn bytes(&self, view: &View) -> &[u8] {

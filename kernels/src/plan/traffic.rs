@@ -26,6 +26,8 @@ impl Step {
             Step::Scatter { count, width, table, .. } => {
                 (sum([floats(&[*count, *width]), floats(&[*count])]), floats(&[*table, *width]))
             }
+            Step::Start(start) => start.bytes(),
+            Step::Wait { .. } => (0, 0),
             Step::Call { what, .. } => {
                 (sum((0..what.inputs()).map(|input| what.input_bytes(input))), what.output_bytes())
             }

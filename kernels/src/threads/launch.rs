@@ -11,8 +11,9 @@ use crate::comm::{Comm, CommError};
 
 /// Runs `work` on a thread for each of so many ranks, and returns what each made of it, in rank order.
 ///
-/// A rank whose `work` panics ends the communication of all: it is [`CommError::Panicked`] here, and in the calls of the
-/// other ranks. Every call of theirs ends within the time limit, so this returns as soon as the work between calls does.
+/// A rank whose `work` panics ends the communication of all: it is [`CommError::Panicked`] here, and in the calls of
+/// the other ranks. Every call of theirs ends within the time limit, so this returns as soon as the work between calls
+/// does.
 pub fn launch<T: Send>(
     ranks: usize,
     limit: Duration,

@@ -1,8 +1,8 @@
 //! Where the ranks of a process meet.
 //!
-//! One lock guards who is where; data is copied and added outside it. An operation is a [`Slot`]: an entry for each rank
-//! that takes part, complete when the last has started. Its [`Key`] says which start of one rank belongs to which of
-//! another's: the n-th collective of the group, or the n-th message between two ranks under one tag. All that can go
+//! One lock guards who is where; data is copied and added outside it. An operation is a [`Slot`]: an entry for each
+//! rank that takes part, complete when the last has started. Its [`Key`] says which start of one rank belongs to which
+//! of another's: the n-th collective of the group, or the n-th message between two ranks under one tag. All that can go
 //! wrong is seen by whoever makes it so, under the lock, and kept in `failed`; from then on every call returns it.
 
 use std::collections::HashMap;

@@ -21,8 +21,8 @@
 //! spare    memory that is used again
 //! ```
 //!
-//! `start` copies its input and returns; `wait` writes its output. No rank ever sees another's memory, so no `unsafe` is
-//! needed, and an input may be overwritten as soon as `start` has returned. An operation costs one copy of the input
+//! `start` copies its input and returns; `wait` writes its output. No rank ever sees another's memory, so no `unsafe`
+//! is needed, and an input may be overwritten as soon as `start` has returned. An operation costs one copy of the input
 //! beside its result. Its work is done by the ranks that wait: each takes its own part of a reduce-scatter; an
 //! all-reduce's sum is cut into as many pieces as there are ranks, each rank begins with its own piece, and a piece is
 //! computed once, by whoever comes to it first. So nobody waits for a rank that has started an operation and is busy.

@@ -1,8 +1,8 @@
 //! Sums over ranks, in rank order: `((x0 + x1) + x2) + ..`, whoever computes them.
 //!
-//! f32: each addition rounds to nearest. f16 and bf16: converted to f32, which is exact, added in f32, and rounded once at
-//! the end, to nearest, ties to even. i32 and u8 wrap around. One rank's sum is its input, bit by bit. Which of several
-//! NaNs comes out is the processor's choice; that one comes out is not.
+//! f32: each addition rounds to nearest. f16 and bf16: converted to f32, which is exact, added in f32, and rounded once
+//! at the end, to nearest, ties to even. i32 and u8 wrap around. One rank's sum is its input, bit by bit. Which of
+//! several NaNs comes out is the processor's choice; that one comes out is not.
 //!
 //! A tile of sums stays in the first-level cache while one rank's tile after the other is added, so each input is read
 //! once and each result written once: (W + 1) elements of traffic for each element of the result.

@@ -1,4 +1,5 @@
-//! Ranks on one thread, one call after the other: `start` waits for nobody, so every order of calls can be written down.
+//! Ranks on one thread, one call after the other: `start` waits for nobody, so every order of calls can be written
+//! down.
 
 use std::sync::mpsc;
 
