@@ -248,7 +248,7 @@ fn of_second_run(device: &Cpu, steps: Vec<Step>) -> [u64; 2] {
     let buffer = |bytes: usize| device.alloc("memory", bytes).expect("room");
     let (mut arena, mut floats, zeros) = (buffer(ARENA), buffer(PLACE), buffer(PLACE));
     floats.view_mut::<f32>().iter_mut().enumerate().for_each(|(i, x)| *x = (i % 13) as f32 / 16.0);
-    let links = Links { callees: &[&Launches] };
+    let links = Links { callees: &[&Launches], ..Links::default() };
     let mut executable = device.prepare(Arc::new(plan), &links).expect("is sound");
     let inputs: [&Buffer; 2] = [&floats, &zeros];
     let mut run =

@@ -343,7 +343,13 @@ fn select_lanes<T: Copy>(c: Operand<'_, i32>, a: Operand<'_, T>, b: Operand<'_, 
 }
 
 #[inline(always)]
-fn random_lanes(key: [Operand<'_, i32>; 2], index: Operand<'_, i32>, stream: u32, threshold: u64, to: &mut [i32]) {
+fn random_lanes(
+    key: [Operand<'_, i32>; 2],
+    index: Operand<'_, i32>,
+    stream: u32,
+    threshold: u64,
+    to: &mut [i32],
+) {
     let draw = |key: [i32; 2], index: i32| {
         let word = philox::first_word(index as u32, stream, key.map(|word| word as u32));
         i32::from(u64::from(word) < threshold)

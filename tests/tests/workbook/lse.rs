@@ -2,7 +2,6 @@
 
 use challenges::graph::Solution;
 use compiler::compile::{Level, compile};
-use kernels::Cpu;
 use kernels::plan::Step;
 use reference::grad::differentiate;
 use reference::graph::interpret::Values;
@@ -104,13 +103,12 @@ fn attention_and_its_logarithmic_sums_are_one_launch() {
     ] {
         let graph = both(dtype, &attention, lse_first);
         let values = values::<f32>(dtype);
-        let compiled =
-            compile(&Solution, &graph, &std::collections::BTreeMap::new(), Level::O2.options(), None);
+        let compiled = compile(&Solution, &graph, &std::collections::BTreeMap::new(), Level::O2.options());
         let compiled = compiled.expect("compiles");
         let launches =
             compiled.plan().steps.iter().filter(|step| matches!(step, Step::Attention { .. })).count();
         assert_eq!(launches, 1, "{dtype:?}");
-        let got = Runner::of(Cpu::with_threads(2), compiled).and_then(|mut runner| runner.run(&values));
+        let got = Runner::of(compiled).and_then(|mut runner| runner.run(&values));
         let got = got.expect("runs");
         let truth = interpret(
             &graph,

@@ -10,8 +10,8 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Facts, Graph, Tensor, interpret};
 use reference::philox::{happens, philox4x32_10, threshold};
 
-use crate::compiled::Runner;
 use crate::plan::devices;
+use tests::one_graph::OneGraph;
 
 /// The authors' own: `kat_vectors` of Random123, `philox4x32 10`.
 #[test]
@@ -143,8 +143,10 @@ fn a_compiled_mask_has_the_same_bits_on_every_unit_and_any_number_of_threads() {
         let want = interpret(&graph, &values).expect("runs");
         for device in devices() {
             let compiled =
-                compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options(), None).expect("compiles");
-            let got = Runner::of(device, compiled).and_then(|mut runner| runner.run(&values)).expect("runs");
+                compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options()).expect("compiles");
+            let got = OneGraph::of(&Solution, &device, compiled)
+                .and_then(|mut graph| graph.arrays(&values))
+                .expect("runs");
             assert_eq!(got, want, "{shape:?}");
         }
     }
