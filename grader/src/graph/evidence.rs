@@ -82,7 +82,12 @@ impl Answer<'_> {
         if let Some(flaw) = self.flaw() {
             return unmet(&format!("{evidence}; but {flaw}"));
         }
-        match outcomes(self.seen.checks.iter().filter(|check| steps.contains(&check.step()))) {
+        match outcomes(
+            self.seen
+                .checks
+                .iter()
+                .filter(|check| steps.contains(&check.step()) && check.outcome != Outcome::NotMeasured),
+        ) {
             Verdict::Unmet(reason) => return unmet(&format!("{evidence}; but {reason}")),
             Verdict::Unmeasured(reason) => return unmeasured(&reason),
             Verdict::Sound => {}

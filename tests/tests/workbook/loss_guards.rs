@@ -53,7 +53,7 @@ fn what_the_statement_forbids_resets_the_score() {
 /// A slip, the check that sees it, and what that says.
 const SEEN: [(&str, &str, &str); 12] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),
-    ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "the chunks have the rows "),
+    ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "expected the rows "),
     ("upcasts before the product", "E.2/no-copy-of-the-weight", "is cast to f32: that is another copy of it"),
     ("adds to nothing", "E.3/adds-to-what-is-there", "likely cause: what was there before is missing"),
     (

@@ -26,7 +26,7 @@ fn tool_calling(seen: &Seen<'_>) -> Fact {
     if let Verdict::Unmet(reason) = &verdict {
         return unmet(reason);
     }
-    match outcomes(checks()) {
+    match outcomes(checks().filter(|check| check.outcome != Outcome::NotMeasured)) {
         Verdict::Unmet(reason) => return unmet(&reason),
         Verdict::Unmeasured(reason) => return unmeasured(&reason),
         Verdict::Sound => {}
