@@ -25,7 +25,7 @@ use challenges::issues::chat::{self, Chat, Next, Place, Rendered, Seen, Sight, T
 use challenges::nf4::{Absmax, Nf4, Output, Solution, Weight};
 use grader::Attempts;
 use kernels::Cpu;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -177,7 +177,7 @@ impl Compile for Mistaken {
         graph::Solution.lower(op, from, to, inputs, code)
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         graph::Solution.tune(candidates, time)
     }
 

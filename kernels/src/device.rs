@@ -14,7 +14,7 @@ use crate::buffer::Buffer;
 use crate::callee::Callee;
 use crate::comm::Comm;
 use crate::error::DeviceError;
-use crate::plan::{Cut, Plan, Product};
+use crate::plan::{Choice, Plan, Product};
 
 /// A machine that allocates, copies and runs plans.
 pub trait Device: Send + Sync {
@@ -53,7 +53,7 @@ pub trait Device: Send + Sync {
 
     /// The ways in which a product can be computed here that differ from each other: the candidates of tuning. Never
     /// empty.
-    fn choices(&self, product: &Product) -> Vec<Cut>;
+    fn choices(&self, product: &Product) -> Vec<Choice>;
 
     /// What an answer of tuning holds for: the device, as far as it decides how fast a product is, on one line.
     fn identity(&self) -> String;
@@ -96,7 +96,7 @@ pub trait Executable: Send {
 /// A product that is timed.
 pub trait Trial {
     /// How long one run takes, by this choice.
-    fn time(&mut self, choice: Cut) -> Result<Duration, DeviceError>;
+    fn time(&mut self, choice: Choice) -> Result<Duration, DeviceError>;
 }
 
 /// Told of each step that is done: its number, and the device's clock.
@@ -107,9 +107,9 @@ pub type Watch<'a> = dyn FnMut(usize, Duration) + Send + 'a;
 pub struct Memories<'a> {
     /// At least [`Plan::arena_bytes`].
     pub arena: &'a mut Buffer,
-    /// One for each of [`Plan::given`], at least as long.
+    /// One for each of [`Plan::inputs`], at least as long.
     pub inputs: &'a [&'a Buffer],
-    /// One for each of [`Plan::carried`], at least as long.
+    /// One for each of [`Plan::donated`], at least as long.
     pub donated: &'a mut [&'a mut Buffer],
 }
 
@@ -151,14 +151,14 @@ impl Memories<'_> {
         is_here: impl Fn(&Buffer) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
         for (needed, given) in
-            [(plan.given.len(), self.inputs.len()), (plan.carried.len(), self.donated.len())]
+            [(plan.inputs.len(), self.inputs.len()), (plan.donated.len(), self.donated.len())]
         {
             if needed != given {
                 return Err(DeviceError::Inputs { program: plan.name.clone(), needed, given });
             }
         }
-        let donated = self.donated.iter().map(|buffer| &**buffer).zip(&plan.carried);
-        let inputs = self.inputs.iter().copied().zip(&plan.given);
+        let donated = self.donated.iter().map(|buffer| &**buffer).zip(&plan.donated);
+        let inputs = self.inputs.iter().copied().zip(&plan.inputs);
         for (buffer, needed) in inputs.chain(donated).chain([(&*self.arena, &plan.arena_bytes)]) {
             is_here(buffer)?;
             if buffer.bytes() < *needed {
@@ -196,8 +196,8 @@ impl<'a> PlanTrial<'a> {
 }
 
 impl Trial for PlanTrial<'_> {
-    fn time(&mut self, choice: Cut) -> Result<Duration, DeviceError> {
-        let plan = Plan::of_product(Product { cut: choice, ..self.product.clone() }, self.arena.bytes());
+    fn time(&mut self, choice: Choice) -> Result<Duration, DeviceError> {
+        let plan = Plan::of_product(Product { choice, ..self.product.clone() }, self.arena.bytes());
         let mut executable = self.device.prepare(Arc::new(plan), &Links::default())?;
         let before = self.device.clock();
         let (inputs, donated) = (&[], &mut []);

@@ -1,7 +1,7 @@
 //! A plan: what a compiled computation does, step by step, as data.
 //!
 //! What a plan works out lies in one *arena*, at places that were fixed beforehand; what it only reads - weights, token
-//! ids - is *given* at each run; what it updates - sums of gradients - is *carried*: a buffer of the caller's, read and
+//! ids - are its *inputs*; what it updates - sums of gradients - is *donated*: a buffer of the caller's, read and
 //! written. A step names its memory by views: where the first element lies, and how far apart the neighbours are along
 //! each dimension. So a plan can be printed, drawn, counted and checked before it runs, and it runs without allocating.
 //!
@@ -33,16 +33,16 @@ use crate::tile::{Element, Index, Op, Program, Store};
 pub enum Memory {
     /// Bytes of the arena from this one on, a multiple of 64.
     Arena(usize),
-    /// One of the given buffers, by its number.
-    Given(usize),
-    /// One of the carried buffers, by its number.
-    Carried(usize),
+    /// One of the inputs, by its number: only read.
+    Input(usize),
+    /// One of the donated buffers, by its number: read and written.
+    InOut(usize),
 }
 
 impl Memory {
     /// Whether a step may write it.
     pub(crate) fn is_written(self) -> bool {
-        !matches!(self, Memory::Given(_))
+        !matches!(self, Memory::Input(_))
     }
 }
 
@@ -82,13 +82,13 @@ pub struct Product {
     pub add: bool,
     /// What the product is multiplied with.
     pub scale: f32,
-    /// How the work is cut.
-    pub cut: Cut,
+    /// How it is computed.
+    pub choice: Choice,
 }
 
-/// How a product is cut among threads: the candidates of tuning.
+/// How a product is computed: the candidates of tuning. On a CPU, how it is cut among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cut {
+pub enum Choice {
     /// As the library does by itself.
     #[default]
     Library,
@@ -101,34 +101,35 @@ pub enum Cut {
     /// Not at all.
     Single,
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
-    /// its cache holds. A product with a factor or a result that is not f32 is always cut so.
-    Stretches,
+    /// its cache holds. A product with a factor or a result that is not f32 is always computed so.
+    Packed,
 }
 
-impl Cut {
+impl Choice {
     /// Every one.
-    pub const ALL: [Cut; 6] =
-        [Cut::Library, Cut::Rows, Cut::Columns, Cut::Batch, Cut::Single, Cut::Stretches];
+    pub const ALL: [Choice; 6] =
+        [Choice::Library, Choice::Rows, Choice::Columns, Choice::Batch, Choice::Single, Choice::Packed];
 
-    /// The cut of a product that was never tried, by the rows, columns and terms of each matrix.
+    /// The choice for a product that was never tried, by the rows, columns and terms of each matrix.
     ///
     /// Where a factor is large and is read few times, copying it is much of the work, and the library copies it slowly.
-    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest cut and in stretches, of rows that meet
+    /// Two cores of an Intel Xeon with AVX-512, GFLOP/s of the library's fastest choice and packed, of rows that meet
     /// a weight of 32000 by 512: their logits, the logits' product with the weight, the weight's gradient.
     ///
-    /// | rows | library | in stretches |
+    /// | rows | library | packed |
     /// |---:|---|---|
     /// | 64 | 118, 121, 127 | 161, 125, 143 |
     /// | 192 | 180, 197, 179 | 187, 211, 198 |
     /// | 2048 | 241, 199, 159 | 199, 182, 183 |
     ///
     /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for each
-    /// call, 65 MB here, which no plan would know of. Stretches take memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts,
-    /// and nothing else. Tuning may choose otherwise.
+    /// call, 65 MB here, which no plan would know of. Packed products take
+    /// memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts, and nothing else but a
+    /// few bytes that the library takes for each call. Tuning may choose otherwise.
     pub fn by_shape(m: usize, n: usize, k: usize) -> Self {
         let least = m.min(n).min(k);
         let is_flat = least >= 32 && m.max(n).max(k) >= 16 * least;
-        if is_flat { Cut::Stretches } else { Cut::Library }
+        if is_flat { Choice::Packed } else { Choice::Library }
     }
 }
 
@@ -203,10 +204,10 @@ pub struct Plan {
     pub name: String,
     /// Size of the arena in bytes.
     pub arena_bytes: usize,
-    /// Bytes of each given buffer.
-    pub given: Vec<usize>,
-    /// Bytes of each carried buffer.
-    pub carried: Vec<usize>,
+    /// Bytes of each input.
+    pub inputs: Vec<usize>,
+    /// Bytes of each donated buffer.
+    pub donated: Vec<usize>,
     /// In order.
     pub steps: Vec<Step>,
 }
@@ -348,11 +349,10 @@ impl Plan {
     /// A program over `len` lanes of one row: it reads the inputs, of so many bytes each, and writes what is donated.
     pub fn of_program(program: Arc<Program>, len: usize, inputs: &[usize], output: usize) -> Self {
         let view = |memory, bytes| View { memory, bytes, offset: 0, strides: vec![1] };
-        let given = inputs.to_vec();
-        let inputs = given.iter().enumerate().map(|(i, bytes)| view(Memory::Given(i), *bytes)).collect();
-        let (name, outputs) = (program.name.clone(), vec![view(Memory::Carried(0), output)]);
-        let steps = vec![Step::Pass { program, space: vec![len], inputs, outputs }];
-        Self { name, arena_bytes: 0, given, carried: vec![output], steps }
+        let views = inputs.iter().enumerate().map(|(i, bytes)| view(Memory::Input(i), *bytes)).collect();
+        let (name, outputs) = (program.name.clone(), vec![view(Memory::InOut(0), output)]);
+        let steps = vec![Step::Pass { program, space: vec![len], inputs: views, outputs }];
+        Self { name, arena_bytes: 0, inputs: inputs.to_vec(), donated: vec![output], steps }
     }
 
     /// One product in an arena.
@@ -396,10 +396,10 @@ impl Plan {
     /// Whether every memory is one that there may be: no allocation has more than `isize::MAX` bytes.
     fn check_memories(&self) -> Result<(), DeviceError> {
         let arena = ("arena", &self.arena_bytes);
-        let given = self.given.iter().map(|bytes| ("given", bytes));
-        let carried = self.carried.iter().map(|bytes| ("carried", bytes));
+        let inputs = self.inputs.iter().map(|bytes| ("input", bytes));
+        let donated = self.donated.iter().map(|bytes| ("donated", bytes));
         let too_large = |(_, bytes): &(_, &usize)| isize::try_from(**bytes).is_err();
-        match [arena].into_iter().chain(given).chain(carried).find(too_large) {
+        match [arena].into_iter().chain(inputs).chain(donated).find(too_large) {
             Some((tag, bytes)) => Err(DeviceError::Memory { tag, bytes: *bytes }),
             None => Ok(()),
         }
@@ -461,8 +461,8 @@ impl Plan {
                 let end = at.checked_add(view.bytes);
                 at % 64 == 0 && end.is_some_and(|end| end <= self.arena_bytes)
             }
-            Memory::Given(number) => self.given.get(number).is_some_and(|bytes| view.bytes <= *bytes),
-            Memory::Carried(number) => self.carried.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::Input(number) => self.inputs.get(number).is_some_and(|bytes| view.bytes <= *bytes),
+            Memory::InOut(number) => self.donated.get(number).is_some_and(|bytes| view.bytes <= *bytes),
         }
     }
 
@@ -486,7 +486,7 @@ impl Plan {
                 (view.offset, view.strides) = (0, contiguous(space));
             }
             if !view.memory.is_written() {
-                return Some("outputs in the arena: what is given is only read");
+                return Some("outputs in the arena: an input is only read");
             }
             if !self.inside(&view, space, store.element.bytes()) || !view.is_injective(space) {
                 return Some("outputs that lie in the arena, each element once");
@@ -656,9 +656,9 @@ impl fmt::Display for Step {
                 write!(f, "{} over {space:?}: {} -> {}", program.name, list(inputs), list(outputs))
             }
             Step::Product(product) => {
-                let Product { batch, a, b, to, add, scale, cut, .. } = product;
+                let Product { batch, a, b, to, add, scale, choice, .. } = product;
                 let into = if *add { "+=" } else { "=" };
-                write!(f, "{} of {batch:?}, cut by {cut:?}: {to} {into} {scale} * {a} * {b}", self.name())
+                write!(f, "{} of {batch:?}, by {choice:?}: {to} {into} {scale} * {a} * {b}", self.name())
             }
             Step::Attention { attention, output, lse } => {
                 write!(f, "attention {attention} -> {output}")?;
@@ -683,8 +683,8 @@ impl fmt::Display for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.memory {
             Memory::Arena(at) => write!(f, "@{at}")?,
-            Memory::Given(number) => write!(f, "given {number}")?,
-            Memory::Carried(number) => write!(f, "carried {number}")?,
+            Memory::Input(number) => write!(f, "input {number}")?,
+            Memory::InOut(number) => write!(f, "inout {number}")?,
         }
         if self.offset > 0 {
             write!(f, "+{}", self.offset)?;

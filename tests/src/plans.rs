@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kernels::callee::{Callee, Dequantize, HostCallee, Quantized};
 use kernels::comm::{Collective, Comm, Kind};
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Start, Step, View, contiguous};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Start, Step, View, contiguous};
 use kernels::threads;
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories};
@@ -71,8 +71,8 @@ pub fn drawn(bytes: &[u8]) -> Plan {
     let mut plan = Plan {
         name: "drawn".into(),
         arena_bytes: draw.number(4 * REGION),
-        given: vec![draw.number(REGION), REGION],
-        carried: vec![draw.number(REGION)],
+        inputs: vec![draw.number(REGION), REGION],
+        donated: vec![draw.number(REGION)],
         steps,
     };
     if draw.one_in(4) {
@@ -134,9 +134,9 @@ impl Draw<'_> {
         let place = if self.one_in(8) { self.below(8) } else { place };
         match place {
             0..4 => Memory::Arena(self.number(place * REGION)),
-            4 => Memory::Carried(self.number(0)),
+            4 => Memory::InOut(self.number(0)),
             _ if written => Memory::Arena(0),
-            _ => Memory::Given(self.number(place % 2)),
+            _ => Memory::Input(self.number(place % 2)),
         }
     }
 
@@ -213,7 +213,7 @@ impl Draw<'_> {
             to: self.output(0, &shape([m, n])),
             add: self.one_in(2),
             scale: 0.5,
-            cut: self.of(&Cut::ALL),
+            choice: self.of(&Choice::ALL),
             batch,
         }
     }
@@ -546,8 +546,8 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     let Ok(mut executable) = prepared else { return Outcome::Refused };
     let plan = &*plan;
     let buffer = |bytes: &usize| filled(device, bytes + spare);
-    let given: Vec<Buffer> = plan.given.iter().map(buffer).collect();
-    let mut carried: Vec<Buffer> = plan.carried.iter().map(buffer).collect();
+    let given: Vec<Buffer> = plan.inputs.iter().map(buffer).collect();
+    let mut carried: Vec<Buffer> = plan.donated.iter().map(buffer).collect();
     let mut arena = buffer(&plan.arena_bytes);
     let ran = execute(
         &mut *executable,
@@ -569,7 +569,7 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     for (number, buffer) in carried.iter().enumerate() {
         let ours = |at: usize| {
             written.iter().any(|(memory, first, after)| {
-                *memory == Memory::Carried(number) && (*first..*after).contains(&at)
+                *memory == Memory::InOut(number) && (*first..*after).contains(&at)
             })
         };
         unchanged(buffer, ours, plan);
@@ -605,7 +605,7 @@ fn unchanged(buffer: &Buffer, ours: impl Fn(usize) -> bool, plan: &Plan) {
 }
 
 fn memory(plan: &Plan) -> usize {
-    let all = plan.given.iter().chain(&plan.carried).chain([&plan.arena_bytes]);
+    let all = plan.inputs.iter().chain(&plan.donated).chain([&plan.arena_bytes]);
     all.fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kernels::callee::Dequantize;
-use kernels::plan::{self, Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{self, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links, Memories, Watch, cpu};
 use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
@@ -166,7 +166,7 @@ struct Draft<'a> {
     arena: Arena,
 }
 
-/// Compiles a graph for given sizes of its symbols; with a tuner, products are cut as they are fastest.
+/// Compiles a graph for given sizes of its symbols; with a tuner, products are computed as they are fastest.
 pub fn compile(
     passes: &dyn Compile,
     graph: &Graph,
@@ -213,7 +213,7 @@ impl Tuner<'_> {
     fn tune(&mut self, passes: &dyn Compile, plan: &mut Plan) -> Result<(), DeviceError> {
         for step in &mut plan.steps {
             if let Step::Product(product) = step {
-                product.cut = self.tuned.cut(passes, self.device, product)?;
+                product.choice = self.tuned.choice(passes, self.device, product)?;
             }
         }
         Ok(())
@@ -441,7 +441,7 @@ impl Lowered<'_> {
         }
         let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
         let given = || self.given().position(|given| given == buffer);
-        let memory = carried().map(Memory::Carried).or_else(|| given().map(Memory::Given));
+        let memory = carried().map(Memory::InOut).or_else(|| given().map(Memory::Input));
         memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
     }
 
@@ -475,7 +475,7 @@ impl Lowered<'_> {
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
         let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok(Plan { name, arena_bytes: self.arena.bytes, given, carried, steps })
+        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated: carried, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -532,7 +532,7 @@ impl Lowered<'_> {
                     to,
                     add: *add,
                     scale: *scale,
-                    cut: Cut::by_shape(m, n, k),
+                    choice: plan::Choice::by_shape(m, n, k),
                 })
             }
             Part::Attention(attend) => Step::Attention {
@@ -714,11 +714,11 @@ impl Compiled {
 
     fn given<'b>(&self, inputs: &BTreeMap<&str, &'b Buffer>) -> Result<Vec<&'b Buffer>, Error> {
         let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Given(number));
+            let name = self.name_of(Memory::Input(number));
             let buffer = inputs.get(name).copied();
             buffer.filter(|buffer| buffer.bytes() == *need).ok_or_else(|| unfit(name, buffer, *need))
         };
-        self.plan().given.iter().enumerate().map(one).collect()
+        self.plan().inputs.iter().enumerate().map(one).collect()
     }
 
     fn carried<'b>(
@@ -728,13 +728,13 @@ impl Compiled {
         let mut buffers: BTreeMap<&str, &mut Buffer> =
             carried.iter_mut().map(|(name, buffer)| (*name, &mut **buffer)).collect();
         let one = |(number, need): (usize, &usize)| {
-            let name = self.name_of(Memory::Carried(number));
+            let name = self.name_of(Memory::InOut(number));
             match buffers.remove(name) {
                 Some(buffer) if buffer.bytes() == *need => Ok(buffer),
                 other => Err(unfit(name, other.as_deref(), *need)),
             }
         };
-        self.plan().carried.iter().enumerate().map(one).collect()
+        self.plan().donated.iter().enumerate().map(one).collect()
     }
 
     /// The name of the input in a memory.
@@ -759,11 +759,11 @@ impl Compiled {
         let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
         match port.memory {
             Memory::Arena(at) => arena.view::<u8>().get(at..at + len),
-            Memory::Given(_) => {
+            Memory::Input(_) => {
                 let input = self.inputs.iter().find(|input| input.memory == port.memory)?;
                 inputs.get(input.name.as_str())?.view::<u8>().get(..len)
             }
-            Memory::Carried(_) => None,
+            Memory::InOut(_) => None,
         }
     }
 }

@@ -13,7 +13,7 @@ use challenges::graph::explain::Break;
 use challenges::graph::fuse::LONG;
 use challenges::graph::memory::{Arena, Life, room};
 use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -70,7 +70,7 @@ impl Compile for Exercise {
 
     // ANCHOR: graph-step-7
     // step C.7: autotune a product: time the candidates, take the fastest
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         todo!("C.7: autotune a product: time the candidates, take the fastest")
     }
     // ANCHOR_END: graph-step-7

@@ -64,7 +64,7 @@ pub mod zoo;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -103,8 +103,8 @@ pub trait Compile: Sync {
     /// from those of its inputs, the first of type `from`. Nothing, if it is no operation on single elements.
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value>;
 
-    /// C.7 - the fastest of some ways to cut a product, each of which `time` runs once and times.
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut;
+    /// C.7 - the fastest of some choices for a product, each of which `time` runs once and times.
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice;
 
     /// C.8 - a score or mask program over all scores at once. `types` are those of q (B, H, Tq, D), k (B, G, Tk, D), v
     /// and the extras. The graph's inputs, in this order: `score` f32 (B, H, Tq, Tk), then `extra0`, `extra1`, .. of the
@@ -158,7 +158,7 @@ impl Compile for Solution {
         Self::counted().lower(op, from, to, inputs, code)
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         Self::counted().tune(candidates, time)
     }
 

@@ -13,7 +13,7 @@ use challenges::graph::explain::Break;
 use challenges::graph::fuse::LONG;
 use challenges::graph::memory::{Arena, Life, room};
 use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::{self, Op as Tile, Value};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -172,11 +172,11 @@ impl Compile for Solution {
     // ANCHOR_END: graph-step-6
 
     // ANCHOR: graph-step-7
-    // why: which cut of a product is fastest depends on its shape and on the machine, and is cheaper to try than to
+    // why: which choice for a product is fastest depends on its shape and on the machine, and is cheaper to try than to
     // know. Candidates take turns, so that a slow moment hits all of them; the fastest of several times is what the
     // machine can do, everything above it is somebody else's noise.
     // step C.7: autotune a product: time the candidates, take the fastest
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         let mut best: Vec<Duration> = vec![Duration::MAX; candidates.len()];
         for _ in 0..ROUNDS {
             for (candidate, best) in candidates.iter().zip(&mut best) {
@@ -184,7 +184,7 @@ impl Compile for Solution {
             }
         }
         let fastest = candidates.iter().zip(best).min_by_key(|(_, time)| *time);
-        fastest.map_or(Cut::default(), |(candidate, _)| *candidate)
+        fastest.map_or(Choice::default(), |(candidate, _)| *candidate)
     }
     // ANCHOR_END: graph-step-7
 

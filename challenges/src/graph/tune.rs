@@ -1,4 +1,4 @@
-//! Which way of cutting a product is fastest, found out by trying.
+//! Which choice computes a product fastest, found out by trying.
 //!
 //! Products of one shape, laid out alike, are one *question*; its answer is kept by a key that names all that matters:
 //! the machine, its vector unit and the number of threads among it. What was found can be written to a file and read
@@ -10,7 +10,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use kernels::plan::{Cut, Product};
+use kernels::plan::{Choice, Product};
 use kernels::tile::Element;
 use kernels::{Device, DeviceError, Trial};
 
@@ -19,7 +19,7 @@ use super::Compile;
 /// What was found out, and what it took.
 #[derive(Clone, Debug, Default)]
 pub struct Tuned {
-    answers: BTreeMap<String, Cut>,
+    answers: BTreeMap<String, Choice>,
     /// Questions that were answered by trying.
     pub asked: usize,
     /// Questions whose answer was known.
@@ -42,15 +42,15 @@ pub struct Error {
 /// Bytes of the largest file that is read: some hundred thousand answers.
 pub const LARGEST: u64 = 16 << 20;
 
-/// The name of a way to cut in a file.
-fn name(cut: Cut) -> &'static str {
-    match cut {
-        Cut::Library => "library",
-        Cut::Rows => "rows",
-        Cut::Columns => "columns",
-        Cut::Batch => "batch",
-        Cut::Single => "single",
-        Cut::Stretches => "stretches",
+/// The name of a choice in a file.
+fn name(choice: Choice) -> &'static str {
+    match choice {
+        Choice::Library => "library",
+        Choice::Rows => "rows",
+        Choice::Columns => "columns",
+        Choice::Batch => "batch",
+        Choice::Single => "single",
+        Choice::Packed => "packed",
     }
 }
 
@@ -71,51 +71,51 @@ impl Tuned {
     pub fn read(path: &Path) -> Self {
         let answer = |line: &str| {
             let (key, answer) = line.rsplit_once('\t')?;
-            let cut = Cut::ALL.into_iter().find(|cut| name(*cut) == answer)?;
-            Some((key.to_owned(), cut))
+            let choice = Choice::ALL.into_iter().find(|choice| name(*choice) == answer)?;
+            Some((key.to_owned(), choice))
         };
         let bytes = contents(path).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         Self { answers: text.lines().filter_map(answer).collect(), ..Self::default() }
     }
 
-    /// Writes all answers, a line each: the question, a tab, the way to cut. Whoever reads meanwhile finds the old file
+    /// Writes all answers, a line each: the question, a tab, the choice. Whoever reads meanwhile finds the old file
     /// or the new one.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
-        let line = |(key, cut): (&String, &Cut)| format!("{key}\t{}\n", name(*cut));
+        let line = |(key, choice): (&String, &Choice)| format!("{key}\t{}\n", name(*choice));
         let text: String = self.answers.iter().map(line).collect();
         reference::atomic_write::write(path, text.as_bytes())
             .map_err(|source| Error { path: path.display().to_string(), source })
     }
 
     /// The answers, by their questions.
-    pub fn answers(&self) -> &BTreeMap<String, Cut> {
+    pub fn answers(&self) -> &BTreeMap<String, Choice> {
         &self.answers
     }
 
-    /// How a product is cut best: as it is known, or as it is found out now.
-    pub(super) fn cut(
+    /// The best choice for a product: as it is known, or as it is found out now.
+    pub(super) fn choice(
         &mut self,
         passes: &dyn Compile,
         device: &dyn Device,
         product: &Product,
-    ) -> Result<Cut, DeviceError> {
+    ) -> Result<Choice, DeviceError> {
         let (key, candidates) = (question(device, product), device.choices(product));
-        if let Some(cut) = self.answers.get(&key).filter(|cut| candidates.contains(cut)) {
+        if let Some(choice) = self.answers.get(&key).filter(|choice| candidates.contains(choice)) {
             self.known += 1;
-            return Ok(*cut);
+            return Ok(*choice);
         }
         let trial = device.trial(product)?;
         let mut bench = Bench { trial, trials: 0, spent: Duration::ZERO, error: None };
-        let cut = passes.tune(&candidates, &mut |cut| bench.time(cut));
+        let choice = passes.tune(&candidates, &mut |choice| bench.time(choice));
         if let Some(error) = bench.error {
             return Err(error);
         }
         self.asked += 1;
         self.trials += bench.trials;
         self.time += bench.spent;
-        self.answers.insert(key, cut);
-        Ok(cut)
+        self.answers.insert(key, choice);
+        Ok(choice)
     }
 }
 
@@ -149,8 +149,8 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// One run; without end, if it failed.
-    fn time(&mut self, cut: Cut) -> Duration {
-        match self.trial.time(cut) {
+    fn time(&mut self, choice: Choice) -> Duration {
+        match self.trial.time(choice) {
             Ok(time) => {
                 self.trials += 1;
                 self.spent += time;

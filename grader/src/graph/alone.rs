@@ -9,7 +9,7 @@ use challenges::graph::emit::Code;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
 use challenges::graph::{Compile, Solution, solution_calls};
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -75,7 +75,7 @@ impl Compile for Alone<'_> {
         )
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         self.of("C.7", || format!("tune: {}", few(candidates)), |step| step.tune(candidates, time))
     }
 

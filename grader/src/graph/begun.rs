@@ -9,7 +9,7 @@ use challenges::graph::emit::Code;
 use challenges::graph::executor::Settings;
 use challenges::graph::memory::Life;
 use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use reference::graph::interpret::Values;
 use reference::graph::{Builder, Dtype, Facts, Graph, Op, Type, Unary, programs};
 
@@ -55,7 +55,7 @@ impl Begun {
             let op = Op::Unary(Unary::Exp);
             _ = attempt.lower(&op, Dtype::F32, Dtype::F32, &[0], &mut Code::default());
         });
-        look("C.7", &|| _ = attempt.tune(&[Cut::Single], &mut |_| Duration::from_micros(1)));
+        look("C.7", &|| _ = attempt.tune(&[Choice::Single], &mut |_| Duration::from_micros(1)));
         look("C.8", &|| {
             let types = [(); 3].map(|()| Type::new(Dtype::F32, [1_usize, 1, 1, 1]));
             if let Ok(program) = programs::mask("causal", &[], programs::causal) {

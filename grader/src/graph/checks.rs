@@ -5,7 +5,7 @@ use std::time::Duration;
 use challenges::graph::compile::Level;
 use challenges::graph::memory::{self, Life, room};
 use challenges::graph::{Compile, Solution};
-use kernels::plan::{Cut, Step};
+use kernels::plan::{Choice, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
@@ -553,22 +553,22 @@ fn chains(passes: &Alone<'_>, random: &mut Random) -> Result<(), String> {
 
 fn tune(attempt: &dyn Compile, case: &str) -> Result<(), String> {
     let times = [("the-fastest", [9, 4, 7, 3, 8, 6]), ("a-slow-moment", [4, 5, 6, 7, 9, 8])];
-    let all = Cut::ALL;
+    let all = Choice::ALL;
     let candidates = if case == "one-candidate" { &all[2..3] } else { &all[..] };
     let base = times.iter().find(|(name, _)| *name == case).map_or([6, 5, 4, 7, 8, 9], |(_, times)| *times);
-    let place = |cut: Cut| all.iter().position(|one| *one == cut).unwrap_or(0);
+    let place = |choice: Choice| all.iter().position(|one| *one == choice).unwrap_or(0);
     let mut calls = [0_u32; 6];
-    let chosen = attempt.tune(candidates, &mut |cut| {
-        let at = place(cut);
+    let chosen = attempt.tune(candidates, &mut |choice| {
+        let at = place(choice);
         calls[at] += 1;
         let slow = case == "a-slow-moment" && calls.iter().sum::<u32>() <= SLOW;
         Duration::from_micros(base[at] * 100 + if slow { 5000 } else { 0 })
     });
-    let tried = |cut: &&Cut| calls[place(**cut)] > 0;
-    if let Some(untried) = candidates.iter().find(|cut| !tried(cut)) {
+    let tried = |choice: &&Choice| calls[place(**choice)] > 0;
+    if let Some(untried) = candidates.iter().find(|choice| !tried(choice)) {
         return Err(format!("{untried:?} was never run"));
     }
-    let best = candidates.iter().min_by_key(|cut| base[place(**cut)]);
+    let best = candidates.iter().min_by_key(|choice| base[place(**choice)]);
     if Some(&chosen) != best {
         return Err(format!(
             "chose {chosen:?}, the fastest is {:?}; they take {base:?} hundred microseconds{}",

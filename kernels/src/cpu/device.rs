@@ -10,7 +10,7 @@ use super::{Cpu, host};
 use crate::buffer::Buffer;
 use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial};
 use crate::error::DeviceError;
-use crate::plan::{Cut, Plan, Product};
+use crate::plan::{Choice, Plan, Product};
 use crate::tile::Element;
 
 impl Device for Cpu {
@@ -60,21 +60,21 @@ impl Device for Cpu {
         }
     }
 
-    fn choices(&self, product: &Product) -> Vec<Cut> {
+    fn choices(&self, product: &Product) -> Vec<Choice> {
         if product.elements != [Element::F32; 3] {
-            return vec![Cut::Stretches];
+            return vec![Choice::Packed];
         }
         if self.threads() == 1 {
-            return vec![Cut::Single, Cut::Stretches];
+            return vec![Choice::Single, Choice::Packed];
         }
         let matrices: usize = product.batch.iter().product();
-        let is_useful = |cut: &Cut| match cut {
-            Cut::Library | Cut::Single | Cut::Stretches => true,
-            Cut::Rows => product.m > 1,
-            Cut::Columns => product.n > 1,
-            Cut::Batch => matrices > 1,
+        let is_useful = |choice: &Choice| match choice {
+            Choice::Library | Choice::Single | Choice::Packed => true,
+            Choice::Rows => product.m > 1,
+            Choice::Columns => product.n > 1,
+            Choice::Batch => matrices > 1,
         };
-        Cut::ALL.into_iter().filter(is_useful).collect()
+        Choice::ALL.into_iter().filter(is_useful).collect()
     }
 
     fn identity(&self) -> String {

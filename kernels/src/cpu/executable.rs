@@ -2,9 +2,10 @@
 //!
 //! Everything that a run needs is made when the plan is prepared: the schedule and the strides of each pass, what is
 //! bound to a memory, the map of a mask, the memory of the threads. A run looks up where its memories lie, writes that
-//! into what is bound, and computes; it takes no memory from the system. What libraries take by themselves is not the
-//! plan's: the product library copies factors into memory that it takes for each call, in every choice but
-//! [`Cut::Stretches`](crate::plan::Cut::Stretches), and the threads' queue takes a block for each 63rd piece of work that
+//! into what is bound, and computes; it takes no memory from the system (`tests/allocation.rs` holds that). What libraries
+//! take by themselves is not the plan's: the product library takes a few bytes for each of its calls, also for those on
+//! packed blocks and within attention, and memory for copies of whole factors in every choice but
+//! [`Choice::Packed`](crate::plan::Choice::Packed); and the threads' queue takes a block for each 63rd piece of work that
 //! comes from outside, one a run.
 
 #![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::attention::{self, Gradients, MapMemory, Programs, Rows, Work, map_size};
 use super::engine::{Binding, Launch, Pass};
 use super::product::{Place, is_packed, ready};
-use super::{Cpu, stretches};
+use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::callee::{Dequantize, HostCallee, Inputs, MOST_INPUTS};
 use crate::comm::{Comm, Destination, Ticket};
@@ -130,9 +131,9 @@ impl<'a> CpuPlan<'a> {
         }
         cpu.scratch.grow(thread_bytes)?;
         let bases = Bases {
-            inputs: vec![Base::default(); plan.given.len()],
-            donated: vec![Base::default(); plan.carried.len()],
-            versions: vec![0; plan.given.len()],
+            inputs: vec![Base::default(); plan.inputs.len()],
+            donated: vec![Base::default(); plan.donated.len()],
+            versions: vec![0; plan.inputs.len()],
             ..Bases::default()
         };
         Ok(Self {
@@ -285,7 +286,9 @@ impl<'a> Ready<'a> {
     fn thread_bytes(&self, step: &Step, cpu: &Cpu) -> usize {
         match (self, step) {
             (Self::Pass { launch, .. }, _) => launch.machine_bytes(),
-            (Self::Product(product), _) if is_packed(product) => stretches::block_bytes(product, cpu.threads),
+            (Self::Product(product), _) if is_packed(product) => {
+                packed_gemm::block_bytes(product, cpu.threads)
+            }
             (Self::Attention { programs, .. }, Step::AttentionGrad(grad)) => {
                 attention::block_bytes(&grad.attention, programs, true)
             }
@@ -438,7 +441,7 @@ impl Run<'_> {
     fn versions(&self, views: &[View]) -> [u64; MOST_INPUTS] {
         let mut versions = [0; MOST_INPUTS];
         for (version, view) in versions.iter_mut().zip(views) {
-            if let Memory::Given(number) = view.memory {
+            if let Memory::Input(number) = view.memory {
                 *version = self.bases.versions[number];
             }
         }
@@ -450,8 +453,8 @@ impl Run<'_> {
         match memory {
             // SAFETY: inside the arena: checked with the plan.
             Memory::Arena(at) => unsafe { self.bases.arena.0.add(at) },
-            Memory::Given(number) => self.bases.inputs[number].0,
-            Memory::Carried(number) => self.bases.donated[number].0,
+            Memory::Input(number) => self.bases.inputs[number].0,
+            Memory::InOut(number) => self.bases.donated[number].0,
         }
     }
 

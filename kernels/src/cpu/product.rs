@@ -6,8 +6,8 @@ use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::stretches::{Factor, Sink, Work};
-use crate::plan::{Cut, Product, View};
+use super::packed_gemm::{Factor, Sink, Work};
+use crate::plan::{Choice, Product, View};
 use crate::tile::Element;
 
 /// Where the three matrices of one product lie.
@@ -43,30 +43,30 @@ impl Cpu {
         let count: usize = product.batch.iter().product();
         if is_packed(product) {
             // SAFETY: the caller's; matrices of the batch are disjoint.
-            return unsafe { self.stretches(count, |i| work(product, place.of(product, i))) };
+            return unsafe { self.packed(count, |i| work(product, place.of(product, i))) };
         }
         let whole = |parallelism| Part { rows: (0, product.m), columns: (0, product.n), parallelism };
         // SAFETY: the caller's; parts and matrices of the batch are disjoint.
         let one = |i: usize, part: Part| unsafe { run(product, place.of(product, i), part) };
         let each = |part: Part| (0..count).for_each(|i| one(i, part));
         let Some(pool) = &self.pool else { return each(whole(Parallelism::None)) };
-        pool.install(|| match product.cut {
-            Cut::Single => each(whole(Parallelism::None)),
-            Cut::Library => each(whole(Parallelism::Rayon(self.threads))),
-            Cut::Batch => (0..count).into_par_iter().for_each(|i| one(i, whole(Parallelism::None))),
-            Cut::Rows | Cut::Columns => {
+        pool.install(|| match product.choice {
+            Choice::Single => each(whole(Parallelism::None)),
+            Choice::Library => each(whole(Parallelism::Rayon(self.threads))),
+            Choice::Batch => (0..count).into_par_iter().for_each(|i| one(i, whole(Parallelism::None))),
+            Choice::Rows | Choice::Columns => {
                 let parts = Parts::of(product, self.threads);
                 let all = |i| (0..parts.count).into_par_iter().for_each(|n| one(i, parts.part(product, n)));
                 (0..count).for_each(all);
             }
-            Cut::Stretches => unreachable!("done above"),
+            Choice::Packed => unreachable!("done above"),
         });
     }
 }
 
 /// Whether a product goes block by block.
 pub(super) fn is_packed(product: &Product) -> bool {
-    product.cut == Cut::Stretches || product.elements != [Element::F32; 3]
+    product.choice == Choice::Packed || product.elements != [Element::F32; 3]
 }
 
 /// A checked product as it is run: factors of no terms have strides that lead nowhere, so that they stay where they are.
@@ -87,7 +87,7 @@ struct Parts {
 
 impl Parts {
     fn of(product: &Product, threads: usize) -> Self {
-        let by_rows = product.cut == Cut::Rows;
+        let by_rows = product.choice == Choice::Rows;
         let size = if by_rows { product.m } else { product.n };
         let length = size.div_ceil(threads).max(1);
         Self { by_rows, length, count: size.div_ceil(length) }

@@ -13,7 +13,7 @@ use super::probe::Gpu;
 use crate::buffer::Buffer;
 use crate::device::{Counts, Device, Executable, Links, PlanTrial, Trial};
 use crate::error::DeviceError;
-use crate::plan::{Cut, Plan, Product};
+use crate::plan::{Choice, Plan, Product};
 use crate::tile::Element;
 
 impl Gpu {
@@ -78,8 +78,8 @@ impl Device for Gpu {
         }
     }
 
-    fn choices(&self, _: &Product) -> Vec<Cut> {
-        vec![Cut::Library]
+    fn choices(&self, _: &Product) -> Vec<Choice> {
+        vec![Choice::Library]
     }
 
     fn identity(&self) -> String {

@@ -121,7 +121,7 @@ fn address(view: &View, memories: &Memories<'_>) -> Result<u64, DeviceError> {
     let of = |buffer: &Buffer| buffer.on_card().map(crate::cuda::Allocation::address);
     Ok(match view.memory {
         Memory::Arena(at) => of(memories.arena)? + at as u64,
-        Memory::Given(number) => of(memories.inputs[number])?,
-        Memory::Carried(number) => of(memories.donated[number])?,
+        Memory::Input(number) => of(memories.inputs[number])?,
+        Memory::InOut(number) => of(memories.donated[number])?,
     })
 }

@@ -10,7 +10,7 @@ use challenges::graph::emit::{Code, element};
 use challenges::graph::explain::Kind;
 use challenges::graph::memory::{Arena, Life};
 use challenges::graph::sized::Sized;
-use kernels::plan::Cut;
+use kernels::plan::Choice;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
@@ -188,12 +188,12 @@ impl Compile for Cheat {
         }
     }
 
-    fn tune(&self, candidates: &[Cut], time: &mut dyn FnMut(Cut) -> Duration) -> Cut {
+    fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice {
         if self.slip != Some(Slip::NoTurns) {
             return Solution.tune(candidates, time);
         }
-        let mut fastest = |cut: &Cut| (0..4).map(|_| time(*cut)).min();
-        candidates.iter().min_by_key(|cut| fastest(cut)).copied().unwrap_or_default()
+        let mut fastest = |choice: &Choice| (0..4).map(|_| time(*choice)).min();
+        candidates.iter().min_by_key(|choice| fastest(choice)).copied().unwrap_or_default()
     }
 
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error> {

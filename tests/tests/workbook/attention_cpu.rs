@@ -362,7 +362,7 @@ impl Case {
         let Self { batch, heads, groups, queries, keys, depth, width, .. } = *self;
         let [q, k, v, _] = self.shapes();
         let ids =
-            View { memory: Memory::Given(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
+            View { memory: Memory::Input(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
         Attention {
             batch,
             heads,
@@ -374,9 +374,9 @@ impl Case {
             scale: self.scale() as f32,
             score: self.score(),
             mask: self.mask(),
-            q: self.view(Memory::Given(0), q),
-            k: self.view(Memory::Given(1), k),
-            v: self.view(Memory::Given(2), v),
+            q: self.view(Memory::Input(0), q),
+            k: self.view(Memory::Input(1), k),
+            v: self.view(Memory::Input(2), v),
             extras: self.has_documents().then_some(ids).into_iter().collect(),
         }
     }
@@ -414,14 +414,20 @@ impl Case {
             slope: self.slope(),
             output: to(to_o, o),
             lse,
-            grad: self.view(Memory::Given(3), o),
+            grad: self.view(Memory::Input(3), o),
             wrt_q: Some(to(to_q, q)),
             wrt_k: Some(to(to_k, k)),
             wrt_v: Some(to(to_v, v)),
         }));
         let sizes = self.given().map(|x| x.len() * 4);
         let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
-        Plan { name: "trial".into(), arena_bytes, given, carried: Vec::new(), steps: vec![forward, backward] }
+        Plan {
+            name: "trial".into(),
+            arena_bytes,
+            inputs: given,
+            donated: Vec::new(),
+            steps: vec![forward, backward],
+        }
     }
 
     fn buffers(&self, device: &Cpu) -> Vec<Buffer> {
@@ -697,7 +703,7 @@ fn an_attention_that_does_not_fit_is_refused() {
     assert!(refused(&|attention, _| attention.keys += 1).contains("inputs that lie in their memory"));
     assert!(refused(&|attention, _| attention.groups = 0).contains("every head of keys"));
     assert!(refused(&|attention, _| attention.heads = 3).contains("needs"));
-    assert!(refused(&|_, output| output.memory = Memory::Given(0)).contains("outputs that lie in the arena"));
+    assert!(refused(&|_, output| output.memory = Memory::Input(0)).contains("outputs that lie in the arena"));
     assert!(refused(&|_, output| output.strides[2] = 1).contains("each element once"));
     let beside = |attention: &mut Attention, output: &mut View| attention.q.memory = output.memory;
     assert!(refused(&beside).contains("apart from each other and from the inputs"));
@@ -772,7 +778,7 @@ fn measured_against_products_one_by_one() {
 /// The products and the passes between them, over all of the scores: forward S, softmax, O; backward dV, dP, dS, dQ,
 /// dK.
 fn products(case: &Case) -> Plan {
-    use kernels::plan::{Cut, Product};
+    use kernels::plan::{Choice, Product};
     let plan = case.plan();
     let [_, to_q, to_k, to_v, _, end] = case.places();
     let (heads, t, d) = (case.heads, case.queries, case.depth);
@@ -783,7 +789,7 @@ fn products(case: &Case) -> Plan {
         |view: View| View { strides: vec![view.strides[0], view.strides[2], view.strides[1]], ..view };
     let tensor = |memory| View { memory, bytes: heads * t * d * 4, offset: 0, strides: vec![t * d, d, 1] };
     let (s, p) = (square(end), square(end + scores_bytes));
-    let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Given(n)));
+    let [q, k, v, g] = [0, 1, 2, 3].map(|n| tensor(Memory::Input(n)));
     let [o, dq, dk, dv] = [0, to_q, to_k, to_v].map(|at| tensor(Memory::Arena(at)));
     let product = |[m, n, k]: [usize; 3], a: View, b: View, to: View| {
         Step::Product(Product {
@@ -797,7 +803,7 @@ fn products(case: &Case) -> Plan {
             add: false,
             scale: 1.0,
             elements: [Element::F32; 3],
-            cut: Cut::Batch,
+            choice: Choice::Batch,
         })
     };
     let mut w = Writer::default();

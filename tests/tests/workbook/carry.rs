@@ -150,7 +150,7 @@ fn a_chunk_of_a_loss_has_one_buffer_of_logits_and_adds_to_the_gradient_of_the_we
             steps.iter().filter(|step| matches!(step, Step::Pass { inputs, .. } if !inputs.is_empty()));
         assert_eq!(passes.count(), 1, "{what}: one pass over the logits\n{}", compiled.plan());
         let Some(Step::Product(last)) = steps.last() else { panic!("{what}: a product at the end") };
-        assert!(last.add && last.to.memory == Memory::Carried(0), "{what}\n{}", compiled.plan());
+        assert!(last.add && last.to.memory == Memory::InOut(0), "{what}\n{}", compiled.plan());
         let sizes = BTreeMap::from([("N".into(), 192)]);
         let large = all_losses(3200, 64).into_iter().find(|(name, _)| *name == what).expect("it is there").1;
         let large = compile(&Solution, &large, &sizes, options(true), None).expect("it compiles");
@@ -164,7 +164,7 @@ fn what_is_not_carried_is_computed_as_ever() {
     for (what, graph) in losses() {
         let compiled = compile(&Solution, &graph, &sizes(&graph, &values(SIZES)), options(false), None)
             .expect("it compiles");
-        assert!(compiled.plan().carried.is_empty(), "{what}");
+        assert!(compiled.plan().donated.is_empty(), "{what}");
     }
 }
 

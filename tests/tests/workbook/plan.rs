@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use kernels::plan::{Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn given(device: &Cpu, values: &[f32]) -> Buffer {
 fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Result<Vec<f32>, DeviceError> {
     let sizes = inputs.iter().map(|input| input.len() * 4).collect();
     let plan =
-        Plan { name: "trial".into(), arena_bytes: arena * 4, given: sizes, carried: Vec::new(), steps };
+        Plan { name: "trial".into(), arena_bytes: arena * 4, inputs: sizes, donated: Vec::new(), steps };
     let mut prepared = prepare(device, plan)?;
     let buffers: Vec<Buffer> = inputs.iter().map(|input| given(device, input)).collect();
     let mut memory = device.alloc("arena", arena * 4)?;
@@ -80,7 +80,7 @@ fn a_softmax_is_one_program_and_the_same_on_every_unit_and_any_number_of_threads
         let steps = vec![Step::Pass {
             program: Arc::new(softmax()),
             space: vec![rows, cols],
-            inputs: vec![view(Memory::Given(0), rows * cols, 0, &[cols, 1])],
+            inputs: vec![view(Memory::Input(0), rows * cols, 0, &[cols, 1])],
             outputs: vec![
                 view(Memory::Arena(0), rows * cols, 0, &[1, rows]), // transposed
                 view(Memory::Arena((rows * cols).div_ceil(16) * 64), rows, 0, &[1, 0]),
@@ -129,9 +129,9 @@ fn a_rotation_writes_both_halves_where_they_belong() {
         program: Arc::new(program),
         space: vec![tokens, half],
         inputs: vec![
-            part(Memory::Given(0), 0),
-            part(Memory::Given(0), half),
-            view(Memory::Given(1), tokens * half, 0, &[half, 1]),
+            part(Memory::Input(0), 0),
+            part(Memory::Input(0), half),
+            view(Memory::Input(1), tokens * half, 0, &[half, 1]),
         ],
         outputs: vec![part(Memory::Arena(0), 0), part(Memory::Arena(0), half)],
     }];
@@ -159,7 +159,7 @@ fn worst_ulps(unary: Unary, arguments: &[f32], truth: impl Fn(f64) -> f64) -> f6
     let step = Step::Pass {
         program: Arc::new(program),
         space: vec![count],
-        inputs: vec![view(Memory::Given(0), count, 0, &[1])],
+        inputs: vec![view(Memory::Input(0), count, 0, &[1])],
         outputs: vec![view(Memory::Arena(0), count, 0, &[1])],
     };
     let got = run(&Cpu::new(), count, &[arguments.to_vec()], vec![step]).expect("fits");
@@ -266,7 +266,7 @@ fn exact(
 }
 
 /// Runs a product and adds minus three times the same: minus twice the product is left.
-fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cuts: &[Cut]) {
+fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], choices: &[Choice]) {
     let (batch, m, n, k) = sizes;
     let (of_a, of_b) = (layouts(m, k)[layout[0]], layouts(k, n)[layout[1]]);
     let of_to = layouts(m, n)[layout[2]];
@@ -278,27 +278,27 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
     let at = |s: [usize; 3], l: usize, i: usize, j: usize| l * s[0] + i * s[1] + j * s[2];
     let want = exact(sizes, |l, i, p| a[at(of_a, l, i, p)], |l, p, j| b[at(of_b, l, p, j)]);
     let arena = count(of_to, m, n);
-    for cut in cuts {
+    for choice in choices {
         let product = Product {
             batch: vec![batch],
             m,
             n,
             k,
-            a: View { memory: Memory::Given(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
-            b: View { memory: Memory::Given(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
+            a: View { memory: Memory::Input(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
+            b: View { memory: Memory::Input(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
             elements: [elements[0], elements[1], Element::F32],
             to: view(Memory::Arena(0), arena, 0, &of_to),
             add: false,
             scale: 1.0,
-            cut: *cut,
+            choice: *choice,
         };
         let again = Product { add: true, scale: -3.0, ..product.clone() };
         let steps = vec![Step::Product(product), Step::Product(again)];
         let plan = Plan {
             name: "trial".into(),
             arena_bytes: arena * 4,
-            given: vec![raw_a.len(), raw_b.len()],
-            carried: vec![],
+            inputs: vec![raw_a.len(), raw_b.len()],
+            donated: vec![],
             steps,
         };
         let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
@@ -318,7 +318,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], cu
                 let wrong = (f64::from(got) + 2.0 * want).abs();
                 assert!(
                     wrong <= bound,
-                    "{cut:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
+                    "{choice:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
                     -2.0 * want
                 );
             }
@@ -332,7 +332,7 @@ fn a_product_is_right_however_it_is_cut_and_laid_out() {
     for sizes in small {
         for layout in 0..27 {
             let layout = [layout / 9, layout / 3 % 3, layout % 3];
-            product_is_right(sizes, [Element::F32; 2], layout, &Cut::ALL);
+            product_is_right(sizes, [Element::F32; 2], layout, &Choice::ALL);
         }
     }
 }
@@ -342,10 +342,10 @@ const LARGE: [Sizes; 5] =
     [(1, 70, 50, 530), (1, 600, 49, 17), (2, 20, 800, 33), (1, 65, 193, 48), (1, 33, 1000, 64)];
 
 #[test]
-fn a_product_that_is_cut_in_stretches_is_right_at_every_seam() {
+fn a_packed_product_is_right_at_every_seam() {
     for sizes in LARGE {
         for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1], [0, 1, 1], [2, 2, 2]] {
-            product_is_right(sizes, [Element::F32; 2], layout, &[Cut::Stretches]);
+            product_is_right(sizes, [Element::F32; 2], layout, &[Choice::Packed]);
         }
     }
 }
@@ -357,8 +357,8 @@ fn a_factor_in_f16_or_bf16_is_widened_as_it_is_multiplied_whatever_the_cut() {
         for pair in 1..9 {
             let elements = [narrow[pair / 3], narrow[pair % 3]];
             for layout in [[0, 0, 0], [0, 1, 0], [1, 0, 1], [1, 1, 0], [2, 2, 0]] {
-                let cut = Cut::ALL[(pair + i) % Cut::ALL.len()];
-                product_is_right(sizes, elements, layout, &[cut]);
+                let choice = Choice::ALL[(pair + i) % Choice::ALL.len()];
+                product_is_right(sizes, elements, layout, &[choice]);
             }
         }
     }
@@ -379,13 +379,13 @@ fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f3
             m,
             n,
             k,
-            a: View { memory: Memory::Given(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
-            b: View { memory: Memory::Given(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
+            a: View { memory: Memory::Input(0), bytes: raw_a.len(), offset: 0, strides: of_a.to_vec() },
+            b: View { memory: Memory::Input(1), bytes: raw_b.len(), offset: 0, strides: of_b.to_vec() },
             elements,
             to: View { memory: Memory::Arena(0), bytes: arena, offset: 0, strides: of_to.to_vec() },
             add: *add,
             scale: *scale,
-            cut: Cut::Stretches,
+            choice: Choice::Packed,
         })
     };
     let device = Cpu::with_threads(2);
@@ -396,7 +396,7 @@ fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f3
     let run = |one: &(f32, bool)| {
         let given = vec![raw_a.len(), raw_b.len()];
         let steps = vec![step(one)];
-        let plan = Plan { name: "trial".into(), arena_bytes: arena, given, carried: vec![], steps };
+        let plan = Plan { name: "trial".into(), arena_bytes: arena, inputs: given, donated: vec![], steps };
         let mut prepared = prepare(&device, plan).expect("fits");
         execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
         memory.view::<u8>().to_vec()
@@ -426,37 +426,37 @@ fn a_result_in_f16_or_bf16_is_the_sum_in_f32_rounded_once() {
 }
 
 #[test]
-fn a_cut_in_stretches_needs_bounded_memory_and_takes_it_once() {
+fn a_packed_product_needs_bounded_memory_and_takes_it_once() {
     let (m, n, k) = (64, 4096, 1024);
     let product = Product {
         batch: vec![],
         m,
         n,
         k,
-        a: view(Memory::Given(0), m * k, 0, &[k, 1]),
-        b: View { memory: Memory::Given(1), bytes: k * n * 2, offset: 0, strides: vec![1, k] },
+        a: view(Memory::Input(0), m * k, 0, &[k, 1]),
+        b: View { memory: Memory::Input(1), bytes: k * n * 2, offset: 0, strides: vec![1, k] },
         elements: [Element::F32, Element::Bf16, Element::F32],
         to: view(Memory::Arena(0), m * n, 0, &[n, 1]),
         add: false,
         scale: 1.0,
-        cut: Cut::Stretches,
+        choice: Choice::Packed,
     };
     let steps = vec![Step::Product(product)];
     let given = vec![m * k * 4, k * n * 2];
-    let plan = Plan { name: "trial".into(), arena_bytes: m * n * 4, given, carried: vec![], steps };
+    let plan = Plan { name: "trial".into(), arena_bytes: m * n * 4, inputs: given, donated: vec![], steps };
     let device = Cpu::with_threads(2);
     let mut prepared = prepare(&device, plan).expect("fits");
     let [a, b, mut arena] =
         [m * k * 4, k * n * 2, m * n * 4].map(|bytes| device.alloc("memory", bytes).expect("room"));
-    let mut taken = || {
-        let before = device.counts().allocated_bytes;
+    let scratch = prepared.scratch_bytes();
+    assert!(scratch > 0 && scratch <= 2 * 1536 * 1024, "{scratch} bytes for two threads");
+    let before = device.counts();
+    assert_eq!(before.scratch_bytes, scratch as u64, "it is there before the first run");
+    for _ in 0..10 {
         execute(&mut *prepared, &mut arena, &[&a, &b], &mut []).expect("runs");
-        device.counts().allocated_bytes - before
-    };
-    let first = taken();
-    assert!(first > 0 && first <= 2 * 1536 * 1024, "{first} bytes for two threads");
-    let later: u64 = (0..10).map(|_| taken()).sum();
-    assert!(first + later <= 2 * 1536 * 1024, "{later} bytes more");
+    }
+    let after = device.counts();
+    assert_eq!((after.allocated_bytes, after.scratch_bytes), (before.allocated_bytes, before.scratch_bytes));
 }
 
 #[test]
@@ -474,14 +474,14 @@ fn a_plan_that_reaches_too_far_or_writes_twice_is_refused() {
             Err(error) => error.to_string(),
         }
     };
-    let from = |offset, strides: &[usize]| view(Memory::Given(0), 64, offset, strides);
+    let from = |offset, strides: &[usize]| view(Memory::Input(0), 64, offset, strides);
     let to = |offset, strides: &[usize]| view(Memory::Arena(0), 64, offset, strides);
     assert_eq!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[1, 8])), "");
     assert!(refused(&[8, 8], from(1, &[8, 1]), to(0, &[8, 1])).contains("inputs that lie in their memory"));
     assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[9, 1])).contains("outputs that lie in the arena"));
     assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[7, 1])).contains("each element once"));
     assert!(refused(&[8, 8], from(0, &[8, 1]), to(0, &[0, 1])).contains("each element once"));
-    let given = view(Memory::Given(0), 64, 0, &[8, 1]);
+    let given = view(Memory::Input(0), 64, 0, &[8, 1]);
     assert!(refused(&[8, 8], from(0, &[8, 1]), given).contains("only read"));
     let arena = |offset| view(Memory::Arena(0), 64, offset, &[1]);
     assert_eq!(refused(&[64], arena(0), arena(0)), "", "in place");
@@ -510,7 +510,7 @@ fn a_place_outside_its_table_names_the_lane() {
     let step = Step::Pass {
         program: Arc::new(program),
         space: vec![5],
-        inputs: vec![view(Memory::Given(0), 20, 0, &[0])],
+        inputs: vec![view(Memory::Input(0), 20, 0, &[0])],
         outputs: vec![view(Memory::Arena(0), 5, 0, &[1])],
     };
     let error = run(&Cpu::new(), 5, &[numbers(20)], vec![step]).expect_err("place 21 of 20");
@@ -569,7 +569,7 @@ fn a_pass_may_write_where_each_lane_reads_and_nowhere_else_of_what_it_reads() {
 #[test]
 fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
     let device = Cpu::new();
-    let to = |elements| view(Memory::Carried(0), elements, 0, &[1]);
+    let to = |elements| view(Memory::InOut(0), elements, 0, &[1]);
     let plan = |to: View, carried: Vec<usize>| {
         let program = Program {
             name: "add one".into(),
@@ -578,7 +578,7 @@ fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
         };
         let (inputs, outputs) = (vec![to.clone()], vec![to]);
         let step = Step::Pass { program: Arc::new(program), space: vec![8], inputs, outputs };
-        Plan { name: "carry".into(), carried, steps: vec![step], ..Plan::default() }
+        Plan { name: "carry".into(), donated: carried, steps: vec![step], ..Plan::default() }
     };
     assert!(prepare(&device, plan(to(8), vec![])).is_err(), "no such buffer");
     assert!(prepare(&device, plan(to(9), vec![32])).is_err(), "too far");
@@ -630,7 +630,7 @@ proptest! {
         let room = (2 * count).div_ceil(16) * 16; // elements: every second one, if they are spread
         let strides = if spread { [2, 2 * rows] } else { [cols, 1] };
         let at = |place: usize| view(Memory::Arena(place * room * 4), room, 0, &strides);
-        let flat = |number| view(Memory::Given(number), count, 0, &[cols, 1]);
+        let flat = |number| view(Memory::Input(number), count, 0, &[cols, 1]);
         let copy = Program { name: "copy".into(), ops: vec![load(0)], stores: vec![Store { element, ..store(0, 0) }] };
         let program = Arc::new(random_program(&choices, element));
         let pass = |program: Arc<Program>, inputs, outputs| Step::Pass { program, space: vec![rows, cols], inputs, outputs };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kernels::callee::Dequantize;
-use kernels::plan::{Attention, AttentionGrad, Cut, Memory, Plan, Product, Step, View};
+use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError};
 use tests::plans::{execute, prepare};
@@ -29,7 +29,7 @@ fn program(ops: Vec<Op>, stores: Vec<Store>) -> Arc<Program> {
 
 /// A plan over an arena of 256 bytes and a given buffer of 256.
 fn plan(step: Step) -> Plan {
-    Plan { name: "trial".into(), arena_bytes: 256, given: vec![256], carried: vec![], steps: vec![step] }
+    Plan { name: "trial".into(), arena_bytes: 256, inputs: vec![256], donated: vec![], steps: vec![step] }
 }
 
 /// Why a step is refused; empty if it is not.
@@ -49,8 +49,8 @@ fn copy(space: &[usize], from: View, to: View) -> Step {
 fn scatter(sizes: [usize; 3], bytes: [usize; 3]) -> Step {
     let [count, width, table] = sizes;
     Step::Scatter {
-        rows: view(Memory::Given(0), bytes[0], &[]),
-        index: View { memory: Memory::Arena(128), ..view(Memory::Given(0), bytes[1], &[]) },
+        rows: view(Memory::Input(0), bytes[0], &[]),
+        index: View { memory: Memory::Arena(128), ..view(Memory::Input(0), bytes[1], &[]) },
         to: view(Memory::Arena(0), bytes[2], &[]),
         count,
         width,
@@ -66,18 +66,18 @@ fn product(sizes: [usize; 3], strides: [[usize; 2]; 3]) -> Product {
         m,
         n,
         k,
-        a: view(Memory::Given(0), 256, &a),
-        b: view(Memory::Given(0), 256, &b),
+        a: view(Memory::Input(0), 256, &a),
+        b: view(Memory::Input(0), 256, &b),
         elements: [Element::F32; 3],
         to: view(Memory::Arena(0), 256, &to),
         add: false,
         scale: 1.0,
-        cut: Cut::Library,
+        choice: Choice::Library,
     }
 }
 
 fn attention(batch: usize, heads: usize, rows: usize, numbers: usize) -> Attention {
-    let still = view(Memory::Given(0), 256, &[0; 4]);
+    let still = view(Memory::Input(0), 256, &[0; 4]);
     Attention {
         batch,
         heads,
@@ -113,7 +113,7 @@ fn a_place_that_overflows_lies_in_no_memory() {
     let call = |inputs: Vec<View>, output| {
         let name = "call".into();
         let what = Dequantize::whole(2, 32, None, Element::F32);
-        let inputs = if inputs.is_empty() { vec![view(Memory::Given(0), 64, &[1]); 3] } else { inputs };
+        let inputs = if inputs.is_empty() { vec![view(Memory::Input(0), 64, &[1]); 3] } else { inputs };
         Step::Call { callee: 0, name, what, inputs, output }
     };
     let near = || view(Memory::Arena(0), 64, &[1]);
@@ -129,9 +129,8 @@ fn a_place_that_overflows_lies_in_no_memory() {
 #[test]
 fn every_view_of_a_pass_lies_in_its_memory_whether_it_is_read_or_not() {
     let to = || view(Memory::Arena(0), 64, &[1]);
-    let from = || view(Memory::Given(0), 64, &[1]);
-    for stranger in [view(Memory::Given(9), 4, &[1]), view(Memory::Carried(0), 0, &[1]), view(far(), 0, &[1])]
-    {
+    let from = || view(Memory::Input(0), 64, &[1]);
+    for stranger in [view(Memory::Input(9), 4, &[1]), view(Memory::InOut(0), 0, &[1]), view(far(), 0, &[1])] {
         let step =
             pass(program(vec![load(Index::View)], vec![store(0, false)]), &[4], vec![from(), stranger], to());
         assert!(refusal(step).contains("memory"));
@@ -147,7 +146,7 @@ fn a_space_that_cannot_be_counted_is_refused() {
     let once = program(vec![load(Index::View), Op::RowMax(0)], vec![store(1, true)]);
     let space = [HUGE, 2, 4];
     let step =
-        pass(once, &space, vec![view(Memory::Given(0), 4, &[0, 0, 0])], view(Memory::Arena(0), 4, &[0; 3]));
+        pass(once, &space, vec![view(Memory::Input(0), 4, &[0, 0, 0])], view(Memory::Arena(0), 4, &[0; 3]));
     assert!(refusal(step).contains("a space"));
     let counted = program(vec![Op::Coordinate(0), Op::ToFloat(0), Op::RowMax(1)], vec![store(2, true)]);
     let step = pass(counted, &[(1 << 31) + 1], vec![], view(Memory::Arena(0), 4, &[0]));
@@ -169,7 +168,7 @@ fn a_table_or_a_block_of_any_size_is_counted() {
         let step = pass(
             program(ops, vec![store(1, false)]),
             &[4],
-            vec![view(Memory::Given(0), 256, &[0])],
+            vec![view(Memory::Input(0), 256, &[0])],
             view(Memory::Arena(0), 64, &[1]),
         );
         assert!(refusal(step).contains("memory for every lane"), "{entries}");
@@ -178,7 +177,7 @@ fn a_table_or_a_block_of_any_size_is_counted() {
         let told = program(vec![load(Index::Block(shift))], vec![store(0, false)]);
         assert!(told.to_string().contains("load f32 in0[lane / "));
         let step =
-            pass(told, &[4], vec![view(Memory::Given(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
+            pass(told, &[4], vec![view(Memory::Input(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
         assert!(refusal(step).contains("a block of at most"), "{shift}");
     }
 }
@@ -230,15 +229,15 @@ fn a_scatter_adds_exactly_its_rows() {
 #[test]
 fn an_empty_space_names_no_element() {
     let wild = [HUGE - 1; 2];
-    for cut in Cut::ALL {
-        let empty = Product { cut, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
-        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{cut:?}");
-        let zeros = Product { cut, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
+    for choice in Choice::ALL {
+        let empty = Product { choice, batch: vec![], ..product([0, 3, 4], [wild, [3, 1], wild]) };
+        assert_eq!(runs(Step::Product(empty)).expect("does nothing"), vec![7.0; 64], "{choice:?}");
+        let zeros = Product { choice, ..product([2, 3, 0], [wild, wild, [3, 1]]) };
         let got = runs(Step::Product(zeros)).expect("a sum of no terms");
-        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{cut:?}");
+        assert_eq!((&got[..6], &got[6..]), (&[0.0; 6][..], &[7.0; 58][..]), "{choice:?}");
     }
     let beyond = Product {
-        a: View { offset: 65, ..view(Memory::Given(0), 256, &[4, 1]) },
+        a: View { offset: 65, ..view(Memory::Input(0), 256, &[4, 1]) },
         ..product([0, 3, 4], [[4, 1]; 3])
     };
     assert!(refusal(Step::Product(beyond)).contains("factors that lie in their memory"));
@@ -265,12 +264,12 @@ fn an_empty_space_names_no_element() {
 #[test]
 fn the_gradient_of_no_heads_is_zero() {
     let wrt = || Some(view(Memory::Arena(0), 24, &[6, 6, 2, 1]));
-    let nothing = || view(Memory::Given(0), 0, &[0; 4]);
+    let nothing = || view(Memory::Input(0), 0, &[0; 4]);
     let grad = AttentionGrad {
         attention: attention(1, 0, 3, 2),
         slope: None,
         output: nothing(),
-        lse: view(Memory::Given(0), 0, &[0; 3]),
+        lse: view(Memory::Input(0), 0, &[0; 3]),
         grad: nothing(),
         wrt_q: None,
         wrt_k: wrt(),
@@ -290,19 +289,19 @@ fn an_attention_larger_than_any_machine_is_refused() {
     assert!(forward(Attention { batch: 1 << 62, ..attention(1, 1, 1, 0) }).contains("blocks"));
     assert!(forward(Attention { queries: 1 << 33, ..attention(1, 1, 1, 0) }).contains("dimensions"));
     assert!(forward(Attention { depth: 1 << 40, ..attention(1, 1, 1, 1) }).contains("numbers"));
-    let still = || view(Memory::Given(0), 256, &[0; 4]);
+    let still = || view(Memory::Input(0), 256, &[0; 4]);
     let grad = AttentionGrad {
         attention: Attention { width: 1 << 61, ..attention(1, 1, 1, 1) },
         slope: None,
         output: still(),
-        lse: view(Memory::Given(0), 4, &[0; 3]),
+        lse: view(Memory::Input(0), 4, &[0; 3]),
         grad: still(),
         wrt_q: Some(to([1, 1, 1, 1])),
         wrt_k: None,
         wrt_v: None,
     };
     assert!(refusal(Step::AttentionGrad(Box::new(grad))).contains("numbers"));
-    let stranger = Attention { extras: vec![view(Memory::Given(5), 4, &[0; 4])], ..attention(1, 1, 1, 1) };
+    let stranger = Attention { extras: vec![view(Memory::Input(5), 4, &[0; 4])], ..attention(1, 1, 1, 1) };
     assert!(forward(stranger).contains("inputs that lie in their memory"));
 }
 
@@ -336,7 +335,7 @@ fn a_program_of_many_values_is_scheduled_in_time() {
     let ops: Vec<Op> = (0..count).map(|_| load(Index::View)).chain((1..count).map(add)).collect();
     let last = ops.len() - 1;
     let to = view(Memory::Arena(0), 64, &[1]);
-    let step = pass(program(ops, vec![store(last, false)]), &[4], vec![view(Memory::Given(0), 64, &[1])], to);
+    let step = pass(program(ops, vec![store(last, false)]), &[4], vec![view(Memory::Input(0), 64, &[1])], to);
     assert_eq!(runs(step).expect("fits")[1].to_bits(), (count as f32).to_bits());
 }
 

@@ -27,7 +27,7 @@ fn at(place: usize) -> View {
 
 /// An input of which each rank has a part.
 fn shard(number: usize, ranks: usize) -> View {
-    view(Memory::Given(number), COUNT / ranks * 4)
+    view(Memory::Input(number), COUNT / ranks * 4)
 }
 
 fn start(ticket: usize, world: usize, what: Collective, input: Option<View>, output: Option<View>) -> Step {
@@ -55,8 +55,8 @@ fn compute(op: Binary, from: usize, other: usize, to: usize) -> Step {
 
 /// Over an arena of eight places and inputs of one shard each.
 fn plan(steps: Vec<Step>, ranks: usize) -> Plan {
-    let given = vec![COUNT / ranks * 4; 2];
-    Plan { name: "trial".into(), arena_bytes: 8 * PLACE, given, carried: vec![], steps }
+    let inputs = vec![COUNT / ranks * 4; 2];
+    Plan { name: "trial".into(), arena_bytes: 8 * PLACE, inputs, donated: vec![], steps }
 }
 
 /// Why a plan of two ranks is refused; empty if it is not.
@@ -74,7 +74,7 @@ fn run_rank(device: &Cpu, comm: Arc<dyn Comm>, plan: Plan) -> Result<Vec<f32>, D
     let mut executable = device.prepare(Arc::clone(&plan), &Links { groups: &groups, ..Links::default() })?;
     let mut arena = device.alloc("arena", plan.arena_bytes)?;
     let mut inputs: Vec<Buffer> = Vec::new();
-    for (number, len) in plan.given.iter().enumerate() {
+    for (number, len) in plan.inputs.iter().enumerate() {
         let mut input = device.alloc("input", *len)?;
         device.upload(&mut input, &bytes((0..len / 4).map(|at| (rank * 10 + number + at) as f32)))?;
         inputs.push(input);
@@ -123,9 +123,9 @@ fn two_layers(ranks: usize, is_prefetched: bool) -> Plan {
 #[test]
 fn a_prefetching_plan_is_one_whose_start_is_moved_up() {
     let text = "plan trial (6 steps, arena of 512 bytes)
-  0: start 0: all-gather of 4 f32 in group 0: given 0[1] -> @0[1]
+  0: start 0: all-gather of 4 f32 in group 0: input 0[1] -> @0[1]
   1: wait 0
-  2: start 1: all-gather of 4 f32 in group 0: given 1[1] -> @64[1]
+  2: start 1: all-gather of 4 f32 in group 0: input 1[1] -> @64[1]
   3: compute over [8]: @0[1], @0[1] -> @128[1]
   4: wait 1
   5: compute over [8]: @128[1], @64[1] -> @448[1]
@@ -197,7 +197,7 @@ fn a_start_has_the_memory_that_its_operation_needs() {
     assert_eq!(of(Collective::send(2, Element::U8, 1), Some(at(0)), None), "a peer in its group");
     let large = Collective { count: usize::MAX, ..sum };
     assert_eq!(of(large, Some(at(0)), Some(at(1))), "elements that can be counted");
-    let (given, beyond) = (view(Memory::Given(0), 16), View { offset: 9, ..at(0) });
+    let (given, beyond) = (view(Memory::Input(0), 16), View { offset: 9, ..at(0) });
     let four = Collective { count: 4, ..sum };
     assert_eq!(of(four, Some(at(0)), Some(given)), "an output in the arena: what is given is only read");
     assert_eq!(of(sum, Some(beyond), Some(at(1))), "an input that lies in its memory, side by side");
@@ -272,7 +272,7 @@ fn a_rank_that_cannot_prepare_or_run_tells_the_others() {
     assert_eq!(unprepared[1].as_ref().map_err(ToString::to_string), Err(needed.to_owned()));
     // A scatter whose index is outside its table fails on one rank only, before what the others wait for.
     let failing = run(2, |rank| {
-        let index = View { bytes: 4, strides: vec![], ..view(Memory::Given(rank), 4) };
+        let index = View { bytes: 4, strides: vec![], ..view(Memory::Input(rank), 4) };
         let rows = View { strides: vec![], ..at(3) };
         let to = View { strides: vec![], ..at(4) };
         let scatter = Step::Scatter { rows, index, to, count: 1, width: 1, table: 1 };

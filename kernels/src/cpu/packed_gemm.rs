@@ -73,7 +73,7 @@ impl Cpu {
     ///
     /// # Safety
     /// As for [`Cpu::product`], for the `matrices` products that `work` tells, at least one, whose shapes are one.
-    pub(super) unsafe fn stretches(&self, matrices: usize, work: impl Fn(usize) -> Work + Sync) {
+    pub(super) unsafe fn packed(&self, matrices: usize, work: impl Fn(usize) -> Work + Sync) {
         let shape = work(0).downwards().shape;
         let block = block(shape, matrices, self.threads);
         let (rows, columns) = (shape.m.div_ceil(block.0), shape.n.div_ceil(block.1));
