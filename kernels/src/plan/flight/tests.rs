@@ -123,9 +123,9 @@ fn two_layers(ranks: usize, is_prefetched: bool) -> Plan {
 #[test]
 fn a_prefetching_plan_is_one_whose_start_is_moved_up() {
     let text = "plan trial (6 steps, arena of 512 bytes)
-  0: start 0: all-gather of 4 f32 in group 0: given 0[1] -> @0[1]
+  0: start 0: all-gather of 4 f32 in group 0: input 0[1] -> @0[1]
   1: wait 0
-  2: start 1: all-gather of 4 f32 in group 0: given 1[1] -> @64[1]
+  2: start 1: all-gather of 4 f32 in group 0: input 1[1] -> @64[1]
   3: compute over [8]: @0[1], @0[1] -> @128[1]
   4: wait 1
   5: compute over [8]: @128[1], @64[1] -> @448[1]
