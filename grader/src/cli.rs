@@ -98,6 +98,8 @@ enum Verb {
         /// A scorecard in JSON
         file: Option<PathBuf>,
     },
+    /// Tries a graph of your own: checks it, compiles it at every level, compares it with its meaning
+    Graph(verb::GraphFile),
     /// Chat templates: renders one, says what it loses, mends it
     Template {
         #[command(subcommand)]
@@ -175,6 +177,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case, debugger }) => verb::replay(&options, own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
+        Some(Verb::Graph(file)) => verb::graph(&options, own, &file),
         Some(Verb::Template { what }) => verb::template(&options, &what),
         Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {

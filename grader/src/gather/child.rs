@@ -20,6 +20,9 @@ pub(crate) struct Child {
     recycle: bool,
 }
 
+/// Bytes of a text in one message; as JSON it has at most six times as many.
+const PIECE_BYTES: usize = link::LINE_BYTES / 8;
+
 /// Where and why the last panic happened: panics on other threads lose their message on the way back.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
@@ -158,6 +161,16 @@ impl Child {
     /// Reports a number.
     pub fn measured(&mut self, name: &str, measurement: Measurement) {
         self.send(Message::Measured(name.into(), measurement));
+    }
+
+    /// Reports a text, in pieces that fit on a line.
+    pub fn text(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+            self.send(Message::Text(piece.into()));
+            rest = after;
+        }
     }
 
     /// Reports that something could not be measured.

@@ -21,12 +21,14 @@ pub(super) struct Ledger<'a> {
     guards: Vec<Guard>,
     measurements: BTreeMap<String, Measurement>,
     unmeasured: BTreeMap<String, String>,
+    text: String,
 }
 
 impl<'a> Ledger<'a> {
     pub fn new(challenge: &'a str, item: &'a Item) -> Self {
         let (guards, measurements, unmeasured) = (vec![], BTreeMap::new(), BTreeMap::new());
-        Self { challenge, item, messages: 0, check: None, guards, measurements, unmeasured }
+        let text = String::new();
+        Self { challenge, item, messages: 0, check: None, guards, measurements, unmeasured, text }
     }
 
     /// Takes down a message, or says why it is none of this item's.
@@ -40,6 +42,7 @@ impl<'a> Ledger<'a> {
             Message::Guard(guard) => self.guard(guard),
             Message::Measured(name, value) => self.measured(&name, value),
             Message::Unmeasured(name, reason) => self.unmeasured(&name, reason),
+            Message::Text(piece) => self.text(&piece),
             Message::Ready | Message::Done | Message::Recycle => Err("began twice".into()),
         }
     }
@@ -99,6 +102,15 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    fn text(&mut self, piece: &str) -> Result<(), String> {
+        let (most, bytes) = (self.item.text_bytes, self.text.len() + piece.len());
+        if bytes > most {
+            return Err(format!("reported a text of {bytes} bytes, at most {most} are kept"));
+        }
+        self.text.push_str(piece);
+        Ok(())
+    }
+
     fn foreign(&self, kind: &str, name: &str) -> String {
         format!("reported the {kind} {name:?}, which is none of {}", self.item.name)
     }
@@ -126,6 +138,9 @@ impl<'a> Ledger<'a> {
         self.guards.into_iter().for_each(|guard| into.add(guard));
         into.measurements.extend(self.measurements);
         into.unmeasured.extend(self.unmeasured);
+        if !self.text.is_empty() {
+            into.texts.insert(self.item.name.clone(), self.text);
+        }
     }
 
     /// The item ended otherwise: a guard that tripped has tripped.

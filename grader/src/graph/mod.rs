@@ -13,6 +13,7 @@ mod losses;
 pub(crate) mod model;
 mod part_a;
 mod shown;
+pub mod trial;
 
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
@@ -96,6 +97,7 @@ pub(crate) fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf
         Some(("guard", guard)) => child.guard(guard, || guards::run(guard, attempt, seed)),
         Some(("watch", _)) => lengths::run(child, attempt, own),
         Some(("bench", _)) => bench::run(child, attempt),
+        Some(("level", level)) => trial::work(child, attempt, own, level),
         _ => child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked))),
     }
 }
