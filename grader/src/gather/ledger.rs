@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_as_long_as_its_item_may_say() {
+        let text = || Message::Text("12345".into());
+        let item = || Item::new("level/O2", 1).texting(10);
+        assert_eq!(told(&item(), vec![check("level/O2"), text(), text()]), Ok(()));
+        let most = |bytes: usize, most: usize| {
+            Err(format!("reported a text of {bytes} bytes, at most {most} are kept"))
+        };
+        assert_eq!(told(&item(), vec![text(), text(), text()]), most(15, 10));
+        assert_eq!(told(&Item::new("A.1/one", 1), vec![text()]), most(5, 0));
+    }
+
+    #[test]
     fn foreign_and_repeated_results_are_refused() {
         let step = || Item::new("A.1/one", 1);
         let foreign = |kind: &str, name: &str, item: &Item| {

@@ -254,10 +254,8 @@ impl Level {
 
 impl Tried<'_> {
     fn code(&self) -> u8 {
-        match self.levels.iter().any(|level| level.check.outcome == Outcome::GraderFault) {
-            true => 6,
-            false => u8::from(!self.levels.iter().all(Level::has_passed)),
-        }
+        let has_fault = self.levels.iter().any(|level| level.check.outcome == Outcome::GraderFault);
+        if has_fault { 6 } else { u8::from(!self.levels.iter().all(Level::has_passed)) }
     }
 
     /// The level that is printed and drawn.

@@ -50,8 +50,9 @@ pub(super) fn first(trial: &Trial, attempt: &Attempt<'_>) -> Result<String, Stri
     }
     Ok(match found {
         Wrong::Differs(id, difference) => {
+            let cut = trial.graph.site(cuts[wrong]);
             let with =
-                format!(", once {} is computed with it; alone it is right", trial.graph.site(cuts[wrong]));
+                format!("\n  with every node an output it is right; the graph that ends with {cut} shows it");
             nodes.site(trial, id, &difference, &with)
         }
         Wrong::Fails(told) => {
@@ -99,7 +100,7 @@ impl Nodes {
 
     fn site(&self, trial: &Trial, id: Id, difference: &Difference, with: &str) -> String {
         let told = self.place(id).map(|place| told(&trial.graph, id, &self.naive[place], difference));
-        format!("the first node that differs is {}{with}\n  {}", trial.line(id), told.unwrap_or_default())
+        format!("the first node that differs is {}\n  {}{with}", trial.line(id), told.unwrap_or_default())
     }
 }
 
@@ -127,7 +128,9 @@ fn prefix(graph: &Graph, last: Id) -> Result<Graph, Error> {
     open.retain(|id| *id <= last && is_computed(graph, *id));
     open.sort_unstable();
     open.dedup();
-    open.into_iter().for_each(|id| to.output(name(id), id));
+    for id in open {
+        to.output(name(id), id);
+    }
     Ok(to)
 }
 
@@ -140,11 +143,12 @@ pub(super) fn told(graph: &Graph, id: Id, naive: &Array<f32>, difference: &Diffe
     };
     let dtype = graph.ty(id).dtype;
     let (off, fair) = ((got - truth).abs(), *allowed);
+    let [short_got, short_naive] = [got, naive].map(|x| *x as f32); // which they are
     let ulps = fair::ulp(dtype, *naive).map_or(String::new(), |ulp| {
         format!(", {} ulp of {} from the plain value", short((got - naive).abs() / ulp), dtype.name())
     });
     format!(
-        "element {at:?}: got {got:e}, want {naive:e} (plain {}), the truth is {truth:e}; off by {off:.1e}, fair is \
+        "element {at:?}: got {short_got:e}, want {short_naive:e} (plain {}), the truth is {truth:e}; off by {off:.1e}, fair is \
          {fair:.1e}{ulps}",
         dtype.name()
     )

@@ -32,7 +32,7 @@ use super::model::upload;
 use crate::fair;
 use crate::gather::{Child, Item};
 
-pub use answer::Answer;
+pub use answer::{Answer, Drawn, Output};
 pub use text::{MOST_TEXT_BYTES, lines, read};
 use values::Caution;
 
