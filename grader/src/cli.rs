@@ -99,6 +99,8 @@ enum Verb {
         /// A scorecard in JSON
         file: Option<PathBuf>,
     },
+    /// Tries a graph of your own: checks it, compiles it at every level, compares it with its meaning
+    Graph(verb::GraphFile),
     /// Computes a report again: does it follow from its own numbers?
     VerifyReport {
         /// A scorecard in JSON
@@ -173,6 +175,7 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         Some(Verb::Doctor) => Ok(verb::doctor()),
         Some(Verb::Replay { case, debugger }) => verb::replay(&options, &own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
+        Some(Verb::Graph(file)) => verb::graph(&options, &own, &file),
         Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, &own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(&own, &[], Scope::Score)?)

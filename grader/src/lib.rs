@@ -31,6 +31,7 @@ mod cli;
 mod course;
 mod date;
 mod evidence;
+pub mod fair;
 pub mod figure;
 mod gather;
 mod graph;
@@ -61,6 +62,7 @@ mod verify;
 mod workbook;
 
 pub use attempts::Attempts;
+pub use graph::trial;
 pub use verify::{About, Finding, Verified, fixture as verified_fixture, verify};
 
 /// The JSON schema of a scorecard: what `--json` prints.

@@ -166,6 +166,38 @@ impl Options {
         if let Some(flag) = self.flag_without_meaning() {
             return Err(Failure::Usage(flag));
         }
+        self.planned(own, challenges, scope)
+    }
+
+    /// What `graph FILE` does: challenge C's attempt, on one rank of the CPU.
+    pub fn graph_plan(&self, own: &Supplied) -> Result<Plan, Failure> {
+        if let Some(ranks) = self.ranks.filter(|ranks| *ranks != 1) {
+            let told =
+                format!("--ranks: expected 1, found {ranks}: a graph runs on one rank in this version");
+            return Err(Failure::Usage(told));
+        }
+        if let Some(device) = match self.device {
+            Device::Auto | Device::Cpu => None,
+            Device::Sim => Some("sim".to_owned()),
+            Device::Cuda(n) => Some(format!("cuda:{n}")),
+        } {
+            let told = format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
+            return Err(Failure::NoDevice(told));
+        }
+        let foreign = [
+            ("--html", self.html.is_some()),
+            ("--md", self.md.is_some()),
+            ("--case", self.case.is_some()),
+            ("--model", self.model.is_some()),
+            ("--samples", self.samples.is_some()),
+        ];
+        match foreign.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) => Err(Failure::Usage(format!("{flag} has no meaning for graph FILE"))),
+            None => self.planned(own, &["graph".into()], Scope::Test),
+        }
+    }
+
+    fn planned(&self, own: &Supplied, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {
         self.writes_elsewhere(&[])?;
         if let Device::Cuda(n) = self.device {
             let found = Gpu::nth(n); // a card can be listed and still not start
@@ -254,7 +286,19 @@ impl Options {
     /// # Errors
     /// The flag, and what its file is, in a sentence.
     pub fn writes_elsewhere(&self, read: &[&Path]) -> Result<(), Failure> {
-        let flags = [("-o", &self.output), ("--html", &self.html), ("--md", &self.md)];
+        self.writes_elsewhere_with(read, ("", &None))
+    }
+
+    /// [`Self::writes_elsewhere`] with a verb's own flag.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn writes_elsewhere_with(
+        &self,
+        read: &[&Path],
+        own: (&str, &Option<PathBuf>),
+    ) -> Result<(), Failure> {
+        let flags = [("-o", &self.output), ("--html", &self.html), ("--md", &self.md), own];
         let mut taken: Vec<PathBuf> = read.iter().filter_map(|path| path.canonicalize().ok()).collect();
         for (flag, path) in flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
             let refused = |what: &str| Failure::Usage(format!("{flag} {}: {what}", path.display()));

@@ -234,11 +234,12 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
         memory_limit: memory_limit(plan, course),
         ordinal: plan.device.ordinal(),
         text: text.as_ref().map(|file| file.path().to_path_buf()),
+        graph: None,
     };
     let progress = |item: &str| (plan.progress)(&pace.begin(&timed_as(plan, course, item), item));
     let gathered =
         gather(&launch, &request, &items, &progress).map_err(|error| format!("no child process: {error}"))?;
-    let Gathered { checks, guards, measurements, unmeasured, printed } = gathered;
+    let Gathered { checks, guards, measurements, unmeasured, printed, .. } = gathered;
     Ok(Graded { code, printed, guards, checks, measurements, unmeasured })
 }
 
@@ -275,11 +276,11 @@ fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
 }
 
 /// How a child is started.
-struct Start {
+pub(crate) struct Start {
     /// The program.
-    launch: Launch,
+    pub launch: Launch,
     /// What it is to work on.
-    source: Source,
+    pub source: Source,
     /// The hash of the attempt's code.
     code: String,
     /// A copy of the reader's kernels, so that a save in the middle of a run changes nothing.
@@ -289,7 +290,7 @@ struct Start {
 }
 
 /// The program to start, and what it is to work on.
-fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBuilt> {
+pub(crate) fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBuilt> {
     let own = || {
         std::env::current_exe()
             .map_err(|error| NotBuilt::Unavailable(format!("this program has no path: {error}")))

@@ -164,6 +164,7 @@ mod tests {
             memory_limit: COURSE.memory_limit,
             ordinal: 0,
             text: None,
+            graph: None,
         };
         let program = std::env::current_exe().expect("this program has a path");
         let arguments =

@@ -194,6 +194,7 @@ struct Loaded<'a> {
     graph: Graph,
     padded: Graph,
     buckets: BTreeMap<Symbol, Vec<i64>>,
+    fixed: Sizes,                         // of what was compiled before it was loaded
     ready: BTreeMap<Vec<i64>, Ready<'a>>, // by the size of each symbol, in their order
     staged: BTreeMap<String, DeviceTensor>,
 }
@@ -247,7 +248,8 @@ impl<'a> Session<'a> {
         let buckets = symbols.into_iter().map(|symbol| self.chosen(graph, symbol));
         let buckets = buckets.collect::<Result<_, _>>()?;
         let (ready, staged) = (BTreeMap::new(), BTreeMap::new());
-        self.loaded.push(Loaded { graph: graph.clone(), padded, buckets, ready, staged });
+        let fixed = Sizes::new();
+        self.loaded.push(Loaded { graph: graph.clone(), padded, buckets, fixed, ready, staged });
         Ok(Program(self.loaded.len() - 1))
     }
 
@@ -257,11 +259,12 @@ impl<'a> Session<'a> {
     /// What the device says of the plan.
     pub fn load_compiled(&mut self, compiled: Compiled) -> Result<Program, Error> {
         let graph = compiled.graph.clone();
-        let sizes = symbols(&graph).into_iter().filter_map(|symbol| compiled.sizes().get(&symbol).copied());
-        let (key, ready) = (sizes.collect(), self.ready(compiled)?);
+        let fixed = compiled.sizes().clone();
+        let (key, ready) = (fixed.values().copied().collect(), self.ready(compiled)?);
         let (buckets, staged) = (BTreeMap::new(), BTreeMap::new());
         let padded = graph.clone();
-        self.loaded.push(Loaded { graph, padded, buckets, ready: BTreeMap::from([(key, ready)]), staged });
+        let ready = BTreeMap::from([(key, ready)]);
+        self.loaded.push(Loaded { graph, padded, buckets, fixed, ready, staged });
         Ok(Program(self.loaded.len() - 1))
     }
 
@@ -466,7 +469,7 @@ impl<'a> Session<'a> {
     /// The size of each symbol, as the inputs have them.
     fn sizes(&self, program: Program, io: &Io<'_>) -> Result<Sizes, Error> {
         let graph = &self.loaded[program.0].graph;
-        let mut sizes = Sizes::new();
+        let mut sizes = self.loaded[program.0].fixed.clone();
         for (name, id) in graph.inputs() {
             for (dim, size) in graph.ty(id).shape.iter().zip(&self.input(name, io)?.shape) {
                 if let Some(symbol) = dim.as_symbol() {

@@ -350,6 +350,25 @@ impl Plot {
     }
 }
 
+/// Figures one below the other, as one: their descriptions follow each other, too.
+pub fn stacked(title: &str, figures: &[String]) -> String {
+    let between = |figure: &'_ str, begin: &str, end: &str| -> Option<String> {
+        Some(figure.split_once(begin)?.1.split_once(end)?.0.to_owned())
+    };
+    let (mut plot, mut alt, mut top) = (Plot::new(title, ""), Vec::new(), 0.0);
+    plot.body.clear(); // each has a heading of its own
+    for figure in figures {
+        let view = between(figure, "viewBox=\"0 0 ", "\"").unwrap_or_default();
+        let height = view.split(' ').nth(1).and_then(|height| height.parse::<f64>().ok()).unwrap_or(0.0);
+        alt.extend(between(figure, "<desc>", "</desc>"));
+        let body = between(figure, "</style>\n", "</svg>").unwrap_or_default();
+        plot.put(&format!("<g transform=\"translate(0 {})\">\n{body}</g>", place(top)));
+        top += height + 12.0;
+    }
+    plot.alt = alt.join(" ");
+    plot.finish(top)
+}
+
 /// A position to a tenth of a unit, without a needless `.0`.
 fn place(value: f64) -> String {
     let text = format!("{value:.1}");

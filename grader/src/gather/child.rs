@@ -22,6 +22,9 @@ pub(crate) struct Child {
     recycle: bool,
 }
 
+/// Bytes of a text in one message; as JSON it has at most six times as many.
+const PIECE_BYTES: usize = link::LINE_BYTES / 8;
+
 /// Where and why the last panic happened: panics on other threads lose their message on the way back.
 static PANIC: Mutex<Option<String>> = Mutex::new(None);
 
@@ -164,6 +167,16 @@ impl Child {
         self.send(Message::Measured(name.into(), measurement));
     }
 
+    /// Reports a text, in pieces that fit on a line.
+    pub fn text(&mut self, text: &str) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+            self.send(Message::Text(piece.into()));
+            rest = after;
+        }
+    }
+
     /// Reports that something could not be measured.
     pub fn unmeasured(&mut self, name: &str, reason: &str) {
         self.send(Message::Unmeasured(name.into(), as_the_reader_knows_it(reason)));
@@ -179,7 +192,8 @@ fn beside(message: Message) -> Option<Message> {
         {
             Some(Message::Failed(detail))
         }
-        Message::Check(_) | Message::Guard(_) | Message::Measured(..) | Message::Unmeasured(..) => None,
+        Message::Check(_) | Message::Guard(_) | Message::Measured(..) => None,
+        Message::Unmeasured(..) | Message::Text(_) => None,
         Message::Ready | Message::Done | Message::Recycle | Message::Failed(_) => Some(message),
     }
 }

@@ -21,12 +21,14 @@ pub(super) struct Ledger<'a> {
     guards: Vec<Guard>,
     measurements: BTreeMap<String, Measurement>,
     unmeasured: BTreeMap<String, String>,
+    text: String,
 }
 
 impl<'a> Ledger<'a> {
     pub fn new(challenge: &'a str, item: &'a Item) -> Self {
         let (guards, measurements, unmeasured) = (vec![], BTreeMap::new(), BTreeMap::new());
-        Self { challenge, item, messages: 0, check: None, guards, measurements, unmeasured }
+        let text = String::new();
+        Self { challenge, item, messages: 0, check: None, guards, measurements, unmeasured, text }
     }
 
     /// Takes down a message, or says why it is none of this item's.
@@ -40,6 +42,7 @@ impl<'a> Ledger<'a> {
             Message::Guard(guard) => self.guard(guard),
             Message::Measured(name, value) => self.measured(&name, value),
             Message::Unmeasured(name, reason) => self.unmeasured(&name, reason),
+            Message::Text(piece) => self.text(&piece),
             Message::Ready | Message::Done | Message::Recycle => Err("began twice".into()),
             Message::Failed(why) => Err(why),
         }
@@ -100,6 +103,15 @@ impl<'a> Ledger<'a> {
         }
     }
 
+    fn text(&mut self, piece: &str) -> Result<(), String> {
+        let (most, bytes) = (self.item.text_bytes, self.text.len() + piece.len());
+        if bytes > most {
+            return Err(format!("reported a text of {bytes} bytes, at most {most} are kept"));
+        }
+        self.text.push_str(piece);
+        Ok(())
+    }
+
     fn foreign(&self, kind: &str, name: &str) -> String {
         format!("reported the {kind} {name:?}, which is none of {}", self.item.name)
     }
@@ -127,6 +139,9 @@ impl<'a> Ledger<'a> {
         self.guards.into_iter().for_each(|guard| into.add(guard));
         into.measurements.extend(self.measurements);
         into.unmeasured.extend(self.unmeasured);
+        if !self.text.is_empty() {
+            into.texts.insert(self.item.name.clone(), self.text);
+        }
     }
 
     /// The item ended otherwise: a guard that tripped has tripped.
@@ -184,6 +199,18 @@ mod tests {
         assert_eq!(told(&bench(), vec![]), Err("ended bench/2x2.f16 without a number or a reason".into()));
         let unguarded = told(&bench(), vec![number("nf4.speedup.2x2.f16")]);
         assert_eq!(unguarded, Err("ended bench/2x2.f16 without the guard \"wrong answers\"".into()));
+    }
+
+    #[test]
+    fn a_text_is_as_long_as_its_item_may_say() {
+        let text = || Message::Text("12345".into());
+        let item = || Item::new("level/O2", 1).texting(10);
+        assert_eq!(told(&item(), vec![check("level/O2"), text(), text()]), Ok(()));
+        let most = |bytes: usize, most: usize| {
+            Err(format!("reported a text of {bytes} bytes, at most {most} are kept"))
+        };
+        assert_eq!(told(&item(), vec![text(), text(), text()]), most(15, 10));
+        assert_eq!(told(&Item::new("A.1/one", 1), vec![text()]), most(5, 0));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod parent;
 mod team;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -110,13 +111,15 @@ pub(crate) struct Item {
     pub numbers: Vec<String>,
     /// The guards that look on while it is measured.
     pub guards: Vec<&'static str>,
+    /// Bytes of text that it may report.
+    pub text_bytes: usize,
 }
 
 impl Item {
     /// A check, a guard, or what reports no numbers.
     pub fn new(name: impl Into<String>, seconds: u64) -> Self {
         let limit = Duration::from_secs(seconds);
-        Self { name: name.into(), limit, fresh: false, numbers: vec![], guards: vec![] }
+        Self { name: name.into(), limit, fresh: false, numbers: vec![], guards: vec![], text_bytes: 0 }
     }
 
     /// With another time limit.
@@ -137,6 +140,11 @@ impl Item {
     /// With these guards looking on.
     pub fn guarded(self, guards: &[&'static str]) -> Self {
         Self { guards: guards.to_vec(), ..self }
+    }
+
+    /// May report a text of so many bytes.
+    pub fn texting(self, bytes: usize) -> Self {
+        Self { text_bytes: bytes, ..self }
     }
 
     /// The step of a check, or the kind of another item.
@@ -165,6 +173,17 @@ impl Item {
     }
 }
 
+/// A graph to try, for `graph FILE`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// The graph's text.
+    pub text: String,
+    /// A size for every symbol.
+    pub sizes: BTreeMap<String, i64>,
+    /// Whether the answer holds what a drawing is made of.
+    pub drawn: bool,
+}
+
 /// What all items of a run have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
@@ -182,6 +201,9 @@ pub(crate) struct Request {
     pub ordinal: usize,
     /// A copy of the reader's kernel text, for an attempt that no program holds.
     pub text: Option<PathBuf>,
+    /// A graph of the reader's own.
+    #[serde(default)]
+    pub graph: Option<Job>,
 }
 
 /// The first line to a child.
@@ -228,6 +250,8 @@ enum Message {
     Unmeasured(String, String),
     /// What went wrong on a rank that reports nothing else.
     Failed(String),
+    /// A piece of the item's text.
+    Text(String),
     /// The item has all its results.
     Done,
     /// The item has all its results, and this process can do no more: another is to go on.

@@ -22,6 +22,8 @@ pub struct Gathered {
     pub measurements: BTreeMap<String, Measurement>,
     /// What could not be measured, and why.
     pub unmeasured: BTreeMap<String, String>,
+    /// The texts of items by the items' names.
+    pub texts: BTreeMap<String, String>,
     /// What the attempt printed, where its calls are shown.
     pub printed: String,
 }
@@ -350,6 +352,7 @@ mod tests {
             memory_limit,
             ordinal: 0,
             text: None,
+            graph: None,
         };
         let script = format!("{SPEAKS}\n{script}");
         let launch = Launch { program: "sh".into(), arguments: vec!["-c".into(), script.into()] };

@@ -1,8 +1,4 @@
-//! A compiled graph against what the interpreter says that it means.
-//!
-//! Three results: the truth in f64, the plain one in f32, the compiled one. The compiled one may be as far from the
-//! truth as the plain one three times, and a hundred-thousandth of the largest element further: sums are taken in
-//! another order, and functions have other last bits. A product in half precision is wrong by a hundred times that.
+//! A compiled graph against what the interpreter says that it means, by the fair tolerance ([`crate::fair`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +12,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
 
 use super::model::upload;
-
-/// Of the largest element, or of 0.1 if that is larger.
-const SLACK: f64 = 1e-5;
+use crate::fair::{self, other_bits};
 
 /// A compiled graph, and its results in their order.
 type Run = (Arc<Compiled>, Vec<Array<f32>>);
@@ -91,20 +85,6 @@ pub(super) fn unequal(graph: &Graph, want: &[Array<f32>], got: &[Array<f32>]) ->
     })
 }
 
-fn other_bits(want: &Array<f32>, got: &Array<f32>) -> Option<String> {
-    if (got.dtype, &got.shape) != (want.dtype, &want.shape) {
-        let (got, want) = ((got.dtype, &got.shape), (want.dtype, &want.shape));
-        return Some(format!("got {got:?}, want {want:?}"));
-    }
-    let (want, got) = (want.wide(), got.wide());
-    let differs = |i: &usize| {
-        let (want, got) = (want[*i], got[*i]);
-        want.to_bits() != got.to_bits() && !(want.is_nan() && got.is_nan())
-    };
-    let i = (0..want.len()).find(differs)?;
-    Some(format!("element {i}: got {:?}, want {:?}, to the bit", got[i], want[i]))
-}
-
 /// The lines of a graph that a node is computed from, the nearest ones.
 fn origin(graph: &Graph, id: Id) -> String {
     let all: Vec<Id> = graph.ancestors([id]).into_iter().collect();
@@ -138,18 +118,7 @@ pub(crate) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64
 
 /// Where a result is further from the truth than it may be; whole numbers have to be equal.
 pub(crate) fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Option<String> {
-    if (got.dtype, &got.shape) != (plain.dtype, &plain.shape) || !plain.dtype.is_float() {
-        return other_bits(plain, got);
-    }
-    let (got, plain, truth) = (got.wide(), plain.wide(), truth.wide());
-    let largest = truth.iter().filter(|x| x.is_finite()).fold(0.1_f64, |max, x| max.max(x.abs()));
-    (0..got.len()).find_map(|i| {
-        let (g, p, t) = (got[i], plain[i], truth[i]);
-        let alike = (g.is_nan() && p.is_nan()) || g.total_cmp(&p).is_eq();
-        let near = (g - t).abs() <= 3.0 * (p - t).abs() + SLACK * largest;
-        (!alike && !near)
-            .then(|| format!("element {i}: got {g:e}, want {p:e} (plain f32), the truth is {t:e}"))
-    })
+    fair::difference(got, plain, truth, 0.0).map(told)
 }
 
 /// An error in words.

@@ -13,6 +13,7 @@ pub(crate) mod model;
 mod part_a;
 mod shown;
 mod step_under_test;
+pub mod trial;
 
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
@@ -114,6 +115,9 @@ pub(crate) fn wrong(attempt: &dyn Compile, seed: u64) -> Option<String> {
 /// Does one item. `own` is the attempt at A that belongs to this one, if there is one.
 fn work(child: &mut Child, attempt: &dyn Compile, own: Option<&dyn Nf4>, name: &str) {
     let (seed, source) = (child.request.effort.seed, child.request.source);
+    if let Some(level) = name.strip_prefix("level/") {
+        return trial::work(child, attempt, own, level);
+    }
     match Kind::of(name) {
         Kind::Check => {
             child.check(name, || checks::run(name, attempt, seed).and_then(|asked| source.own_work(asked)));

@@ -1,6 +1,7 @@
 //! The verbs, one file each; [`crate::cli`] says what they are called.
 
 mod doctor;
+mod graph;
 mod hint;
 mod list;
 mod report;
@@ -9,6 +10,7 @@ mod score;
 mod watch;
 
 pub(crate) use doctor::doctor;
+pub(crate) use graph::{GraphFile, graph};
 pub(crate) use hint::hint;
 pub(crate) use list::{before, first_screen, list, so_far, what_next};
 pub(crate) use report::{report, verify_report};

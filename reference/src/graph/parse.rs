@@ -30,6 +30,7 @@
 //! Nodes are numbered from 0. Space and ends of lines only separate. Every node is typed as it is read, so that an error
 //! names the line on which something does not fit; programs of attention stand at most [`DEEPEST`] in each other.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
@@ -49,11 +50,18 @@ impl Graph {
     /// Fails where the text does not follow the grammar at the top of `graph/parse.rs`, and where a node does not fit
     /// its inputs; the error begins with the line.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let mut parser = Parser { text, at: 0, depth: 0 };
-        let graph = parser.graph()?;
-        parser.end()?;
-        graph.check()?;
-        Ok(graph)
+        Self::parse_placed(text).map_err(|(error, _)| error)
+    }
+
+    /// The same; an error comes with the byte of the text that it is about, if it is about one place.
+    pub fn parse_placed(text: &str) -> Result<Self, (Error, Option<usize>)> {
+        let mut parser = Parser { text, at: 0, depth: 0, fault: Cell::new(None) };
+        let graph = parser.graph().and_then(|graph| {
+            parser.end()?;
+            graph.check()?;
+            Ok(graph)
+        });
+        graph.map_err(|error| (error, parser.fault.get()))
     }
 }
 
@@ -70,6 +78,8 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    /// Where the error is.
+    fault: Cell<Option<usize>>,
 }
 
 /// The structure: graphs, nodes, settings.
@@ -491,12 +501,14 @@ impl<'a> Parser<'a> {
     }
 
     fn wrong_at(&self, at: usize, need: &str) -> Error {
+        self.fault.set(Some(at));
         let fault = Fault::Text { got: shown(&self.text[at..]), need: need.to_owned() };
         Error { at: self.line(at), fault, source: None }
     }
 
     /// An error of what begins there, with its line.
     fn fault_at(&self, at: usize, error: Error) -> Error {
+        self.fault.set(Some(at));
         Error { at: format!("{}: {}", self.line(at), error.at), ..error }
     }
 

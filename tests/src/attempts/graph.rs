@@ -13,7 +13,7 @@ use compiler::ir::sized::Sized;
 use kernels::plan::Choice;
 use kernels::tile::{Op as Tile, Value};
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
+use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type, Unary};
 
 use super::Entry;
 use super::honest::graph::Solution;
@@ -44,6 +44,14 @@ pub const SLIPS: [Entry; 8] = [
     Entry { name: "forgets the facts", hand_in: |all| all.graph(slips(Slip::NoFacts)) },
 ];
 
+/// Slips for graphs that a reader tries.
+pub const TRIED: [Entry; 4] = [
+    Entry { name: "loses a sign", hand_in: |all| all.graph(slips(Slip::LosesASign)) },
+    Entry { name: "folds two signs into one", hand_in: |all| all.graph(slips(Slip::FoldsSigns)) },
+    Entry { name: "panics at a root", hand_in: |all| all.graph(slips(Slip::Panics)) },
+    Entry { name: "has a hole at a root", hand_in: |all| all.graph(slips(Slip::Hole)) },
+];
+
 /// What a reader may write in one step who does not mean to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slip {
@@ -54,6 +62,10 @@ enum Slip {
     WholeByF32,
     NoTurns,
     NoFacts,
+    LosesASign,
+    FoldsSigns,
+    Panics,
+    Hole,
 }
 
 /// The solution, but for what happens to a capture, whether it compiles on the side, and a slip.
@@ -151,6 +163,9 @@ impl Compile for Cheat {
         if self.slip == Some(Slip::OneZero) {
             return Solution.prune(&with_one_zero(graph)?);
         }
+        if self.slip == Some(Slip::FoldsSigns) {
+            return Solution.prune(&with_signs_folded(graph)?);
+        }
         Solution.prune(graph)
     }
 
@@ -171,6 +186,12 @@ impl Compile for Cheat {
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
         let is_short = matches!(to, Dtype::F16 | Dtype::Bf16);
+        match (self.slip, op) {
+            (Some(Slip::LosesASign), Op::Unary(Unary::Neg)) => return Some(inputs[0]),
+            (Some(Slip::Panics), Op::Unary(Unary::Sqrt)) => panic!("no root here"),
+            (Some(Slip::Hole), Op::Unary(Unary::Sqrt)) => todo!("C.6: a root"),
+            _ => {}
+        }
         let by_f32 = if let (Some(Slip::ConstantsByF32), Op::Constant { value }) = (self.slip, op) {
             Some(Tile::Float(*value as f32))
         } else {
@@ -210,4 +231,20 @@ fn with_one_zero(graph: &Graph) -> Result<Graph, Error> {
         rewrite.add(Op::Constant { value: 0.0 }, &[], Some(node.ty.clone()), &node.scope).map(Some)
     })?;
     Ok(rewritten.graph)
+}
+
+/// The same graph, in which -(-x) is -x unless somebody wants the inner one.
+fn with_signs_folded(graph: &Graph) -> Result<Graph, Error> {
+    let mut to = Graph::new(&graph.name);
+    graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+    let negates = |id: &Id| graph.node(*id).op == Op::Unary(Unary::Neg);
+    let is_output = |id: &Id| graph.outputs().iter().any(|(_, one)| one == id);
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let folded = negates(&id) && negates(&node.inputs[0]) && !is_output(&node.inputs[0]);
+        let inputs = if folded { &graph.node(node.inputs[0]).inputs } else { &node.inputs };
+        to.add(node.op.clone(), inputs, Some(node.ty.clone()), &node.scope)?;
+    }
+    graph.outputs().iter().for_each(|(name, id)| to.output(name, *id));
+    Ok(to)
 }

@@ -28,7 +28,7 @@ pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
-pub use graph::{COMPILERS, SLIPS, with_buckets};
+pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
 pub use twins::TWINS;
@@ -56,6 +56,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&LEAVERS)
         .chain(&COMPILERS)
         .chain(&SLIPS)
+        .chain(&TRIED)
         .chain(&CHUNKERS)
         .chain(&CHUNK_SLIPS)
         .chain(&CHATTERS)

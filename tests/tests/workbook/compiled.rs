@@ -8,12 +8,13 @@ use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
 use compiler::session::Error;
 use compiler::tune::Tuned;
+use grader::fair::{difference, rounding};
 use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, Place};
-use reference::graph::{Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Symbol, interpret};
+use reference::graph::{Array, Attention, Builder, Dim, Dtype, Facts, Graph, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
@@ -118,46 +119,6 @@ pub(crate) fn trains(
     let reports: Vec<Report> = (0..run.steps).map(step).collect();
     check_run(tiny, &reports, &values);
     reports.iter().map(|report| report.loss).collect()
-}
-
-/// Of the largest element, or of 0.1 where terms of the size of 1 cancel: sums are taken in another order, functions have other last bits. A product in f16 or bf16
-/// errs by a hundred times that.
-const SLACK: f64 = 1e-5;
-
-/// What one more rounding of a number around 1 costs in the shortest float on the way to a result. Sums in another order
-/// can fall on the other side of a tie there, and terms of the size of 1 cancel afterwards; where all is f32, nothing is
-/// allowed for it.
-fn rounding(graph: &Graph, result: Id) -> f64 {
-    let of = |id: Id| match graph.ty(id).dtype {
-        Dtype::F16 => 2.0_f64.powi(-11),
-        Dtype::Bf16 => 2.0_f64.powi(-8),
-        _ => 0.0,
-    };
-    graph.ancestors([result]).into_iter().map(of).fold(0.0, f64::max)
-}
-
-/// Where a result is further from the truth than the interpreter's f32, a rounding and a slack allow.
-pub(crate) fn difference(
-    got: &Array<f32>,
-    naive: &Array<f32>,
-    truth: &Array<f64>,
-    rounding: f64,
-) -> Option<String> {
-    if (got.dtype, &got.shape) != (naive.dtype, &naive.shape) {
-        return Some(format!("{:?}{:?}, needed is {:?}{:?}", got.dtype, got.shape, naive.dtype, naive.shape));
-    }
-    let (Data::Float(got), Data::Float(naive), Data::Float(truth)) = (&got.data, &naive.data, &truth.data)
-    else {
-        return (got.data != naive.data).then(|| format!("{got:?}, needed is {naive:?}"));
-    };
-    let largest = truth.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
-    (0..got.len()).find_map(|i| {
-        let (g, n, t) = (f64::from(got[i]), f64::from(naive[i]), truth[i]);
-        let alike = (g.is_nan() && n.is_nan()) || g.total_cmp(&n).is_eq();
-        let near = (g - t).abs()
-            <= 3.0 * (n - t).abs() + SLACK * largest.max(t.abs()).max(0.1) + rounding * largest.max(1.0);
-        (!alike && !near).then(|| format!("element {i} is {g}, the interpreter's {n}, the truth {t}"))
-    })
 }
 
 fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {

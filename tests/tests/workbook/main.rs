@@ -26,6 +26,7 @@ mod forgers;
 mod golden;
 mod grad;
 mod graph;
+mod graph_file;
 mod hostile;
 mod interpret;
 mod laws;

@@ -14,7 +14,7 @@ use reference::graph::{Array, Builder, Data, Dim, Dtype, Graph, Id, Real, Tensor
 use reference::loss::Linear;
 use tests::graphs::narrow;
 
-use crate::compiled::difference;
+use grader::fair::difference;
 
 /// A problem and everything that it is given.
 #[derive(Clone)]
