@@ -234,7 +234,9 @@ impl HostCallee for Launches {
 
 /// Allocations meanwhile: ours, and the library's.
 fn watched(work: impl FnOnce()) -> [u64; 2] {
-    [&OURS, &LIBRARYS].iter().for_each(|counter| counter.store(0, SeqCst));
+    for counter in [&OURS, &LIBRARYS] {
+        counter.store(0, SeqCst);
+    }
     WATCHES.store(true, SeqCst);
     work();
     WATCHES.store(false, SeqCst);

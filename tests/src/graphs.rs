@@ -95,7 +95,9 @@ pub fn nearest_tie(case: &Case) -> (f64, f64) {
             each_row(&values[inputs[0]].shape, dim, |row| {
                 let row: Vec<f64> = row.iter().map(|i| wide[inputs[0]][*i]).collect();
                 let top = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                row.into_iter().for_each(|x| look(top, x));
+                for x in row {
+                    look(top, x);
+                }
             });
         }
     }

@@ -380,13 +380,13 @@ impl<'a> Session<'a> {
         let mut own: BTreeMap<&str, DeviceTensor> = BTreeMap::new(); // kept tensors, while the run updates them
         for name in names.iter().filter(|name| !io.donated.contains_key(**name)) {
             let Some(tensor) = self.kept.remove(*name) else {
-                own.into_iter().for_each(|(name, tensor)| _ = self.kept.insert(name.to_owned(), tensor));
+                self.kept.extend(own.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
                 return Err(Error::NotDonated { name: (*name).to_owned() });
             };
             own.insert(name, tensor);
         }
         let done = self.execute(program, &key, &mut io, &mut own, watch);
-        own.into_iter().for_each(|(name, tensor)| _ = self.kept.insert(name.to_owned(), tensor));
+        self.kept.extend(own.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
         done?;
         self.counters.count(&compiled);
         self.outputs(program, compiled, io, &sizes)
@@ -581,16 +581,13 @@ fn put(
     shape: Vec<usize>,
     bytes: &[u8],
 ) -> Result<(), Error> {
-    match all.get_mut(name).filter(|tensor| tensor.buffer.bytes() == bytes.len()) {
-        Some(tensor) => {
-            device.upload(&mut tensor.buffer, bytes).map_err(Error::Device)?;
-            tensor.shape = shape;
-        }
-        None => {
-            all.remove(name); // first, so that both are never there together
-            all.insert(name.to_owned(), DeviceTensor::new(device, &shape, bytes).map_err(Error::Device)?);
-        }
+    if let Some(tensor) = all.get_mut(name).filter(|tensor| tensor.buffer.bytes() == bytes.len()) {
+        device.upload(&mut tensor.buffer, bytes).map_err(Error::Device)?;
+        tensor.shape = shape;
+        return Ok(());
     }
+    all.remove(name); // first, so that both are never there together
+    all.insert(name.to_owned(), DeviceTensor::new(device, &shape, bytes).map_err(Error::Device)?);
     Ok(())
 }
 

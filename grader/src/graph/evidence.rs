@@ -153,7 +153,7 @@ impl Answer<'_> {
         let [lengths, compilations, hidden] =
             ["lengths", "compilations", "hidden_compilations"].map(|name| self.count(name));
         let evidence = format!(
-            "{compilations:.0} compilations for {lengths:.0} lengths, {hidden:.0} more that no counter of the executor saw"
+            "{compilations:.0} compilations for {lengths:.0} lengths, {hidden:.0} more that no counter of the session saw"
         );
         if compilations + hidden > EXCESSIVE { met(&evidence) } else { unmet(&evidence) }
     }

@@ -95,9 +95,10 @@ impl Parts {
 
     fn part(&self, product: &Product, number: usize) -> Part {
         let stretch = |size: usize| (number * self.length, ((number + 1) * self.length).min(size));
-        let (rows, columns) = match self.by_rows {
-            true => (stretch(product.m), (0, product.n)),
-            false => ((0, product.m), stretch(product.n)),
+        let (rows, columns) = if self.by_rows {
+            (stretch(product.m), (0, product.n))
+        } else {
+            ((0, product.m), stretch(product.n))
         };
         Part { rows, columns, parallelism: Parallelism::None }
     }

@@ -186,11 +186,13 @@ impl Compile for Cheat {
 
     fn lower(&self, op: &Op, from: Dtype, to: Dtype, inputs: &[Value], code: &mut Code) -> Option<Value> {
         let is_short = matches!(to, Dtype::F16 | Dtype::Bf16);
-        match (self.slip, op) {
-            (Some(Slip::LosesASign), Op::Unary(Unary::Neg)) => return Some(inputs[0]),
-            (Some(Slip::Panics), Op::Unary(Unary::Sqrt)) => panic!("no root here"),
-            (Some(Slip::Hole), Op::Unary(Unary::Sqrt)) => todo!("C.6: a root"),
-            _ => {}
+        let is = |slip: Slip, unary: Unary| self.slip == Some(slip) && *op == Op::Unary(unary);
+        if is(Slip::LosesASign, Unary::Neg) {
+            return Some(inputs[0]);
+        }
+        assert!(!is(Slip::Panics, Unary::Sqrt), "no root here");
+        if is(Slip::Hole, Unary::Sqrt) {
+            todo!("C.6: a root");
         }
         let by_f32 = if let (Some(Slip::ConstantsByF32), Op::Constant { value }) = (self.slip, op) {
             Some(Tile::Float(*value as f32))

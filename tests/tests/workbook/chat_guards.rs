@@ -37,9 +37,9 @@ const SEEN: [(&str, &str, &str); 15] = [
     ("replaces tokens", "D.3/inside-another", "and | for the mark"),
     ("asks for everything", "D.4/required", "the arguments "),
     ("asks for nothing by name", "D.4/nothing-required", "required"),
-    ("holds nothing back", "D.5/begun", "want Until(2)"),
-    ("holds too little back", "D.5/begun-twice", "want Until(0)"),
-    ("takes what is there", "D.6/waits", "want Until(3)"),
+    ("holds nothing back", "D.5/begun", "want Pending(2)"),
+    ("holds too little back", "D.5/begun-twice", "want Pending(0)"),
+    ("takes what is there", "D.6/waits", "want Pending(3)"),
     ("quotes names in strings", "D.7/strings-hold-anything", "unquoted keys true"),
     ("takes spans for bytes", "D.8/characters-of-several-bytes", "with the spans "),
 ];

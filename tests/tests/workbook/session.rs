@@ -163,12 +163,12 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
     };
     assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
     let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
-    assert_eq!(told, "input `labels` has the shape [1, 4], needed is i32[B, T]");
+    assert_eq!(told, "input `labels`: expected i32[B, T], found the shape [1, 4]");
     let told = refused(&|values| {
         values.insert("ids".into(), Array::integers(&[1, 5000], vec![1; 5000]));
         values.insert("labels".into(), Array::integers(&[1, 5000], vec![1; 5000]));
     });
-    assert_eq!(told, "T is 5000, needed is 1..=4096");
+    assert_eq!(told, "T is 5000, expected 1..=4096");
 }
 
 #[test]

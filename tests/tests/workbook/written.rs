@@ -10,6 +10,14 @@ fn grader(folder: &Path, arguments: &[&str]) -> Ran {
     run(Path::new(env!("CARGO_BIN_EXE_own")), folder, arguments)
 }
 
+/// The program that a command belongs to: the trainer's verbs are those about templates.
+fn program(folder: &Path, arguments: &[&str]) -> Ran {
+    match arguments {
+        ["template", ..] => run(Path::new(env!("CARGO_BIN_EXE_own-trainer")), folder, arguments),
+        _ => grader(folder, arguments),
+    }
+}
+
 /// The names in a folder, hidden ones too.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").file_name());
@@ -95,7 +103,7 @@ fn what_is_no_regular_file_is_not_written() {
             &["template", "lint", "t.jinja", "-o", name],
         ];
         for arguments in runs {
-            let ran = grader(folder.path(), arguments);
+            let ran = program(folder.path(), arguments);
             assert_eq!(ran.code, 2, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
             assert!(ran.stderr.contains("expected a regular file, found"), "{arguments:?}: {}", ran.stderr);
         }
@@ -124,7 +132,7 @@ fn what_is_read_is_not_written() {
         &["template", "render", "t.jinja", "--messages", "card.json", "-o", "card.json"],
     ];
     for arguments in refused {
-        let ran = grader(folder.path(), arguments);
+        let ran = program(folder.path(), arguments);
         assert_eq!(ran.code, 2, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
         assert!(ran.stderr.contains("expected a file of its own"), "{arguments:?}: {}", ran.stderr);
     }

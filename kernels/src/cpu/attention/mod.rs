@@ -136,9 +136,10 @@ fn block_sizes(attention: &Attention, is_last: [bool; 2]) -> [usize; 2] {
 
 /// Bytes that a thread needs for an attention, or for its gradients.
 pub(super) fn block_bytes(attention: &Attention, programs: &Programs, is_grad: bool) -> usize {
-    let blocks: usize = match is_grad {
-        false => forward::sizes(attention).map(aligned_floats).iter().sum(),
-        true => backward::sizes(attention).map(aligned_floats).iter().sum(),
+    let blocks: usize = if is_grad {
+        backward::sizes(attention).map(aligned_floats).iter().sum()
+    } else {
+        forward::sizes(attention).map(aligned_floats).iter().sum()
     };
     blocks.saturating_add(programs.bytes(attention.extras.len()))
 }

@@ -68,7 +68,9 @@ impl Arranger<'_> {
         })?;
         for (name, id) in graph.outputs() {
             let output = place[id.0 as usize].as_ref().map(|output| self.all_leading(output));
-            output.iter().for_each(|output| self.builder.tape().output(name, output));
+            if let Some(output) = &output {
+                self.builder.tape().output(name, output);
+            }
         }
         Ok(())
     }
