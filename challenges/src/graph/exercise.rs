@@ -21,6 +21,7 @@ use reference::graph::{
     self, Array, Binary, Builder, Compare, Dtype, Error, Facts, Fault, Foreign, Graph, Host, Id, Known, Node,
     Op, Record, Tape, Tensor, Type, Unary, interpret,
 };
+use reference::philox;
 
 /// The attempt.
 pub struct Exercise;
