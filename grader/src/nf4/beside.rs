@@ -85,58 +85,24 @@ fn process_us() -> Option<f64> {
     None
 }
 
+// What it says of attempts is held by the tests of cheats: the processor time of a process is that of all its tests.
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-    use std::time::{Duration, Instant};
-
     use super::*;
 
-    /// Work of a given length on all threads of a device, watched a few times.
-    fn watched(cpu: &Cpu) -> Option<String> {
-        let mut beside = Beside::new(cpu);
-        let spin = || {
-            let begin = Instant::now();
-            while begin.elapsed() < Duration::from_millis(20) {
-                std::hint::spin_loop();
-            }
-        };
-        for _ in 0..10 {
-            let begin = Instant::now();
-            beside.watch(|| cpu.each_thread(spin), |_| begin.elapsed().as_secs_f64() * 1e6);
-        }
-        beside.fault()
-    }
-
-    /// The processor time of a process is that of all its tests, so this one runs by itself.
     #[test]
-    #[ignore = "a process of the test below"]
-    fn alone() {
-        let cpu = Cpu::with_threads(2);
-        assert_eq!(watched(&cpu), None);
-        assert_eq!(watched(&Cpu::with_threads(1)), None);
-        let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    while !over.load(Relaxed) {
-                        std::hint::spin_loop();
-                    }
-                });
-            }
-            let told = watched(&cpu);
-            over.store(true, Relaxed);
-            assert!(told.is_some_and(|told| told.contains("other threads of the process ran")));
-        });
+    fn a_quarter_of_the_others_time_is_too_much() {
+        let told = |spent_us: f64, timed_us: f64| Beside { own: vec![], spent_us, timed_us }.fault();
+        assert_eq!((told(0.0, 0.0), told(249.0, 1000.0), told(-9.0, 1000.0)), (None, None, None));
+        assert!(told(251.0, 1000.0).is_some_and(|told| told.contains("for 251 us while")));
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn what_runs_beside_is_seen_and_own_work_is_not() {
-        let own = std::env::current_exe().expect("this program has a path");
-        let arguments = ["nf4::beside::tests::alone", "--exact", "--ignored", "--test-threads=1"];
-        let output = std::process::Command::new(own).args(arguments).output().expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    fn every_thread_of_the_device_and_the_calling_one_are_known() {
+        assert_eq!(Beside::new(&Cpu::with_threads(3)).own.len(), 4);
+        let alone = Beside::new(&Cpu::with_threads(1));
+        assert_eq!(alone.own.len(), 1);
+        assert!(alone.others().is_some(), "Linux counts the time of threads");
     }
 }
