@@ -1,4 +1,5 @@
-//! `cargo dev figures` draws what is computed: figures of challenges C, D and E; `cargo dev check` holds the files to it.
+//! `cargo dev figures` draws what is computed: figures of challenges C, D and E; `cargo dev check` holds the files to
+//! it.
 //!
 //! Each is the same on every machine: graphs and plans are, losses come from a file of `book/src/results`, and what was
 //! measured of challenge E from a scorecard there. A figure that the scorecard lacks the numbers of is not drawn, and

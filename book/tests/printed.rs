@@ -39,9 +39,9 @@ const PAGES: [&str; 4] = ["nf4.md", "graph.md", "chat.md", PRINTS];
 /// The page whose attempt prints what it does; also the value of [`AS_GRADER`] for it.
 const PRINTS: &str = "debugging.md";
 
-/// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for the
-/// largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step of tool
-/// calling the one that its section asks for.
+/// The solutions with the mistakes that the chapters ask for: nibbles swapped in A.1, `mul_add` in A.4; no bucket for
+/// the largest size in C.2, unused inputs gone in C.3, lives that end before their last part in C.5; and in every step
+/// of tool calling the one that its section asks for.
 struct Mistaken;
 
 fn main() -> ExitCode {

@@ -1,11 +1,11 @@
 //! Training: the one loop's step, whichever way the loss is computed.
 //!
 //! A step is a graph of [`reference::llama::train`]: forward, backward and optimiser at once. Weights, adapter and the
-//! optimiser's state are uploaded once and stay on the device; what a step updates, it updates in place. A batch is what
-//! changes from step to step: tokens, labels, and the numbers of the schedule.
+//! optimiser's state are uploaded once and stay on the device; what a step updates, it updates in place. A batch is
+//! what changes from step to step: tokens, labels, and the numbers of the schedule.
 //!
-//! With a chunked loss (challenge E) a step is three parts: the hidden states, the loss with their gradient chunk by chunk,
-//! and the step of the model for that gradient, which computes the states once more.
+//! With a chunked loss (challenge E) a step is three parts: the hidden states, the loss with their gradient chunk by
+//! chunk, and the step of the model for that gradient, which computes the states once more.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,9 +12,9 @@ use reference::graph::{Array, Dtype, Graph, Id};
 /// Of the largest element, or of 0.1 if that is larger: where terms of the size of 1 cancel.
 pub const SLACK: f64 = 1e-5;
 
-/// What one more rounding of a number around 1 costs in the shortest float on the way to a result. Sums in another order
-/// can fall on the other side of a tie there, and terms of the size of 1 cancel afterwards; where all is f32, nothing is
-/// allowed for it.
+/// What one more rounding of a number around 1 costs in the shortest float on the way to a result. Sums in another
+/// order can fall on the other side of a tie there, and terms of the size of 1 cancel afterwards; where all is f32,
+/// nothing is allowed for it.
 pub fn rounding(graph: &Graph, result: Id) -> f64 {
     let of = |id: Id| match graph.ty(id).dtype {
         Dtype::F16 => 2.0_f64.powi(-11),

@@ -147,8 +147,9 @@ impl Standing {
             .any(|check| check.step() == step && told(check) && !self.earlier.contains(&check.name))
     }
 
-    /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has not passed a check; else the first
-    /// that was not tried or did not pass before; else the first that has to be run again.
+    /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has
+    /// not passed a check; else the first that was not tried or did not pass before; else the first that has to be run
+    /// again.
     pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<(&'a Step<'a>, Stands)> {
         let find = |these: &[Stands]| {
             let mut all = steps.iter().map(|step| (step, self.stands(step.name)));
@@ -176,7 +177,8 @@ pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
 }
 
 impl Progress {
-    /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is told once.
+    /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is told
+    /// once.
     pub fn load(workbook: &Workbook) -> Self {
         static TOLD: Once = Once::new();
         let path = folder(workbook).join("progress.json");

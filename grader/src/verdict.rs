@@ -1,9 +1,10 @@
 //! The one policy for what guards and checks allow a row, whatever the challenge.
 //!
 //! A row rests on checks and on guards. A guard that tripped makes it unmet, and so does one that could not look:
-//! whatever kept it from looking was in the attempt. A check or a guard that was not run leaves the row unmeasured,
-//! and so does a guard that reached a hole which its step's checks reached, too: that step is not written yet. Of the
-//! checks that were run a wrong one makes it unmet; a hole leaves it unmeasured, and so does what this machine cannot do.
+//! whatever kept it from looking was in the attempt. A check or a guard that was not run leaves the row unmeasured, and
+//! so does a guard that reached a hole which its step's checks reached, too: that step is not written yet. Of the
+//! checks that were run a wrong one makes it unmet; a hole leaves it unmeasured, and so does what this machine cannot
+//! do.
 
 use crate::evidence::{Seen, unmeasured, unmet};
 use crate::rubric::Fact;

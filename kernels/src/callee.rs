@@ -144,8 +144,8 @@ impl Dequantize {
         (start != 0 && self.block_size % 2 != 0).then_some("a part that begins with a whole byte of codes")
     }
 
-    /// The parts of the weight's bytes that its parts lie in, as a callee takes them: at most two, each with the place of
-    /// its first element in the result. The bytes are those of [`Self::input_bytes`], checked.
+    /// The parts of the weight's bytes that its parts lie in, as a callee takes them: at most two, each with the place
+    /// of its first element in the result. The bytes are those of [`Self::input_bytes`], checked.
     pub(crate) fn weights<'a>(&self, inputs: &Inputs<'a>) -> [Option<(Quantized<'a>, usize)>; 2] {
         let Range { start, end } = self.part;
         let group = self.block_size.saturating_mul(self.nested.unwrap_or(1));

@@ -1,11 +1,11 @@
 //! The seam: what every device can do, and what it counts.
 //!
-//! A device takes a [`Plan`] once, by [`Device::prepare`], and runs it often, by [`Executable::run`]. Everything that can
-//! be refused is refused when the plan is prepared: a plan that is not sound, a callee that is missing or has no form for
-//! this device. A run then reads and writes the memories that it is handed, and allocates nothing.
+//! A device takes a [`Plan`] once, by [`Device::prepare`], and runs it often, by [`Executable::run`]. Everything that
+//! can be refused is refused when the plan is prepared: a plan that is not sound, a callee that is missing or has no
+//! form for this device. A run then reads and writes the memories that it is handed, and allocates nothing.
 //!
-//! Work is handed over as data that can be printed, checked and counted before it runs; so the same plan runs on another
-//! device, and nothing above this file names one.
+//! Work is handed over as data that can be printed, checked and counted before it runs; so the same plan runs on
+//! another device, and nothing above this file names one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,8 +64,9 @@ pub trait Device: Send + Sync {
     /// Checks a plan, and makes everything that its runs need.
     ///
     /// # Errors
-    /// What [`Plan::check`] says; a step that this device does not run; a callee that `links` lacks, or that has no form
-    /// for this device; a group that `links` lacks, or plans of other ranks that do not fit; memory that there is not.
+    /// What [`Plan::check`] says; a step that this device does not run; a callee that `links` lacks, or that has no
+    /// form for this device; a group that `links` lacks, or plans of other ranks that do not fit; memory that there is
+    /// not.
     fn prepare<'a>(
         &'a self,
         plan: Arc<Plan>,
@@ -78,8 +79,8 @@ pub trait Executable: Send {
     /// The plan.
     fn plan(&self) -> &Arc<Plan>;
 
-    /// Bytes beside the memories of a run that it needs of its device: registers, rows that are kept, copies of factors.
-    /// Executables of one device share them: together they take as much as the one that needs most.
+    /// Bytes beside the memories of a run that it needs of its device: registers, rows that are kept, copies of
+    /// factors. Executables of one device share them: together they take as much as the one that needs most.
     fn scratch_bytes(&self) -> usize;
 
     /// What was counted of its own runs.
@@ -118,8 +119,8 @@ pub struct Memories<'a> {
 pub struct Links<'s, 'a> {
     /// What its calls call, by number.
     pub callees: &'s [&'a dyn Callee],
-    /// The groups of ranks that its operations between ranks name, by number. The first has all ranks of the others; all
-    /// of them prepare at the same time, and are refused if their plans do not fit together.
+    /// The groups of ranks that its operations between ranks name, by number. The first has all ranks of the others;
+    /// all of them prepare at the same time, and are refused if their plans do not fit together.
     pub groups: &'s [Arc<dyn Comm>],
 }
 

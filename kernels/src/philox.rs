@@ -1,7 +1,7 @@
 //! Random numbers without a state: Philox 4x32-10, as a lane draws it.
 //!
-//! The oracle is `reference::philox`, which explains it; a test holds the two equal, and both equal to the authors' known
-//! answers. Everything is arithmetic of 32 and 64 bits without a branch, so the compiler makes vector code of it.
+//! The oracle is `reference::philox`, which explains it; a test holds the two equal, and both equal to the authors'
+//! known answers. Everything is arithmetic of 32 and 64 bits without a branch, so the compiler makes vector code of it.
 //!
 //! Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
 

@@ -122,10 +122,10 @@ impl Choice {
     /// | 192 | 180, 197, 179 | 187, 211, 198 |
     /// | 2048 | 241, 199, 159 | 199, 182, 183 |
     ///
-    /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for each
-    /// call, 65 MB here, which no plan would know of. Packed products take
-    /// memory of the threads, which [`scratch_bytes`](crate::Executable::scratch_bytes) counts, and nothing else but a
-    /// few bytes that the library takes for each call. Tuning may choose otherwise.
+    /// With many rows the library is as fast or faster, but it copies the whole weight into memory that it takes for
+    /// each call, 65 MB here, which no plan would know of. Packed products take memory of the threads, which
+    /// [`scratch_bytes`](crate::Executable::scratch_bytes) counts, and nothing else but a few bytes that the library
+    /// takes for each call. Tuning may choose otherwise.
     pub fn by_shape(m: usize, n: usize, k: usize) -> Self {
         let least = m.min(n).min(k);
         let is_flat = least >= 32 && m.max(n).max(k) >= 16 * least;
@@ -213,8 +213,8 @@ pub struct Plan {
 }
 
 impl View {
-    /// The elements that it touches over a space, from the first to the one after the last; an empty space touches none.
-    /// `None` if a dimension has no stride of its own, or a number does not fit.
+    /// The elements that it touches over a space, from the first to the one after the last; an empty space touches
+    /// none. `None` if a dimension has no stride of its own, or a number does not fit.
     pub fn span(&self, space: &[usize]) -> Option<Range<usize>> {
         let fits = |stride: &usize| isize::try_from(*stride).is_ok();
         if self.strides.len() != space.len() || !self.strides.iter().all(fits) {
@@ -267,7 +267,8 @@ impl View {
         one_memory && !a.is_empty() && !b.is_empty() && a.start < b.end && b.start < a.end
     }
 
-    /// Whether no two lanes of a space have one element: each stride passes over everything that the smaller ones reach.
+    /// Whether no two lanes of a space have one element: each stride passes over everything that the smaller ones
+    /// reach.
     fn is_injective(&self, space: &[usize]) -> bool {
         if space.contains(&0) {
             return true;
@@ -286,8 +287,8 @@ impl View {
     }
 
     /// Whether two injective views with the same strides have no element in common although their ranges meet: their
-    /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride. What takes too
-    /// long to tell counts as common.
+    /// distance is no sum of steps. A dimension along which only one of them moves has that one's stride. What takes
+    /// too long to tell counts as common.
     fn interleaves(&self, space: &[usize], other: &View, other_space: &[usize], element: usize) -> bool {
         let ranges = (self.range(space, element), other.range(other_space, element));
         let (Some(mine), Some(theirs)) = ranges else { return false };

@@ -1,10 +1,11 @@
 //! Text that somebody else wrote, made harmless for a terminal.
 //!
-//! A compiler's or an attempt's words may hold terminal escape sequences (ECMA-48), other control
-//! characters, and Unicode's direction marks and characters without a width, which make a line read otherwise than
-//! it is stored. Whole sequences go, not only their first byte, so that no `[31m` remains. Line ends and indentation stay.
+//! A compiler's or an attempt's words may hold terminal escape sequences (ECMA-48), other control characters, and
+//! Unicode's direction marks and characters without a width, which make a line read otherwise than it is stored. Whole
+//! sequences go, not only their first byte, so that no `[31m` remains. Line ends and indentation stay.
 
-/// The text without escape sequences, control characters, direction marks and characters that nobody sees; tabs become four spaces.
+/// The text without escape sequences, control characters, direction marks and characters that nobody sees; tabs become
+/// four spaces.
 pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();

@@ -1,6 +1,7 @@
 //! Random numbers without a state: Philox 4x32-10.
 //!
-//! A bijection of 128-bit counters, one for each 64-bit key, whose outputs pass every statistical battery: ten rounds of
+//! A bijection of 128-bit counters, one for each 64-bit key, whose outputs pass every statistical battery: ten rounds
+//! of
 //!
 //! ```text
 //! (c0, c1, c2, c3) -> (hi(M1 c2) ^ c1 ^ k0, lo(M1 c2), hi(M0 c0) ^ c3 ^ k1, lo(M0 c0))

@@ -1,8 +1,8 @@
 //! Plans drawn from bytes, and what holds for each of them: it is refused when it is prepared, or it writes its outputs
 //! and nothing else.
 //!
-//! Most drawn plans are sound; up to two of their numbers are then bent to ones that a hostile plan would have. The fuzz
-//! target `plan` and the tests share this file, so it uses the machine only.
+//! Most drawn plans are sound; up to two of their numbers are then bent to ones that a hostile plan would have. The
+//! fuzz target `plan` and the tests share this file, so it uses the machine only.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -161,8 +161,8 @@ struct Draft<'a> {
     arena: Arena,
 }
 
-/// Compiles a graph for given sizes of its symbols. No device is asked: products are computed as their shape suggests, until
-/// [`Compiled::tune`] knows better.
+/// Compiles a graph for given sizes of its symbols. No device is asked: products are computed as their shape suggests,
+/// until [`Compiled::tune`] knows better.
 ///
 /// # Errors
 /// If the graph is not sound, a size breaks its facts, no kernel computes a node, or no arena is within the cap.

@@ -45,10 +45,10 @@ pub trait Compile: Sync {
     fn tune(&self, candidates: &[Choice], time: &mut dyn FnMut(Choice) -> Duration) -> Choice;
 
     /// C.8 - a score or mask program over all scores at once. `types` are those of q (B, H, Tq, D), k (B, G, Tk, D), v
-    /// and the extras. The graph's inputs, in this order: `score` f32 (B, H, Tq, Tk), then `extra0`, `extra1`, .. of the
-    /// extras' own types. Its one output is `result` (B, H, Tq, Tk), f32 of a score program and u8 of a mask. With `slope`
-    /// it is the gradient instead: `grad` f32 (B, H, Tq, Tk), the gradient of the program's result, is an input between
-    /// `score` and the extras, and `result` f32 is the gradient of the score.
+    /// and the extras. The graph's inputs, in this order: `score` f32 (B, H, Tq, Tk), then `extra0`, `extra1`, .. of
+    /// the extras' own types. Its one output is `result` (B, H, Tq, Tk), f32 of a score program and u8 of a mask. With
+    /// `slope` it is the gradient instead: `grad` f32 (B, H, Tq, Tk), the gradient of the program's result, is an input
+    /// between `score` and the extras, and `result` f32 is the gradient of the score.
     fn flex(&self, program: &Graph, types: &[Type], known: &Known, slope: bool) -> Result<Graph, Error>;
 }
 // ANCHOR_END: graph-trait

@@ -1,9 +1,9 @@
 //! The given compiler: a graph in, a plan out.
 //!
-//! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of its
-//! symbols. **What comes out.** A [`kernels::plan::Plan`]: tile programs, products of matrices and dequantisations over
-//! an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within the
-//! fair tolerance (`tests/tests/workbook/compiled.rs`).
+//! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of
+//! its symbols. **What comes out.** A [`kernels::plan::Plan`]: tile programs, products of matrices and dequantisations
+//! over an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within
+//! the fair tolerance (`tests/tests/workbook/compiled.rs`).
 //!
 //! Eight decisions are left open: they are the methods of [`Compile`], the contract of challenge C, and nothing here
 //! knows who answers them.
@@ -22,8 +22,8 @@
 //! | [`tune`] | times the candidates of each product |
 //! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
 //!
-//! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
-//! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
+//! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
+//! Deep Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
 pub mod compile;
 pub mod contract;

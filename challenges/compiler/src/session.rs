@@ -1,16 +1,17 @@
 //! Running graphs again and again, at any length, on one device.
 //!
-//! A session owns everything that lives longer than a run: what is compiled, by program and by bucket; one arena, as large
-//! as the largest of them needs; padded copies of inputs; named tensors that are uploaded once, such as weights. There is
-//! no other way to run a compiled graph: challenge C is graded through it, challenge E's chunks, a training run.
+//! A session owns everything that lives longer than a run: what is compiled, by program and by bucket; one arena, as
+//! large as the largest of them needs; padded copies of inputs; named tensors that are uploaded once, such as weights.
+//! There is no other way to run a compiled graph: challenge C is graded through it, challenge E's chunks, a training
+//! run.
 //!
-//! A graph with symbolic sizes is compiled when a size is first met, and not again: sizes are rounded up to buckets, inputs
-//! are padded, results are cut to what they really are. What is asked of a size is never more than what its facts say, and
-//! nothing is ever asked of a value.
+//! A graph with symbolic sizes is compiled when a size is first met, and not again: sizes are rounded up to buckets,
+//! inputs are padded, results are cut to what they really are. What is asked of a size is never more than what its
+//! facts say, and nothing is ever asked of a value.
 //!
 //! Everything that costs is counted. A session that was [sealed](Session::seal) compiles nothing any more: what would
-//! have been a compilation in the middle of training is an error that names the size. What cannot be compiled is an error,
-//! never a slower run.
+//! have been a compilation in the middle of training is an error that names the size. What cannot be compiled is an
+//! error, never a slower run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

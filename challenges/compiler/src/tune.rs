@@ -2,8 +2,8 @@
 //!
 //! Products of one shape, laid out alike, are one *question*; its answer is kept by a key that names all that matters:
 //! the machine, its vector unit and the number of threads among it. What was found can be written to a file and read
-//! back: a run that answers from the file times nothing, and makes the very same plan. The file is a cache: a line of it
-//! that is no answer is passed over, and what it would have said is found out again.
+//! back: a run that answers from the file times nothing, and makes the very same plan. The file is a cache: a line of
+//! it that is no answer is passed over, and what it would have said is found out again.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -66,8 +66,8 @@ fn contents(path: &Path) -> Option<Vec<u8>> {
 }
 
 impl Tuned {
-    /// Reads answers that were written before. What is no answer is left out: a line of something else, one that was torn,
-    /// all of a file that cannot be read or has more than [`LARGEST`] bytes.
+    /// Reads answers that were written before. What is no answer is left out: a line of something else, one that was
+    /// torn, all of a file that cannot be read or has more than [`LARGEST`] bytes.
     pub fn read(path: &Path) -> Self {
         let answer = |line: &str| {
             let (key, answer) = line.rsplit_once('\t')?;

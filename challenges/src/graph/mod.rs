@@ -5,17 +5,18 @@
 //! over one arena of memory that was laid out beforehand: what can be fused is fused, what is dead is gone, and what is
 //! needed twice is kept or computed again, whichever is cheaper.
 //!
-//! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of its
-//! symbols. **What comes out.** A [`kernels::plan::Plan`] over an arena. **What it means.** What the interpreter says.
+//! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of
+//! its symbols. **What comes out.** A [`kernels::plan::Plan`] over an arena. **What it means.** What the interpreter
+//! says.
 //!
-//! The crate [`compiler`] does it: its first page shows the passes in their order, and [`Compile`] is the eight decisions
-//! that it leaves open. Before the passes, an ordinary function is recorded as a graph; [`zoo`] shows every kind of break
-//! and of recompilation beside its cure.
+//! The crate [`compiler`] does it: its first page shows the passes in their order, and [`Compile`] is the eight
+//! decisions that it leaves open. Before the passes, an ordinary function is recorded as a graph; [`zoo`] shows every
+//! kind of break and of recompilation beside its cure.
 //!
 //! **Not required.** The type checker, the derivative rules, the kernel writer, the machine: they are there.
 //!
-//! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training Deep
-//! Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
+//! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
+//! Deep Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
 mod solution;
 pub mod zoo;

@@ -1,8 +1,8 @@
 //! Running a plan: chunk by chunk, each compiled by challenge C.
 //!
-//! The rows of a chunk are copied side by side, so that a chunk may be any rows; what it computes lies in one arena that all
-//! chunks share, and the gradient of the weight is added to in its own place. So above inputs and returned gradients there
-//! are: the arena, the chunk's rows, and two numbers for each row.
+//! The rows of a chunk are copied side by side, so that a chunk may be any rows; what it computes lies in one arena
+//! that all chunks share, and the gradient of the weight is added to in its own place. So above inputs and returned
+//! gradients there are: the arena, the chunk's rows, and two numbers for each row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,7 +105,8 @@ pub struct Results {
     pub loss: Vec<f32>,
     /// What was computed of each row by itself; 0 of a row that does not count.
     pub values: BTreeMap<String, Vec<f32>>,
-    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in that of its sums, as far as they are trained.
+    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in that of its sums, as far as they are
+    /// trained.
     pub gradients: BTreeMap<String, Buffer>,
     /// The rows of each chunk, in order.
     pub chunks: Vec<usize>,
@@ -283,7 +284,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Whether seeds are all that comes out: anything else may ask for values, and every chunk is computed twice for it.
+    /// Whether seeds are all that comes out: anything else may ask for values, and every chunk is computed twice for
+    /// it.
     fn seeds_only(&self, seeds: &Graph) -> Result<(), Error> {
         let is_seed = |name: &str| {
             name.strip_prefix("seed.").is_some_and(|of| self.problem.loss.values().any(|value| value == of))
@@ -341,8 +343,8 @@ const PROBE: usize = 64;
 /// Bytes of each row and each output of the loss that live through a run: its value and its seed.
 const KEPT: usize = 8;
 
-/// How a chunk's graph is compiled. What chunks add up stays in its place. A chunk is forward and backward at once, and nothing of it is kept for later: so
-/// there is nothing to be computed again.
+/// How a chunk's graph is compiled. What chunks add up stays in its place. A chunk is forward and backward at once, and
+/// nothing of it is kept for later: so there is nothing to be computed again.
 pub fn options() -> Options {
     Options { carry: true, again: false, ..Level::O2.options() }
 }

@@ -1,19 +1,20 @@
 //! A model held to a tool's JSON schema: which tokens may come next, so that what is written is a valid call.
 //!
-//! A schema becomes a grammar of JSON texts; before each token, a mask says which ones keep some valid text within reach, and
-//! a token is refused at the first byte that leaves none. So what a model writes under the mask needs no repair.
+//! A schema becomes a grammar of JSON texts; before each token, a mask says which ones keep some valid text within
+//! reach, and a token is refused at the first byte that leaves none. So what a model writes under the mask needs no
+//! repair.
 //!
 //! ```text
 //! schema -> bounds, nullable -> llguidance: grammar, automata      mask: vocabulary as a tree of bytes, walked once
 //! ```
 //!
-//! **Texts.** JSON as Python writes it and templates show it: `, ` between items, `: ` behind names, no other white space, so
-//! that a model cannot fill its turn with blanks. Arguments stand in the order in which the schema declares them. A string may
-//! hold any character but U+007F bare, and any escape of JSON but `\/`, half a surrogate pair excepted; names and words that
-//! the schema lists are taken bare.
-//! **Schemas.** What [`Constraint::new`] cannot hold a model to, it refuses: `not`, `if`, `oneOf`, `uniqueItems` and their like,
-//! references to elsewhere, contradictions. Unknown keywords mean nothing, as the standard has it; `nullable` allows null.
-//! **Trust.** The schema may be anybody's: its depth, its size and its counts are bounded, and so is the work a mask.
+//! **Texts.** JSON as Python writes it and templates show it: `, ` between items, `: ` behind names, no other white
+//! space, so that a model cannot fill its turn with blanks. Arguments stand in the order in which the schema declares
+//! them. A string may hold any character but U+007F bare, and any escape of JSON but `\/`, half a surrogate pair
+//! excepted; names and words that the schema lists are taken bare. **Schemas.** What [`Constraint::new`] cannot hold a
+//! model to, it refuses: `not`, `if`, `oneOf`, `uniqueItems` and their like, references to elsewhere, contradictions.
+//! Unknown keywords mean nothing, as the standard has it; `nullable` allows null. **Trust.** The schema may be
+//! anybody's: its depth, its size and its counts are bounded, and so is the work a mask.
 //!
 //! Source of the masks: the library llguidance.
 
@@ -243,8 +244,8 @@ impl Constraint {
         Ok(Self { matcher: Matcher::new(Ok(parser)), vocabulary: vocabulary.clone(), ended: false })
     }
 
-    /// For each token, whether some valid text goes on with it. Of the special tokens only the end can; once it is taken,
-    /// nothing does.
+    /// For each token, whether some valid text goes on with it. Of the special tokens only the end can; once it is
+    /// taken, nothing does.
     pub fn mask(&mut self) -> Result<Vec<bool>, Error> {
         let mut mask = vec![false; self.vocabulary.tokens.len()];
         if self.ended {
@@ -293,9 +294,9 @@ impl Constraint {
     }
 }
 
-/// The schema of a call of one of the `tools`: their declarations `{"function": {"name": .., "parameters": ..}}`, or the inner
-/// object alone. The call is `{"name": .., "arguments": ..}`. References within the `parameters`, as pydantic writes them,
-/// follow these to their place in the schema.
+/// The schema of a call of one of the `tools`: their declarations `{"function": {"name": .., "parameters": ..}}`, or
+/// the inner object alone. The call is `{"name": .., "arguments": ..}`. References within the `parameters`, as pydantic
+/// writes them, follow these to their place in the schema.
 pub fn call_schema<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Value {
     let call = |(at, tool): (usize, &Value)| {
         let tool = tool.get("function").unwrap_or(tool);

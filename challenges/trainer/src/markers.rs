@@ -1,8 +1,8 @@
 //! Which markers a tokenizer has, and how it gets those that it lacks.
 //!
-//! A marker is a piece of text that is one token: `<|im_end|>`. Where a tokenizer does not know it, the same text is ten
-//! tokens, and nothing says so: the model learns to spell it, and generation does not stop at it. Ids differ from model to
-//! model, so they are read from the checkpoint's own files:
+//! A marker is a piece of text that is one token: `<|im_end|>`. Where a tokenizer does not know it, the same text is
+//! ten tokens, and nothing says so: the model learns to spell it, and generation does not stop at it. Ids differ from
+//! model to model, so they are read from the checkpoint's own files:
 //!
 //! ```text
 //! tokenizer.json            added_tokens: id, content, special; model.vocab
@@ -386,7 +386,8 @@ pub fn is_reserved(text: &str) -> bool {
     words.len() < inner.len() && inner.len() < text.len() && RESERVED.contains(&word.as_str())
 }
 
-/// Whether a marker ends a turn, by the words in it: `<|eom_id|>`, `<|im_end|>`, `<end_of_turn>`; not the end of a part.
+/// Whether a marker ends a turn, by the words in it: `<|eom_id|>`, `<|im_end|>`, `<end_of_turn>`; not the end of a
+/// part.
 pub fn ends_turn(text: &str) -> bool {
     let words: Vec<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
     let has = |all: &[&str]| words.iter().any(|word| all.contains(&word.to_ascii_lowercase().as_str()));

@@ -1,14 +1,14 @@
 //! The embedding and the head of a checkpoint with more rows.
 //!
-//! A token more is a row more in the table that ids are looked up in, and in the matrix that gives logits. **A new row is
-//! the mean of the old ones.** Random rows have logits of any size: one of them may be what a model says next, always, and
-//! the first steps of training go into undoing that. With the mean e of the old rows, the new logit is the mean of the old
-//! logits, so exp of it is at most the mean of their exps (Jensen): a new token is no likelier than an old one is on
-//! average, and all else stays as it was. Source: J. Hewitt, "Initializing New Word Embeddings for Pretrained Language
-//! Models" (2021).
+//! A token more is a row more in the table that ids are looked up in, and in the matrix that gives logits. **A new row
+//! is the mean of the old ones.** Random rows have logits of any size: one of them may be what a model says next,
+//! always, and the first steps of training go into undoing that. With the mean e of the old rows, the new logit is the
+//! mean of the old logits, so exp of it is at most the mean of their exps (Jensen): a new token is no likelier than an
+//! old one is on average, and all else stays as it was. Source: J. Hewitt, "Initializing New Word Embeddings for
+//! Pretrained Language Models" (2021).
 //!
-//! Files are copied through a buffer, whatever they weigh; of a tensor no more than a row of sums is in memory. Nothing is
-//! written in place: the checkpoint goes to another folder, each file as a whole.
+//! Files are copied through a buffer, whatever they weigh; of a tensor no more than a row of sums is in memory. Nothing
+//! is written in place: the checkpoint goes to another folder, each file as a whole.
 
 use std::fs::{self, File};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};

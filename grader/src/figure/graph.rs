@@ -1,8 +1,9 @@
 //! A graph as boxes, drawn from its text: each operation a box, each launch a frame around what it computes.
 //!
 //! Between frames a line is memory: what one launch writes and another reads. Within a frame it is a register. A node
-//! that two launches compute, each for itself, is drawn in both. Views and constants are no work and are left out; a line
-//! leads through the view, and a constant stands in the box that uses it. Boxes are placed by [`layers`](super::layers).
+//! that two launches compute, each for itself, is drawn in both. Views and constants are no work and are left out; a
+//! line leads through the view, and a constant stands in the box that uses it. Boxes are placed by
+//! [`layers`](super::layers).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,15 +5,14 @@
 //! words are inside, nothing is loaded, and it follows the light or dark scheme around it. The pieces
 //! ([`Scale`], [`Axis`], [`Panel`], [`Plot`]) know nothing of challenges.
 //!
-//! Each figure answers one question. [`speedup`]: is the attempt faster, surely, and past which of the
-//! published thresholds? [`where_time_stands`]: how much of the way from the baseline to the machine's
-//! limit is done? [`strip`]: what do the raw samples look like before anything was averaged?
-//! Of a compiled step: [`memory`]: where does each buffer lie, and for how long? [`timeline`]: what does the step spend
-//! its time on? [`curves`]: is the compiled run, or the chunked one, the same run? Of a chunked loss: [`chunks`]: which
-//! bytes are alive, and when? [`sizes`]: what does a chunk's size cost? [`graph`], [`lives`] and [`prompt`] draw what no
-//! scorecard holds, a graph, its launches and a model's text, and are for the book.
-//! Times differ tenfold between cases and meaning lies in ratios, hence logarithmic axes; where thresholds
-//! lie close together the speed-up axis is stretched around them and says so.
+//! Each figure answers one question. [`speedup`]: is the attempt faster, surely, and past which of the published
+//! thresholds? [`where_time_stands`]: how much of the way from the baseline to the machine's limit is done? [`strip`]:
+//! what do the raw samples look like before anything was averaged? Of a compiled step: [`memory`]: where does each
+//! buffer lie, and for how long? [`timeline`]: what does the step spend its time on? [`curves`]: is the compiled run,
+//! or the chunked one, the same run? Of a chunked loss: [`chunks`]: which bytes are alive, and when? [`sizes`]: what
+//! does a chunk's size cost? [`graph`], [`lives`] and [`prompt`] draw what no scorecard holds, a graph, its launches
+//! and a model's text, and are for the book. Times differ tenfold between cases and meaning lies in ratios, hence
+//! logarithmic axes; where thresholds lie close together the speed-up axis is stretched around them and says so.
 
 mod plot;
 mod scale;

@@ -1,8 +1,8 @@
 //! The processes that work on an item together: one a rank, and one alone where there are no ranks.
 //!
 //! All are in one process group, hold no more memory together than the attempt may, and have one deadline. Each has its
-//! own private connection, and `RANK`, `LOCAL_RANK` and `WORLD_SIZE` in its environment where there are several. A rank that
-//! ends, oversteps or is late ends the team, and what is told names it.
+//! own private connection, and `RANK`, `LOCAL_RANK` and `WORLD_SIZE` in its environment where there are several. A rank
+//! that ends, oversteps or is late ends the team, and what is told names it.
 
 use std::ffi::OsString;
 use std::io::{BufReader, Read, Write};

@@ -1,8 +1,8 @@
 //! A problem with drawn numbers, what is true of it, and what a run makes of it.
 //!
-//! The truth is the interpreter's in f64, on the whole problem as one graph, differentiated by the rules; `tests` holds these
-//! graphs against the written derivatives of [`reference::loss`]. What a run gives in f32 may be as far from the truth as the
-//! interpreter in f32 three times, and a hundred-thousandth of the largest element further.
+//! The truth is the interpreter's in f64, on the whole problem as one graph, differentiated by the rules; `tests` holds
+//! these graphs against the written derivatives of [`reference::loss`]. What a run gives in f32 may be as far from the
+//! truth as the interpreter in f32 three times, and a hundred-thousandth of the largest element further.
 
 use std::collections::BTreeMap;
 

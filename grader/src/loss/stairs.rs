@@ -1,7 +1,8 @@
 //! The bytes alive over one run of a small problem: operation by operation, compiled, and in chunks.
 //!
-//! All three run the graph of a chunk that the attempt wrote, the first two with all rows in one chunk. Bytes are what the
-//! compiler forecasts for each part at the chunk's size, times are measured. It is for the picture: nothing rests on it.
+//! All three run the graph of a chunk that the attempt wrote, the first two with all rows in one chunk. Bytes are what
+//! the compiler forecasts for each part at the chunk's size, times are measured. It is for the picture: nothing rests
+//! on it.
 
 use std::collections::BTreeMap;
 

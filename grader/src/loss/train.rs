@@ -1,7 +1,7 @@
 //! A small Llama with an adapter, trained twice for 40 steps: with the loss in the one graph of the step, and chunked.
 //!
-//! Chunked, a step is three parts: the hidden states, the chunked loss with their gradient, and the step of the model for
-//! that gradient, which computes the states once more. An attempt at C that is right compiles the chunks as well.
+//! Chunked, a step is three parts: the hidden states, the chunked loss with their gradient, and the step of the model
+//! for that gradient, which computes the states once more. An attempt at C that is right compiles the chunks as well.
 
 use challenges::graph::Compile;
 use challenges::loss::run::Size;

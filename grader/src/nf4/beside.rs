@@ -1,9 +1,9 @@
 //! What else of this process runs while a time is taken.
 //!
-//! An attempt is compared with the bound and with the baseline, so it wins as much by holding those up as by being fast:
-//! threads that it leaves running behind its call take their cores. Times alone show that only where the machine is
-//! otherwise quiet. Processor time shows it anywhere: what the process spent during a call of the others, less what the
-//! threads spent that did the call's work, is what something else spent, and there is nothing else.
+//! An attempt is compared with the bound and with the baseline, so it wins as much by holding those up as by being
+//! fast: threads that it leaves running behind its call take their cores. Times alone show that only where the machine
+//! is otherwise quiet. Processor time shows it anywhere: what the process spent during a call of the others, less what
+//! the threads spent that did the call's work, is what something else spent, and there is nothing else.
 //!
 //! Linux counts both to the nanosecond (`getrusage(2)`; `/proc/PID/task/TID/schedstat`, Documentation/scheduler/
 //! sched-stats.rst); a thread that is on a core at that moment is counted up to the last tick of the scheduler, so a

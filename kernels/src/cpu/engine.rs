@@ -66,8 +66,8 @@ pub(crate) struct Pass<'a> {
     pub outputs: &'a [Binding],
 }
 
-/// Runs a program on the calling thread alone, in `memory` of [`Launch::machine_bytes`]: [`Cpu::pass`] for a part of some
-/// larger work.
+/// Runs a program on the calling thread alone, in `memory` of [`Launch::machine_bytes`]: [`Cpu::pass`] for a part of
+/// some larger work.
 ///
 /// # Safety
 /// As for [`Cpu::pass`].
@@ -81,8 +81,8 @@ impl Cpu {
     /// Runs a program that passed its check, over a space of at least one dimension.
     ///
     /// # Safety
-    /// Every element that the program touches lies in its binding's bytes; no two lanes store to one element; and what is
-    /// stored is not loaded, but in place: by the lane that stores it, as the same type, and only so.
+    /// Every element that the program touches lies in its binding's bytes; no two lanes store to one element; and what
+    /// is stored is not loaded, but in place: by the lane that stores it, as the same type, and only so.
     pub(crate) unsafe fn pass(&self, pass: Pass) -> Result<(), DeviceError> {
         let launch = pass.launch;
         let total = launch.units();
@@ -127,8 +127,8 @@ const PIECES_PER_THREAD: usize = 4;
 const PIECE_LANES: usize = 8 * 1024;
 
 impl Launch {
-    /// A program that passed its check over a space, given the strides of its views, and which inputs' memory meets that
-    /// of an output.
+    /// A program that passed its check over a space, given the strides of its views, and which inputs' memory meets
+    /// that of an output.
     pub fn new(
         program: Arc<Program>,
         schedule: Arc<Schedule>,

@@ -2,11 +2,11 @@
 //!
 //! Everything that a run needs is made when the plan is prepared: the schedule and the strides of each pass, what is
 //! bound to a memory, the map of a mask, the memory of the threads. A run looks up where its memories lie, writes that
-//! into what is bound, and computes; it takes no memory from the system (`tests/allocation.rs` holds that). What libraries
-//! take by themselves is not the plan's: the product library takes a few bytes for each of its calls, also for those on
-//! packed blocks and within attention, and memory for copies of whole factors in every choice but
-//! [`Choice::Packed`](crate::plan::Choice::Packed); and the threads' queue takes a block for each 63rd piece of work that
-//! comes from outside, one a run.
+//! into what is bound, and computes; it takes no memory from the system (`tests/allocation.rs` holds that). What
+//! libraries take by themselves is not the plan's: the product library takes a few bytes for each of its calls, also
+//! for those on packed blocks and within attention, and memory for copies of whole factors in every choice but
+//! [`Choice::Packed`](crate::plan::Choice::Packed); and the threads' queue takes a block for each 63rd piece of work
+//! that comes from outside, one a run.
 
 #![allow(unsafe_code)] // hands memory that the plan's check has seen to the engine and to the product
 

@@ -69,7 +69,8 @@ pub(super) fn is_packed(product: &Product) -> bool {
     product.choice == Choice::Packed || product.elements != [Element::F32; 3]
 }
 
-/// A checked product as it is run: factors of no terms have strides that lead nowhere, so that they stay where they are.
+/// A checked product as it is run: factors of no terms have strides that lead nowhere, so that they stay where they
+/// are.
 pub(super) fn ready(product: &Product) -> Product {
     let still = |view: &View| View { strides: vec![0; view.strides.len()], ..view.clone() };
     match product.k {

@@ -1,4 +1,5 @@
-//! Memory of the threads, beside that of a run: registers of a pass, copies of a product's factors, blocks of attention.
+//! Memory of the threads, beside that of a run: registers of a pass, copies of a product's factors, blocks of
+//! attention.
 //!
 //! Each thread has a place, as long as the step needs that needs most of all plans that were prepared on the device. It
 //! grows when a plan is prepared and never during a run. A thread holds its place only while it computes, and never

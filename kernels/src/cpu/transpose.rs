@@ -1,7 +1,7 @@
 //! Matrices transposed: rows that lie side by side become columns that do.
 //!
-//! A tile of 16 by 16 is read and written in whole rows, a cache line of f32 each, and transposed in registers where there
-//! are enough of them.
+//! A tile of 16 by 16 is read and written in whole rows, a cache line of f32 each, and transposed in registers where
+//! there are enough of them.
 
 #![allow(unsafe_code)] // vector code: a function compiled for a unit may only be called where there is one
 

@@ -272,9 +272,9 @@ impl Program {
         *name == other.name && ops.len() == other.ops.len() && same_ops() && *stores == other.stores
     }
 
-    /// Bytes of each input and of each output that `len` lanes of a checked program touch, lane by lane; those of views,
-    /// gathers and values of a row are the launch's and not counted here. What does not fit is `usize::MAX`, which no
-    /// buffer has.
+    /// Bytes of each input and of each output that `len` lanes of a checked program touch, lane by lane; those of
+    /// views, gathers and values of a row are the launch's and not counted here. What does not fit is `usize::MAX`,
+    /// which no buffer has.
     pub fn traffic(&self, len: usize) -> (Vec<usize>, Vec<usize>) {
         let mut read = vec![0; self.inputs()];
         for op in &self.ops {

@@ -2,8 +2,8 @@
 //!
 //! A row is gone through once for each *phase*: an operation that needs a sum over the row runs in the phase after the
 //! one that sums. Within a phase the row goes by in tiles. A value that only its own phase uses lives in a register, a
-//! tile long, and gives it away after its last use; one that a later phase uses is kept for the whole row, unless it can
-//! be loaded again.
+//! tile long, and gives it away after its last use; one that a later phase uses is kept for the whole row, unless it
+//! can be loaded again.
 
 use super::{Op, Program, Store, Value};
 

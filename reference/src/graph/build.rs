@@ -1,9 +1,9 @@
 //! Writing a graph as an ordinary function.
 //!
-//! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations.
-//! A recorder may note them down ([`Builder`] does), run them at once ([`Eager`](super::Eager) does), or watch for what
-//! cannot be noted down; the function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so; types
-//! are never converted.
+//! A [`Tensor`] is a handle: `&x.matmul(&w) + 1.0` asks whoever stands behind it, a [`Record`], to do two operations. A
+//! recorder may note them down ([`Builder`] does), run them at once ([`Eager`](super::Eager) does), or watch for what
+//! cannot be noted down; the function is the same. Shapes are broadcast here as `NumPy` does, by nodes that say so;
+//! types are never converted.
 //!
 //! A mistake does not stop the function: the recorder keeps the first one with the line that made it, what is computed
 //! from it is nothing, and [`Builder::finish`] reports it.
@@ -150,7 +150,8 @@ impl Tape {
     }
 
     /// Does something on the host, and gives the number that comes of it; nothing, where it is not done. `name` says
-    /// what, as the program would write it. `run` may use handles: what it asks for comes before the host's work itself.
+    /// what, as the program would write it. `run` may use handles: what it asks for comes before the host's work
+    /// itself.
     #[track_caller]
     pub fn host(&self, host: Host, name: &str, run: impl Fn() -> f64) -> Option<f64> {
         let answer = if self.recorder().does() { run() } else { f64::NAN }; // while nobody holds the recorder
@@ -471,8 +472,8 @@ impl Tensor {
         self.tape.apply(Op::AttentionLse(Box::new(attention)), &inputs, None)
     }
 
-    /// x / keep where a mask of that probability is 1, else 0: dropout with the probability `1 - keep`. `key` is i32 (2),
-    /// a new one each step; `stream` tells masks of one step apart.
+    /// x / keep where a mask of that probability is 1, else 0: dropout with the probability `1 - keep`. `key` is i32
+    /// (2), a new one each step; `stream` tells masks of one step apart.
     #[track_caller]
     pub fn dropout(&self, key: &Tensor, keep: f64, stream: u32) -> Tensor {
         let mask = self.tape.random_mask(key, self.shape(), keep, stream);

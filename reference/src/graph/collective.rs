@@ -1,9 +1,9 @@
 //! What ranks do together, as operations.
 //!
-//! Every rank of a world runs a graph - usually the same text, on other values (SPMD: a rank's own number, where a graph
-//! needs it, is an input like others). Ranks lie in a mesh of named axes, and the ranks that differ along one axis alone
-//! are a *group*: that of `fsdp` gathers a weight, that of `dp` adds gradients, that of `pp` hands activations on. A
-//! collective names the axis, and what it does among the group's ranks, in their order along it:
+//! Every rank of a world runs a graph - usually the same text, on other values (SPMD: a rank's own number, where a
+//! graph needs it, is an input like others). Ranks lie in a mesh of named axes, and the ranks that differ along one
+//! axis alone are a *group*: that of `fsdp` gathers a weight, that of `dp` adds gradients, that of `pp` hands
+//! activations on. A collective names the axis, and what it does among the group's ranks, in their order along it:
 //!
 //! | operation | on every rank of a group of W | its derivative |
 //! |---|---|---|
@@ -22,11 +22,11 @@
 //! **Derivatives** are those of the sum of all ranks' losses, with respect to each rank's own values: what a rank's
 //! `x` does to other ranks' losses comes back by the collective in the table.
 //!
-//! **Sends.** What a `send` gives is a token: the type of what was sent, which a `receive` may read (after that send, in
-//! this graph) and an output may name, and nothing else. So a ring is `x.send(1).receive(-1)`, and the gradient of the
-//! token is itself a token, that of the gradient sent back. A stage of a pipeline that only sends has the token as an
-//! output, and one that only receives has an input of zeros in its place, whose gradient it names as an output. Messages
-//! between two ranks arrive in the order in which they were sent; a send never waits.
+//! **Sends.** What a `send` gives is a token: the type of what was sent, which a `receive` may read (after that send,
+//! in this graph) and an output may name, and nothing else. So a ring is `x.send(1).receive(-1)`, and the gradient of
+//! the token is itself a token, that of the gradient sent back. A stage of a pipeline that only sends has the token as
+//! an output, and one that only receives has an input of zeros in its place, whose gradient it names as an output.
+//! Messages between two ranks arrive in the order in which they were sent; a send never waits.
 //!
 //! Reading: Rajbhandari et al., "`ZeRO`" (2020), for gather and scatter as each other's derivative; the MPI standard,
 //! chapter 6, for the collectives.

@@ -194,8 +194,8 @@ impl Dim {
         (of, rest)
     }
 
-    /// It divided by a number or a product of symbols, such as `4*W`, that divides each of its terms; `None` if that does
-    /// not, or is 0 or a sum.
+    /// It divided by a number or a product of symbols, such as `4*W`, that divides each of its terms; `None` if that
+    /// does not, or is 0 or a sum.
     pub fn divided_by(&self, by: &Dim) -> Option<Dim> {
         let (factors, number) = by.0.iter().next().filter(|_| by.terms() == 1)?;
         self.0.iter().try_fold(Dim::default(), |sum, (product, coefficient)| {

@@ -27,8 +27,8 @@
 //! float     = as Rust writes it | "nan" | "nan(0x" the bits ")"
 //! ```
 //!
-//! Nodes are numbered from 0. Space and ends of lines only separate. Every node is typed as it is read, so that an error
-//! names the line on which something does not fit; programs of attention stand at most [`DEEPEST`] in each other.
+//! Nodes are numbered from 0. Space and ends of lines only separate. Every node is typed as it is read, so that an
+//! error names the line on which something does not fit; programs of attention stand at most [`DEEPEST`] in each other.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -57,8 +57,8 @@ impl Mesh {
         self.axes.iter().find(|(name, _)| name == axis).map(|(_, size)| *size)
     }
 
-    /// The ranks that differ from one along an axis alone, itself among them, in their order along it; `None` if there is
-    /// no such axis.
+    /// The ranks that differ from one along an axis alone, itself among them, in their order along it; `None` if there
+    /// is no such axis.
     pub fn group(&self, rank: usize, axis: &str) -> Option<Vec<usize>> {
         let at = self.axes.iter().position(|(name, _)| name == axis)?;
         let stride: usize = self.axes[at + 1..].iter().map(|(_, size)| size).product();
@@ -68,11 +68,11 @@ impl Mesh {
     }
 }
 
-/// Computes the outputs of every rank: for each rank its graph's, in their order. `graphs` is one for all ranks, or one a
-/// rank; `values` are each rank's own.
+/// Computes the outputs of every rank: for each rank its graph's, in their order. `graphs` is one for all ranks, or one
+/// a rank; `values` are each rank's own.
 ///
-/// Fails as [`interpret`](super::interpret()) does on any rank, where there are not as many values as ranks, where a mesh
-/// is not what a collective says, and where ranks do not do together what they have to.
+/// Fails as [`interpret`](super::interpret()) does on any rank, where there are not as many values as ranks, where a
+/// mesh is not what a collective says, and where ranks do not do together what they have to.
 pub fn interpret_ranks<R: Real>(
     graphs: &[&Graph],
     mesh: &Mesh,

@@ -73,8 +73,8 @@ impl Graph {
         rewrite.finish()
     }
 
-    /// Goes through a graph with anything that can stand for a node, such as handles: `step` makes it for each node from
-    /// what stands for the node's inputs. What stands for every node, in order.
+    /// Goes through a graph with anything that can stand for a node, such as handles: `step` makes it for each node
+    /// from what stands for the node's inputs. What stands for every node, in order.
     ///
     /// Fails where `step` does.
     pub fn fold<T: Clone, E>(
@@ -169,8 +169,8 @@ impl<'a> Rewrite<'a> {
         Ok(id)
     }
 
-    /// Writes every node of another graph, its inputs, in order, replaced by nodes of the new graph; what stands for its
-    /// outputs. All of it belongs to the part of the model given, or to that of each node where none is.
+    /// Writes every node of another graph, its inputs, in order, replaced by nodes of the new graph; what stands for
+    /// its outputs. All of it belongs to the part of the model given, or to that of each node where none is.
     ///
     /// Fails where there are fewer nodes than inputs, or one does not fit.
     pub fn inline(&mut self, other: &Graph, inputs: &[Id], scope: Option<&str>) -> Result<Vec<Id>, Error> {
@@ -185,8 +185,8 @@ impl<'a> Rewrite<'a> {
         Ok(other.outputs.iter().map(|(_, id)| place[id.0 as usize]).collect())
     }
 
-    /// Names the outputs, and holds what the loop alone can spoil: names, and outputs that nothing stands for. Every node
-    /// was typed when it was written.
+    /// Names the outputs, and holds what the loop alone can spoil: names, and outputs that nothing stands for. Every
+    /// node was typed when it was written.
     fn finish(mut self) -> Result<Rewritten, Error> {
         for (name, id) in &self.from.outputs {
             let here = self.find(*id).ok_or_else(|| Fault::NoSuchNode { id: *id }.of(name))?;

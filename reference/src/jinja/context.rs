@@ -1,8 +1,8 @@
 //! What a run carries along: what it may still take, who writes its texts, and what its clock shows.
 //!
-//! The engine counts its own steps. What a single step builds is counted by a [`Meter`]: every string, list and number that
-//! grows with the input is announced before it is made ([`Meter::charge`], [`Meter::grow`]), so nothing is ever allocated
-//! that is not paid for. It goes down with each call as `cx`; no part of it belongs to a thread or a process.
+//! The engine counts its own steps. What a single step builds is counted by a [`Meter`]: every string, list and number
+//! that grows with the input is announced before it is made ([`Meter::charge`], [`Meter::grow`]), so nothing is ever
+//! allocated that is not paid for. It goes down with each call as `cx`; no part of it belongs to a thread or a process.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;

@@ -1,8 +1,8 @@
 //! What a chat template means: Jinja as transformers sets it up, over Python's values.
 //!
-//! A template is a program from the network, written for a Python program. Its text is right if it is, byte for byte, what
-//! transformers writes; and it must not hang, grow or read what is none of its business. No other engine is byte-equal, so
-//! the language is written out here.
+//! A template is a program from the network, written for a Python program. Its text is right if it is, byte for byte,
+//! what transformers writes; and it must not hang, grow or read what is none of its business. No other engine is
+//! byte-equal, so the language is written out here.
 //!
 //! ```text
 //! source -> syntax (Jinja's grammar) -> engine: names found, control flow, scopes, macros, limits
@@ -44,8 +44,8 @@ pub trait Host {
 
 /// JSON text as Python's `json.dumps` writes it, with the host's strings and numbers.
 ///
-/// Python keeps a float apart from a whole number and puts a space after `,` and `:` unless told otherwise. Refuses values
-/// that are nested deeper than [`Limits`] allow by default.
+/// Python keeps a float apart from a whole number and puts a space after `,` and `:` unless told otherwise. Refuses
+/// values that are nested deeper than [`Limits`] allow by default.
 pub fn json_text(value: &serde_json::Value, layout: &Layout, host: &dyn Host) -> Result<String, Error> {
     let limits = Limits::default();
     let variables = Variables::new([("value", value)], &limits)?;

@@ -1,7 +1,7 @@
 //! Fuzz: any text, read as a graph and compiled with all passes at odd sizes.
 //!
-//! Nothing may panic, overflow or run out of memory: a text is refused, or a plan comes out that is checked before it could
-//! run. How sizes are chosen, and what is too large, is the grader's own (`graph FILE`).
+//! Nothing may panic, overflow or run out of memory: a text is refused, or a plan comes out that is checked before it
+//! could run. How sizes are chosen, and what is too large, is the grader's own (`graph FILE`).
 
 #![no_main]
 

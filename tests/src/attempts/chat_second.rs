@@ -1,5 +1,5 @@
-//! A second right answer to the steps of tool calling, written from the trait's text by other means than the solution's:
-//! a check that refuses it asks for more than the trait does.
+//! A second right answer to the steps of tool calling, written from the trait's text by other means than the
+//! solution's: a check that refuses it asks for more than the trait does.
 
 use std::ops::Range;
 

@@ -3,8 +3,8 @@
 //!     chunked FOLDER ROWS WIDTH VOCAB SIZE TRAINED
 //!
 //! The folder holds `hidden`, `weight` (f32) and `labels` (i32), as they lie in memory. For each line on standard input
-//! it computes the mean cross entropy with its gradients, `SIZE` rows at a time, and prints the milliseconds, the loss and the
-//! norm of each gradient.
+//! it computes the mean cross entropy with its gradients, `SIZE` rows at a time, and prints the milliseconds, the loss
+//! and the norm of each gradient.
 
 use std::collections::BTreeMap;
 use std::path::Path;

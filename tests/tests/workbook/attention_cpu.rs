@@ -1,5 +1,5 @@
-//! The CPU's attention: against its definition, forward and backward, on awkward shapes, with programs and without; what
-//! a mask leaves empty is not computed, and neither threads nor vector units change a bit.
+//! The CPU's attention: against its definition, forward and backward, on awkward shapes, with programs and without;
+//! what a mask leaves empty is not computed, and neither threads nor vector units change a bit.
 
 use std::sync::Arc;
 
@@ -484,8 +484,8 @@ fn largest(x: &[f64]) -> f64 {
 const ROUNDINGS: f64 = 4.0;
 
 impl Case {
-    /// The largest terms of which the gradients of q and k are differences: scale |G V^T| times |k|, or |q|. A query that
-    /// sees one key has a gradient of 0 as the difference of two such.
+    /// The largest terms of which the gradients of q and k are differences: scale |G V^T| times |k|, or |q|. A query
+    /// that sees one key has a gradient of 0 as the difference of two such.
     fn terms(&self) -> [f64; 4] {
         let [q, k, v, g] = self.given().map(|x| x.into_iter().map(f64::from).collect::<Vec<_>>());
         let Self { batch, heads, groups, queries, keys, width, .. } = *self;

@@ -1,4 +1,5 @@
-//! What ranks do together, as operations: laws of their meaning, derivatives over all ranks, and what would hang a world.
+//! What ranks do together, as operations: laws of their meaning, derivatives over all ranks, and what would hang a
+//! world.
 
 use proptest::prelude::*;
 use reference::grad::{differentiate, pull_back};
@@ -267,7 +268,8 @@ fn a_pipeline_of_two_graphs_has_the_gradients_of_one() {
     assert_eq!(got[1][1], want[1]);
 }
 
-/// A step of descent on whole numbers, whose sums are exact: W ranks of a data-parallel batch equal one rank to the bit.
+/// A step of descent on whole numbers, whose sums are exact: W ranks of a data-parallel batch equal one rank to the
+/// bit.
 #[test]
 fn ranks_of_a_data_parallel_step_equal_one_rank_to_the_bit() {
     let step = |rows: usize, group: Option<&Group>| {

@@ -1,7 +1,7 @@
 //! Masks from a schema: valid texts are accepted however they are cut into tokens, and the first wrong byte is refused.
 //!
-//! What the first wrong byte is, is known from an oracle: a recogniser of the few shapes that are drawn, which tries all ways
-//! of reading a text and says where it ends and whether something can follow.
+//! What the first wrong byte is, is known from an oracle: a recogniser of the few shapes that are drawn, which tries
+//! all ways of reading a text and says where it ends and whether something can follow.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! `grader graph FILE`: every graph of the tests passes through it, a slip is caught at its node, no text brings it down.
+//! `grader graph FILE`: every graph of the tests passes through it, a slip is caught at its node, no text brings it
+//! down.
 
 use std::collections::BTreeMap;
 use std::fs;

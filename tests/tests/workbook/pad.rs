@@ -135,7 +135,8 @@ fn check_all(graph: &Graph, padded: &Padded, values: &Values<f64>, to: &Sizes) -
 /// The facts of both symbols of the small graphs below.
 const RANGE: (i64, i64) = (1, 64);
 
-/// A graph of inputs x (B, T, 4), y (T, 4) f32 and n (T) i32 below T and c (T) u8; whether padding changes it at no length.
+/// A graph of inputs x (B, T, 4), y (T, 4) f32 and n (T) i32 below T and c (T) u8; whether padding changes it at no
+/// length.
 fn check(body: impl Fn(&Tape, [Dim; 2], [Tensor; 4]) -> Vec<Tensor>) -> Padded {
     let builder = Builder::new("body");
     let tape = builder.tape();

@@ -340,7 +340,8 @@ fn a_cap_holds_for_every_bucket() {
     assert!(error.to_string().contains("1000"), "{error}");
 }
 
-/// What kernels may allocate for themselves, at most 2.1 MB seen: panels of products, rows of scores, by each thread once.
+/// What kernels may allocate for themselves, at most 2.1 MB seen: panels of products, rows of scores, by each thread
+/// once.
 const SCRATCH: usize = 3 << 20;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Contract: the trainer's verbs `template render`, `lint` and `repair`: what they print, what they write, how they end.
+//! Contract: the trainer's verbs `template render`, `lint` and `repair`: what they print, what they write, how they
+//! end.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,11 +6,11 @@
 //! given is a fresh input `break.N`, where N counts the breaks from 0; what the host answers is taken as it is, and so
 //! baked into the graph; what is overwritten is from then on the new value.
 //!
-//! With examples, a read is answered by interpreting what is recorded so far; without, it gives nothing. The graph is the
-//! program as it went this time. Only where there are no breaks is that how it goes every time.
+//! With examples, a read is answered by interpreting what is recorded so far; without, it gives nothing. The graph is
+//! the program as it went this time. Only where there are no breaks is that how it goes every time.
 //!
-//! [`explain`](crate::front::explain) says what a break is and how it is cured, [`change`](crate::front::change) why the same program
-//! gave another graph.
+//! [`explain`](crate::front::explain) says what a break is and how it is cured, [`change`](crate::front::change) why
+//! the same program gave another graph.
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), section 3, for capture with breaks and guards.
 

@@ -5,7 +5,8 @@
 //! makes another graph, to be compiled again. [`difference`] finds the first place where two of them part, and says how
 //! the number becomes something that a graph leaves open.
 //!
-//! The part of the model that a node belongs to (its scope) is a label: graphs that differ in nothing else are the same.
+//! The part of the model that a node belongs to (its scope) is a label: graphs that differ in nothing else are the
+//! same.
 
 use std::fmt;
 use std::panic::Location;

@@ -1,9 +1,9 @@
 //! Attention whose score and mask are programs: one launch, and no matrix of probabilities in memory.
 //!
 //! The user gives two small graphs, from a score and its place to a score and to a condition. Written over all of
-//! (batch, head, query, key) they are ordinary graphs, so the kernel writer makes tile programs of them like of anything
-//! else; the machine runs these on one block of scores at a time. The derivative of the score program is not the user's
-//! to write: [`reference::grad`] makes a third graph of the first.
+//! (batch, head, query, key) they are ordinary graphs, so the kernel writer makes tile programs of them like of
+//! anything else; the machine runs these on one block of scores at a time. The derivative of the score program is not
+//! the user's to write: [`reference::grad`] makes a third graph of the first.
 //!
 //! A program that needs more than its score, its place and tables - one that first computes a table from an extra - has
 //! no such form; then, and for the gradient of an extra, attention is computed by its definition, by products and a

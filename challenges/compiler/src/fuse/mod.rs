@@ -215,8 +215,8 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
 
 /// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
 ///
-/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or is
-/// computed for it.
+/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or
+/// is computed for it.
 fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
     let wide =
         unscaled(sized, Behind { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 }, factor)?;
@@ -411,8 +411,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The nodes that attend to the same by the same programs, itself among them: all of the forward part, or all of what
-    /// is computed again.
+    /// The nodes that attend to the same by the same programs, itself among them: all of the forward part, or all of
+    /// what is computed again.
     fn siblings(&self, id: Id) -> impl Iterator<Item = Id> {
         let (sized, graph) = (self.sized, self.sized.graph);
         let is_sibling = move |other: &Id| {

@@ -1,13 +1,14 @@
 //! Sums of products: each product adds to one buffer, and nobody adds them up.
 //!
 //! `x W^T + s (x A^T) B^T`, a projection with its adapter, is two products into one buffer; so is the gradient of what
-//! several projections read. What may stand between a product and the sum: reshapes, transposes, signs, constant factors. The order
-//! of the additions is another one than the graph's, as in any sum that a product library takes.
+//! several projections read. What may stand between a product and the sum: reshapes, transposes, signs, constant
+//! factors. The order of the additions is another one than the graph's, as in any sum that a product library takes.
 //!
-//! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32 between.
+//! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32
+//! between.
 //!
-//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](crate::memory::carry)): every product then
-//! adds to what is there. So the gradient of a weight grows from chunk to chunk.
+//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](crate::memory::carry)): every
+//! product then adds to what is there. So the gradient of a weight grows from chunk to chunk.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +87,8 @@ struct Found {
 impl Found {
     /// What a node is made of, if it is a sum of products: what is rounded, of one product.
     ///
-    /// Where products are added to a carried sum of f32, a rounding between is left out: the sum is nearer the truth for it.
+    /// Where products are added to a carried sum of f32, a rounding between is left out: the sum is nearer the truth
+    /// for it.
     fn of(sized: &Sized, id: Id, old: Option<Id>) -> Option<Self> {
         let mut found = Self { old, ..Self::default() };
         let strides = contiguous(sized.shape(id));

@@ -1,7 +1,7 @@
 //! Where each buffer lies in the one arena.
 //!
-//! A buffer lives from the part that first writes it to the part that last reads it; two buffers whose lives do not meet
-//! may share bytes.
+//! A buffer lives from the part that first writes it to the part that last reads it; two buffers whose lives do not
+//! meet may share bytes.
 
 use std::ops::RangeInclusive;
 

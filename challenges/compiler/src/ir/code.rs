@@ -20,8 +20,8 @@ impl Code {
 
     /// A whole number as the nearest float of a type, rounded once.
     ///
-    /// The nearest f32 may lie in the middle between two of bf16, and hide on which side the number is. So beyond 24 bits
-    /// what is cut off leaves a last bit behind: of the number's 256ths, twice, plus the sign of the rest.
+    /// The nearest f32 may lie in the middle between two of bf16, and hide on which side the number is. So beyond 24
+    /// bits what is cut off leaves a last bit behind: of the number's 256ths, twice, plus the sign of the rest.
     pub fn nearest(&mut self, whole: Value, to: Dtype) -> Value {
         let near = self.push(Op::ToFloat(whole));
         match to {

@@ -1,8 +1,8 @@
 //! Tensors that are carried from run to run: inputs that an output of the same name and type updates.
 //!
 //! The result of such an output lies, after a run, where its input lay. Where the update can be made there, it is: by
-//! products that add to it ([`sums`](crate::fuse::sums)), or by a pass in place, if nobody reads the old values afterwards
-//! ([`reuse`](crate::memory::reuse)). Otherwise it is computed apart, and the plan's last step moves it.
+//! products that add to it ([`sums`](crate::fuse::sums)), or by a pass in place, if nobody reads the old values
+//! afterwards ([`reuse`](crate::memory::reuse)). Otherwise it is computed apart, and the plan's last step moves it.
 
 use kernels::plan::contiguous;
 use kernels::tile::{Index, Op as Tile, Program, Store};

@@ -1,9 +1,9 @@
 //! The bytes alive during each part, before anything runs: a staircase of polynomials in the graph's symbols.
 //!
-//! A plan is made for given sizes, but a buffer's size is that of its node, and that is a polynomial. So what a plan made
-//! at one length says of another one is known without making another plan, as long as the same operations are fused.
-//! Bytes are counted as they are: places in the arena are rounded up to [`LINE`](crate::ir::arena::LINE), and placing may
-//! leave gaps.
+//! A plan is made for given sizes, but a buffer's size is that of its node, and that is a polynomial. So what a plan
+//! made at one length says of another one is known without making another plan, as long as the same operations are
+//! fused. Bytes are counted as they are: places in the arena are rounded up to [`LINE`](crate::ir::arena::LINE), and
+//! placing may leave gaps.
 
 use std::collections::BTreeMap;
 use std::fmt;

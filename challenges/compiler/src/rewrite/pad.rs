@@ -3,8 +3,8 @@
 //! A graph whose sizes are symbols is compiled for numbers. So that not every length is a compilation of its own,
 //! lengths are rounded up to a few *buckets*, inputs are padded to them and outputs cut. This pass makes that right: of
 //! a graph it makes one of the same inputs and outputs in which the sizes of padded symbols are those of the bucket,
-//! with an input `length.SYMBOL` (i32, no dimensions) for each real one. Whatever numbers stand in the padding, not a bit
-//! of a real result depends on them.
+//! with an input `length.SYMBOL` (i32, no dimensions) for each real one. Whatever numbers stand in the padding, not a
+//! bit of a real result depends on them.
 //!
 //! **Why that takes a pass.** An operation that works on each element by itself keeps padding where it is. One that
 //! adds, compares or looks up across a padded dimension mixes it in, and is right only if it meets a neutral element
@@ -28,20 +28,20 @@
 //!
 //! A mean is a sum over a sum of ones, and right by itself.
 //!
-//! **What it costs.** A `select` where something would leak, on the node that it comes from and for all who use it, since
-//! padding may hold anything, 0 too. What is 0 already, or some other known number, is not masked again: the
-//! rows of a product whose left rows are 0, the labels that are ignored. A fused compiler makes it part of the loop that
+//! **What it costs.** A `select` where something would leak, on the node that it comes from and for all who use it,
+//! since padding may hold anything, 0 too. What is 0 already, or some other known number, is not masked again: the rows
+//! of a product whose left rows are 0, the labels that are ignored. A fused compiler makes it part of the loop that
 //! writes the node. The alternative, to compute with what is there and trust that it is small or cancels, costs nothing
 //! and is right by luck: one NaN in a buffer that was used before, times a weight of 0, is a NaN in every gradient.
 //!
-//! **What is taken for granted.** Inputs of floats without a padded dimension are finite, in the types that they are cast
-//! to, and so are dequantised weights: 0 times a weight is 0. Both the length and the bucket satisfy what is known of the
-//! symbol. Where the graph without padding fails, the padded one may not. Positions in a dimension fit an i32.
+//! **What is taken for granted.** Inputs of floats without a padded dimension are finite, in the types that they are
+//! cast to, and so are dequantised weights: 0 times a weight is 0. Both the length and the bucket satisfy what is known
+//! of the symbol. Where the graph without padding fails, the padded one may not. Positions in a dimension fit an i32.
 //!
-//! **What is refused.** A size that would shrink where a symbol grows, such as `S - T`; a symbol that the graph does not
-//! have; an input that is called `length.SYMBOL` already. All others are done: an input's real part is the leading part of
-//! each of its dimensions, whatever polynomial its size is, and so is an output's, also where a dimension was merged of
-//! several.
+//! **What is refused.** A size that would shrink where a symbol grows, such as `S - T`; a symbol that the graph does
+//! not have; an input that is called `length.SYMBOL` already. All others are done: an input's real part is the leading
+//! part of each of its dimensions, whatever polynomial its size is, and so is an output's, also where a dimension was
+//! merged of several.
 
 mod arrange;
 mod attend;

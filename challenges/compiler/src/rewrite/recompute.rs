@@ -1,8 +1,8 @@
 //! Computing again what is not worth keeping.
 //!
 //! What the backward pass reads of the forward pass lies in memory from the one to the other, most of it for most of
-//! the step. Whatever can be computed from what lies there anyway need not lie there: it is computed again, right before
-//! the backward pass first reads it. Two prices are paid for that:
+//! the step. Whatever can be computed from what lies there anyway need not lie there: it is computed again, right
+//! before the backward pass first reads it. Two prices are paid for that:
 //!
 //! - *Cheap*: views, casts and operations on single elements, whose inputs are kept. Which ones is a minimum cut: the
 //!   fewest bytes to keep between what cannot be computed again cheaply and what the backward pass reads
@@ -174,8 +174,8 @@ impl<'a> Halves<'a> {
         nodes.filter(move |id| !self.given.contains(id) && !sized.is_output(*id) && !leaves(id))
     }
 
-    /// What costs next to nothing to compute from its inputs: operations on single elements of whole rows, in the layers
-    /// if there are layers. Not what the machine writes in one piece: what an attention reads, sums of products.
+    /// What costs next to nothing to compute from its inputs: operations on single elements of whole rows, in the
+    /// layers if there are layers. Not what the machine writes in one piece: what an attention reads, sums of products.
     fn cheap(&self) -> BTreeSet<Id> {
         let (sized, graph) = (self.sized, self.sized.graph);
         let layered = self.forward.iter().any(|id| layer(&graph.node(*id).scope).is_some());

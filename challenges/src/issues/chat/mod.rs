@@ -12,8 +12,8 @@
 //! What a template means is in `reference::jinja`, the language written out; the two texts in it that a reader's step
 //! writes are asked of the attempt.
 //!
-//! What the two ways have in common with every trainer and every server is small, and is what a reader writes: the steps
-//! of [`Chat`].
+//! What the two ways have in common with every trainer and every server is small, and is what a reader writes: the
+//! steps of [`Chat`].
 
 pub mod defuse;
 pub mod lint;
@@ -41,9 +41,9 @@ pub use steps::Steps;
 // ANCHOR: chat-trait
 /// The steps of tool calling, from small to large. Sizes of texts are bytes unless a step says otherwise.
 pub trait Chat: Send + Sync {
-    /// D.1 - adds `text` to `out` as a JSON string, as Python's `json.dumps` writes it: `"`, `\`, newline, carriage return,
-    /// tab, backspace and form feed have escapes of two characters, all others below U+0020 are `\u` and four small
-    /// hexadecimal digits, and so is every UTF-16 unit of what is beyond `~` if `ensure_ascii`.
+    /// D.1 - adds `text` to `out` as a JSON string, as Python's `json.dumps` writes it: `"`, `\`, newline, carriage
+    /// return, tab, backspace and form feed have escapes of two characters, all others below U+0020 are `\u` and four
+    /// small hexadecimal digits, and so is every UTF-16 unit of what is beyond `~` if `ensure_ascii`.
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String);
 
     /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number,
@@ -77,9 +77,9 @@ pub trait Chat: Send + Sync {
     /// out, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 
-    /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Find::Found`] its first byte; or, if it
-    /// is nowhere, [`Find::Pending`] the first place where it may still have begun, which is the text's length if it ends in
-    /// no beginning of the marker.
+    /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Find::Found`] its first byte; or,
+    /// if it is nowhere, [`Find::Pending`] the first place where it may still have begun, which is the text's length if
+    /// it ends in no beginning of the marker.
     fn find(&self, text: &str, marker: &str) -> Find;
 
     /// D.6 - what comes next in a text, by what is seen of each marker that counts. Of those that are there
@@ -100,10 +100,10 @@ pub trait Chat: Send + Sync {
     /// All else stays as it is.
     fn json_of(&self, text: &str, strings: &[(String, String)], unquoted_keys: bool) -> String;
 
-    /// D.8 - whether a word that a conversation holds is in its text as the criterion asks. An
-    /// occurrence counts as inside if all of it is within one of the assistant's spans, and as outside if
-    /// none of it is in any; spans of characters are in order, and one without a character is none. The criterion
-    /// is one of those that a text alone can tell: [`Criterion::SameStart`] and [`Criterion::SameDay`] are not asked for.
+    /// D.8 - whether a word that a conversation holds is in its text as the criterion asks. An occurrence counts as
+    /// inside if all of it is within one of the assistant's spans, and as outside if none of it is in any; spans of
+    /// characters are in order, and one without a character is none. The criterion is one of those that a text alone
+    /// can tell: [`Criterion::SameStart`] and [`Criterion::SameDay`] are not asked for.
     fn shows(&self, rendered: &Rendered, word: &str, criterion: Criterion) -> bool;
 }
 // ANCHOR_END: chat-trait

@@ -1,7 +1,7 @@
 //! Whose steps a renderer and a parser take.
 //!
-//! A template of either kind keeps the attempt that it was compiled with: what it renders asks it as its [`Host`], and what
-//! it parses asks the copy that a marker or a field holds.
+//! A template of either kind keeps the attempt that it was compiled with: what it renders asks it as its [`Host`], and
+//! what it parses asks the copy that a marker or a field holds.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};

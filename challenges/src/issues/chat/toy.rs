@@ -1,7 +1,8 @@
 //! A toy tokenizer, to look at tokens with: all bytes, a few words, and special tokens.
 //!
-//! Real ones have a hundred thousand entries and rules of their own for what is merged first. What they share is here: a
-//! special token is one wherever its characters stand, of the rest the longest entry wins, and nothing is without a token.
+//! Real ones have a hundred thousand entries and rules of their own for what is merged first. What they share is here:
+//! a special token is one wherever its characters stand, of the rest the longest entry wins, and nothing is without a
+//! token.
 
 use std::ops::Range;
 

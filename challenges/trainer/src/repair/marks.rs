@@ -1,8 +1,8 @@
 //! Marks around the assistant's text.
 //!
-//! The body of the loop over messages is caught as a text. A turn of the assistant is cut after the words that begin every
-//! such turn, which the template itself writes when it is asked for the beginning of one; what follows them is what a model
-//! writes, up to and with the end of the turn, and is put between marks. The body stays as it is.
+//! The body of the loop over messages is caught as a text. A turn of the assistant is cut after the words that begin
+//! every such turn, which the template itself writes when it is asked for the beginning of one; what follows them is
+//! what a model writes, up to and with the end of the turn, and is put between marks. The body stays as it is.
 
 use super::prelude::{free, quoted};
 use super::scan::{Loop, loops, tags};
@@ -26,8 +26,8 @@ pub(super) fn unmarked(source: &str) -> Option<String> {
 /// The most loops that are tried, and the most names that an item of one is given.
 const MOST: [usize; 2] = [24, 4];
 
-/// Every way to mark a turn that begins with `head`: one loop at a time, then all outer loops. With `content` a turn that
-/// begins otherwise is cut before the message's own text.
+/// Every way to mark a turn that begins with `head`: one loop at a time, then all outer loops. With `content` a turn
+/// that begins otherwise is cut before the message's own text.
 pub(super) fn marked(source: &str, head: &str, content: bool) -> impl Iterator<Item = String> {
     let about_roles = |found: &Loop| source.get(found.body.clone()).is_some_and(|body| body.contains("role"));
     let found: Vec<Loop> = loops(source).into_iter().filter(about_roles).take(MOST[0]).collect();

@@ -6,9 +6,10 @@
 //! marks                                around what the loop over messages writes  marks
 //! ```
 //!
-//! None of these reads what the template means; each is a guess, and each guess is tried. **A repair counts only if** the
-//! template afterwards lacks a fault that it had and has none that it had not, and renders every probe that the repair is
-//! not about to the very same text, spans and errors. Guesses are few and every trial is bounded, so this ends.
+//! None of these reads what the template means; each is a guess, and each guess is tried. **A repair counts only if**
+//! the template afterwards lacks a fault that it had and has none that it had not, and renders every probe that the
+//! repair is not about to the very same text, spans and errors. Guesses are few and every trial is bounded, so this
+//! ends.
 //!
 //! **What it cannot know**: how the model was trained. A released model may have learned from quoted answers or from
 //! answers in a role of its own; a repaired template is for a model that is trained with it.
@@ -164,7 +165,8 @@ impl<'a> Work<'a> {
         self.found.iter().any(|finding| finding.rule == rule)
     }
 
-    /// Takes a rewritten source if at least `count` of `aims` are gone, nothing new is wrong and nothing else is changed.
+    /// Takes a rewritten source if at least `count` of `aims` are gone, nothing new is wrong and nothing else is
+    /// changed.
     fn takes(&mut self, source: String, aims: &[Rule], count: usize) -> bool {
         if Instant::now() > self.until {
             return false;

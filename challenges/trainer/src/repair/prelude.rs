@@ -1,8 +1,9 @@
 //! Statements before a template that say in texts what the template cannot say.
 //!
-//! They rewrite the messages and leave the template as it is: a call becomes text of the assistant, an answer becomes text
-//! of a user, tools become text of the system, or of the first user where there can be no system. What the template does
-//! with texts it then does with these, whatever its own turns look like. Messages that need no rewriting are handed on.
+//! They rewrite the messages and leave the template as it is: a call becomes text of the assistant, an answer becomes
+//! text of a user, tools become text of the system, or of the first user where there can be no system. What the
+//! template does with texts it then does with these, whatever its own turns look like. Messages that need no rewriting
+//! are handed on.
 
 use std::fmt::Write;
 

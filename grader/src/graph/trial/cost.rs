@@ -1,5 +1,5 @@
-//! What it takes to run a graph, known before anything runs: the bytes that the interpreter and the compiled graph hold,
-//! and the multiplications that the interpreter makes one after the other.
+//! What it takes to run a graph, known before anything runs: the bytes that the interpreter and the compiled graph
+//! hold, and the multiplications that the interpreter makes one after the other.
 //!
 //! A text of a hundred bytes can ask for a broadcast of 2^40 elements. All arithmetic saturates.
 

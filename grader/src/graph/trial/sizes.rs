@@ -17,8 +17,8 @@ const LARGEST: i64 = 96;
 /// A size for every symbol.
 ///
 /// # Errors
-/// If a size is asked for that the facts exclude, or for a symbol that is not there; if no input says how large a symbol
-/// is; if even the least sizes cost too much.
+/// If a size is asked for that the facts exclude, or for a symbol that is not there; if no input says how large a
+/// symbol is; if even the least sizes cost too much.
 pub fn sizes(
     graph: &Graph,
     asked: &BTreeMap<String, i64>,

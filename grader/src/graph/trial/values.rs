@@ -1,5 +1,5 @@
-//! Values for the inputs of a graph, drawn by what becomes of them: an index points into its table, a divisor is not 0, a
-//! logarithm is taken of something positive, a weight of NF4 has the format's tables.
+//! Values for the inputs of a graph, drawn by what becomes of them: an index points into its table, a divisor is not 0,
+//! a logarithm is taken of something positive, a weight of NF4 has the format's tables.
 //!
 //! The wish of a node for its operand goes back through what hands elements on as they are to the inputs that they come
 //! from. What the walk does not see - an index that is computed - shows when the graph is interpreted; then smaller

@@ -1,4 +1,5 @@
-//! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat for each.
+//! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat
+//! for each.
 
 use challenges::issues::chat::parse::{Event, Parser, Template};
 use challenges::issues::chat::{Find, Steps};
@@ -59,7 +60,8 @@ fn appended(event: &Event) -> usize {
     if let Event::Append { text, .. } = event { text.len() } else { 0 }
 }
 
-/// The same question has the same answer, whatever was asked before, and a longer text with the same beginning has its own.
+/// The same question has the same answer, whatever was asked before, and a longer text with the same beginning has its
+/// own.
 fn remembers(steps: &Steps, random: &mut Random) -> Option<String> {
     let chat = steps.chat();
     let asked: Vec<String> =

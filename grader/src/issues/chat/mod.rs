@@ -1,4 +1,5 @@
-//! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps together.
+//! Tool calling: each step's checks, the templates and formats of the project rendered and parsed by all steps
+//! together.
 
 mod calls;
 mod course;

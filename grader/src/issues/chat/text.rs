@@ -120,7 +120,8 @@ fn floats(steps: &Steps, cases: &[(f64, &str)]) -> Result<(), String> {
     })
 }
 
-/// By what Python's documentation says of `repr`: it reads back, nothing shorter does, the exponent is where it belongs.
+/// By what Python's documentation says of `repr`: it reads back, nothing shorter does, the exponent is where it
+/// belongs.
 fn drawn_float(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let value = f64::from_bits(random.next_u64());
     let near = (random.unit() - 0.5) * 10f64.powi(random.below(40) as i32 - 20);

@@ -113,7 +113,8 @@ pub(super) fn values_near(graph: &Graph, truth: &Graph, case: &Case, slack: f64)
     Ok(())
 }
 
-/// Numbers whose product is exact in bf16, with a bias that is not: what is not taken to f32 before it is added loses digits.
+/// Numbers whose product is exact in bf16, with a bias that is not: what is not taken to f32 before it is added loses
+/// digits.
 pub(in super::super) fn exact_in_half(random: &mut Random) -> Result<Case, String> {
     let sizes = Sizes { rows: 9, width: 8, vocab: 41 };
     let mut case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random).biased(random);

@@ -5,8 +5,8 @@
 //! keys and blocks of queries are work of their own, and what they share is computed twice (seven products). Either way
 //! every sum is taken in one order: the bits do not depend on the number of threads.
 //!
-//! *Bytes*: one block of scores a thread, three backward, 64 KiB each, in the second-level cache; q, k, v and the output once
-//! for each block that meets them.
+//! *Bytes*: one block of scores a thread, three backward, 64 KiB each, in the second-level cache; q, k, v and the
+//! output once for each block that meets them.
 //!
 //! *Masks*: the mask is looked at block by block before the rest; see [`map`].
 //!

@@ -57,8 +57,8 @@ struct Compiler {
     program: Program,
     globals: HashMap<String, usize>,
     frames: Vec<Frame>,
-    /// Whether this is part of an `if` or of a conditional expression, and of no scope within it: here a filter or a test
-    /// that there is not is an error only once it is reached. (Jinja: `Frame.soft_frame`.)
+    /// Whether this is part of an `if` or of a conditional expression, and of no scope within it: here a filter or a
+    /// test that there is not is an error only once it is reached. (Jinja: `Frame.soft_frame`.)
     lenient: bool,
 }
 
@@ -537,8 +537,8 @@ fn unknown(what: Named, name: &str, span: Span) -> Error {
     Error::new(Kind::Assertion, format!("no {} named '{name}'", what.word())).at(span)
 }
 
-/// The items of `and` or `or` up to the first literal that decides, if only literals stand before it: Jinja computes that
-/// while it compiles, and never looks at what follows.
+/// The items of `and` or `or` up to the first literal that decides, if only literals stand before it: Jinja computes
+/// that while it compiles, and never looks at what follows.
 fn reached(items: &[tree::Expr], deciding: bool) -> &[tree::Expr] {
     let mut literals = items.iter().map_while(literal_truth);
     match literals.position(|truth| truth == deciding) {

@@ -1,7 +1,7 @@
 //! The values of expressions.
 //!
-//! A value is owned; but where only a look at it is needed and it is kept somewhere already - a variable, an item of one -
-//! the look is all that is taken ([`Run::peek`]).
+//! A value is owned; but where only a look at it is needed and it is kept somewhere already - a variable, an item of
+//! one - the look is all that is taken ([`Run::peek`]).
 
 use super::super::context::Context;
 use super::super::error::{Error, Kind};

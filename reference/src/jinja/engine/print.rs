@@ -69,8 +69,8 @@ impl<'t> Run<'t> {
         Ok(())
     }
 
-    /// Prints `first + second + ...`: plain texts one by one, up to what is none. Only that decides what the sum is: markup
-    /// escapes what stands before it.
+    /// Prints `first + second + ...`: plain texts one by one, up to what is none. Only that decides what the sum is:
+    /// markup escapes what stands before it.
     fn print_sum(&mut self, items: &'t [Expr]) -> Result<(), Error> {
         let part = self.out.begin();
         let mut rest = items.iter();

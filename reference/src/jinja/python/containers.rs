@@ -143,8 +143,8 @@ const FREE: u32 = u32::MAX;
 
 /// Where keys are, by their hashes: open addressing, at least half of it free.
 ///
-/// A map of the standard library would hash and compare a key where there is no meter at hand; a key may be a tuple that
-/// takes long to read.
+/// A map of the standard library would hash and compare a key where there is no meter at hand; a key may be a tuple
+/// that takes long to read.
 #[derive(Default)]
 pub(crate) struct Index {
     hasher: RandomState,
@@ -280,7 +280,8 @@ impl Space {
         Ok(())
     }
 
-    /// Adds a field that is not there yet. Its name need not be a text: Python takes any key here, and nothing reads it.
+    /// Adds a field that is not there yet. Its name need not be a text: Python takes any key here, and nothing reads
+    /// it.
     pub(crate) fn add(&self, cx: &Meter, name: Value, value: Value) -> Result<(), Error> {
         depth_of(&name)?;
         depth_of(&value)?;

@@ -232,7 +232,8 @@ fn is_title(text: &str) -> bool {
     any
 }
 
-/// One character in title case: the first of its upper case, the rest of that in lower case; four letters have their own.
+/// One character in title case: the first of its upper case, the rest of that in lower case; four letters have their
+/// own.
 fn title_case(c: char, out: &mut String) {
     let own = [("Ǆǅǆ", 'ǅ'), ("Ǉǈǉ", 'ǈ'), ("Ǌǋǌ", 'ǋ'), ("Ǳǲǳ", 'ǲ')];
     if let Some((_, title)) = own.iter().find(|(forms, _)| forms.contains(c)) {
@@ -298,7 +299,8 @@ pub(crate) fn trimmed<'a>(text: &'a str, chars: Option<&str>, left: bool, right:
     if right { text.trim_end_matches(gone) } else { text }
 }
 
-/// What a part of a text takes, its characters aside: where it was found, the value, and what lies before its characters.
+/// What a part of a text takes, its characters aside: where it was found, the value, and what lies before its
+/// characters.
 const PART_BYTES: usize = size_of::<&str>() + size_of::<Value>() + 32;
 
 fn split(cx: &Context, of: &Value, text: &str, args: &Args, from_right: bool) -> Answer {

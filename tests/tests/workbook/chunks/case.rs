@@ -163,7 +163,8 @@ impl Case {
         graph.outputs().iter().map(|(name, _)| name.clone()).zip(found).collect()
     }
 
-    /// Where results are further from the truth than the interpreter in f32 and a slack allow, or are not those asked for.
+    /// Where results are further from the truth than the interpreter in f32 and a slack allow, or are not those asked
+    /// for.
     pub fn far(&self, got: &Found) -> Option<String> {
         self.further(got, 0.0)
     }

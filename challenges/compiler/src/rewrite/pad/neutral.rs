@@ -232,8 +232,8 @@ impl<'a> Look<'a> {
         known
     }
 
-    /// Whether an input's padding is what is needed: a mask sets what its own layout calls padding, which is not all of it
-    /// where the demand knows one more dimension to be padded.
+    /// Whether an input's padding is what is needed: a mask sets what its own layout calls padding, which is not all of
+    /// it where the demand knows one more dimension to be padded.
     fn is_met(&self, input: Id, demand: &Demand, pad: Class, masked: &BTreeSet<Id>) -> bool {
         let is_set = masked.contains(&input) && demand.layout == self.layouts[input.0 as usize];
         let pad = if is_set { Exactly(0.0) } else { pad };

@@ -1,9 +1,10 @@
 //! The fewest bytes to keep, as a minimum cut.
 //!
-//! Bytes flow from what cannot be computed again to what the backward part reads. A node is a pipe as wide as its bytes,
-//! and a use by something cheap is a pipe of any width: who computes the user again needs the node. A cut through pipes of
-//! nodes is a set of nodes that, once kept, give everything that is read; the least cut is as large as the largest flow
-//! (Ford and Fulkerson, 1956). Of several least cuts it is the one nearest to the readers, which computes least again.
+//! Bytes flow from what cannot be computed again to what the backward part reads. A node is a pipe as wide as its
+//! bytes, and a use by something cheap is a pipe of any width: who computes the user again needs the node. A cut
+//! through pipes of nodes is a set of nodes that, once kept, give everything that is read; the least cut is as large as
+//! the largest flow (Ford and Fulkerson, 1956). Of several least cuts it is the one nearest to the readers, which
+//! computes least again.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,8 +1,8 @@
 //! Conversations that show what a template does with each part of them.
 //!
 //! Every part holds a word that no template writes by itself. Templates differ in how they want a message written: its
-//! content as text or as a list of parts, arguments as an object or as JSON text, no content or an empty one. So a probe
-//! has several forms that say the same, and a template is judged by the one that it takes best.
+//! content as text or as a list of parts, arguments as an object or as JSON text, no content or an empty one. So a
+//! probe has several forms that say the same, and a template is judged by the one that it takes best.
 
 use serde_json::{Value as Json, json};
 
@@ -138,7 +138,8 @@ fn answered(count: usize, after: fn(Form) -> Vec<Json>) -> Vec<Conversation> {
     calling(|form| [vec![form.calls(count, "")], form.answers(count).collect(), after(form)].concat())
 }
 
-/// What follows answers of tools to an assistant that has called nothing: what can still be seen where calls are refused.
+/// What follows answers of tools to an assistant that has called nothing: what can still be seen where calls are
+/// refused.
 fn unasked(count: usize, after: fn(Form) -> Vec<Json>) -> Vec<Conversation> {
     let messages = |form: Form| {
         let before = vec![form.says("user", USER), form.says("assistant", BESIDE)];

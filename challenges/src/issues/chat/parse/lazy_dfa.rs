@@ -1,8 +1,8 @@
 //! A lazy DFA with captures: the ways that a match can go, and a cache of where they went before.
 //!
-//! A state is a list of ways, preferred ones first: for each the automaton's state, and a row of places where groups began
-//! and ended. Where a byte leads depends on the list alone, not on the places; so it is worked out once, with the orders
-//! that fill the new rows, and kept. Near assertions that depend on the text it is worked out anew.
+//! A state is a list of ways, preferred ones first: for each the automaton's state, and a row of places where groups
+//! began and ended. Where a byte leads depends on the list alone, not on the places; so it is worked out once, with the
+//! orders that fill the new rows, and kept. Near assertions that depend on the text it is worked out anew.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -49,8 +49,8 @@ pub(super) struct CaptureRow {
     from: Option<usize>,
     /// A bit for each slot that is where the move began.
     before: u64,
-    /// A bit for each slot that is where the move ends. It is written down only if the way goes on from there: most ways
-    /// that a group's end opens do not.
+    /// A bit for each slot that is where the move ends. It is written down only if the way goes on from there: most
+    /// ways that a group's end opens do not.
     here: u64,
 }
 
@@ -114,7 +114,8 @@ pub(super) struct Step {
     pub(super) rows: Vec<CaptureRow>,
     /// Whether that changes nothing.
     pub(super) same_rows: bool,
-    /// Whether each row comes from one that is not behind it, so that rows can be filled where they are, the last first.
+    /// Whether each row comes from one that is not behind it, so that rows can be filled where they are, the last
+    /// first.
     pub(super) in_place: bool,
     /// The row of the way that has come to its end.
     pub(super) matched: Option<CaptureRow>,

@@ -1,9 +1,9 @@
 //! The regions of a text that grows.
 //!
-//! At every moment one region is open: one that a marker opened, until its closing marker, or else the implicit one, until
-//! any opening. Which of the markers wins that count is a step ([`super::super::Chat::decide`]). Text is handed out as soon
-//! as no marker can begin in it any more. So the answer is a function of the whole text, and cuts only decide when it is
-//! known.
+//! At every moment one region is open: one that a marker opened, until its closing marker, or else the implicit one,
+//! until any opening. Which of the markers wins that count is a step ([`super::super::Chat::decide`]). Text is handed
+//! out as soon as no marker can begin in it any more. So the answer is a function of the whole text, and cuts only
+//! decide when it is known.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ impl<'t> Parser<'t> {
         Ok(parser)
     }
 
-    /// Reads on; a character may be cut. What happens is added to `events`, also before an error. After an error, there is
-    /// no other answer.
+    /// Reads on; a character may be cut. What happens is added to `events`, also before an error. After an error, there
+    /// is no other answer.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event<'t>>) -> Result<(), Error> {
         self.sound()?;
         let decoded = self.partial.decode(bytes, &mut self.text);

@@ -3,8 +3,8 @@
 //! All ways a match can go are followed at once, one byte at a time, the preferred ones first (Thompson's simulation in
 //! the order that Pike gave it): so the first answer that nothing preferred can overtake is the match that a
 //! backtracking matcher finds, at a cost of at most the text's length times the pattern's, and of a look into a table
-//! where the ways have gone before. Between two texts the ways stay where they are. The earliest beginning among them is
-//! what has to be held back.
+//! where the ways have gone before. Between two texts the ways stay where they are. The earliest beginning among them
+//! is what has to be held back.
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
 //! A response template: where the regions of a message begin and end, and what is made of them.
 //!
-//! The language is that of transformers' response parser. An entry that it does not know, or of the wrong kind, is refused
-//! when the template is read, not when a text is.
+//! The language is that of transformers' response parser. An entry that it does not know, or of the wrong kind, is
+//! refused when the template is read, not when a text is.
 
 use serde_json::{Map, Value};
 
