@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use compiler::session::{self, DeviceTensor, Program, Session, Settings};
-use kernels::{Callee, Cpu};
+use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Graph};
 use reference::loss::IGNORED;
@@ -82,7 +82,7 @@ impl<'a> Trainer<'a> {
     /// If the graph cannot be loaded, or the device lacks the memory.
     pub fn whole(
         passes: &'a dyn Compile,
-        device: &'a Cpu,
+        device: &'a dyn Device,
         dequantizer: &'a dyn Callee,
         settings: Settings,
         step: &Graph,
@@ -99,7 +99,7 @@ impl<'a> Trainer<'a> {
     /// As [`Self::whole`].
     pub fn chunked(
         passes: &'a dyn Compile,
-        device: &'a Cpu,
+        device: &'a dyn Device,
         dequantizer: &'a dyn Callee,
         settings: Settings,
         step: &Graph,
@@ -165,7 +165,7 @@ impl Chunks<'_> {
         let labels = tensor(session, &Array::integers(&[labels.len()], labels))?;
         self.given.insert("labels".into(), labels);
         let job = Job {
-            hidden: Hidden::Handed(buffer),
+            hidden: Hidden::Donated(buffer),
             given: &self.given,
             counts: &counts,
             upstream: None,
@@ -182,7 +182,7 @@ impl Chunks<'_> {
 /// A session that keeps everything that does not change with the batch.
 fn session<'a>(
     passes: &'a dyn Compile,
-    device: &'a Cpu,
+    device: &'a dyn Device,
     dequantizer: &'a dyn Callee,
     settings: Settings,
     start: &Values<f32>,

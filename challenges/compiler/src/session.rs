@@ -9,9 +9,9 @@
 //! inputs are padded, results are cut to what they really are. What is asked of a size is never more than what its
 //! facts say, and nothing is ever asked of a value.
 //!
-//! Everything that costs is counted. A session that was [sealed](Session::seal) compiles nothing any more: what would
-//! have been a compilation in the middle of training is an error that names the size. What cannot be compiled is an
-//! error, never a slower run.
+//! Everything that costs is counted. A session that was [sealed](Session::seal) compiles nothing any more: a size runs
+//! in the smallest bucket that is compiled and holds it, and what would have been a compilation in the middle of
+//! training is an error that names the size. What cannot be compiled is an error, never a slower run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,6 +27,7 @@ use reference::graph::{Array, Dim, Facts, Graph, Id, Symbol};
 use crate::compile::{self, Compiled, Level, Options, Port, compile};
 use crate::contract::Compile;
 use crate::ir::sized;
+use crate::memory::forecast::Forecast;
 use crate::rewrite::pad;
 use crate::tune::{self, Tuned};
 
@@ -160,6 +161,10 @@ pub struct Io<'a> {
     pub inputs: BTreeMap<&'a str, &'a DeviceTensor>,
     /// Tensors to be updated: after a run each is the output of its name; after one that failed it may be so in part.
     pub donated: BTreeMap<&'a str, &'a mut DeviceTensor>,
+    /// Sizes of symbols. Any that is missing is read from the shapes of the inputs. Where a size is given here, a
+    /// tensor may have its bucket's size ([`Session::rounded`]) in that dimension instead, and is then not copied;
+    /// what its padding holds makes no difference.
+    pub sizes: BTreeMap<Symbol, i64>,
 }
 
 /// What graphs without quantised weights are run with: a plan that dequantises is refused when it is prepared.
@@ -333,8 +338,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn compiled(&mut self, program: Program, io: &Io<'_>) -> Result<Arc<Compiled>, Error> {
-        let sizes = self.sizes(program, io)?;
-        let key = self.key(program, &sizes)?;
+        let (_, rounded) = self.resolve(program, io)?;
+        let key = self.key(program, &rounded)?;
         Ok(self.loaded[program.0].ready[&key].compiled.clone())
     }
 
@@ -348,9 +353,23 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn scratch_bytes(&mut self, program: Program, io: &Io<'_>) -> Result<usize, Error> {
-        let sizes = self.sizes(program, io)?;
-        let key = self.key(program, &sizes)?;
+        let (_, rounded) = self.resolve(program, io)?;
+        let key = self.key(program, &rounded)?;
         Ok(self.loaded[program.0].ready[&key].executable.scratch_bytes())
+    }
+
+    /// The bytes alive during each step of a program, at any size: read from whatever is compiled of it. If nothing
+    /// is, it is compiled for `sizes`.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn forecast(&mut self, program: Program, sizes: &BTreeMap<Symbol, i64>) -> Result<Forecast, Error> {
+        if self.loaded[program.0].ready.is_empty() {
+            let rounded = self.rounded(program, sizes)?;
+            self.key(program, &rounded)?;
+        }
+        let compiled = self.all_compiled(program).next();
+        Ok(compiled.map(|compiled| compiled.forecast()).unwrap_or_default())
     }
 
     /// Runs a program. Its outputs lie in the session's arena, until the next run.
@@ -373,9 +392,9 @@ impl<'a> Session<'a> {
         watch: Option<&mut Watch<'_>>,
     ) -> Result<Outputs<'r>, Error> {
         let mut io = io.into();
-        let sizes = self.sizes(program, &io)?;
-        let key = self.key(program, &sizes)?;
-        self.stage(program, &io, &sizes, &key)?;
+        let (sizes, rounded) = self.resolve(program, &io)?;
+        let key = self.key(program, &rounded)?;
+        self.stage(program, &io, &sizes, &rounded)?;
         let compiled = self.loaded[program.0].ready[&key].compiled.clone();
         let names = compiled.donated();
         let mut own: BTreeMap<&str, DeviceTensor> = BTreeMap::new(); // kept tensors, while the run updates them
@@ -467,10 +486,26 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// The size of each symbol, as the inputs have them.
+    /// The size of each symbol, and the size that is compiled: its bucket. Every input fits one of both.
+    fn resolve(&self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes), Error> {
+        let sizes = self.sizes(program, io)?;
+        let rounded = self.rounded(program, &sizes)?;
+        let graph = &self.loaded[program.0].graph;
+        for (name, id) in graph.inputs() {
+            let given = self.input(name, io)?;
+            let padded = || {
+                shape(graph, id, &rounded).is_ok_and(|padded| !io.sizes.is_empty() && padded == given.shape)
+            };
+            fits(graph, name, id, given, if padded() { &rounded } else { &sizes })?;
+        }
+        Ok((sizes, rounded))
+    }
+
+    /// The size of each symbol: as it is given, or else as the inputs have it.
     fn sizes(&self, program: Program, io: &Io<'_>) -> Result<Sizes, Error> {
         let graph = &self.loaded[program.0].graph;
         let mut sizes = self.loaded[program.0].fixed.clone();
+        sizes.extend(io.sizes.clone());
         for (name, id) in graph.inputs() {
             for (dim, size) in graph.ty(id).shape.iter().zip(&self.input(name, io)?.shape) {
                 if let Some(symbol) = dim.as_symbol() {
@@ -484,7 +519,6 @@ impl<'a> Session<'a> {
                 return Err(Error::Size { symbol: symbol.clone(), got: *size, need: facts.to_string() });
             }
         }
-        graph.inputs().try_for_each(|(name, id)| fits(graph, name, id, self.input(name, io)?, &sizes))?;
         Ok(sizes)
     }
 
@@ -495,21 +529,28 @@ impl<'a> Session<'a> {
         found.ok_or_else(|| Error::Missing { name: name.to_owned() })
     }
 
-    /// What is compiled for these sizes: each rounded up to its bucket.
-    fn key(&mut self, program: Program, sizes: &Sizes) -> Result<Vec<i64>, Error> {
-        let rounded = self.rounded(program, sizes)?;
+    /// What is compiled for these sizes, which are buckets; it is compiled, if need be.
+    fn key(&mut self, program: Program, rounded: &Sizes) -> Result<Vec<i64>, Error> {
         let key: Vec<i64> = rounded.values().copied().collect();
         if self.loaded[program.0].ready.contains_key(&key) {
             self.counters.hits += 1;
         } else {
-            let ready = self.prepare(program, &rounded)?;
+            let ready = self.prepare(program, rounded)?;
             self.loaded[program.0].ready.insert(key.clone(), ready);
         }
         Ok(key)
     }
 
-    /// Each size rounded up to its bucket.
-    fn rounded(&self, program: Program, sizes: &Sizes) -> Result<Sizes, Error> {
+    /// The sizes that a program is compiled for when its symbols have these, all of them: each rounded up to its bucket,
+    /// or, once sealed, to what is compiled, if anything holds them.
+    ///
+    /// # Errors
+    /// If a size is larger than every bucket.
+    pub fn rounded(
+        &self,
+        program: Program,
+        sizes: &BTreeMap<Symbol, i64>,
+    ) -> Result<BTreeMap<Symbol, i64>, Error> {
         let round = |(symbol, size): (&Symbol, &i64)| {
             let Some(buckets) = self.loaded[program.0].buckets.get(symbol) else {
                 return Ok((symbol.clone(), *size));
@@ -520,7 +561,26 @@ impl<'a> Session<'a> {
                 None => Err(Error::Buckets { symbol, size: *size, buckets: buckets.clone() }),
             }
         };
-        sizes.iter().map(round).collect()
+        let rounded: Sizes = sizes.iter().map(round).collect::<Result<_, _>>()?;
+        let compiled = if self.sealed { self.compiled_for(program, &rounded) } else { None };
+        Ok(compiled.unwrap_or(rounded))
+    }
+
+    /// The smallest sizes that are compiled and hold these: a symbol without buckets has to have its own size. `None`
+    /// if none do.
+    fn compiled_for(&self, program: Program, sizes: &Sizes) -> Option<Sizes> {
+        let Loaded { ready, buckets, .. } = &self.loaded[program.0];
+        let holds =
+            |key: &&Vec<i64>| {
+                let mut pairs = sizes.iter().zip(key.iter());
+                key.len() == sizes.len()
+                    && pairs.all(|((symbol, size), compiled)| {
+                        if buckets.contains_key(symbol) { compiled >= size } else { compiled == size }
+                    })
+            };
+        let waste = |key: &&Vec<i64>| key.iter().fold(1_i64, |all, size| all.saturating_mul(*size));
+        let key = ready.keys().filter(holds).min_by_key(waste)?;
+        Some(sizes.keys().cloned().zip(key.iter().copied()).collect())
     }
 
     /// Compiles, tunes and prepares a program for some sizes.
@@ -549,16 +609,16 @@ impl<'a> Session<'a> {
     }
 
     /// The inputs that have to be padded, and the real sizes for the graph to know.
-    fn stage(&mut self, program: Program, io: &Io<'_>, sizes: &Sizes, key: &[i64]) -> Result<(), Error> {
-        let rounded: Sizes = sizes.keys().cloned().zip(key.iter().copied()).collect();
+    fn stage(&mut self, program: Program, io: &Io<'_>, sizes: &Sizes, rounded: &Sizes) -> Result<(), Error> {
         let mut all = Vec::new();
         let Loaded { graph, buckets, .. } = &self.loaded[program.0];
         for (name, id) in graph.inputs() {
-            let (real, padded) = (shape(graph, id, sizes)?, shape(graph, id, &rounded)?);
-            if real != padded {
+            let (given, padded) = (self.input(name, io)?, shape(graph, id, rounded)?);
+            if given.shape != padded {
                 let element = graph.ty(id).dtype.bytes();
-                let narrow = read(self.device, &self.input(name, io)?.buffer).map_err(Error::Device)?;
-                all.push((name.to_owned(), padded.clone(), pad::widen(&narrow, element, &real, &padded)));
+                let narrow = read(self.device, &given.buffer).map_err(Error::Device)?;
+                let wide = pad::widen(&narrow, element, &given.shape, &padded);
+                all.push((name.to_owned(), padded, wide));
             }
         }
         for symbol in buckets.keys() {
@@ -631,8 +691,8 @@ impl Outputs<'_> {
         let (buffer, first) = self.place(port)?;
         let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
         let narrowed = |bytes: &[u8]| {
-            if port.shape == *shape {
-                work(bytes)
+            if port.shape.get(1..) == shape.get(1..) {
+                work(&bytes[..shape.iter().product::<usize>() * port.dtype.bytes()]) // the leading part
             } else {
                 work(&pad::narrow(bytes, port.dtype.bytes(), shape, &port.shape))
             }
@@ -707,7 +767,7 @@ impl DeviceTensor {
 impl<'a> From<&'a BTreeMap<String, DeviceTensor>> for Io<'a> {
     fn from(inputs: &'a BTreeMap<String, DeviceTensor>) -> Self {
         let inputs = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        Self { inputs, donated: BTreeMap::new() }
+        Self { inputs, ..Self::default() }
     }
 }
 

@@ -59,7 +59,7 @@ impl Bench<'_> {
     fn run(&mut self) -> Result<Timed, String> {
         let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
         let start = Tick::now();
-        let job = self.case.job(Hidden::Lent(self.hidden), self.given, Size::Rows(self.size));
+        let job = self.case.job(Hidden::Borrowed(self.hidden), self.given, Size::Rows(self.size));
         let results = self.runner.run(job).map_err(told)?;
         let milliseconds = start.micros() / 1e3;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();

@@ -1,7 +1,7 @@
 //! Bytes above inputs and returned gradients, counted by the process's allocator: whole and chunked.
 
 use challenges::graph;
-use challenges::loss::run::{Hidden, Runner, Size};
+use challenges::loss::run::{Hidden, Runner, Size, bucket};
 use challenges::loss::{Chunked, Cost, Sampled, Solution};
 use kernels::bytes::Peak;
 use kernels::{Buffer, Cpu};
@@ -36,12 +36,13 @@ pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result
     let (hidden, given) = case.given(&device)?;
     let count = || -> Result<Counted, String> {
         let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
-        let costs = runner.costs(case.counts.len()).map_err(told)?;
+        let costs = runner.costs(Size::Rows(size), case.counts.len()).map_err(told)?;
         let peak = Peak::begin().ok_or(NO_PEAK)?;
-        let results = runner.run(case.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
+        let results =
+            runner.run(case.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(told)?;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
         let peak = peak.bytes().saturating_sub(returned);
-        let formula = highest(&costs, results.chunks.iter().copied().max().unwrap_or(0));
+        let formula = highest(&costs, bucket(results.chunks.iter().copied().max().unwrap_or(0)));
         Ok(Counted { peak, formula, size, once: 0 })
     };
     let first = count()?;
@@ -86,14 +87,14 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
 fn both(case: &Case, attempt: &dyn Chunked) -> Result<[Counted; 2], String> {
     let whole = counted(case, attempt, case.counts.len())?;
     let device = Cpu::with_threads(2);
-    let runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
+    let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
     let rows = case.counts.iter().filter(|counts| **counts).count();
     let budget = Size::Bytes(whole.peak / PART);
     let own = caught(|| runner.size(budget, rows));
     let size = match own {
         Ok(size) => size.map_err(told)?,
         Err(Unwound::Hole(_)) => {
-            let runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+            let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
             runner.size(budget, rows).map_err(told)?
         }
         Err(Unwound::Panic(told)) => return Err(told),

@@ -186,7 +186,8 @@ impl Case {
         let device = Cpu::with_threads(2);
         let (hidden, given) = self.given(&device)?;
         let mut runner = Runner::new(&device, &graph::Solution, attempt, &self.problem);
-        let results = runner.run(self.job(Hidden::Lent(&hidden), &given, Size::Rows(size))).map_err(told)?;
+        let results =
+            runner.run(self.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(told)?;
         Ok(self.found(&results))
     }
 

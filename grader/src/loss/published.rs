@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use challenges::graph;
-use challenges::loss::run::{Hidden, Job, Runner, Size};
+use challenges::loss::run::{Hidden, Job, Runner, Size, bucket};
 use challenges::loss::{Chunked, Problem, Trains};
 use compiler::session::DeviceTensor;
 use kernels::bytes::Peak;
@@ -57,9 +57,10 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     };
     let device = Cpu::new();
     let mut runner = Runner::new(&device, &graph::Solution, attempt, &problem);
-    let costs = runner.costs(TOKENS).map_err(told)?;
-    let planned = runner.size(Size::Bytes(BUDGET), TOKENS).map_err(told)?;
-    let size = runner.size(Size::Bytes(BUDGET), RUN).map_err(told)?;
+    let budget = Size::Bytes(BUDGET);
+    let size = runner.size(budget, RUN).map_err(told)?;
+    let planned = runner.size(budget, TOKENS).map_err(told)?;
+    let costs = runner.costs(budget, TOKENS).map_err(told)?;
     let mut random = Random::named(seed, "published");
     let mut drawn = |shape: [usize; 2], spread: f32| -> Result<DeviceTensor, String> {
         let mut buffer = device.alloc("drawn", shape[0] * shape[1] * 4).map_err(told)?;
@@ -78,7 +79,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     let given = BTreeMap::from([("weight".to_owned(), weight), ("labels".to_owned(), labels)]);
     let counts = vec![true; RUN];
     let job = Job {
-        hidden: Hidden::Lent(&hidden.buffer),
+        hidden: Hidden::Borrowed(&hidden.buffer),
         given: &given,
         counts: &counts,
         upstream: None,
@@ -93,7 +94,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     let counted = peak.bytes().saturating_sub(returned);
     Ok(vec![
         ("logits", (TOKENS * VOCAB * 4) as f64, "B"),
-        ("planned", highest(&costs, planned) as f64, "B"),
+        ("planned", highest(&costs, bucket(planned)) as f64, "B"),
         ("rows", planned as f64, "count"),
         ("counted", counted as f64, "B"),
         ("seconds", seconds, "s"),

@@ -40,7 +40,7 @@ fn main() -> Result<(), Failure> {
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &problem);
     for line in std::io::stdin().lines() {
         line?;
-        let hidden = Hidden::Lent(&hidden);
+        let hidden = Hidden::Borrowed(&hidden);
         let (size, so_far) = (Size::Rows(size), BTreeMap::new());
         let start = Instant::now();
         let results =

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
 use compiler::compile::{Level, Options};
-use compiler::session::{DeviceTensor, Error, Settings};
+use compiler::session::{DeviceTensor, Error, Io, NoDequantizer, Session, Settings};
 use compiler::tune::Tuned;
-use kernels::Cpu;
 use kernels::cpu::Vector;
+use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, interpret};
+use reference::graph::{Array, Builder, Data, Dim, Dtype, Facts, Graph, Symbol, interpret};
 use reference::llama::train::{Recipe, moments, step_of};
 use reference::llama::{Llama, rope};
 use reference::lora::{self, Adapter, Targets};
@@ -281,4 +281,90 @@ fn buckets_that_leave_a_size_out_are_refused() {
         let refused = OneGraph::new(&passes, &device, &graph, Settings::default());
         assert!(matches!(refused, Err(Error::Buckets { .. })), "{buckets:?} are taken");
     }
+}
+
+#[test]
+fn what_is_sealed_runs_in_a_larger_bucket_that_is_compiled() {
+    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    let mut session =
+        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+    session.run(&upload(&device, &step.values(2, 40))).expect("it runs");
+    session.run(&upload(&device, &step.values(1, 96))).expect("it runs");
+    session.seal();
+    for (batch, length) in [(1, 40), (2, 33), (1, 3), (2, 48), (1, 95)] {
+        let values = step.values(batch, length);
+        let got = session.run(&upload(&device, &values)).unwrap_or_else(|error| panic!("{length}: {error}"));
+        let want = interpret(&step.graph, &values).expect("it has a meaning");
+        assert_eq!(apart(&step.graph, &got, &want), None, "batch {batch}, length {length}");
+    }
+    assert_eq!(session.counters().compilations, 2);
+    let told = session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
+    assert!(told.contains("B = 2, T = 64"), "{told}");
+}
+
+/// `sum of x over N`, and x itself, with N up to 100.
+fn summed() -> Graph {
+    let builder = Builder::new("summed");
+    let tape = builder.tape();
+    let rows = tape.symbol("N", Facts::range(1, 100));
+    let x = tape.input("x", Dtype::F32, [rows, 3.into()]);
+    tape.output("sum", &x.sum(0));
+    tape.output("twice", &(&x + &x));
+    builder.finish().expect("a graph")
+}
+
+#[test]
+fn a_tensor_of_its_buckets_size_is_not_copied_and_its_padding_not_read() {
+    let (graph, device) = (summed(), Cpu::with_threads(2));
+    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    let program = session.load(&graph).expect("it can be padded");
+    for rows in [1_i64, 5, 33, 47] {
+        let sizes = BTreeMap::from([("N".into(), rows)]);
+        let padded = session.rounded(program, &sizes).expect("a bucket")["N"] as usize;
+        let number = |i: usize| if i < 3 * rows as usize { i as f32 } else { f32::NAN };
+        let numbers: Vec<u8> = (0..3 * padded).flat_map(|i| number(i).to_ne_bytes()).collect();
+        let x = DeviceTensor::new(&device, &[padded, 3], &numbers).expect("room");
+        session.run(program, io(&x, &sizes)).expect("it runs"); // compiled, and the length is there
+        let uploaded = device.counts().uploaded_bytes;
+        let outputs = session.run(program, io(&x, &sizes)).expect("it runs");
+        let twice = outputs.array("twice").expect("an output");
+        assert_eq!(twice.shape, [rows as usize, 3]);
+        assert!(twice.as_floats().iter().enumerate().all(|(i, x)| *x == 2.0 * i as f32), "{rows} rows");
+        let column = |at: usize| (0..rows as usize).map(|row| (3 * row + at) as f32).sum::<f32>();
+        let sum = outputs.array("sum").expect("an output");
+        assert_eq!(sum.as_floats(), [column(0), column(1), column(2)]);
+        assert_eq!(device.counts().uploaded_bytes - uploaded, 4, "the length alone");
+    }
+}
+
+#[test]
+fn a_tensor_of_neither_size_is_refused_by_name() {
+    let (graph, device) = (summed(), Cpu::with_threads(2));
+    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    let program = session.load(&graph).expect("it can be padded");
+    let x = DeviceTensor::new(&device, &[40, 3], &[0; 480]).expect("room");
+    for (rows, words) in [(33, "input `x`: expected f32[N, 3], found the shape [40, 3]"), (101, "N is 101")] {
+        let sizes = BTreeMap::from([("N".into(), rows)]);
+        let told = session.run(program, io(&x, &sizes)).map(|_| ()).expect_err("neither").to_string();
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+fn io<'a>(x: &'a DeviceTensor, sizes: &BTreeMap<Symbol, i64>) -> Io<'a> {
+    Io { inputs: BTreeMap::from([("x", x)]), sizes: sizes.clone(), ..Io::default() }
+}
+
+#[test]
+fn a_forecast_compiles_once_and_holds_for_every_size() {
+    let (graph, device) = (summed(), Cpu::with_threads(2));
+    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    let program = session.load(&graph).expect("it can be padded");
+    let sizes = |rows: i64| BTreeMap::from([("N".into(), rows)]);
+    let first = session.forecast(program, &sizes(20)).expect("it compiles");
+    assert_eq!(session.counters().compilations, 1);
+    session.seal();
+    let second = session.forecast(program, &sizes(90)).expect("it is compiled");
+    assert_eq!(first, second);
+    let of = |rows: i64| first.peak(&sizes(rows)).expect("bound").1;
+    assert_eq!(of(90) - of(89), of(3) - of(2));
 }

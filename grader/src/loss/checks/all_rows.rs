@@ -96,7 +96,7 @@ fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
     for rows in [0..9, 9..SMALL.rows] {
         let part = whole.part(rows);
         let (hidden, given) = part.given(&device)?;
-        let mut job = part.job(Hidden::Lent(&hidden), &given, Size::Rows(4));
+        let mut job = part.job(Hidden::Borrowed(&hidden), &given, Size::Rows(4));
         job.so_far = so_far;
         let mut results = runner.run(job).map_err(told)?;
         loss += f64::from(results.loss.first().copied().unwrap_or(f32::NAN));

@@ -1,6 +1,6 @@
 //! Bytes above inputs and returned gradients, counted in the grader's own process.
 
-use challenges::loss::run::Runner;
+use challenges::loss::run::{Runner, Size};
 use challenges::loss::{Solution, Trains};
 use grader::scorecard::Scorecard;
 use kernels::Cpu;
@@ -38,8 +38,8 @@ fn a_row_takes_its_logits_once_in_their_own_type_and_sums_nothing_beside_themsel
             case.problem.trains = Trains { bias: false, ..case.problem.trains };
             case.problem.bias = false;
             let device = Cpu::with_threads(2);
-            let runner = Runner::new(&device, &challenges::graph::Solution, &Solution, &case.problem);
-            let costs = runner.costs(12).expect("costs");
+            let mut runner = Runner::new(&device, &challenges::graph::Solution, &Solution, &case.problem);
+            let costs = runner.costs(Size::Rows(12), 12).expect("costs");
             let row = costs.iter().map(|cost| cost.row).max().expect("a step");
             let fixed = costs.iter().map(|cost| cost.fixed).max().expect("a step");
             let logits = vocab * dtype.bytes();

@@ -59,7 +59,7 @@ impl Case {
 
     pub fn job<'a>(&'a self, uploaded: &'a Uploaded, size: Size) -> Job<'a> {
         Job {
-            hidden: Hidden::Lent(&uploaded.hidden),
+            hidden: Hidden::Borrowed(&uploaded.hidden),
             given: &uploaded.given,
             counts: &self.counts,
             upstream: self.upstream.as_deref(),

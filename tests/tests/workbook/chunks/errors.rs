@@ -169,7 +169,7 @@ fn an_input_of_another_shape_is_named_with_both() {
     says(&told(&case), &["`labels` is [7]", "N = 8"]);
     let mut case = sound();
     case.upstream = Some(vec![1.0, 1.0]);
-    says(&told(&case), &["`upstream` is 2 numbers, needed is 1"]);
+    says(&told(&case), &["`upstream` is 2 numbers, expected 1"]);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn states_that_are_handed_over_are_looked_at_too() {
     let case = sound();
     let device = Cpu::with_threads(2);
     let uploaded = case.uploaded(&device);
-    let hidden = Hidden::Handed(device.alloc("hidden", 4).expect("room"));
+    let hidden = Hidden::Donated(device.alloc("hidden", 4).expect("room"));
     let job = Job { hidden, ..case.job(&uploaded, Size::Rows(3)) };
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
     says(&runner.run(job).expect_err("4 bytes").to_string(), &["`hidden` is 4 bytes"]);
@@ -216,7 +216,7 @@ fn a_label_outside_the_vocabulary_is_named_with_its_row() {
         let mut labels: Vec<i32> = (0..8).collect();
         labels[5] = label;
         case.values.insert("labels".into(), Array::integers(&[8], labels));
-        let want = format!("`labels`[5] is {label}, and the row counts: needed is 0 to 10");
+        let want = format!("`labels`[5] is {label}, and the row counts: expected 0 to 10");
         assert_eq!(told(&case), want);
     }
 }
@@ -371,7 +371,7 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: none, ..UNCHANGED }, Size::Rows(3)),
-        &["`seed.nll` is no output of `seeds`, needed is 8 numbers"],
+        &["`seed.nll` is no output of `seeds`, expected 8 numbers"],
     );
     let loss_too = |mut graph: Graph| {
         let seed = graph.find_output("seed.nll").expect("an output");
@@ -388,7 +388,7 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: one, ..UNCHANGED }, Size::Rows(3)),
-        &["`seed.nll` is 1 numbers, needed is 8 numbers"],
+        &["`seed.nll` is 1 numbers, expected 8 numbers"],
     );
 }
 

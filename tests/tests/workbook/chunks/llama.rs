@@ -114,7 +114,7 @@ impl<'a> Loss<'a> {
         self.device.upload(&mut buffer, &hidden.to_memory()).expect("equal lengths");
         let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
         let job = Job {
-            hidden: Hidden::Handed(buffer),
+            hidden: Hidden::Donated(buffer),
             given: &self.given,
             counts: &counts,
             upstream: None,
