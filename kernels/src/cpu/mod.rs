@@ -65,6 +65,10 @@ impl Cpu {
     pub fn with_threads(threads: usize) -> Self {
         let build = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
         let pool = (threads > 1).then(build).flatten();
+        if let Some(pool) = &pool {
+            // A thread takes memory when it starts and when it first looks for work at its neighbours: now, not in a run.
+            pool.broadcast(|_| rayon::yield_now());
+        }
         let threads = if pool.is_some() { threads } else { 1 };
         Self {
             pool,
