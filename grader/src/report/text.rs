@@ -43,11 +43,13 @@ pub fn render_after(card: &Scorecard, options: Options, before: &[Before]) -> St
     let mut paper = Paper::new(options.color, options.width);
     header(&mut paper, card);
     let shown = |challenge: &&Challenge| options.points || !challenge.checks.is_empty();
-    for (i, challenge) in card.challenges.iter().filter(shown).enumerate() {
-        let compact = idle(challenge).is_some();
-        if !compact || i == 0 || idle(&card.challenges[i - 1]).is_none() {
+    let mut follows_idle = false; // challenges of one line each have no rule between them
+    for challenge in card.challenges.iter().filter(shown) {
+        let is_idle = idle(challenge).is_some();
+        if !is_idle || !follows_idle {
             paper.rule();
         }
+        follows_idle = is_idle;
         let before = before.iter().find(|before| before.name == challenge.name);
         self::challenge(&mut paper, challenge, options.points, before);
     }
@@ -504,7 +506,7 @@ fn fitted(text: &str, room: usize) -> String {
 mod tests {
     use super::super::{fixture, paper};
     use super::*;
-    use crate::scorecard::Truth;
+    use crate::scorecard::{Check, Truth};
 
     fn plain(card: &Scorecard, width: usize) -> String {
         render(card, Options { color: false, width, points: true })
@@ -610,6 +612,16 @@ mod tests {
         let text = render(&fixture::half_done(), Options { points: false, ..Options::default() });
         assert!(text.contains("\u{2713} A.1"), "{text}");
         assert!(!text.contains(" of 55") && !text.contains("B fsdp"), "{text}");
+    }
+
+    #[test]
+    fn a_rule_stands_below_a_challenge_that_ran_whichever_were_left_out() {
+        let mut card = fixture::compiled();
+        let hole = Check { outcome: Outcome::NotAttempted, ..card.challenges[2].checks[0].clone() };
+        (card.challenges[4].built, card.challenges[4].checks) = (true, vec![hole]);
+        let text = render(&card, Options { points: false, ..Options::default() });
+        let rules = text.lines().filter(|line| line.starts_with('\u{2500}')).count();
+        assert_eq!((rules, text.contains("\nE loss    not attempted")), (4, true), "{text}");
     }
 
     #[test]
