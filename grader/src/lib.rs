@@ -50,6 +50,7 @@ pub mod scorecard;
 mod scorecard_file;
 mod screen;
 mod step;
+mod step_under_test;
 pub mod stub;
 mod table;
 mod terminal;
