@@ -36,6 +36,7 @@ pub mod figure;
 mod gather;
 mod graph;
 mod issues;
+mod live;
 mod loss;
 mod nf4;
 mod options;

@@ -40,26 +40,70 @@ pub fn render(card: &Scorecard, options: Options) -> String {
 
 /// The same, with what the challenges that were not run now got before.
 pub fn render_after(card: &Scorecard, options: Options, before: &[Before]) -> String {
-    let mut paper = Paper::new(options.color, options.width);
-    header(&mut paper, card);
-    let shown = |challenge: &&Challenge| options.points || !challenge.checks.is_empty();
-    let mut follows_idle = false; // challenges of one line each have no rule between them
-    for challenge in card.challenges.iter().filter(shown) {
-        let is_idle = idle(challenge).is_some();
-        if !is_idle || !follows_idle {
-            paper.rule();
-        }
-        follows_idle = is_idle;
+    let ran: Vec<&Challenge> = card.challenges.iter().filter(|c| c.built && !super::not_run(c)).collect();
+    let mut parts = Parts::new(options);
+    let mut text = parts.header(card, ran.iter().map(|c| (c.letter.as_str(), c.name.as_str())));
+    for challenge in &card.challenges {
         let before = before.iter().find(|before| before.name == challenge.name);
-        self::challenge(&mut paper, challenge, options.points, before);
+        text += &parts.challenge(challenge, before);
     }
-    paper.rule();
-    guards(&mut paper, card);
-    if options.points {
-        total(&mut paper, card);
-        so_far(&mut paper, card, before);
+    text + &parts.end(card, before)
+}
+
+/// The parts of the text in their order, for a scorecard that is shown while it is made.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    options: Options,
+    follows_idle: bool, // challenges of one line each have no rule between them
+}
+
+impl Parts {
+    /// Of a scorecard of which nothing is shown yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, follows_idle: false }
     }
-    paper.finish()
+
+    /// The lines above all challenges. `ran` are the letters and names of those that run, whether or not `card` holds
+    /// them yet.
+    pub fn header<'a>(&self, card: &Scorecard, ran: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+        let ran: Vec<String> = ran.map(|(letter, name)| format!("{letter} {name}")).collect();
+        self.written(|paper| header(paper, card, &ran.join(", ")))
+    }
+
+    /// The next challenge; empty if it has nothing to show.
+    pub fn challenge(&mut self, challenge: &Challenge, before: Option<&Before>) -> String {
+        let points = self.options.points;
+        if !points && challenge.checks.is_empty() {
+            return String::new();
+        }
+        let is_idle = idle(challenge).is_some();
+        let has_rule = !is_idle || !self.follows_idle;
+        self.follows_idle = is_idle;
+        self.written(|paper| {
+            if has_rule {
+                paper.rule();
+            }
+            self::challenge(paper, challenge, points, before);
+        })
+    }
+
+    /// The lines below all challenges.
+    pub fn end(&self, card: &Scorecard, before: &[Before]) -> String {
+        self.written(|paper| {
+            paper.rule();
+            guards(paper, card);
+            if self.options.points {
+                total(paper, card);
+                so_far(paper, card, before);
+            }
+        })
+    }
+
+    fn written(&self, write: impl FnOnce(&mut Paper)) -> String {
+        let mut paper = Paper::new(self.options.color, self.options.width);
+        write(&mut paper);
+        paper.finish()
+    }
 }
 
 /// The first thing to mend, as [`render`] tells it; of a compiler's words the first error. Empty where nothing is wrong.
@@ -85,11 +129,9 @@ fn first_error(words: &str) -> &str {
     words.find("\nerror").map_or(words, |end| &words[..end])
 }
 
-fn header(paper: &mut Paper, card: &Scorecard) {
-    let run = card.challenges.iter().filter(|c| c.built && !super::not_run(c));
-    let run: Vec<String> = run.map(|c| format!("{} {}", c.letter, c.name)).collect();
+fn header(paper: &mut Paper, card: &Scorecard, ran: &str) {
     let name = format!("warpbook {}", card.warpbook);
-    let what = format!("   {}   {}", run.join(", "), card.attempt);
+    let what = format!("   {ran}   {}", card.attempt);
     let when = format!("   seed {}   {}", card.seed, card.machine.date);
     if columns(&name) + columns(&what) + columns(&when) <= paper.width() {
         paper.line(&[(Style::Bold, &name), (Style::Plain, &what), (Style::Plain, &when)]);
