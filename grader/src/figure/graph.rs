@@ -315,8 +315,8 @@ fn ink(graph: &Graph, id: Id) -> Ink {
 fn head(graph: &Graph, launches: &[BTreeSet<Id>], launch: usize, nodes: &[Id]) -> String {
     match written(graph, launches, launch) {
         _ if nodes.len() < 2 => String::new(),
-        Some(count) => format!("launch {launch}, {}", bytes(count as f64)),
-        None => format!("launch {launch}"),
+        Some(count @ 1..) => format!("launch {launch}, {}", bytes(count as f64)),
+        _ => format!("launch {launch}"), // of an unknown size, or read by what no launch computes
     }
 }
 

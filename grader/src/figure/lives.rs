@@ -44,12 +44,15 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
 /// Characters of a launch's name that have room beside the bars.
 const LONGEST: usize = 30;
 
+/// Characters of a longer name that are shown: a narrow font gives room for all, a wide one for these.
+const SHOWN: usize = 27;
+
 /// A name, or as much of it as has room.
 fn fitting(name: &str) -> String {
     if name.chars().count() <= LONGEST {
         return name.to_owned();
     }
-    let begin: String = name.chars().take(LONGEST - 1).collect();
+    let begin: String = name.chars().take(SHOWN).collect();
     format!("{begin}\u{2026}")
 }
 
