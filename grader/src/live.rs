@@ -159,7 +159,7 @@ mod tests {
         for whole in cards.into_iter().chain([fixture::chunked()]) {
             for (scope, points) in [(Scope::Score, true), (Scope::Test, false), (Scope::Bench, true)] {
                 for color in [true, false] {
-                    let options = Options { points, color, ..Options::default() };
+                    let options = Options { color, points, ..Options::default() };
                     let pieces = pieces(&whole, &plan(&whole, scope), &before(), options);
                     assert_eq!(pieces.concat(), text::render_after(&whole, options, &before()));
                 }

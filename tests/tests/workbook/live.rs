@@ -76,7 +76,8 @@ fn whoever_closes_the_pipe_ends_the_run_quietly() {
 fn files_that_were_asked_for_are_written_though_nobody_reads() {
     let folder = tempfile::tempdir().expect("a folder for gates");
     let gates = Gates::new(folder.path());
-    ["A", "E"].into_iter().for_each(|gate| gates.open(gate));
+    gates.open("A");
+    gates.open("E");
     let page = folder.path().join("card.md");
     let mut command = gated(&folder, &["--md", page.to_str().expect("a plain path")]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
