@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +64,16 @@ impl Plan {
     pub fn is_all(&self) -> bool {
         self.step.is_none() && self.case.is_none()
     }
+
+    /// The courses of a challenge that are run.
+    fn courses_of(&self, rubric: &Rubric) -> Vec<&'static Course> {
+        self.courses.iter().copied().filter(|course| course.name == rubric.name).collect()
+    }
+
+    /// The device of a challenge, as reports name it: its first course decides.
+    fn device_of(&self, courses: &[&Course]) -> Option<String> {
+        Some(self.device.name(courses.first()?.backend))
+    }
 }
 
 /// The device that was asked for.
@@ -119,35 +129,77 @@ impl Attempt {
     }
 }
 
+/// Why a run has no whole scorecard.
+pub(crate) enum RunError {
+    /// A fault of the grader or of the machine under it, in a sentence.
+    Fault(String),
+    /// The scorecard could not be written while it was made; what was scored until then.
+    Write(io::Error, Box<Scorecard>),
+}
+
 /// Runs a plan.
 ///
 /// # Errors
 /// A fault of the grader or of the machine under it, in a sentence.
 pub(crate) fn run(plan: &Plan) -> Result<Scorecard, String> {
-    let card = graded(plan);
+    run_with(plan, &mut |_| Ok(())).map_err(|ended| match ended {
+        RunError::Fault(told) => told,
+        RunError::Write(error, _) => error.to_string(),
+    })
+}
+
+/// Runs a plan and hands `on_update` the scorecard while it is made: before anything runs, and with each challenge that
+/// is scored. Its challenges come in the published order, its sums are those of the challenges that it holds.
+///
+/// # Errors
+/// A fault, or that `on_update` failed. The children have ended by then.
+pub(crate) fn run_with(
+    plan: &Plan,
+    on_update: &mut dyn FnMut(&Scorecard) -> io::Result<()>,
+) -> Result<Scorecard, RunError> {
+    let card = graded(plan, on_update);
     (plan.progress)(""); // whatever is printed next has the line to itself
     card
 }
 
-fn graded(plan: &Plan) -> Result<Scorecard, String> {
+fn graded(
+    plan: &Plan,
+    on_update: &mut dyn FnMut(&Scorecard) -> io::Result<()>,
+) -> Result<Scorecard, RunError> {
     let pace = pace(plan);
-    let mut guards = Vec::new();
-    let mut challenges = Vec::new();
+    let mut card = begun(plan);
+    let mut update = |card: &Scorecard| {
+        (plan.progress)("");
+        on_update(card).map_err(|error| RunError::Write(error, Box::new(card.clone())))
+    };
+    update(&card)?;
     for rubric in &RUBRICS {
-        let courses: Vec<&Course> =
-            plan.courses.iter().copied().filter(|course| course.name == rubric.name).collect();
+        let courses = plan.courses_of(rubric);
         if courses.is_empty() {
-            challenges.push(absent(rubric));
-            continue;
+            add(&mut card, absent(rubric), Vec::new());
+        } else {
+            let parts = courses.iter().map(|course| grade(plan, course, &pace)).collect::<Result<_, _>>();
+            let graded = together(&courses, parts.map_err(RunError::Fault)?);
+            let challenge = challenge(rubric, plan, &courses, &graded);
+            add(&mut card, challenge, graded.guards);
         }
-        let graded: Vec<Graded> =
-            courses.iter().map(|course| grade(plan, course, &pace)).collect::<Result<_, _>>()?;
-        let graded = together(&courses, graded);
-        guards.extend(graded.guards.iter().cloned());
-        challenges.push(challenge(rubric, plan, &courses, &graded));
+        update(&card)?;
     }
     pace.over();
-    Ok(total(plan, challenges, guards))
+    Ok(card)
+}
+
+/// Whether a plan has anything to do: a name may fit no check and no case.
+pub(crate) fn has_items(plan: &Plan) -> bool {
+    plan.courses.iter().any(|course| !chosen(plan, (course.items)(&plan.effort)).is_empty())
+}
+
+/// Whether a challenge will have run, as far as its items tell: a check always has an outcome, a number may stay
+/// unmeasured.
+pub(crate) fn will_run(plan: &Plan, rubric: &Rubric) -> Option<bool> {
+    let courses = plan.courses_of(rubric).into_iter();
+    let items: Vec<Item> = courses.flat_map(|course| chosen(plan, (course.items)(&plan.effort))).collect();
+    if items.is_empty() { Some(false) } else { items.iter().any(Item::is_check).then_some(true) }
 }
 
 /// Runs the first course of a plan; its checks, and what the attempt printed meanwhile.
@@ -384,7 +436,7 @@ fn challenge(rubric: &Rubric, plan: &Plan, courses: &[&Course], graded: &Graded)
         rubric,
         &facts,
         Challenge {
-            device: plan.device.name(courses[0].backend),
+            device: plan.device_of(courses).unwrap_or_default(),
             code: code.clone(),
             attempted: checks.iter().any(|check| is_attempt(check.outcome)) || !measurements.is_empty(),
             checks: checks.clone(),
@@ -439,27 +491,37 @@ pub(crate) fn absent(rubric: &Rubric) -> Challenge {
     Challenge { unmeasured: score.unmeasured, rows: score.rows, ..blank }
 }
 
-fn total(plan: &Plan, challenges: Vec<Challenge>, guards: Vec<Guard>) -> Scorecard {
-    let stand_in = challenges.iter().flat_map(|challenge| &challenge.rows);
-    let stand_in = stand_in.filter(|row| row.basis == Basis::StandIn).map(|row| row.points).sum();
+/// A scorecard without a challenge yet.
+fn begun(plan: &Plan) -> Scorecard {
     Scorecard {
         warpbook: env!("CARGO_PKG_VERSION").into(),
         attempt: plan.attempt.name().into(),
         seed: format!("{:#x}", plan.effort.seed),
-        machine: Machine { gpu: gpu(plan, &challenges), ..machine() },
-        points: challenges.iter().map(|challenge| challenge.points).sum(),
+        machine: Machine { gpu: gpu(plan), ..machine() },
+        points: 0,
         possible: possible(),
-        unmeasured: challenges.iter().map(|challenge| challenge.unmeasured).sum(),
-        stand_in,
-        challenges,
-        guards,
+        unmeasured: 0,
+        stand_in: 0,
+        challenges: Vec::new(),
+        guards: Vec::new(),
     }
 }
 
-/// The GPU that a challenge ran on, as a report names it.
-fn gpu(plan: &Plan, challenges: &[Challenge]) -> Option<String> {
-    let used = challenges.iter().any(|challenge| challenge.device.starts_with("cuda"));
-    let card = used.then(|| Gpu::look(plan.device.ordinal()).ok()).flatten()?;
+/// Takes the next challenge in, with what its guards saw.
+fn add(card: &mut Scorecard, challenge: Challenge, guards: Vec<Guard>) {
+    let stand_in = challenge.rows.iter().filter(|row| row.basis == Basis::StandIn);
+    card.stand_in += stand_in.map(|row| row.points).sum::<i32>();
+    card.points += challenge.points;
+    card.unmeasured += challenge.unmeasured;
+    card.challenges.push(challenge);
+    card.guards.extend(guards);
+}
+
+/// The GPU that a challenge runs on, as a report names it.
+fn gpu(plan: &Plan) -> Option<String> {
+    let devices = RUBRICS.iter().filter_map(|rubric| plan.device_of(&plan.courses_of(rubric)));
+    let is_used = devices.into_iter().any(|device| device.starts_with("cuda"));
+    let card = is_used.then(|| Gpu::look(plan.device.ordinal()).ok()).flatten()?;
     Some(report::card(&card))
 }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use reference::graph::{Error, Graph, Id, Op, Type};
 
 use super::layers::{Item, Layers, Rect, lay};
-use super::number::bytes;
+use super::number::{bytes, digits};
 use super::plot::{Anchor, Ink, Plot, WIDTH, Work};
 
 /// A graph's boxes and frames in their places.
@@ -273,8 +273,12 @@ fn constant(graph: &Graph, id: Id) -> Option<String> {
         return constant(graph, *node.inputs.first().filter(|_| hidden(&node.op))?);
     };
     let is_fraction = value.log2().fract() == 0.0 && *value < 1.0 && *value > 0.0;
-    Some(if is_fraction { format!("1/{}", 1.0 / value) } else { format!("{value}") })
+    let text = if is_fraction { format!("1/{}", 1.0 / value) } else { format!("{value}") };
+    Some(if text.len() > LONGEST_NUMBER { digits(*value) } else { text })
 }
+
+/// Characters of a number in a box that is written out.
+const LONGEST_NUMBER: usize = 9;
 
 /// The end of a long name says more than its beginning.
 fn cut(name: &str, most: usize) -> String {
@@ -311,8 +315,8 @@ fn ink(graph: &Graph, id: Id) -> Ink {
 fn head(graph: &Graph, launches: &[BTreeSet<Id>], launch: usize, nodes: &[Id]) -> String {
     match written(graph, launches, launch) {
         _ if nodes.len() < 2 => String::new(),
-        Some(count) => format!("launch {launch}, {}", bytes(count as f64)),
-        None => format!("launch {launch}"),
+        Some(count @ 1..) => format!("launch {launch}, {}", bytes(count as f64)),
+        _ => format!("launch {launch}"), // of an unknown size, or read by what no launch computes
     }
 }
 

@@ -11,7 +11,7 @@ const RIGHT: f64 = WIDTH - 8.0;
 
 /// The figure: a row for each launch, a last one for what is there afterwards.
 pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
-    let words = launches.iter().map(|launch| launch.chars().count()).max().unwrap_or(0);
+    let words = launches.iter().map(|launch| launch.chars().count()).max().unwrap_or(0).min(LONGEST);
     let border = (LEFT + 26.0 + 7.2 * words as f64).clamp(110.0, 270.0);
     let columns = columns(buffers);
     let count = columns.iter().max().map_or(1, |last| last + 1);
@@ -19,13 +19,13 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
     let mut plot = Plot::new(title, &told(launches, buffers));
     plot.text((LEFT, 38.0), Anchor::Start, Ink::Quiet, "launch");
     plot.text((RIGHT, 38.0), Anchor::End, Ink::Quiet, "a bar is a buffer, first write to last read");
-    for (number, launch) in launches.iter().map(String::as_str).chain(["done"]).enumerate() {
+    for (number, launch) in launches.iter().map(|name| fitting(name)).chain(["done".into()]).enumerate() {
         let y = TOP + ROW * number as f64;
         plot.line((LEFT, y + ROW), (RIGHT, y + ROW), 1.0, Ink::Grid);
         if number < launches.len() {
             plot.text((LEFT + 16.0, y + 14.0), Anchor::End, Ink::Quiet, &number.to_string());
         }
-        plot.text((LEFT + 24.0, y + 14.0), Anchor::Start, Ink::Text, launch);
+        plot.text((LEFT + 24.0, y + 14.0), Anchor::Start, Ink::Text, &launch);
     }
     for (buffer, column) in buffers.iter().zip(&columns) {
         let left = border + width * *column as f64;
@@ -39,6 +39,21 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
         }
     }
     plot.finish(TOP + ROW * (launches.len() + 1) as f64 + 8.0)
+}
+
+/// Characters of a launch's name that have room beside the bars.
+const LONGEST: usize = 30;
+
+/// Characters of a longer name that are shown: a narrow font gives room for all, a wide one for these.
+const SHOWN: usize = 27;
+
+/// A name, or as much of it as has room.
+fn fitting(name: &str) -> String {
+    if name.chars().count() <= LONGEST {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(SHOWN).collect();
+    format!("{begin}\u{2026}")
 }
 
 /// A column for each buffer, the first that is free for all of its life.

@@ -1,7 +1,7 @@
-//! One step of an attempt among the solution's others, so that a step is judged for itself.
+//! The steps of challenge C, of which one is under test.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use challenges::graph::{Compile, Solution, solution_calls};
@@ -14,32 +14,14 @@ use kernels::tile::Value;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
-use crate::calls::{call, few};
+use crate::calls::few;
 
 /// The attempt's step of that name; all others are the solution's.
-pub(super) struct StepUnderTest<'a> {
-    step: &'a str,
-    attempt: &'a dyn Compile,
-    /// Calls to the solution that the attempt's own step made.
-    pub asked: AtomicU64,
-}
+pub(super) type StepUnderTest<'a> = crate::step_under_test::StepUnderTest<'a, dyn Compile + 'a>;
 
-impl<'a> StepUnderTest<'a> {
-    pub fn new(step: &'a str, attempt: &'a dyn Compile) -> Self {
-        Self { step, attempt, asked: AtomicU64::new(0) }
-    }
-
-    /// The step's own writer; where calls are shown, what it is called with is told.
-    fn of<T>(&self, step: &str, told: impl FnOnce() -> String, run: impl FnOnce(&dyn Compile) -> T) -> T {
-        if self.step != step {
-            return run(&Solution);
-        }
-        call(told);
-        let before = solution_calls();
-        let answer = run(self.attempt);
-        self.asked.fetch_add(solution_calls() - before, Relaxed);
-        answer
-    }
+/// Nothing of it has run yet.
+pub(super) fn step_under_test<'a>(step: &'a str, attempt: &'a dyn Compile) -> StepUnderTest<'a> {
+    StepUnderTest { step, attempt, solution: &Solution, solution_calls, asked: AtomicU64::new(0) }
 }
 
 impl Compile for StepUnderTest<'_> {

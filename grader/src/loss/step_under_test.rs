@@ -1,37 +1,19 @@
-//! One step of an attempt among the solution's others, so that a step is judged for itself.
+//! The steps of challenge E, of which one is under test.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution, solution_calls};
 use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;
 
-use crate::calls::{call, few};
+use crate::calls::few;
 
 /// The attempt's step of that name; all others are the solution's.
-pub(super) struct StepUnderTest<'a> {
-    step: &'a str,
-    attempt: &'a dyn Chunked,
-    /// Calls to the solution that the attempt's own step made.
-    pub asked: AtomicU64,
-}
+pub(super) type StepUnderTest<'a> = crate::step_under_test::StepUnderTest<'a, dyn Chunked + 'a>;
 
-impl<'a> StepUnderTest<'a> {
-    pub fn new(step: &'a str, attempt: &'a dyn Chunked) -> Self {
-        Self { step, attempt, asked: AtomicU64::new(0) }
-    }
-
-    /// The step's own writer; where calls are shown, what it is called with is told.
-    fn of<T>(&self, step: &str, told: impl FnOnce() -> String, run: impl FnOnce(&dyn Chunked) -> T) -> T {
-        if self.step != step {
-            return run(&Solution);
-        }
-        call(told);
-        let before = solution_calls();
-        let answer = run(self.attempt);
-        self.asked.fetch_add(solution_calls() - before, Relaxed);
-        answer
-    }
+/// Nothing of it has run yet.
+pub(super) fn step_under_test<'a>(step: &'a str, attempt: &'a dyn Chunked) -> StepUnderTest<'a> {
+    StepUnderTest { step, attempt, solution: &Solution, solution_calls, asked: AtomicU64::new(0) }
 }
 
 impl Chunked for StepUnderTest<'_> {

@@ -42,7 +42,7 @@ const GUARDS: [(&str, Guard); 12] = [
 pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
 /// Elements of a guard's weight: a few thousand blocks, a ragged tail.
-const LEN: usize = 64 * 3000 + 37;
+pub(super) const LEN: usize = 64 * 3000 + 37;
 
 /// Runs one guard.
 pub(super) fn run(name: &str, attempt: &dyn Nf4, source: Source, seed: u64) -> Verdict {
@@ -57,7 +57,8 @@ struct Workbench<'a> {
     seed: u64,
 }
 
-const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see the checks";
+/// Why a guard cannot look.
+pub(super) const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see the checks";
 
 #[allow(clippy::unnecessary_wraps)] // every guard has one signature, also those that can always run
 impl Workbench<'_> {

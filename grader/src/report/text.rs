@@ -40,24 +40,70 @@ pub fn render(card: &Scorecard, options: Options) -> String {
 
 /// The same, with what the challenges that were not run now got before.
 pub fn render_after(card: &Scorecard, options: Options, before: &[Before]) -> String {
-    let mut paper = Paper::new(options.color, options.width);
-    header(&mut paper, card);
-    let shown = |challenge: &&Challenge| options.points || !challenge.checks.is_empty();
-    for (i, challenge) in card.challenges.iter().filter(shown).enumerate() {
-        let compact = idle(challenge).is_some();
-        if !compact || i == 0 || idle(&card.challenges[i - 1]).is_none() {
-            paper.rule();
-        }
+    let ran: Vec<&Challenge> = card.challenges.iter().filter(|c| c.built && !super::not_run(c)).collect();
+    let mut parts = Parts::new(options);
+    let mut text = parts.header(card, ran.iter().map(|c| (c.letter.as_str(), c.name.as_str())));
+    for challenge in &card.challenges {
         let before = before.iter().find(|before| before.name == challenge.name);
-        self::challenge(&mut paper, challenge, options.points, before);
+        text += &parts.challenge(challenge, before);
     }
-    paper.rule();
-    guards(&mut paper, card);
-    if options.points {
-        total(&mut paper, card);
-        so_far(&mut paper, card, before);
+    text + &parts.end(card, before)
+}
+
+/// The parts of the text in their order, for a scorecard that is shown while it is made.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    options: Options,
+    follows_idle: bool, // challenges of one line each have no rule between them
+}
+
+impl Parts {
+    /// Of a scorecard of which nothing is shown yet.
+    pub fn new(options: Options) -> Self {
+        Self { options, follows_idle: false }
     }
-    paper.finish()
+
+    /// The lines above all challenges. `ran` are the letters and names of those that run, whether or not `card` holds
+    /// them yet.
+    pub fn header<'a>(&self, card: &Scorecard, ran: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+        let ran: Vec<String> = ran.map(|(letter, name)| format!("{letter} {name}")).collect();
+        self.written(|paper| header(paper, card, &ran.join(", ")))
+    }
+
+    /// The next challenge; empty if it has nothing to show.
+    pub fn challenge(&mut self, challenge: &Challenge, before: Option<&Before>) -> String {
+        let points = self.options.points;
+        if !points && challenge.checks.is_empty() {
+            return String::new();
+        }
+        let is_idle = idle(challenge).is_some();
+        let has_rule = !is_idle || !self.follows_idle;
+        self.follows_idle = is_idle;
+        self.written(|paper| {
+            if has_rule {
+                paper.rule();
+            }
+            self::challenge(paper, challenge, points, before);
+        })
+    }
+
+    /// The lines below all challenges.
+    pub fn end(&self, card: &Scorecard, before: &[Before]) -> String {
+        self.written(|paper| {
+            paper.rule();
+            guards(paper, card);
+            if self.options.points {
+                total(paper, card);
+                so_far(paper, card, before);
+            }
+        })
+    }
+
+    fn written(&self, write: impl FnOnce(&mut Paper)) -> String {
+        let mut paper = Paper::new(self.options.color, self.options.width);
+        write(&mut paper);
+        paper.finish()
+    }
 }
 
 /// The first thing to mend, as [`render`] tells it; of a compiler's words the first error. Empty where nothing is wrong.
@@ -83,11 +129,9 @@ fn first_error(words: &str) -> &str {
     words.find("\nerror").map_or(words, |end| &words[..end])
 }
 
-fn header(paper: &mut Paper, card: &Scorecard) {
-    let run = card.challenges.iter().filter(|c| c.built && !super::not_run(c));
-    let run: Vec<String> = run.map(|c| format!("{} {}", c.letter, c.name)).collect();
+fn header(paper: &mut Paper, card: &Scorecard, ran: &str) {
     let name = format!("warpbook {}", card.warpbook);
-    let what = format!("   {}   {}", run.join(", "), card.attempt);
+    let what = format!("   {ran}   {}", card.attempt);
     let when = format!("   seed {}   {}", card.seed, card.machine.date);
     if columns(&name) + columns(&what) + columns(&when) <= paper.width() {
         paper.line(&[(Style::Bold, &name), (Style::Plain, &what), (Style::Plain, &when)]);
@@ -504,7 +548,7 @@ fn fitted(text: &str, room: usize) -> String {
 mod tests {
     use super::super::{fixture, paper};
     use super::*;
-    use crate::scorecard::Truth;
+    use crate::scorecard::{Check, Truth};
 
     fn plain(card: &Scorecard, width: usize) -> String {
         render(card, Options { color: false, width, points: true })
@@ -610,6 +654,16 @@ mod tests {
         let text = render(&fixture::half_done(), Options { points: false, ..Options::default() });
         assert!(text.contains("\u{2713} A.1"), "{text}");
         assert!(!text.contains(" of 55") && !text.contains("B fsdp"), "{text}");
+    }
+
+    #[test]
+    fn a_rule_stands_below_a_challenge_that_ran_whichever_were_left_out() {
+        let mut card = fixture::compiled();
+        let hole = Check { outcome: Outcome::NotAttempted, ..card.challenges[2].checks[0].clone() };
+        (card.challenges[4].built, card.challenges[4].checks) = (true, vec![hole]);
+        let text = render(&card, Options { points: false, ..Options::default() });
+        let rules = text.lines().filter(|line| line.starts_with('\u{2500}')).count();
+        assert_eq!((rules, text.contains("\nE loss    not attempted")), (4, true), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use reference::atomic_write;
-use reference::graph::{Graph, Symbol};
+use reference::graph::{Dim, Graph, Symbol};
 use serde_json::{Value as Json, json};
 
 use crate::attempts::Supplied;
@@ -20,6 +20,7 @@ use crate::options::{Failure, Options};
 use crate::report::clean;
 use crate::score::{Attempt, Plan, Start, start};
 use crate::scorecard::{Check, Outcome};
+use crate::scorecard_file::kind_of;
 use crate::terminal::print;
 use crate::workbook::NotBuilt;
 
@@ -108,6 +109,10 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     written.map_err(|error| Failure::Fault(format!("{} cannot be written: {error}", path.display())))
 }
 
+fn unreadable(error: &io::Error) -> String {
+    format!("cannot be read: {error}")
+}
+
 impl GraphFile {
     fn is_stdin(&self) -> bool {
         self.file == Path::new("-")
@@ -117,22 +122,33 @@ impl GraphFile {
         if self.is_stdin() { "standard input".into() } else { self.file.display().to_string() }
     }
 
-    /// All of it, up to the bound that the reader of texts holds it against.
+    /// All of it, up to the bound that the reader of texts holds it against. What is no regular file is read as
+    /// standard input only: to open a pipe is to wait for its writer.
     fn read(&self) -> Result<String, String> {
         let mut bytes = Vec::new();
         let most = trial::MOST_TEXT_BYTES as u64 + 1;
         let done = if self.is_stdin() {
             io::stdin().lock().take(most).read_to_end(&mut bytes)
         } else {
+            self.is_regular()?;
             File::open(&self.file).and_then(|file| file.take(most).read_to_end(&mut bytes))
         };
-        done.map_err(|error| format!("cannot be read: {error}"))?;
+        done.map_err(|error| unreadable(&error))?;
         if bytes.len() as u64 == most {
             return Err(format!("expected at most {} bytes of text, found more", trial::MOST_TEXT_BYTES));
         }
         String::from_utf8(bytes).map_err(|error| {
             format!("expected UTF-8, found another byte at {}", error.utf8_error().valid_up_to())
         })
+    }
+
+    fn is_regular(&self) -> Result<(), String> {
+        let kind = std::fs::metadata(&self.file).map_err(|error| unreadable(&error))?.file_type();
+        if kind.is_file() {
+            return Ok(());
+        }
+        let found = kind_of(kind);
+        Err(format!("expected a regular file, or - for standard input, found {found}"))
     }
 
     /// The sizes that are asked for.
@@ -253,6 +269,12 @@ impl Level {
     }
 }
 
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:\\".contains(c);
+    if path.chars().all(is_plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+}
+
 impl Tried<'_> {
     fn code(&self) -> u8 {
         let has_fault = self.levels.iter().any(|level| level.check.outcome == Outcome::GraderFault);
@@ -321,7 +343,7 @@ impl Tried<'_> {
 
     /// The command that tries a level again.
     fn again(&self, level: &Level) -> String {
-        let file = if self.file.is_stdin() { "-".into() } else { self.file.name() };
+        let file = if self.file.is_stdin() { "-".into() } else { quoted(&self.file.name()) };
         let mut command =
             format!("cargo grader graph {file} --level {} --seed {}", level.number(), self.seed());
         for (symbol, size) in &self.sizes {
@@ -340,17 +362,21 @@ impl Tried<'_> {
         let drawn = answer.drawn.as_ref().ok_or("these values have no meaning")?;
         let (name, level) = (&self.graph.name, level.name);
         let mut figures = Vec::new();
-        let graph = Graph::parse(&drawn.graph).map_err(|error| error.to_string())?;
+        let sizes = self.sizes.iter().map(|(symbol, size)| (symbol.clone(), Dim::fixed(*size))).collect();
+        let graph = Graph::parse(&drawn.graph).and_then(|graph| graph.substitute(&sizes));
+        let graph = graph.map_err(|error| error.to_string())?;
         if graph.nodes().len() <= MOST_BOXES {
             let launches = drawn.nodes(&graph);
             let heading = format!("{} launches", launches.len());
-            let side = drawing::Side { heading: &heading, text: &drawn.graph, launches: &launches };
+            let text = graph.to_string(); // with sizes, so that every launch has its bytes
+            let side = drawing::Side { heading: &heading, text: &text, launches: &launches };
             let figure = drawing::draw(&format!("{name} at {level}"), &[side]);
             figures.push(figure.map_err(|error| error.to_string())?);
         }
         let (buffers, title) = (drawn.buffers(), format!("The memory of {name} at {level}"));
         if drawn.launches.len() <= MOST_LINES {
-            let names: Vec<String> = drawn.launches.iter().map(|(name, _)| name.clone()).collect();
+            let name = |(name, _): &(String, _)| name.trim_start_matches(": ").to_owned(); // of no scope
+            let names: Vec<String> = drawn.launches.iter().map(name).collect();
             figures.push(lives::lives(&title, &names, &buffers));
         } else {
             let (launches, arena) = (drawn.launches.len(), answer.arena_bytes as f64);

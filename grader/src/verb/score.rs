@@ -1,41 +1,51 @@
 //! `score`, `test`, `bench`, `replay`, `rubric`: run, then show.
 
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use reference::atomic_write;
 
 use crate::attempts::Supplied;
 use crate::course;
+use crate::live::Live;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, folder};
 use crate::report::{self, Before, text};
 use crate::rubric::RUBRICS;
-use crate::score::{Attempt, Device, Plan, Scope, exit_code, run, run_printing};
+use crate::score::{Attempt, Device, Plan, RunError, Scope, exit_code, has_items, run_printing, run_with};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
 use crate::verb;
 use crate::workbook::Workbook;
 
-/// Grades and shows the scorecard.
+/// Grades and shows the scorecard: while it is made, if it goes to standard output as text.
 pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
-    let card = run(plan).map_err(Failure::Fault)?;
-    if (plan.case.is_some() || plan.step.is_some()) && nothing_ran(&card) {
-        return Err(Failure::Usage(format!(
-            "no check or case is called {:?}",
-            plan.case.as_deref().or(plan.step.as_deref()).unwrap_or("")
-        )));
+    if let Some(name) = plan.case.as_deref().or(plan.step.as_deref()).filter(|_| !has_items(plan)) {
+        return Err(Failure::Usage(format!("no check or case is called {name:?}")));
     }
-    let is_shown = !options.json && options.output.is_none();
-    let mut before = Vec::new();
-    if plan.attempt == Attempt::Exercise {
-        remember(&card, plan);
-        before = Workbook::find().map(|workbook| verb::before(&workbook, &card)).unwrap_or_default();
+    let is_live = !options.json && options.output.is_none();
+    let earlier = |card: &Scorecard| earlier(plan, card);
+    let has_pages = options.html.is_some() || options.md.is_some();
+    let live = Live::new(plan, &earlier, io::stdout(), look(options, plan.scope));
+    let mut live = live.outliving_reader(has_pages);
+    let card = match run_with(plan, &mut |card| if is_live { live.update(card) } else { Ok(()) }) {
+        Ok(card) => card,
+        Err(RunError::Fault(told)) => return Err(Failure::Fault(told)),
+        Err(RunError::Write(error, card)) => {
+            return unless_closed(&error).map(|()| exit_code(&card, options.strict));
+        }
+    };
+    remember(&card, plan);
+    if is_live {
+        live.finish(&card).or_else(|error| unless_closed(&error))?;
+        write_pages(options, &card)?;
+    } else {
+        show(options, &card, plan.scope, &earlier(&card))?;
     }
-    show(options, &card, plan.scope, &before)?;
     if plan.scope == Scope::Score && plan.is_all() {
-        keep_page(&card, is_shown)?;
+        keep_page(&card, is_live)?;
     }
-    if plan.attempt == Attempt::Exercise && is_shown {
+    if plan.attempt == Attempt::Exercise && is_live {
         if plan.scope != Scope::Score {
             print(&verb::so_far());
         }
@@ -44,14 +54,27 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     Ok(exit_code(&card, options.strict))
 }
 
-fn nothing_ran(card: &Scorecard) -> bool {
-    card.challenges.iter().all(|challenge| challenge.checks.is_empty() && challenge.measurements.is_empty())
-        && card.guards.is_empty()
+/// A fault, unless the reader closed the pipe (`| head`).
+fn unless_closed(error: &io::Error) -> Result<(), Failure> {
+    if error.kind() == ErrorKind::BrokenPipe {
+        return Ok(());
+    }
+    Err(Failure::Fault(format!("standard output cannot be written: {error}")))
 }
 
-/// Progress is a convenience: where it cannot be written, the score still stands.
+/// What the challenges that an exercise's scorecard leaves out got before.
+fn earlier(plan: &Plan, card: &Scorecard) -> Vec<Before> {
+    let workbook = Workbook::find().ok().filter(|_| plan.attempt == Attempt::Exercise);
+    workbook.map(|workbook| verb::before(&workbook, card)).unwrap_or_default()
+}
+
+fn look(options: &Options, scope: Scope) -> text::Options {
+    text::Options { color: options.color(), width: width(), points: scope != Scope::Test }
+}
+
+/// Progress is of exercises, and a convenience: where it cannot be written, the score still stands.
 fn remember(card: &Scorecard, plan: &Plan) {
-    let Ok(workbook) = Workbook::find() else { return };
+    let Some(workbook) = Workbook::find().ok().filter(|_| plan.attempt == Attempt::Exercise) else { return };
     let mut progress = Progress::load(&workbook);
     progress.record(card, plan.scope, plan.is_all());
     if plan.scope != Scope::Score {
@@ -92,8 +115,7 @@ pub(super) fn show(
     let mut shown = if options.json {
         serde_json::to_string_pretty(card).map_err(|error| Failure::Fault(error.to_string()))?
     } else {
-        let look = text::Options { color: options.color(), width: width(), points: scope != Scope::Test };
-        text::render_after(card, look, before)
+        text::render_after(card, look(options, scope), before)
     };
     if options.json {
         shown.push('\n');
@@ -102,6 +124,11 @@ pub(super) fn show(
         Some(path) => write(path, &shown)?,
         None => print(&shown),
     }
+    write_pages(options, card)
+}
+
+/// The files of `--html` and `--md`.
+fn write_pages(options: &Options, card: &Scorecard) -> Result<(), Failure> {
     if let Some(path) = &options.html {
         let html = report::html::render(card).map_err(|error| Failure::Fault(error.to_string()))?;
         write(path, &html)?;

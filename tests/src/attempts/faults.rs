@@ -33,7 +33,7 @@ pub const FAULTS: [Entry; 11] = [
 pub const PID_FILE: &str = "WARPBOOK_PID_FILE";
 
 /// The solution, and what happens at a block whose scale is zero.
-struct Fault(fn());
+pub(super) struct Fault(pub fn());
 
 impl Nf4 for Fault {
     fn unpack(&self, packed: &[u8], codes: &mut [u8]) {

@@ -32,7 +32,7 @@ pub const LEAVERS: [Entry; 4] = [
 /// Says of the first items what a child would say, without the nonces that it does not know.
 pub(super) fn forge() -> ! {
     let check = r#"{"Check":{"name":"A.6/one-block-f16","outcome":"passed","detail":"","replay":""}}"#;
-    for message in [check, r#""Recycle""#, r#""GiveWay""#, r#""Done""#] {
+    for message in [check, r#""Recycle""#, r#""Done""#] {
         for item in 0..3 {
             say(&format!("{{\"item\":{item},\"nonce\":\"\",\"message\":{message}}}\n"));
         }

@@ -76,6 +76,11 @@ const fn slips(slip: Slip) -> Cheat {
     Cheat { slip: Some(slip), ..HONEST }
 }
 
+/// Honest, with what happens before the rows of a loss are asked for.
+pub(super) fn with_rows(rows: fn(&Problem) -> Result<Loss, Error>) -> impl Chunked {
+    Cheat { rows, ..HONEST }
+}
+
 /// Writes its own results where a chunk's graph is asked for.
 pub(super) fn forging() -> impl Chunked {
     Cheat { rows: |_| super::forgers::forge(), ..HONEST }

@@ -11,6 +11,7 @@ mod cheats;
 pub mod cuda;
 mod faults;
 mod forgers;
+mod gates;
 mod graph;
 mod honest;
 mod loss;
@@ -28,6 +29,7 @@ pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
+pub use gates::{GATED, Gates};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
 pub use planted::PLANTED;
@@ -54,6 +56,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&FAULTS)
         .chain(&FORGERS)
         .chain(&LEAVERS)
+        .chain(&GATED)
         .chain(&COMPILERS)
         .chain(&SLIPS)
         .chain(&TRIED)

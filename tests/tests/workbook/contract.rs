@@ -220,6 +220,68 @@ fn a_typed_in_compiler_gets_every_point() {
 }
 
 #[test]
+fn a_graph_of_ones_own_is_tried_by_the_exercise_as_it_stands() {
+    let copy = copy();
+    copy.fresh();
+    let file = copy.root.join(".warpbook").join("product.graph");
+    fs::create_dir_all(file.parent().expect("a folder")).expect("a folder for the graph");
+    fs::write(&file, PRODUCT).expect("the graph can be written");
+    let file = file.to_str().expect("a plain path");
+    let solution = challenges::graph::SOLUTION.replace("Solution", "Exercise");
+    let hole = stub::derive(challenges::graph::SOLUTION, stub::Language::Rust).expect("sound markers");
+    let tune = anchored(&solution, "graph-step-7");
+    let half = solution.replace(tune, anchored(&hole, "graph-step-7"));
+    let negates = "Op::Unary(unary) => ";
+    let wrong =
+        solution.replacen(negates, &format!("Op::Unary(Unary::Neg) => return input(0),\n{negates}"), 1);
+    let broken = solution.replacen("fn lower(", "fn lower(;", 1);
+    let leaves = solution.replacen("fn lower(", "fn leave() { std::process::exit(0) }\nfn lower(", 1);
+    let (passed, open, refused) = ("passed", "not attempted", "does not compile");
+    for (text, outcomes, told) in [
+        (&hole, [open; 4], "C."),
+        (&half, [passed, passed, passed, open], "C.7: autotune a product"),
+        (&wrong, ["wrong"; 4], "the first node that differs is on line 5:"),
+        (&broken, [refused; 4], "challenges/src/graph/exercise.rs:"),
+        (&leaves, [refused; 4], "`std::process` is refused: "),
+    ] {
+        assert!(*text != solution, "nothing was replaced");
+        fs::write(copy.root.join(COMPILER), text).expect("the exercise can be written");
+        let ran = copy.grader(&["graph", file, "--seed", "0x7", "--json"]);
+        let json: Value = serde_json::from_str(&ran.stdout).expect("JSON and nothing else");
+        let levels = json["levels"].as_array().expect("a list");
+        let got: Vec<&str> = levels.iter().filter_map(|level| level["outcome"].as_str()).collect();
+        let details: Vec<&str> = levels.iter().filter_map(|level| level["detail"].as_str()).collect();
+        assert_eq!((ran.code, &got[..]), (1, &outcomes[..]), "{told}: {details:#?}\n{}", ran.stderr);
+        assert!(details[3].contains(told), "{told}: {}", details[3]);
+    }
+    fs::write(copy.root.join(COMPILER), &broken).expect("the exercise can be written");
+    let screen = copy.grader(&["graph", file, "--size", "T=5"]);
+    assert_eq!(screen.stdout.matches("error: expected").count(), 1, "told once: {}", screen.stdout);
+    let solved = copy.grader(&["graph", file, "--attempt", "solution"]);
+    assert_eq!(solved.code, 0, "{}{}", solved.stdout, solved.stderr);
+    fs::remove_file(copy.root.join(COMPILER)).expect("the exercise was there");
+    let missing = copy.grader(&["graph", file]);
+    assert!(missing.code == 2 && missing.stderr.contains("grader reset graph"), "{}", missing.stderr);
+}
+
+/// A graph with a product, which only O3 tunes, and a sign.
+const PRODUCT: &str = "graph \"product\" (T in 1..=64) {
+  %0 = input \"a\" : f32[T, 48]
+  %1 = input \"b\" : f32[48, 41]
+  %2 = matmul %0 %1 : f32[T, 41]
+  %3 = neg %2 : f32[T, 41]
+  return \"y\" %3
+}
+";
+
+/// What stands between two anchors.
+fn anchored<'a>(text: &'a str, anchor: &str) -> &'a str {
+    let (open, close) = (format!("// ANCHOR: {anchor}\n"), format!("// ANCHOR_END: {anchor}\n"));
+    let begin = text.find(&open).expect("the anchor begins") + open.len();
+    &text[begin..begin + text[begin..].find(&close).expect("the anchor ends")]
+}
+
+#[test]
 fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
     let copy = copy();
     copy.fresh();

@@ -243,8 +243,41 @@ fn what_cannot_be_tried_is_refused_with_its_reason() {
         let ran = given(text.as_bytes(), &[]);
         assert!(ran.code == 2 && ran.stderr.contains(told), "{told}: {}{}", ran.stdout, ran.stderr);
     }
+    let ranks = node("%1 = all_gather %0 dim 0 over \"dp\" size 2 : f32[8, T]");
+    let ran = given(ranks.as_bytes(), &[]);
+    let told =
+        "line 3: %1 all_gather: expected no operation of several ranks, found one; a graph runs on one rank";
+    assert!(ran.code == 2 && ran.stderr.contains(told), "{}{}", ran.stdout, ran.stderr);
     let ran = given(b"graph \"\xff\" {}", &[]);
     assert!(ran.code == 2 && ran.stderr.contains("expected UTF-8"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, gone) = (folder.path().join("a folder"), folder.path().join("gone.graph"));
+    fs::create_dir(&here).expect("a folder in it");
+    let mut cases = vec![(here, "found a directory"), (gone, "cannot be read: ")];
+    if cfg!(unix) {
+        let pipe = folder.path().join("pipe");
+        let made = Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success());
+        assert!(made, "there is a program called mkfifo");
+        cases.extend([(pipe, "found a device, a pipe"), ("/dev/zero".into(), "found a device, a pipe")]);
+    }
+    for (path, told) in cases {
+        let path = path.to_str().expect("a plain path");
+        let ran = own(OWN, HONEST, &["graph", path]);
+        assert!(ran.code == 2 && ran.stderr.contains(told), "{path}: {}{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn a_file_with_blanks_in_its_name_is_tried_again_by_the_command_that_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("it's mine.graph");
+    fs::copy(norm(), &path).expect("a copy");
+    let ran = own(OWN, "loses a sign", &["graph", path.to_str().expect("a plain path"), "--level", "0"]);
+    assert!(ran.code == 1 && ran.stdout.contains(r"it'\''s mine.graph' --level 0"), "{}", ran.stdout);
 }
 
 #[test]

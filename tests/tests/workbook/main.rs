@@ -32,6 +32,7 @@ mod interpret;
 mod laws;
 mod libraries;
 mod lint;
+mod live;
 mod llama;
 mod look;
 mod lora;

@@ -14,7 +14,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Id, Tape, Tensor};
 
 use super::compare::told;
-use super::step_under_test::StepUnderTest;
+use super::step_under_test::{StepUnderTest, step_under_test};
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
@@ -52,7 +52,7 @@ pub(super) fn names() -> Vec<String> {
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
 pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<u64, String> {
     let (step, case, run) = table::check(STEPS, name)?;
-    let passes = StepUnderTest::new(step, attempt);
+    let passes = step_under_test(step, attempt);
     run(&mut Trial { passes: &passes, case, random: Random::named(seed, name), seed })?;
     Ok(passes.asked.into_inner())
 }

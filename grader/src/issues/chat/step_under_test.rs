@@ -1,8 +1,9 @@
-//! One step of an attempt among the solution's others, so that a step is judged for itself.
+//! The steps of tool calling, of which one is under test. A template keeps its steps, so that this one owns what the
+//! other challenges' borrow.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
 use challenges::issues::chat::lint::Criterion;
 use challenges::issues::chat::tools::{ArgumentType, Signature};
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use crate::calls::call;
 use crate::gather::Asked;
+use crate::step_under_test::counted;
 
 /// The attempt's step of that name; all others are the solution's.
 pub(super) struct StepUnderTest {
@@ -29,10 +31,7 @@ impl StepUnderTest {
         if self.step != step {
             return run(&Solution);
         }
-        let before = solution_calls();
-        let answer = run(self.attempt.as_ref());
-        self.asked.fetch_add(solution_calls() - before, Relaxed);
-        answer
+        counted(solution_calls, &self.asked, || run(self.attempt.as_ref()))
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) use all_rows::unequal;
 pub(super) use forward::exact_in_half;
 pub(super) use losses::{made_up, plain};
 
-use super::step_under_test::StepUnderTest;
+use super::step_under_test::{StepUnderTest, step_under_test};
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
@@ -39,7 +39,7 @@ pub(super) fn names() -> Vec<String> {
 /// Runs one check by its name. Says how often the attempt's step asked the solution.
 pub(super) fn run(name: &str, attempt: &dyn Chunked, seed: u64) -> Result<u64, String> {
     let (step, _, run) = table::check(STEPS, name)?;
-    let steps = StepUnderTest::new(step, attempt);
+    let steps = step_under_test(step, attempt);
     run(&steps, &mut Random::named(seed, name))?;
     Ok(steps.asked.into_inner())
 }

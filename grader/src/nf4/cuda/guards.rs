@@ -13,6 +13,7 @@ use super::output::{Output, Seen};
 use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
 use crate::gather::Child;
+use crate::nf4::guards::{LEN, WRONG_ANYWAY};
 use crate::nf4::inputs::{Scale, weight};
 use crate::nf4::{DTYPES, dtype_name};
 use crate::random::Random;
@@ -43,13 +44,8 @@ const GUARDS: [(&str, Guard); 12] = [
 /// Their names.
 pub(super) const NAMES: [&str; 12] = table::names(&GUARDS);
 
-/// Elements of a guard's weight: a few thousand blocks, a ragged tail.
-const LEN: usize = 64 * 3000 + 37;
-
 /// Bytes of globals that a module may keep: the prelude's and a few tables, no answer of a real size.
 const KEPT_BYTES: usize = 64 * 1024;
-
-const WRONG_ANYWAY: &str = "the answers are wrong to begin with: see the checks";
 
 /// Runs one guard and reports it.
 pub(super) fn report(child: &mut Child, session: &Session, name: &str, seed: u64) {
