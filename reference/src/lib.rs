@@ -5,6 +5,7 @@
 //! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
 
 pub mod atomic_write;
+pub mod checkpoint;
 pub mod clean;
 pub mod grad;
 pub mod graph;

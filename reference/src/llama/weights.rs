@@ -6,9 +6,10 @@ use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
 
 use super::{Config, Error, Spec, hub};
+use crate::checkpoint::{Checkpoint, Tensor};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
-use crate::nf4::{self, Checkpoint, QuantizedTensor, Scales};
+use crate::nf4::{self, QuantizedTensor, Scales};
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +155,7 @@ fn dtype(stored: Stored) -> Result<Dtype, Error> {
 }
 
 /// A stored tensor as numbers.
-pub(crate) fn dense<R: Real>(tensor: nf4::Tensor) -> Result<Array<R>, Error> {
+pub(crate) fn dense<R: Real>(tensor: Tensor) -> Result<Array<R>, Error> {
     let (bytes, dtype) = (tensor.bytes, dtype(tensor.dtype)?);
     let halves =
         |value: fn([u8; 2]) -> f32| bytes.as_chunks().0.iter().map(move |two| f64::from(value(*two)));

@@ -1,6 +1,7 @@
 //! Whether the parts of a weight fit together: asked once at the door, so that a decoder need not ask.
 
 use super::{Absmax, Error, Weight};
+use crate::checkpoint;
 
 impl Weight<'_> {
     /// Whether the weight can be decoded: all lengths as `len` and the block sizes need them, block sizes
@@ -35,8 +36,7 @@ impl Absmax<'_> {
 
 /// Product of the dimensions, unless it overflows.
 pub(super) fn element_count(shape: &[usize]) -> Result<usize, Error> {
-    let product = shape.iter().try_fold(1_usize, |n, dim| n.checked_mul(*dim));
-    product.ok_or_else(|| Error::ShapeOverflow { shape: shape.to_vec() })
+    checkpoint::element_count(shape).ok_or_else(|| Error::ShapeOverflow { shape: shape.to_vec() })
 }
 
 /// The block sizes that the format allows.

@@ -8,22 +8,19 @@
 //! Sources: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs" (2023), section 3, for the
 //! data type; the bit-exact order of roundings is that of the `bitsandbytes` library.
 
-mod bytes;
 mod calls;
 mod check;
 mod checkpoint;
 mod codec;
 mod dtype;
 mod error;
-mod header;
-mod index;
 mod quantize;
 mod state;
 mod table;
 mod weight;
 
 pub use calls::oracle_calls;
-pub use checkpoint::{Checkpoint, QuantizedTensor, Tensor};
+pub use checkpoint::QuantizedTensor;
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
 pub use dtype::Dtype;
 pub use error::Error;

@@ -6,7 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use reference::nf4::{Checkpoint, dequantize_bits_range};
+use reference::checkpoint::Checkpoint;
+use reference::nf4::dequantize_bits_range;
 
 fuzz_target!(|bytes: &[u8]| read(bytes));
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use reference::nf4::{Absmax, Dtype, Quantized, Scales};
-use reference::nf4::{CODE2, Checkpoint, Error, NF4, Weight, dequantize_bits_range};
+use reference::checkpoint::{Checkpoint, Error};
+use reference::nf4::{Absmax, CODE2, Dtype, NF4, Quantized, Scales, Weight, dequantize_bits_range};
 use tempfile::TempDir;
 
 const STATE: &str = "w.quant_state.bitsandbytes__nf4";
