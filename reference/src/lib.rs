@@ -7,6 +7,7 @@
 pub mod atomic_write;
 pub mod checkpoint;
 pub mod clean;
+pub mod dtype;
 pub mod grad;
 pub mod graph;
 pub mod issues;

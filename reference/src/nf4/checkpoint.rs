@@ -1,26 +1,35 @@
 //! Quantised weights out of a Hugging Face checkpoint.
 //!
-//! One quantised weight is several tensors, tied together by their names:
+//! One quantised weight is several tensors, tied together by their names: its parts, as [`Part`] names them, and
+//! `X.quant_state.bitsandbytes__nf4`, a JSON text of bytes with the shape, the block sizes and the offset.
 //!
-//! ```text
-//! X.weight                                   u8, two codes a byte
-//! X.weight.absmax                            u8 codes, or f32 without a second level
-//! X.weight.quant_map                         f32, 16
-//! X.weight.nested_absmax                     f32          } with a second level
-//! X.weight.nested_quant_map                  f32, 256     }
-//! X.weight.quant_state.bitsandbytes__nf4     JSON
-//! ```
-//!
-//! Codes are borrowed from the map; f32 parts are small and copied, since nothing aligns them.
+//! A weight is read in one of two ways. [`Checkpoint::nf4_stored`] borrows every part from the map as it is, to be
+//! copied to a device and nowhere else. [`Checkpoint::nf4`] is for an oracle, which computes: codes are borrowed, f32
+//! parts are copied, since nothing aligns them.
 
-use safetensors::tensor::Dtype as Stored;
+use std::borrow::Cow;
 
+use super::check::{check_len, element_count};
 use super::state::{self, Nested, State};
-use super::{Error, Quantized, Scales};
+use super::{Dtype, Error, Layout, Part, PartType, Quantized, Scales};
 use crate::checkpoint::{Checkpoint, Tensor};
+use crate::dtype;
 
 /// A quantised weight whose bytes lie in a [`Checkpoint`].
 pub type QuantizedTensor<'a> = Quantized<&'a [u8]>;
+
+/// A quantised weight as a [`Checkpoint`] stores it: each part has the type and the length that the layout calls for.
+#[derive(Clone, Debug)]
+pub struct StoredWeight<'a> {
+    /// Dimensions, usually (out, in).
+    pub shape: Vec<usize>,
+    /// The type it had before.
+    pub dtype: Dtype,
+    /// What decides the sizes of its parts.
+    pub layout: Layout,
+    tensors: Vec<&'a [u8]>, // by the number of their part; the offset is no tensor
+    offset: f32,            // 0 without a second level
+}
 
 impl Checkpoint {
     /// A quantised weight by the name of its codes, such as `model.layers.0.mlp.up_proj.weight`.
@@ -28,72 +37,110 @@ impl Checkpoint {
     /// Fails where a part is missing, has another type or length than the others call for, or holds a
     /// scale that is not finite. What it returns passes [`Quantized::check`].
     pub fn nf4(&self, name: &str) -> Result<QuantizedTensor<'_>, Error> {
+        let quantized = self.nf4_stored(name)?.to_quantized();
+        quantized.check().map_err(|fault| fault.of(name))?;
+        Ok(quantized)
+    }
+
+    /// The same with every part as it is stored: borrowed, and not yet looked at.
+    ///
+    /// Fails where a part is missing, or has another type or length than the others call for.
+    pub fn nf4_stored(&self, name: &str) -> Result<StoredWeight<'_>, Error> {
         let packed = self.tensor(name)?;
-        quantized(self, name, packed).map_err(|fault| fault.of(name))
+        stored(self, name, packed).map_err(|fault| fault.of(name))
+    }
+}
+
+impl<'a> StoredWeight<'a> {
+    /// Every part with its bytes, little endian and aligned to nothing.
+    pub fn parts(&self) -> impl Iterator<Item = (PartType, Cow<'a, [u8]>)> {
+        self.layout.parts().map(|part| {
+            let bytes = self.tensors.get(part.part as usize).map(|bytes| Cow::Borrowed(*bytes));
+            (part, bytes.unwrap_or_else(|| self.offset.to_le_bytes().to_vec().into()))
+        })
+    }
+
+    /// The same as a weight to be decoded: codes borrowed, floats copied.
+    fn to_quantized(&self) -> QuantizedTensor<'a> {
+        let bytes = |part: Part| self.tensors[part as usize];
+        let (table, floats) = (floats(bytes(Part::QuantMap)), |part: Part| floats(bytes(part)).collect());
+        let absmax = match self.layout.nested {
+            None => Scales::Single(floats(Part::Absmax)),
+            Some(block_size) => Scales::Double {
+                codes: bytes(Part::Absmax),
+                table: Box::new(array(self::floats(bytes(Part::NestedQuantMap)))),
+                scales: floats(Part::NestedAbsmax),
+                block_size,
+                offset: self.offset,
+            },
+        };
+        Quantized {
+            shape: self.shape.clone(),
+            dtype: self.dtype,
+            packed: bytes(Part::Packed),
+            table: array(table),
+            block_size: self.layout.block_size,
+            absmax,
+        }
     }
 }
 
 /// The weight, before an error gets its name.
-fn quantized<'a>(file: &'a Checkpoint, name: &str, packed: Tensor<'a>) -> Result<QuantizedTensor<'a>, Error> {
-    let state = state(file, name)?;
-    let quantized = Quantized {
-        packed: of_dtype(packed, "weight", Stored::U8)?,
-        table: *table::<16>(file, name, "quant_map")?,
-        absmax: scales(file, name, &state)?,
-        shape: state.shape,
-        dtype: state.dtype,
-        block_size: state.block_size,
-    };
-    quantized.check()?;
-    Ok(quantized)
+fn stored<'a>(file: &'a Checkpoint, name: &str, packed: Tensor<'a>) -> Result<StoredWeight<'a>, Error> {
+    let State { block_size, dtype, shape, nested } = state(file, name)?;
+    let (nested, offset) =
+        nested.map_or((None, 0.0), |Nested { block_size, offset }| (Some(block_size), offset));
+    let layout = Layout { len: element_count(&shape)?, block_size, nested };
+    layout.check()?;
+    let in_file = layout.parts().filter(|need| need.part != Part::NestedOffset);
+    let tensors = in_file.map(|need| {
+        let tensor =
+            if need.part == Part::Packed { packed } else { companion(file, name, need.part.label())? };
+        part(tensor, &need)
+    });
+    Ok(StoredWeight { tensors: tensors.collect::<Result<_, _>>()?, shape, dtype, layout, offset })
 }
+
+/// What follows a weight's name in that of its quantisation state, before the type that it is quantised to.
+const STATE: &str = "quant_state.bitsandbytes__";
 
 /// The state of a weight, or that it was quantised in another way, or not at all.
 fn state(file: &Checkpoint, name: &str) -> Result<State, Error> {
-    let json = part(file, name, "quant_state.bitsandbytes__nf4", Stored::U8);
+    let json = companion(file, name, "quant_state.bitsandbytes__nf4");
     if let Err(Error::MissingPart { .. }) = json {
-        let stem = format!("{name}.quant_state.bitsandbytes__");
+        let stem = format!("{name}.{STATE}");
         if let Some(quant_type) = file.names().find_map(|other| other.strip_prefix(&stem)) {
             return Err(Error::QuantType { got: quant_type.to_owned() });
         }
     }
-    state::parse(json?)
+    state::parse(of_dtype(json?, "quant_state.bitsandbytes__nf4", dtype::Dtype::U8)?)
 }
 
-/// Both levels of the scales.
-fn scales<'a>(file: &'a Checkpoint, name: &str, state: &State) -> Result<Scales<&'a [u8]>, Error> {
-    let Some(Nested { block_size, offset }) = state.nested else {
-        return Ok(Scales::Single(floats(file, name, "absmax")?));
-    };
-    Ok(Scales::Double {
-        codes: part(file, name, "absmax", Stored::U8)?,
-        table: table(file, name, "nested_quant_map")?,
-        scales: floats(file, name, "nested_absmax")?,
-        block_size,
-        offset,
-    })
+/// A tensor beside that of the codes.
+fn companion<'a>(file: &'a Checkpoint, name: &str, part: &'static str) -> Result<Tensor<'a>, Error> {
+    file.tensor(&format!("{name}.{part}")).map_err(|_| Error::MissingPart { part })
 }
 
-/// The bytes of a companion tensor.
-fn part<'a>(file: &'a Checkpoint, name: &str, part: &'static str, dtype: Stored) -> Result<&'a [u8], Error> {
-    let companion = file.tensor(&format!("{name}.{part}")).map_err(|_| Error::MissingPart { part })?;
-    of_dtype(companion, part, dtype)
-}
-
-/// A companion of f32, copied.
-fn floats(file: &Checkpoint, name: &str, name_of_part: &'static str) -> Result<Vec<f32>, Error> {
-    let bytes = part(file, name, name_of_part, Stored::F32)?;
-    Ok(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect())
-}
-
-/// A companion of exactly `N` f32.
-fn table<const N: usize>(file: &Checkpoint, name: &str, part: &'static str) -> Result<Box<[f32; N]>, Error> {
-    let values = floats(file, name, part)?;
-    values.try_into().map_err(|values: Vec<f32>| Error::Length { what: part, got: values.len(), need: N })
+/// The bytes of a part, if they are as the layout calls for.
+fn part<'a>(tensor: Tensor<'a>, need: &PartType) -> Result<&'a [u8], Error> {
+    let name = if need.part == Part::Packed { "weight" } else { need.part.label() };
+    let bytes = of_dtype(tensor, name, need.dtype)?;
+    check_len(need.part.label(), bytes.len() / need.dtype.bytes(), need.len)?;
+    Ok(bytes)
 }
 
 /// The bytes of a tensor, if they are of the type that is needed.
-fn of_dtype<'a>(tensor: Tensor<'a>, part: &'static str, need: Stored) -> Result<&'a [u8], Error> {
-    let wrong = || Error::WrongDtype { part, got: tensor.dtype.to_string(), need: need.to_string() };
-    if tensor.dtype == need { Ok(tensor.bytes) } else { Err(wrong()) }
+fn of_dtype<'a>(tensor: Tensor<'a>, part: &'static str, need: dtype::Dtype) -> Result<&'a [u8], Error> {
+    let (got, need) = (tensor.dtype, need.in_file());
+    let wrong = || Error::WrongDtype { part, got: got.to_string(), need: need.to_string() };
+    if got == need { Ok(tensor.bytes) } else { Err(wrong()) }
+}
+
+fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))
+}
+
+/// A table whose length was checked.
+fn array<const N: usize>(mut values: impl Iterator<Item = f32>) -> [f32; N] {
+    std::array::from_fn(|_| values.next().expect("its length was checked"))
 }
