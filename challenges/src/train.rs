@@ -142,7 +142,9 @@ impl<'a> Trainer<'a> {
     /// Keeps tensors that are on the device already, such as [loaded weights](crate::weights::load), as if they had been
     /// in `start`.
     pub fn keep(&mut self, tensors: BTreeMap<String, DeviceTensor>) {
-        tensors.into_iter().for_each(|(name, tensor)| drop(self.session.keep(&name, tensor)));
+        for (name, tensor) in tensors {
+            self.session.keep(&name, tensor);
+        }
     }
 
     /// A tensor that steps update, as it is now; `None` if none has the name.
