@@ -192,7 +192,10 @@ fn array<R: Real>(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Array<R> {
     }
 }
 
-/// The parts of a quantised weight, under the names of the graph's inputs.
+/// The parts of a quantised weight as numbers, under the names of the graph's inputs.
+///
+/// # Panics
+/// If the weight does not pass its [check](nf4::Quantized::check).
 pub fn parts<R: Real, B: AsRef<[u8]>>(name: &str, weight: &nf4::Quantized<B>) -> Values<R> {
     let value = |part: nf4::PartType, values: PartValues<'_>| match values {
         PartValues::Bytes(bytes) => Array::bytes(part.shape(), bytes.to_vec()),

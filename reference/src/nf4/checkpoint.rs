@@ -101,19 +101,19 @@ fn stored<'a>(file: &'a Checkpoint, name: &str, packed: Tensor<'a>) -> Result<St
     Ok(StoredWeight { tensors: tensors.collect::<Result<_, _>>()?, shape, dtype, layout, offset })
 }
 
-/// What follows a weight's name in that of its quantisation state, before the type that it is quantised to.
-const STATE: &str = "quant_state.bitsandbytes__";
+/// The companion that says how a weight was quantised; to another type, it ends with that one's name.
+const STATE: &str = "quant_state.bitsandbytes__nf4";
 
 /// The state of a weight, or that it was quantised in another way, or not at all.
 fn state(file: &Checkpoint, name: &str) -> Result<State, Error> {
-    let json = companion(file, name, "quant_state.bitsandbytes__nf4");
+    let json = companion(file, name, STATE);
     if let Err(Error::MissingPart { .. }) = json {
-        let stem = format!("{name}.{STATE}");
+        let stem = format!("{name}.{}", STATE.trim_end_matches("nf4"));
         if let Some(quant_type) = file.names().find_map(|other| other.strip_prefix(&stem)) {
             return Err(Error::QuantType { got: quant_type.to_owned() });
         }
     }
-    state::parse(of_dtype(json?, "quant_state.bitsandbytes__nf4", dtype::Dtype::U8)?)
+    state::parse(of_dtype(json?, STATE, dtype::Dtype::U8)?)
 }
 
 /// A tensor beside that of the codes.
