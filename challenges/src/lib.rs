@@ -12,3 +12,4 @@ pub mod issues;
 pub mod loss;
 pub mod nf4;
 pub mod train;
+pub mod weights;

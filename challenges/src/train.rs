@@ -139,6 +139,14 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// Keeps tensors that are on the device already, such as [loaded weights](crate::weights::load), as if they had been
+    /// in `start`.
+    pub fn keep(&mut self, tensors: BTreeMap<String, DeviceTensor>) {
+        for (name, tensor) in tensors {
+            self.session.keep(&name, tensor);
+        }
+    }
+
     /// A tensor that steps update, as it is now; `None` if none has the name.
     pub fn kept(&self, name: &str) -> Option<&DeviceTensor> {
         self.session.kept(name)

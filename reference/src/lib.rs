@@ -5,7 +5,9 @@
 //! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
 
 pub mod atomic_write;
+pub mod checkpoint;
 pub mod clean;
+pub mod dtype;
 pub mod grad;
 pub mod graph;
 pub mod issues;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use half::{bf16, f16};
 use reference::llama::Llama;
+use reference::nf4::{self, Part, PartValues, Quantized, Scales};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -70,6 +72,23 @@ impl SmallLlama {
         self
     }
 
+    /// The same with its projections and its output layer in NF4, those of odd layers from f16 and the others from
+    /// bf16, and with scales that are quantised or not.
+    ///
+    /// # Panics
+    /// If the block size is none that the format allows.
+    #[must_use]
+    pub fn quantized(mut self, block_size: usize, nested: bool) -> Self {
+        let is_projection = |name: &&String| name.contains("_proj.") || name.starts_with("lm_head");
+        let names: Vec<String> = self.tensors.keys().filter(is_projection).cloned().collect();
+        for name in names {
+            let stored = self.tensors.remove(&name).expect("a tensor");
+            let dtype = if name.contains("layers.1") { nf4::Dtype::F16 } else { nf4::Dtype::Bf16 };
+            self.tensors.extend(stored.quantized(&name, dtype, block_size, nested));
+        }
+        self
+    }
+
     /// Writes it as one file.
     pub fn save(&self, folder: &Path) {
         fs::write(folder.join("config.json"), self.config.to_string()).expect("a file can be written");
@@ -128,8 +147,71 @@ impl Stored {
     /// The same, rounded to bf16.
     #[must_use]
     pub fn to_bf16(&self) -> Self {
-        let floats = self.bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));
-        let bytes = floats.flat_map(|x| half::bf16::from_f32(x).to_le_bytes()).collect();
-        Self { dtype: Dtype::BF16, shape: self.shape.clone(), bytes }
+        self.narrowed(Dtype::BF16)
+    }
+
+    /// The same, rounded to a type of floats.
+    ///
+    /// # Panics
+    /// If it is none of f32, f16 and bf16.
+    #[must_use]
+    pub fn narrowed(&self, dtype: Dtype) -> Self {
+        let bytes: fn(f32) -> Vec<u8> = match dtype {
+            Dtype::F32 => |x| x.to_le_bytes().to_vec(),
+            Dtype::F16 => |x| f16::from_f32(x).to_le_bytes().to_vec(),
+            Dtype::BF16 => |x| bf16::from_f32(x).to_le_bytes().to_vec(),
+            other => panic!("{other} is no type of weights"),
+        };
+        Self { dtype, shape: self.shape.clone(), bytes: self.numbers().flat_map(bytes).collect() }
+    }
+
+    /// Its elements, which are f32.
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        self.bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))
+    }
+
+    /// Its parts in NF4, as bitsandbytes names and stores them.
+    fn quantized(
+        &self,
+        name: &str,
+        dtype: nf4::Dtype,
+        block_size: usize,
+        nested: bool,
+    ) -> BTreeMap<String, Self> {
+        let numbers: Vec<f32> = self.numbers().collect();
+        let of = if nested { Quantized::double } else { Quantized::single };
+        let weight = of(&numbers, &self.shape, dtype, block_size).expect("finite numbers");
+        let view = weight.view();
+        let parts = view.parts().filter(|(part, _)| part.part != Part::NestedOffset);
+        let mut parts: BTreeMap<_, _> =
+            parts.map(|(part, values)| (part.part.of(name), Self::part(values))).collect();
+        let mut state = json!({
+            "quant_type": "nf4", "blocksize": block_size, "shape": self.shape,
+            "dtype": if dtype == nf4::Dtype::F16 { "float16" } else { "bfloat16" },
+        });
+        if let Scales::Double { block_size, offset, .. } = &weight.absmax {
+            state["nested_blocksize"] = json!(block_size);
+            state["nested_dtype"] = json!("float32");
+            state["nested_offset"] = json!(f64::from(*offset));
+        }
+        parts.insert(
+            format!("{name}.quant_state.bitsandbytes__nf4"),
+            Self::of_bytes(state.to_string().as_bytes()),
+        );
+        parts
+    }
+
+    fn part(values: PartValues<'_>) -> Self {
+        match values {
+            PartValues::Bytes(bytes) => Self::of_bytes(bytes),
+            PartValues::Floats(floats) => {
+                let bytes = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Self { dtype: Dtype::F32, shape: vec![floats.len()], bytes }
+            }
+        }
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Self {
+        Self { dtype: Dtype::U8, shape: vec![bytes.len(), 1], bytes: bytes.to_vec() }
     }
 }

@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
         let mut random = Random::named(self.seed, "lengths");
         let (mut right, mut wrong) = (0, None);
         for session in [&mut session, &mut plain] {
-            for (name, tensor) in upload(&device, &self.fixed).map_err(told)? {
+            for (name, tensor) in self.model.upload_fixed(&device, &self.fixed)? {
                 session.keep(&name, tensor);
             }
         }

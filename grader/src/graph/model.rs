@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use challenges::weights;
 use compiler::session::DeviceTensor;
 use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
@@ -20,6 +21,7 @@ use crate::random::Random;
 pub(crate) struct Model {
     pub spec: Spec,
     values: Values<f32>,
+    stored: Option<Llama>, // a reader's own
 }
 
 /// Sizes of a drawn model.
@@ -79,18 +81,23 @@ impl Model {
                 forms.insert(need.name, Form::Dense(Dtype::F32));
             }
         }
-        Self::adapted(Spec { config, forms, compute: Dtype::F32, adapter: None }, values, seed)
+        Self::adapted(Spec { config, forms, compute: Dtype::F32, adapter: None }, values, None, seed)
     }
 
     /// A reader's own checkpoint.
     pub fn open(model: &str, seed: u64) -> Result<Self, String> {
         let llama = Llama::open(model).map_err(|error| error.to_string())?;
         let values = llama.values().map_err(|error| error.to_string())?;
-        Self::adapted(llama.spec(), values, seed)
+        Self::adapted(llama.spec(), values, Some(llama), seed)
     }
 
     /// With an adapter that is in the middle of its training: neither half of a pair is zero.
-    fn adapted(spec: Spec, mut values: Values<f32>, seed: u64) -> Result<Self, String> {
+    fn adapted(
+        spec: Spec,
+        mut values: Values<f32>,
+        stored: Option<Llama>,
+        seed: u64,
+    ) -> Result<Self, String> {
         let rank = 8;
         let targets = lora::Targets::AllLinear;
         let adapter = lora::Config { rank, alpha: 16.0, rank_stabilized: false, targets, base: None };
@@ -99,7 +106,7 @@ impl Model {
             let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);
             values.insert(name, Array::floats(Dtype::F32, &shape, numbers));
         }
-        Ok(Self { spec: Spec { adapter: Some(adapter), ..spec }, values })
+        Ok(Self { spec: Spec { adapter: Some(adapter), ..spec }, values, stored })
     }
 
     /// The program: from ids and labels to the loss.
@@ -131,7 +138,21 @@ impl Model {
         values
     }
 
-    /// The same where training begins: the optimiser has seen no gradient.
+    /// [`Self::fixed`] in a device's memory. The weights of a reader's own checkpoint go there as they are stored.
+    pub fn upload_fixed(
+        &self,
+        device: &Cpu,
+        fixed: &Values<f32>,
+    ) -> Result<BTreeMap<String, DeviceTensor>, String> {
+        let loaded = self.stored.as_ref().map(|llama| weights::load(device, llama));
+        let mut tensors = loaded.transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+        let rest = fixed.iter().filter(|(name, _)| !tensors.contains_key(*name));
+        let rest: Result<Vec<_>, _> = rest.map(|(name, value)| tensor(device, name, value)).collect();
+        tensors.extend(rest.map_err(|error| error.to_string())?);
+        Ok(tensors)
+    }
+
+    /// [`Self::fixed`] where training begins: the optimiser has seen no gradient.
     pub fn start(&self, step: &Graph) -> Values<f32> {
         let mut values = self.fixed(step);
         for (_, value) in values.iter_mut().filter(|(name, _)| name.starts_with("optim.exp_avg")) {
@@ -162,8 +183,9 @@ pub(crate) fn upload(
     device: &Cpu,
     values: &Values<f32>,
 ) -> Result<BTreeMap<String, DeviceTensor>, DeviceError> {
-    let one = |(name, value): (&String, &Array<f32>)| {
-        Ok((name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
-    };
-    values.iter().map(one).collect()
+    values.iter().map(|(name, value)| tensor(device, name, value)).collect()
+}
+
+fn tensor(device: &Cpu, name: &str, value: &Array<f32>) -> Result<(String, DeviceTensor), DeviceError> {
+    Ok((name.to_owned(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
 }

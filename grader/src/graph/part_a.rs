@@ -9,7 +9,7 @@ use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Op, Tape, Tensor, Type};
 use reference::llama::parts;
-use reference::nf4;
+use reference::nf4::{self, Layout};
 
 use super::compare::{run_with, told};
 use crate::random::Random;
@@ -50,9 +50,9 @@ pub(crate) fn look(attempt: &dyn Nf4, seed: u64) -> Result<Seen, String> {
                 let name = format!("w{i}{part}");
                 tape.input(&name, types[&name].dtype, &types[&name].shape)
             };
-            let names =
-                ["", ".quant_map", ".absmax", ".nested_quant_map", ".nested_absmax", ".nested_offset"];
-            let handles: Vec<Tensor> = names.map(input).into();
+            let parts =
+                Layout { len: rows * columns, block_size: 64, nested: Some(nf4::NESTED_BLOCK) }.parts();
+            let handles: Vec<Tensor> = parts.map(|part| input(part.part.suffix())).collect();
             let op = Op::Dequantize { block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
             let ty = Type::new(dtype, [rows, columns]);
             let w = tape.apply(op, &handles.iter().collect::<Vec<_>>(), Some(ty));

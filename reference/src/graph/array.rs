@@ -242,14 +242,16 @@ impl Array<f32> {
 
     /// The elements as memory has them, in this machine's byte order.
     pub fn to_memory(&self) -> Vec<u8> {
-        let floats = |bytes: fn(f32) -> Vec<u8>| self.as_floats().iter().flat_map(|x| bytes(*x)).collect();
+        let mut memory = Vec::with_capacity(self.data.len() * self.dtype.bytes());
+        let floats = self.as_floats().iter();
         match self.dtype {
-            Dtype::F32 => floats(|x| x.to_ne_bytes().to_vec()),
-            Dtype::F16 => floats(|x| f16::from_f32(x).to_ne_bytes().to_vec()),
-            Dtype::Bf16 => floats(|x| bf16::from_f32(x).to_ne_bytes().to_vec()),
-            Dtype::U8 => self.as_bytes().to_vec(),
-            Dtype::I32 => self.as_integers().iter().flat_map(|x| x.to_ne_bytes()).collect(),
+            Dtype::F32 => floats.for_each(|x| memory.extend(x.to_ne_bytes())),
+            Dtype::F16 => floats.for_each(|x| memory.extend(f16::from_f32(*x).to_ne_bytes())),
+            Dtype::Bf16 => floats.for_each(|x| memory.extend(bf16::from_f32(*x).to_ne_bytes())),
+            Dtype::U8 => memory.extend(self.as_bytes()),
+            Dtype::I32 => self.as_integers().iter().for_each(|x| memory.extend(x.to_ne_bytes())),
         }
+        memory
     }
 
     /// From elements as memory has them.

@@ -2,6 +2,7 @@
 
 use super::op::{Attention, Binary, Dtype, Op, Reduce, Unary};
 use super::{Class, Collective, Dim, Fault, Graph, Group, Id, Type, product};
+use crate::nf4::{Layout, is_block_size};
 
 /// The type of a node that is not there yet. `given` is what the writer says that it is.
 pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) -> Result<Type, Fault> {
@@ -355,28 +356,23 @@ impl<'a> Site<'a> {
 
     fn dequantize(&self, given: &Type, block_size: usize, nested: Option<usize>) -> Result<(), Fault> {
         let need = if nested.is_some() { "6" } else { "3" };
-        self.arity(if nested.is_some() { 6 } else { 3 }, need)?;
+        self.arity(Layout { len: 0, block_size, nested }.parts().count(), need)?;
         let positive = |size: i64| usize::try_from(size).ok().filter(|size| *size > 0);
         let sizes = given.shape.iter().map(|dim| dim.as_fixed().and_then(positive));
         let elements = sizes.reduce(|a, b| a?.checked_mul(b?)).flatten();
-        let (Some(elements), true) = (elements, given.dtype.is_float()) else {
+        let (Some(len), true) = (elements, given.dtype.is_float()) else {
             let need = "a float of fixed sizes".to_owned();
             return Err(Fault::Result { got: given.clone(), need });
         };
-        let blocks = |of: usize, size: usize| {
-            let fits = size.is_power_of_two() && (32..=4096).contains(&size);
-            let got = size.to_string();
-            let need = "a power of two from 32 to 4096";
-            if fits { Ok(of.div_ceil(size)) } else { Err(Fault::Setting { what: "block size", got, need }) }
-        };
-        let count = blocks(elements, block_size)?;
-        self.exactly(0, Dtype::U8, &[elements.div_ceil(2).into()])?;
-        self.exactly(1, Dtype::F32, &[Dim::fixed(16)])?;
-        let Some(nested) = nested else { return self.exactly(2, Dtype::F32, &[count.into()]) };
-        self.exactly(2, Dtype::U8, &[count.into()])?;
-        self.exactly(3, Dtype::F32, &[Dim::fixed(256)])?;
-        self.exactly(4, Dtype::F32, &[blocks(count, nested)?.into()])?;
-        self.exactly(5, Dtype::F32, &[])
+        if let Some(size) = [block_size].into_iter().chain(nested).find(|size| !is_block_size(*size)) {
+            let (got, need) = (size.to_string(), "a power of two from 32 to 4096");
+            return Err(Fault::Setting { what: "block size", got, need });
+        }
+        let parts = Layout { len, block_size, nested }.parts();
+        parts.enumerate().try_for_each(|(input, part)| {
+            let shape: Vec<Dim> = part.shape().iter().map(|size| Dim::from(*size)).collect();
+            self.exactly(input, part.dtype, &shape)
+        })
     }
 
     fn attention(&self, attention: &Attention) -> Result<Type, Fault> {

@@ -13,7 +13,8 @@ use super::{
     Array, Binary, Compare, Data, Dim, Dtype, Error, Fault, Graph, Id, Node, Op, Real, Reduce, Symbol, Type,
     Unary, expand,
 };
-use crate::{nf4, philox};
+use crate::nf4::{self, Part};
+use crate::philox;
 
 /// Values by the names of a graph's inputs.
 pub type Values<R> = BTreeMap<String, Array<R>>;
@@ -479,24 +480,27 @@ impl Site<'_> {
         nested: Option<usize>,
         inputs: &[&Array<R>],
     ) -> Result<Array<R>, Fault> {
-        let narrow =
-            |i: usize| -> Vec<f32> { inputs[i].as_floats().iter().map(|x| x.wide() as f32).collect() };
-        let table = narrow(1);
-        let (code_table, scales) =
-            if nested.is_some() { (narrow(3), narrow(4)) } else { (Vec::new(), narrow(2)) };
+        let bytes = |part: Part| inputs[part as usize].as_bytes();
+        let floats = |part: Part| -> Vec<f32> {
+            let values = inputs.get(part as usize).map_or(&[][..], |input| input.as_floats());
+            values.iter().map(|x| x.wide() as f32).collect()
+        };
+        let [table, code_table, offset] =
+            [Part::QuantMap, Part::NestedQuantMap, Part::NestedOffset].map(floats);
+        let scales = floats(if nested.is_some() { Part::NestedAbsmax } else { Part::Absmax });
         let wrong_table = || Fault::Weight { reason: "a table of another length".into() };
         let absmax = match nested {
             None => nf4::Absmax::Single(&scales),
             Some(block_size) => nf4::Absmax::Double {
-                codes: inputs[2].as_bytes(),
+                codes: bytes(Part::Absmax),
                 table: code_table.as_slice().try_into().map_err(|_| wrong_table())?,
                 scales: &scales,
                 block_size,
-                offset: narrow(5)[0],
+                offset: offset[0],
             },
         };
         let table = table.as_slice().try_into().map_err(|_| wrong_table())?;
-        let weight = nf4::Weight { len: self.len(), block_size, packed: inputs[0].as_bytes(), table, absmax };
+        let weight = nf4::Weight { len: self.len(), block_size, packed: bytes(Part::Packed), table, absmax };
         let dtype = nf4::Dtype::try_from(self.dtype)?;
         weight.check().map_err(|error| Fault::Weight { reason: error.to_string() })?;
         let bits = nf4::dequantize_bits(&weight, dtype);

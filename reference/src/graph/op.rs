@@ -5,22 +5,8 @@
 //! are taken in f32 and rounded once, at the end.
 
 use super::{Collective, Dim, Fault, Graph, Group, Type};
+pub use crate::dtype::Dtype;
 use crate::nf4;
-
-/// The type of an element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Dtype {
-    /// IEEE binary32.
-    F32,
-    /// IEEE binary16.
-    F16,
-    /// The upper half of a binary32.
-    Bf16,
-    /// A byte; also the type of a condition, 0 or 1.
-    U8,
-    /// A signed integer; its arithmetic wraps around.
-    I32,
-}
 
 /// An operation with all that is not a tensor about it. Inputs are named in the order in which a node lists them.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,36 +208,6 @@ pub enum Reduce {
     Sum,
     /// The largest; NaN if one is. Of none: minus infinity.
     Max,
-}
-
-impl Dtype {
-    /// Every type, with its name in a graph's text.
-    pub const NAMES: [(Dtype, &str); 5] = [
-        (Dtype::F32, "f32"),
-        (Dtype::F16, "f16"),
-        (Dtype::Bf16, "bf16"),
-        (Dtype::U8, "u8"),
-        (Dtype::I32, "i32"),
-    ];
-
-    /// Its name in a graph's text.
-    pub fn name(self) -> &'static str {
-        named(&Self::NAMES, &self)
-    }
-
-    /// Whether it is f32, f16 or bf16.
-    pub fn is_float(self) -> bool {
-        matches!(self, Dtype::F32 | Dtype::F16 | Dtype::Bf16)
-    }
-
-    /// Size of one element in bytes.
-    pub fn bytes(self) -> usize {
-        match self {
-            Dtype::F32 | Dtype::I32 => 4,
-            Dtype::F16 | Dtype::Bf16 => 2,
-            Dtype::U8 => 1,
-        }
-    }
 }
 
 /// The types that a quantised weight may be decoded to are floats of a graph.

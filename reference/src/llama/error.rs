@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::nf4;
+use crate::{checkpoint, nf4};
 
 /// Why a model or its adapter cannot be opened, or an adapter not be written.
 #[derive(Debug)]
@@ -77,7 +77,9 @@ pub enum Error {
 
     // Tensors.
     /// A checkpoint or one of its tensors cannot be read.
-    Checkpoint(nf4::Error),
+    Checkpoint(checkpoint::Error),
+    /// A quantised weight cannot be read.
+    Nf4(nf4::Error),
     /// A tensor has another shape than the configuration calls for.
     Shape {
         /// Its shape.
@@ -116,9 +118,15 @@ impl Error {
     }
 }
 
+impl From<checkpoint::Error> for Error {
+    fn from(fault: checkpoint::Error) -> Self {
+        Error::Checkpoint(fault)
+    }
+}
+
 impl From<nf4::Error> for Error {
     fn from(fault: nf4::Error) -> Self {
-        Error::Checkpoint(fault)
+        Error::Nf4(fault)
     }
 }
 
@@ -142,6 +150,7 @@ impl fmt::Display for Error {
             Error::MissingField { field, need } => write!(f, "`{field}` is missing, needed is {need}"),
             Error::Field { field, got, need } => write!(f, "`{field}` is {got}, needed is {need}"),
             Error::Checkpoint(fault) => fault.fmt(f),
+            Error::Nf4(fault) => fault.fmt(f),
             Error::Shape { got, need } => write!(f, "its shape is {got:?}, needed is {need:?}"),
             Error::Dtype { got, need } => write!(f, "its elements are {got}, needed is {need}"),
             Error::Unexpected => write!(f, "has no place in this model"),
@@ -156,6 +165,7 @@ impl error::Error for Error {
             Error::Open { source } | Error::Write { source } => Some(source),
             Error::Json { source } => Some(source),
             Error::Checkpoint(fault) => fault.source(),
+            Error::Nf4(fault) => fault.source(),
             _ => None,
         }
     }

@@ -26,4 +26,4 @@ pub use error::Error;
 pub(crate) use fields::Fields;
 pub use model::{Model, Spec};
 pub(crate) use weights::dense;
-pub use weights::{Form, Forms, Llama, Need, parts};
+pub use weights::{Form, Forms, Llama, Need, StoredInput, parts};

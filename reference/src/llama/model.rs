@@ -20,6 +20,7 @@ use super::Config;
 use super::rope;
 use super::weights::{Form, Forms};
 use crate::graph::{Attention, Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type, programs};
+use crate::nf4::Layout;
 use crate::{lora, loss};
 
 /// What is written into a graph.
@@ -264,22 +265,13 @@ impl<'a> Model<'a> {
 
     /// A weight from its quantised parts.
     fn dequantized(&self, name: &str, ty: &Type, block_size: usize, nested: Option<usize>) -> Tensor {
-        let elements = ty.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
-        let blocks = elements.div_ceil(block_size);
-        let vector = |part: &str, dtype: Dtype, size: usize| {
-            self.input(&format!("{name}{part}"), &Type::new(dtype, [size]))
-        };
-        let mut parts =
-            vec![vector("", Dtype::U8, elements.div_ceil(2)), vector(".quant_map", Dtype::F32, 16)];
-        match nested {
-            None => parts.push(vector(".absmax", Dtype::F32, blocks)),
-            Some(size) => parts.extend([
-                vector(".absmax", Dtype::U8, blocks),
-                vector(".nested_quant_map", Dtype::F32, 256),
-                vector(".nested_absmax", Dtype::F32, blocks.div_ceil(size)),
-                self.input(&format!("{name}.nested_offset"), &Type::scalar(Dtype::F32)),
-            ]),
-        }
+        let len = ty.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
+        let parts = Layout { len, block_size, nested }.parts();
+        let parts = parts.map(|part| {
+            let shape = part.shape().iter().map(|size| Dim::from(*size));
+            self.input(&part.part.of(name), &Type { dtype: part.dtype, shape: shape.collect() })
+        });
+        let parts: Vec<Tensor> = parts.collect();
         let parts: Vec<&Tensor> = parts.iter().collect();
         self.tape.apply(Op::Dequantize { block_size, nested }, &parts, Some(ty.clone()))
     }

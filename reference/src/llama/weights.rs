@@ -1,14 +1,16 @@
 //! The weights of a model: which tensors it needs, how each is stored, and their values.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
 
 use super::{Config, Error, Spec, hub};
+use crate::checkpoint::{Checkpoint, Tensor};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
-use crate::nf4::{self, Checkpoint, QuantizedTensor, Scales};
+use crate::nf4::{self, Layout, PartValues, QuantizedTensor};
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,20 @@ pub struct Llama {
     pub config: Config,
     forms: Forms,
     checkpoint: Checkpoint,
+}
+
+/// An input of a model's graphs, as its checkpoint stores it.
+#[derive(Clone, Debug)]
+pub struct StoredInput<'a> {
+    /// The name of the input.
+    pub name: String,
+    /// The type of each element.
+    pub dtype: Dtype,
+    /// Dimensions, row-major.
+    pub shape: Vec<usize>,
+    /// The elements, little endian and aligned to nothing: borrowed from the mapped file, but for the four bytes of an
+    /// [`Part::NestedOffset`](nf4::Part::NestedOffset), which no file has as a tensor.
+    pub bytes: Cow<'a, [u8]>,
 }
 
 impl Config {
@@ -102,23 +118,36 @@ impl Llama {
         Spec { config: self.config.clone(), forms: self.forms.clone(), compute: Dtype::F32, adapter: None }
     }
 
-    /// Every weight, under the names of the graph's inputs.
+    /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.
     pub fn values<R: Real>(&self) -> Result<Values<R>, Error> {
-        let mut values = Values::new();
-        for need in self.config.needs() {
-            values.append(&mut self.value(&need)?);
-        }
-        Ok(values)
+        let stored = self.stored()?.into_iter();
+        Ok(stored.map(|input| (input.name, array(input.dtype, &input.shape, &input.bytes))).collect())
     }
 
-    /// One weight: itself, or the parts that it is decoded from.
-    pub fn value<R: Real>(&self, need: &Need) -> Result<Values<R>, Error> {
-        if let Some(Form::Nf4 { .. }) = self.forms.get(&need.name) {
-            return Ok(parts(&need.name, &self.checkpoint.nf4(&need.name)?));
+    /// Every weight as it is stored, under the names of the graph's inputs: for a device, which needs no numbers. A
+    /// dense weight is one input; a quantised one is as many as it has parts.
+    pub fn stored(&self) -> Result<Vec<StoredInput<'_>>, Error> {
+        let mut inputs = Vec::new();
+        for Need { name, shape, .. } in self.config.needs() {
+            match self.forms[&name] {
+                Form::Nf4 { .. } => inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?)),
+                Form::Dense(dtype) => {
+                    let bytes = self.checkpoint.tensor(&name)?.bytes.into();
+                    inputs.push(StoredInput { name, dtype, shape, bytes });
+                }
+            }
         }
-        let dense = dense(self.checkpoint.tensor(&need.name)?).map_err(|fault| fault.of(&need.name))?;
-        Ok(Values::from([(need.name.clone(), dense)]))
+        Ok(inputs)
     }
+}
+
+fn stored_parts<'a>(name: &str, weight: &nf4::StoredWeight<'a>) -> impl Iterator<Item = StoredInput<'a>> {
+    weight.parts().map(move |(part, bytes)| StoredInput {
+        name: part.part.of(name),
+        dtype: part.dtype,
+        shape: part.shape().to_vec(),
+        bytes,
+    })
 }
 
 /// How a weight is stored, if it is as the model needs it.
@@ -127,7 +156,7 @@ fn form(checkpoint: &Checkpoint, need: &Need) -> Result<Form, Error> {
     let (form, got) = if need.quantizable && tensor.dtype == Stored::U8 {
         quantized_form(&checkpoint.nf4(&need.name)?)
     } else {
-        (dtype(tensor.dtype).map(Form::Dense), tensor.shape.to_vec())
+        (float(tensor.dtype).map(Form::Dense), tensor.shape.to_vec())
     };
     let shape = || Error::Shape { got: got.clone(), need: need.shape.clone() };
     let checked = form.and_then(|form| if got == need.shape { Ok(form) } else { Err(shape()) });
@@ -135,51 +164,44 @@ fn form(checkpoint: &Checkpoint, need: &Need) -> Result<Form, Error> {
 }
 
 fn quantized_form(weight: &QuantizedTensor) -> (Result<Form, Error>, Vec<usize>) {
-    let nested = match &weight.absmax {
-        Scales::Single(_) => None,
-        Scales::Double { block_size, .. } => Some(*block_size),
-    };
-    let dtype = weight.dtype.into();
-    (Ok(Form::Nf4 { dtype, block_size: weight.block_size, nested }), weight.shape.clone())
+    let Layout { block_size, nested, .. } = weight.view().layout();
+    (Ok(Form::Nf4 { dtype: weight.dtype.into(), block_size, nested }), weight.shape.clone())
 }
 
-/// A stored type that is read.
-fn dtype(stored: Stored) -> Result<Dtype, Error> {
-    match stored {
-        Stored::F32 => Ok(Dtype::F32),
-        Stored::F16 => Ok(Dtype::F16),
-        Stored::BF16 => Ok(Dtype::Bf16),
-        other => Err(Error::Dtype { got: other.to_string(), need: "F32, F16 or BF16" }),
+/// A stored type that a dense weight may have.
+fn float(stored: Stored) -> Result<Dtype, Error> {
+    let float = Dtype::of_file(stored).filter(|dtype| dtype.is_float());
+    float.ok_or_else(|| Error::Dtype { got: stored.to_string(), need: "F32, F16 or BF16" })
+}
+
+/// A stored tensor of floats as numbers.
+pub(crate) fn dense<R: Real>(tensor: Tensor) -> Result<Array<R>, Error> {
+    Ok(array(float(tensor.dtype)?, tensor.shape, tensor.bytes))
+}
+
+/// Stored elements as numbers.
+fn array<R: Real>(dtype: Dtype, shape: &[usize], bytes: &[u8]) -> Array<R> {
+    let (twos, fours) = (|| bytes.as_chunks().0.iter(), || bytes.as_chunks().0.iter());
+    let halves = |value: fn([u8; 2]) -> f32| twos().map(move |two| f64::from(value(*two)));
+    match dtype {
+        Dtype::F32 => Array::floats(dtype, shape, fours().map(|four| f64::from(f32::from_le_bytes(*four)))),
+        Dtype::F16 => Array::floats(dtype, shape, halves(|two| f16::from_le_bytes(two).to_f32())),
+        Dtype::Bf16 => Array::floats(dtype, shape, halves(|two| bf16::from_le_bytes(two).to_f32())),
+        Dtype::U8 => Array::bytes(shape, bytes.to_vec()),
+        Dtype::I32 => Array::integers(shape, fours().map(|four| i32::from_le_bytes(*four)).collect()),
     }
 }
 
-/// A stored tensor as numbers.
-pub(crate) fn dense<R: Real>(tensor: nf4::Tensor) -> Result<Array<R>, Error> {
-    let (bytes, dtype) = (tensor.bytes, dtype(tensor.dtype)?);
-    let halves =
-        |value: fn([u8; 2]) -> f32| bytes.as_chunks().0.iter().map(move |two| f64::from(value(*two)));
-    let numbers: Box<dyn Iterator<Item = f64>> = match dtype {
-        Dtype::F16 => Box::new(halves(|two| f16::from_le_bytes(two).to_f32())),
-        Dtype::Bf16 => Box::new(halves(|two| bf16::from_le_bytes(two).to_f32())),
-        _ => Box::new(bytes.as_chunks().0.iter().map(|four| f64::from(f32::from_le_bytes(*four)))),
-    };
-    Ok(Array::floats(dtype, tensor.shape, numbers))
-}
-
-/// The parts of a quantised weight, under the names of the graph's inputs.
+/// The parts of a quantised weight as numbers, under the names of the graph's inputs.
+///
+/// # Panics
+/// If the weight does not pass its [check](nf4::Quantized::check).
 pub fn parts<R: Real, B: AsRef<[u8]>>(name: &str, weight: &nf4::Quantized<B>) -> Values<R> {
-    let bytes = |bytes: &[u8]| Array::bytes(&[bytes.len()], bytes.to_vec());
-    let floats =
-        |floats: &[f32]| Array::floats(Dtype::F32, &[floats.len()], floats.iter().copied().map(f64::from));
-    let mut parts = vec![("", bytes(weight.packed.as_ref())), (".quant_map", floats(&weight.table))];
-    match &weight.absmax {
-        Scales::Single(scales) => parts.push((".absmax", floats(scales))),
-        Scales::Double { codes, table, scales, offset, .. } => parts.extend([
-            (".absmax", bytes(codes.as_ref())),
-            (".nested_quant_map", floats(table.as_slice())),
-            (".nested_absmax", floats(scales)),
-            (".nested_offset", Array::scalar(f64::from(*offset))),
-        ]),
-    }
-    parts.into_iter().map(|(part, value)| (format!("{name}{part}"), value)).collect()
+    let value = |part: nf4::PartType, values: PartValues<'_>| match values {
+        PartValues::Bytes(bytes) => Array::bytes(part.shape(), bytes.to_vec()),
+        PartValues::Floats(floats) => {
+            Array::floats(part.dtype, part.shape(), floats.iter().copied().map(f64::from))
+        }
+    };
+    weight.view().parts().map(|(part, values)| (part.part.of(name), value(part, values))).collect()
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Config, fresh, write};
+use crate::checkpoint::{self, Checkpoint};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
 use crate::llama::{self, Error, dense};
-use crate::nf4::{self, Checkpoint};
 
 /// An adapter in memory. It fits the model that it was opened or made for.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Adapter {
     pub fn of<R: Real>(config: Config, model: &llama::Config, values: &Values<R>) -> Result<Self, Error> {
         let mut own = Values::new();
         for (name, need) in config.needs(model)? {
-            let missing = || Error::from(nf4::Error::MissingTensor).of(&name);
+            let missing = || Error::from(checkpoint::Error::MissingTensor).of(&name);
             let value = values.get(&name).ok_or_else(missing)?;
             check_shape(&value.shape, need).map_err(|fault| fault.of(&name))?;
             own.insert(name, Array::floats(Dtype::F32, &need, value.wide()));

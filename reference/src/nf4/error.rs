@@ -1,28 +1,20 @@
-//! What can be wrong with a weight or with the file that it comes from.
+//! What can be wrong with a weight or with its parts in a checkpoint.
 //!
-//! A case says what is there and what is needed. Where that happened is said once, around it:
-//! [`Error::InTensor`] adds the tensor's name and [`Error::InFile`] the path.
+//! A case says what is there and what is needed; [`Error::InTensor`] adds the weight's name around it.
 
 use std::error;
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
+
+use crate::checkpoint;
 
 /// Why a weight cannot be quantised, decoded or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// One of the other cases, with the tensor that it happened to.
+    /// One of the other cases, with the weight that it happened to.
     InTensor {
-        /// The tensor's name.
+        /// The weight's name.
         tensor: String,
-        /// What is wrong with it.
-        fault: Box<Error>,
-    },
-    /// One of the other cases, with the file that it happened in.
-    InFile {
-        /// The file's path.
-        path: PathBuf,
         /// What is wrong with it.
         fault: Box<Error>,
     },
@@ -60,8 +52,8 @@ pub enum Error {
     },
 
     // Its parts in a checkpoint.
-    /// No tensor of that name.
-    MissingTensor,
+    /// The tensor of the weight's codes cannot be read.
+    Checkpoint(checkpoint::Error),
     /// A companion tensor is not there.
     MissingPart {
         /// What follows the weight's name and a dot.
@@ -100,106 +92,23 @@ pub enum Error {
         /// The names that are known.
         need: &'static str,
     },
-
-    // A safetensors file.
-    /// The file cannot be opened or mapped.
-    Open {
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// The file ends before its header does.
-    HeaderLength {
-        /// Bytes of the file.
-        got: u64,
-        /// Bytes up to the header's end.
-        need: u64,
-    },
-    /// The header is longer than the format allows.
-    HeaderTooLong {
-        /// Its length in bytes.
-        got: u64,
-        /// The format's limit.
-        limit: u64,
-    },
-    /// The header is no JSON object.
-    HeaderJson {
-        /// Where and why.
-        source: serde_json::Error,
-    },
-    /// A tensor's entry in the header has not the form of one.
-    HeaderEntry {
-        /// Why.
-        source: serde_json::Error,
-    },
-    /// A tensor's data does not begin where the one before it ends: a gap or an overlap.
-    Offset {
-        /// Where it begins.
-        got: usize,
-        /// Where it should.
-        need: usize,
-    },
-    /// A tensor's data ends before it begins, or after the file.
-    PastEnd {
-        /// Where it begins.
-        begin: usize,
-        /// Where it ends.
-        end: usize,
-        /// Bytes of data in the file.
-        len: usize,
-    },
-    /// A tensor has more or fewer bytes than its shape needs.
-    ByteCount {
-        /// Bytes between its offsets.
-        got: usize,
-        /// Bytes that the shape needs.
-        need: usize,
-        /// The type of an element.
-        dtype: String,
-        /// The dimensions.
-        shape: Vec<usize>,
-    },
-    /// The file goes on after its last tensor.
-    TrailingBytes {
-        /// Bytes of data in the file.
-        got: usize,
-        /// Bytes that the tensors cover.
-        need: usize,
-    },
-
-    // A folder.
-    /// The folder holds no checkpoint.
-    EmptyFolder,
-    /// The index is not the JSON that it should be.
-    IndexJson {
-        /// Where and why.
-        source: serde_json::Error,
-    },
-    /// The index names a file that does not lie beside it.
-    ShardName {
-        /// The name.
-        got: String,
-    },
-    /// The index says that the tensor is in a file, and it is not.
-    NotInShard,
 }
 
 impl Error {
-    /// The same error, naming the tensor.
+    /// The same error, naming the weight.
     pub(super) fn of(self, tensor: &str) -> Self {
         Error::InTensor { tensor: tensor.to_owned(), fault: Box::new(self) }
     }
 
-    /// The same error, naming the file.
-    pub(super) fn at(self, path: &Path) -> Self {
-        Error::InFile { path: path.to_owned(), fault: Box::new(self) }
-    }
-
-    /// The case itself, without the names around it.
+    /// The case itself, without the name around it.
     pub fn fault(&self) -> &Error {
-        match self {
-            Error::InTensor { fault, .. } | Error::InFile { fault, .. } => fault.fault(),
-            fault => fault,
-        }
+        if let Error::InTensor { fault, .. } = self { fault.fault() } else { self }
+    }
+}
+
+impl From<checkpoint::Error> for Error {
+    fn from(fault: checkpoint::Error) -> Self {
+        Error::Checkpoint(fault)
     }
 }
 
@@ -207,7 +116,6 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::InTensor { tensor, fault } => write!(f, "tensor `{tensor}`: {fault}"),
-            Error::InFile { path, fault } => write!(f, "`{}`: {fault}", path.display()),
             Error::BlockSize { what, got } => {
                 write!(f, "{what} is {got}, needed is a power of two from 32 to 4096")
             }
@@ -218,7 +126,7 @@ impl fmt::Display for Error {
             Error::ShapeOverflow { shape } => {
                 write!(f, "shape {shape:?} has more elements than fit in memory")
             }
-            Error::MissingTensor => write!(f, "not in the checkpoint"),
+            Error::Checkpoint(fault) => fault.fmt(f),
             Error::MissingPart { part } => write!(f, "its companion `.{part}` is not in the checkpoint"),
             Error::WrongDtype { part, got, need } => write!(f, "{part} is of type {got}, needed is {need}"),
             Error::QuantType { got } => write!(f, "quantised as `{got}`, needed is `nf4`"),
@@ -227,31 +135,6 @@ impl fmt::Display for Error {
             Error::StateDtype { what, got, need } => {
                 write!(f, "its quantisation state has {what} `{got}`, needed is {need}")
             }
-            Error::Open { source } => write!(f, "cannot be opened: {source}"),
-            Error::HeaderLength { got, need } => {
-                write!(f, "file of {got} bytes, its header alone needs {need}")
-            }
-            Error::HeaderTooLong { got, limit } => {
-                write!(f, "header of {got} bytes, the format allows {limit}")
-            }
-            Error::HeaderJson { source } => write!(f, "header does not parse: {source}"),
-            Error::HeaderEntry { source } => write!(f, "header entry does not parse: {source}"),
-            Error::Offset { got, need } => write!(f, "data begins at byte {got}, needed is {need}"),
-            Error::PastEnd { begin, end, len } => {
-                write!(f, "data from byte {begin} to {end}, the file holds {len} bytes of data")
-            }
-            Error::ByteCount { got, need, dtype, shape } => {
-                write!(f, "{got} bytes of data, {need} needed for {shape:?} of {dtype}")
-            }
-            Error::TrailingBytes { got, need } => {
-                write!(f, "{got} bytes of data, the header describes {need}")
-            }
-            Error::EmptyFolder => {
-                write!(f, "neither model.safetensors nor model.safetensors.index.json in this folder")
-            }
-            Error::IndexJson { source } => write!(f, "index does not parse: {source}"),
-            Error::ShardName { got } => write!(f, "file `{got}`, needed is a name in the index's own folder"),
-            Error::NotInShard => write!(f, "not in this file, where the index places it"),
         }
     }
 }
@@ -259,12 +142,9 @@ impl fmt::Display for Error {
 impl error::Error for Error {
     fn source(&self) -> Option<&(dyn error::Error + 'static)> {
         match self {
-            Error::InTensor { fault, .. } | Error::InFile { fault, .. } => fault.source(),
-            Error::Open { source } => Some(source),
-            Error::QuantState { source }
-            | Error::HeaderJson { source }
-            | Error::HeaderEntry { source }
-            | Error::IndexJson { source } => Some(source),
+            Error::InTensor { fault, .. } => fault.source(),
+            Error::Checkpoint(fault) => fault.source(),
+            Error::QuantState { source } => Some(source),
             _ => None,
         }
     }

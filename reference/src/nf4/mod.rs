@@ -8,25 +8,25 @@
 //! Sources: Dettmers et al., "QLoRA: Efficient Finetuning of Quantized LLMs" (2023), section 3, for the
 //! data type; the bit-exact order of roundings is that of the `bitsandbytes` library.
 
-mod bytes;
 mod calls;
 mod check;
 mod checkpoint;
 mod codec;
 mod dtype;
 mod error;
-mod header;
-mod index;
+mod parts;
 mod quantize;
 mod state;
 mod table;
 mod weight;
 
 pub use calls::oracle_calls;
-pub use checkpoint::{Checkpoint, QuantizedTensor, Tensor};
+pub(crate) use check::is_block_size;
+pub use checkpoint::{QuantizedTensor, StoredWeight};
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
 pub use dtype::Dtype;
 pub use error::Error;
+pub use parts::{Layout, Part, PartType, PartValues};
 pub use quantize::{NESTED_BLOCK, double_quantize, quantize};
 pub use table::{CODE2, NF4};
 pub use weight::{Quantized, Scales};

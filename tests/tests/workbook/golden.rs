@@ -1,7 +1,8 @@
 //! Golden: the oracle against the library that made the format.
 
+use reference::checkpoint::Checkpoint;
 use reference::nf4::{
-    CODE2, Checkpoint, Dtype, NESTED_BLOCK, NF4, Quantized, Scales, dequantize_bits, dequantize_bits_range,
+    CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales, dequantize_bits, dequantize_bits_range,
     double_quantize, quantize,
 };
 use safetensors::SafeTensors;

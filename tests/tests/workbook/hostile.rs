@@ -1,12 +1,13 @@
 //! Hostile: every way in which a checkpoint can be wrong gets an error that names the tensor, what is there
 //! and what is needed. Nothing panics, and nothing is allocated by a number that was not checked.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use reference::nf4::{Absmax, Dtype, Quantized, Scales};
-use reference::nf4::{CODE2, Checkpoint, Error, NF4, Weight, dequantize_bits_range};
+use reference::checkpoint::{Checkpoint, Error};
+use reference::nf4::{self, Absmax, CODE2, Dtype, NF4, Quantized, Scales, Weight, dequantize_bits_range};
 use tempfile::TempDir;
 
 const STATE: &str = "w.quant_state.bitsandbytes__nf4";
@@ -115,6 +116,13 @@ fn the_sound_weight_is_read() {
     assert_eq!((weight.shape.as_slice(), weight.dtype, weight.block_size), (&[5, 13][..], Dtype::F16, 64));
     assert!(matches!(weight.absmax, Scales::Double { block_size: 256, offset: 0.5, .. }));
     assert_eq!(checkpoint.names().count(), 6);
+    let stored = checkpoint.nf4_stored("w").expect("sound");
+    for (part, bytes) in stored.parts() {
+        let tensor = checkpoint.tensor(&part.part.of("w"));
+        let want = tensor.map_or(0.5_f32.to_le_bytes().to_vec(), |tensor| tensor.bytes.to_vec());
+        assert_eq!(bytes, want, "{part:?}");
+        assert_eq!(matches!(bytes, Cow::Borrowed(_)), part.part != nf4::Part::NestedOffset, "{part:?}");
+    }
 }
 
 #[test]
@@ -450,6 +458,11 @@ fn no_mutation_of_a_sound_file_brings_the_reader_down() {
 fn read_everything(file: Vec<u8>) {
     let Ok(checkpoint) = Checkpoint::from_bytes(file) else { return };
     for name in checkpoint.names() {
+        if let Ok(stored) = checkpoint.nf4_stored(name) {
+            stored
+                .parts()
+                .for_each(|(part, bytes)| assert_eq!(bytes.len(), part.bytes(), "{name}: {part:?}"));
+        }
         let Ok(weight) = checkpoint.nf4(name) else { continue };
         let (view, end) = (weight.view(), weight.view().len);
         view.check().expect("what is handed out is sound");

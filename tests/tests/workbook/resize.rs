@@ -6,7 +6,7 @@ use std::path::Path;
 
 use half::{bf16, f16};
 use proptest::prelude::*;
-use reference::nf4::Checkpoint;
+use reference::checkpoint::Checkpoint;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use safetensors::tensor::{Dtype, TensorInfo};
 use serde_json::{Map, Value};
 
-use super::{Error, check};
+use super::{Error, element_count};
 
 /// Where a tensor lies in its file. The range is checked against the file and against the shape.
 #[derive(Clone, Debug)]
@@ -106,8 +106,7 @@ fn check_entry(info: &TensorInfo, covered: usize, len: usize) -> Result<usize, E
 
 /// Bytes that the shape needs; types of less than a byte fill the last one.
 fn byte_count(info: &TensorInfo) -> Result<usize, Error> {
-    let elements = check::element_count(&info.shape)?;
-    let bits = elements.checked_mul(info.dtype.bitsize());
+    let bits = element_count(&info.shape).and_then(|elements| elements.checked_mul(info.dtype.bitsize()));
     bits.map(|bits| bits.div_ceil(8)).ok_or_else(|| Error::ShapeOverflow { shape: info.shape.clone() })
 }
 
