@@ -10,7 +10,7 @@ use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
 use reference::llama::train::{self, Recipe};
-use reference::llama::{Config, Form, Llama, Rope, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Form, Llama, Rope, Rows, Scaling, Spec, parts, rope};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -79,7 +79,11 @@ impl Model {
                 forms.insert(need.name, Form::Dense(Dtype::F32));
             }
         }
-        Self::adapted(Spec { config, forms, compute: Dtype::F32, adapter: None }, values, seed)
+        Self::adapted(
+            Spec { config, forms, compute: Dtype::F32, adapter: None, rows: Rows::default() },
+            values,
+            seed,
+        )
     }
 
     /// A reader's own checkpoint.
