@@ -441,7 +441,7 @@ impl Site<'_> {
         })
     }
 
-    /// The rows of a table that an index names, or that a scatter adds to; none, where nothing would be read or written.
+    /// The rows of a table that an index names, or that a scatter adds to; none, where nothing is read or written.
     fn rows_of(&self, index: &[i32], rows: usize) -> Result<Vec<usize>, Fault> {
         if self.len() == 0 { Ok(Vec::new()) } else { in_range(index, rows) }
     }

@@ -65,8 +65,8 @@ pub enum Op {
     /// `table (n, ..), index i32 (s..) -> (s.., ..)`: the table's rows; an index outside 0..n is an error, unless the
     /// result has no elements.
     Gather,
-    /// `rows (s.., ..), index i32 (s..) -> (n, ..)`: zeros, and every row added where its index points; an index outside
-    /// 0..n is an error, unless the result has no elements.
+    /// `rows (s.., ..), index i32 (s..) -> (n, ..)`: zeros, and every row added where its index points; an index
+    /// outside 0..n is an error, unless the result has no elements.
     ScatterAdd,
 
     // The same elements, elsewhere.

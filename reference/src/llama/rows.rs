@@ -19,8 +19,8 @@
 //!
 //! The law that both are for: rows of documents have the logits and the gradients of the documents alone.
 //!
-//! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et al.,
-//! "Efficient Sequence Packing without Cross-contamination" (2021), section 3.2.
+//! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et
+//! al., "Efficient Sequence Packing without Cross-contamination" (2021).
 
 use super::rope;
 use super::{Config, Model};

@@ -28,8 +28,8 @@ pub fn causal(logits: &Tensor, labels: &Tensor) -> Tensor {
 }
 
 /// The labels of rows that hold several documents: -100 for the first token of each, which no token of it predicts, and
-/// for padding. `labels` and `documents` i32 (B, T); tokens of one document stand side by side and have one number, from
-/// 1 on, and a smaller number is padding. Source: `position_ids == 0` in the `trl` library's packing collator.
+/// for padding. `labels` and `documents` i32 (B, T); tokens of one document stand side by side and have one number,
+/// from 1 on, and a smaller number is padding. Source: `position_ids == 0` in the `trl` library's packing collator.
 pub fn within_documents(labels: &Tensor, documents: &Tensor) -> Tensor {
     let length = documents.dim(1);
     let none = documents.tape().constant(0.0, &Type::new(Dtype::I32, [documents.dim(0), Dim::fixed(1)]));

@@ -377,8 +377,8 @@ fn attentions_that_differ_in_a_sign_of_zero_are_two() {
     }
 }
 
-/// Rows to add, and rows and numbers a row of the table: no index is looked at where there is nothing to add to. What is
-/// padded has indices of 0, whether the table has rows or not.
+/// Rows to add, and rows and numbers a row of the table: no index is looked at where there is nothing to add to. What
+/// is padded has indices of 0, whether the table has rows or not.
 #[test]
 fn a_scatter_into_an_empty_table_is_the_empty_table() {
     for (count, rows, width) in [(0, 0, 3), (0, 0, 0), (0, 2, 3), (0, 2, 0), (2, 3, 0), (2, 0, 0), (2, 0, 3)]
