@@ -17,7 +17,7 @@ use grader::figure::lives::lives;
 use grader::figure::memory::{Buffer, Memory, staircase};
 use reference::graph::{Builder, Dtype, Graph, Op, Symbol, Tape, Tensor};
 use reference::llama::train::{Recipe, step_graph};
-use reference::llama::{Config, Form, Rope, Scaling, Spec};
+use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -216,7 +216,7 @@ fn llama() -> Spec {
     let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
-    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter) }
+    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
 }
 
 fn arena() -> Result<Drawn, String> {

@@ -109,6 +109,15 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// An input that the run updates would have to be padded, and a padded copy is not what it updates.
+    DonatedSize {
+        /// Its name.
+        name: String,
+        /// Its dimensions.
+        got: Vec<usize>,
+        /// Those of its bucket.
+        need: Vec<usize>,
+    },
     /// An output that the graph does not have.
     NoOutput {
         /// Its name.
@@ -397,6 +406,7 @@ impl<'a> Session<'a> {
         self.stage(program, &io, &sizes, &rounded)?;
         let compiled = self.loaded[program.0].ready[&key].compiled.clone();
         let names = compiled.donated();
+        self.fill_their_buckets(program, &names, &io)?;
         let mut own: BTreeMap<&str, DeviceTensor> = BTreeMap::new(); // kept tensors, while the run updates them
         for name in names.iter().filter(|name| !io.donated.contains_key(**name)) {
             let Some(tensor) = self.kept.remove(*name) else {
@@ -410,6 +420,15 @@ impl<'a> Session<'a> {
         done?;
         self.counters.count(&compiled);
         self.outputs(program, compiled, io, &sizes)
+    }
+
+    /// That what the run updates is not padded.
+    fn fill_their_buckets(&self, program: Program, donated: &[&str], io: &Io<'_>) -> Result<(), Error> {
+        let staged = &self.loaded[program.0].staged;
+        let padded = donated.iter().find_map(|name| Some((*name, staged.get(*name)?)));
+        let Some((name, copy)) = padded else { return Ok(()) };
+        let (got, need) = (self.input(name, io)?.shape.clone(), copy.shape.clone());
+        Err(Error::DonatedSize { name: name.to_owned(), got, need })
     }
 
     /// The work itself: the memories in the plan's order.
@@ -867,6 +886,10 @@ impl fmt::Display for Error {
             Error::Missing { name } => write!(f, "input `{name}` is not given"),
             Error::NotDonated { name } => {
                 write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
+            }
+            Error::DonatedSize { name, got, need } => {
+                write!(f, "donated tensor `{name}` must have its bucket's size: ")?;
+                write!(f, "expected {need:?}, found {got:?}")
             }
             Error::NoOutput { name } => write!(f, "the graph has no output `{name}`"),
             Error::Shape { name, got, need } => {

@@ -11,7 +11,7 @@ use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
 use reference::llama::train::{self, Recipe};
-use reference::llama::{Config, Form, Llama, Rope, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Form, Llama, Rope, Rows, Scaling, Spec, parts, rope};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -81,7 +81,12 @@ impl Model {
                 forms.insert(need.name, Form::Dense(Dtype::F32));
             }
         }
-        Self::adapted(Spec { config, forms, compute: Dtype::F32, adapter: None }, values, None, seed)
+        Self::adapted(
+            Spec { config, forms, compute: Dtype::F32, adapter: None, rows: Rows::default() },
+            values,
+            None,
+            seed,
+        )
     }
 
     /// A reader's own checkpoint.

@@ -442,12 +442,17 @@ impl Site<'_> {
         })
     }
 
+    /// The rows of a table that an index names, or that a scatter adds to; none, where nothing is read or written.
+    fn rows_of(&self, index: &[i32], rows: usize) -> Result<Vec<usize>, Fault> {
+        if self.len() == 0 { Ok(Vec::new()) } else { in_range(index, rows) }
+    }
+
     fn gather<R: Real>(&self, table: &Array<R>, rows: &Array<R>) -> Result<Array<R>, Fault> {
         fn take<T: Copy>(table: &[T], rows: &[usize], width: usize) -> Vec<T> {
             rows.iter().flat_map(|row| table[row * width..][..width].iter().copied()).collect()
         }
         let width: usize = table.shape[1..].iter().product();
-        let rows = in_range(rows.as_integers(), table.shape[0])?;
+        let rows = self.rows_of(rows.as_integers(), table.shape[0])?;
         Ok(self.array(match &table.data {
             Data::Float(table) => Data::Float(take(table, &rows, width)),
             Data::I32(table) => Data::I32(take(table, &rows, width)),
@@ -458,7 +463,7 @@ impl Site<'_> {
     fn scatter<R: Real>(&self, rows: &Array<R>, index: &Array<R>) -> Result<Array<R>, Fault> {
         let width: usize = self.shape[1..].iter().product();
         let mut sums = vec![R::default(); self.len()];
-        for (i, to) in in_range(index.as_integers(), self.shape[0])?.into_iter().enumerate() {
+        for (i, to) in self.rows_of(index.as_integers(), self.shape[0])?.into_iter().enumerate() {
             let row = &rows.as_floats()[i * width..][..width];
             sums[to * width..][..width].iter_mut().zip(row).for_each(|(sum, x)| *sum = *sum + *x);
         }

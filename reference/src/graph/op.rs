@@ -48,9 +48,11 @@ pub enum Op {
     Reduce(Reduce, usize),
     /// `a (.., M, K), b (.., K, N) -> (.., M, N)`: equal leading dimensions, sum over K in order.
     Matmul,
-    /// `table (n, ..), index i32 (s..) -> (s.., ..)`: the table's rows; an index outside 0..n is an error.
+    /// `table (n, ..), index i32 (s..) -> (s.., ..)`: the table's rows; an index outside 0..n is an error, unless the
+    /// result has no elements.
     Gather,
-    /// `rows (s.., ..), index i32 (s..) -> (n, ..)`: zeros, and every row added where its index points.
+    /// `rows (s.., ..), index i32 (s..) -> (n, ..)`: zeros, and every row added where its index points; an index
+    /// outside 0..n is an error, unless the result has no elements.
     ScatterAdd,
 
     // The same elements, elsewhere.

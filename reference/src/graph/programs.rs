@@ -110,6 +110,15 @@ pub fn document(at: &Place, ids: &Tensor) -> Tensor {
     ids.gather(&at.query).equal(&ids.gather(&at.key))
 }
 
+/// ids\[batch, query\] = ids\[batch, key\] > 0, where `ids` (batch * length) i32, one row after the other, and
+/// `length` () i32, the tokens of a row, are extras: both belong to one document of their row. A number below 1 is
+/// padding, which sees nothing and which nothing sees.
+pub fn document_of_row(at: &Place, ids: &Tensor, length: &Tensor) -> Tensor {
+    let row = &at.batch * length;
+    let [query, key] = [&at.query, &at.key].map(|token| ids.gather(&(&row + token)));
+    and(&query.equal(&key), &key.like(0.0).less(&key))
+}
+
 /// key <= query or key < prefix: the prefix sees itself whole.
 pub fn prefix_lm(at: &Place, prefix: u32) -> Tensor {
     or(&causal(at), &at.key.less(&at.key.like(f64::from(prefix))))

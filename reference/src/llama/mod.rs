@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A projection is dense or NF4, as it is stored; in a graph it is an input, or an operation on the parts that it is
-//! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too.
+//! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too. Rows of several
+//! documents, or with padding, have two inputs more: see [`Rows`].
 
 mod config;
 mod error;
@@ -18,6 +19,7 @@ mod fields;
 pub mod hub;
 mod model;
 pub mod rope;
+mod rows;
 pub mod train;
 mod weights;
 
@@ -25,5 +27,6 @@ pub use config::{Config, Rope, Scaling};
 pub use error::Error;
 pub(crate) use fields::Fields;
 pub use model::{Model, Spec};
+pub use rows::Rows;
 pub(crate) use weights::dense;
 pub use weights::{Form, Forms, Llama, Need, StoredInput, parts};

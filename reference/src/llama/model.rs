@@ -13,13 +13,13 @@
 //! Sources: Touvron et al., "LLaMA" (2023), section 2.2; `modeling_llama` of the `transformers` library, whose order
 //! of operations this is; Hu et al., "LoRA" (2021), section 4.1.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
-use super::Config;
-use super::rope;
+use super::rows::{PerRow, Rows};
 use super::weights::{Form, Forms};
-use crate::graph::{Attention, Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type, programs};
+use super::{Config, rope};
+use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
 use crate::nf4::Layout;
 use crate::{lora, loss};
 
@@ -34,6 +34,8 @@ pub struct Spec {
     pub compute: Dtype,
     /// The low-rank adapter beside the projections, if there is one.
     pub adapter: Option<lora::Config>,
+    /// What is given beside the tokens of a row; by default, nothing.
+    pub rows: Rows,
 }
 
 /// A model being written onto a tape.
@@ -42,6 +44,7 @@ pub struct Model<'a> {
     tape: &'a Tape,
     shapes: BTreeMap<String, Vec<usize>>,
     inputs: RefCell<BTreeMap<String, Tensor>>, // each is declared once
+    per_row: OnceCell<PerRow>,
 }
 
 /// The largest batch that a graph is built for.
@@ -57,7 +60,7 @@ impl Spec {
     }
 
     /// The same and `labels` i32 (B, T), where -100 is ignored, to `loss`: the mean over every token that follows
-    /// another one.
+    /// another one of its row, or of its document.
     pub fn training_loss(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_loss");
         self.write_loss(builder.tape());
@@ -95,7 +98,7 @@ impl Spec {
     pub fn write_loss(&self, tape: &Tape) {
         let model = Model::new(self, tape);
         let logits = model.logits(&model.tokens("ids"));
-        let loss = tape.within("loss", || loss::causal(&logits, &model.tokens("labels")));
+        let loss = tape.within("loss", || loss::causal(&logits, &model.labels()));
         tape.output("loss", &loss);
     }
 }
@@ -104,7 +107,12 @@ impl<'a> Model<'a> {
     /// Nothing is written yet.
     pub fn new(spec: &'a Spec, tape: &'a Tape) -> Self {
         let shapes = spec.config.needs().into_iter().map(|need| (need.name, need.shape)).collect();
-        Self { spec, tape, shapes, inputs: RefCell::default() }
+        Self { spec, tape, shapes, inputs: RefCell::default(), per_row: OnceCell::new() }
+    }
+
+    /// What is written.
+    pub fn spec(&self) -> &Spec {
+        self.spec
     }
 
     /// The sizes B and T of a batch of token sequences.
@@ -117,6 +125,22 @@ impl<'a> Model<'a> {
     /// An input of token ids, i32 (B, T).
     pub fn tokens(&self, name: &str) -> Tensor {
         self.input(name, &Type::new(Dtype::I32, self.batch()))
+    }
+
+    /// The number of each token's document, i32 (B, T); below 1 is padding. See [`Rows`].
+    pub fn documents(&self) -> Tensor {
+        self.tokens("documents")
+    }
+
+    /// The labels, i32 (B, T): ignored where documents begin and in padding.
+    fn labels(&self) -> Tensor {
+        let labels = self.tokens("labels");
+        if self.spec.rows.documents { loss::within_documents(&labels, &self.documents()) } else { labels }
+    }
+
+    /// What the layers read of each row, written where it is first asked for.
+    fn per_row(&self) -> &PerRow {
+        self.per_row.get_or_init(|| PerRow::write(self))
     }
 
     /// From token ids (B, T) to logits (B, T, V).
@@ -148,6 +172,7 @@ impl<'a> Model<'a> {
     /// # Panics
     /// If the model has no layer of that number.
     pub fn layer(&self, layer: usize, x: &Tensor) -> Tensor {
+        _ = self.per_row(); // before the layer's scope: it is no part of the layer
         self.within(&format!("layers.{layer}"), || {
             let name = format!("model.layers.{layer}");
             let x = x + &self.attention(&name, &self.norm(&format!("{name}.input_layernorm"), x));
@@ -185,7 +210,8 @@ impl<'a> Model<'a> {
         let q = self.rotate(&heads("q_proj", config.heads)); // (B, heads, T, D)
         let k = self.rotate(&heads("k_proj", config.key_heads)); // (B, key heads, T, D)
         let v = heads("v_proj", config.key_heads);
-        let attended = self.within("self_attn", || q.attend(causal(config.head_dim), &k, &v, &[]));
+        let (attention, extras) = self.per_row().attention(config);
+        let attended = self.within("self_attn", || q.attend(attention, &k, &v, &extras));
         project("o_proj", &self.join(&attended))
     }
 
@@ -237,13 +263,19 @@ impl<'a> Model<'a> {
     fn rotate(&self, x: &Tensor) -> Tensor {
         self.within("self_attn.rotary", || {
             let half = self.spec.config.head_dim / 2;
-            let table = Type::new(Dtype::F32, [x.dim(2), half.into()]);
-            let [cos, sin] = rope::NAMES.map(|name| self.input(name, &table).cast(self.spec.compute));
+            let [cos, sin] = self.angles(x.dim(2));
             let (left, right) = (x.slice(3, Dim::fixed(0), half), x.slice(3, half, 2 * half));
             let [turned_left, turned_right] =
                 [&(&left * &cos) - &(&right * &sin), &(&right * &cos) + &(&left * &sin)];
             self.tape.concat(&[&turned_left, &turned_right], 3)
         })
+    }
+
+    /// Cosines and sines of the positions: (B, 1, T, D/2), or, where they are the same in every row, (T, D/2).
+    fn angles(&self, length: Dim) -> [Tensor; 2] {
+        let table = Type::new(Dtype::F32, [length, (self.spec.config.head_dim / 2).into()]);
+        let counted = || rope::NAMES.map(|name| self.input(name, &table).cast(self.spec.compute));
+        self.per_row().rotary.clone().unwrap_or_else(counted)
     }
 
     /// A weight in the compute type.
@@ -277,12 +309,12 @@ impl<'a> Model<'a> {
     }
 
     /// An input, the same one each time.
-    fn input(&self, name: &str, ty: &Type) -> Tensor {
+    pub(super) fn input(&self, name: &str, ty: &Type) -> Tensor {
         let declare = || self.tape.input(name, ty.dtype, &ty.shape);
         self.inputs.borrow_mut().entry(name.to_owned()).or_insert_with(declare).clone()
     }
 
-    fn within(&self, name: &str, part: impl FnOnce() -> Tensor) -> Tensor {
+    pub(super) fn within<T>(&self, name: &str, part: impl FnOnce() -> T) -> T {
         self.tape.within(name, part)
     }
 }
@@ -294,10 +326,4 @@ fn part(name: &str) -> &str {
         Some((_, part)) => part,
         None => name,
     }
-}
-
-/// Attention in which a query sees the keys up to its own place.
-fn causal(head_dim: usize) -> Attention {
-    let mask = programs::mask("causal", &[], programs::causal).expect("scalars fit each other");
-    Attention { mask: Some(mask), ..Attention::plain(1.0 / (head_dim as f64).sqrt()) }
 }

@@ -80,6 +80,9 @@ fn update(builder: &Builder, recipe: &Recipe, parameters: &[(String, Id)], gradi
     }
 }
 
+/// What a batch may hold.
+const BATCH: [&str; 4] = ["ids", "labels", "positions", "documents"];
+
 /// A training run by the interpreter.
 pub struct Trainer<R> {
     graph: Graph,
@@ -116,9 +119,17 @@ impl<R: Real> Trainer<R> {
     ///
     /// Fails as [`interpret()`] does; the run is then where it was.
     pub fn step(&mut self, ids: Array<R>, labels: Array<R>, lr: f64) -> Result<Report, Error> {
-        let length = ids.shape.get(1).copied().unwrap_or_default().min(self.spec.config.positions);
-        self.values.extend([("ids".to_owned(), ids), ("labels".to_owned(), labels)]);
-        self.values.append(&mut rope::values(&self.spec.config, length));
+        self.step_on([("ids".to_owned(), ids), ("labels".to_owned(), labels)].into(), lr)
+    }
+
+    /// A step on a batch by the names of its inputs: `ids`, `labels`, and what the model's rows ask for beside them
+    /// (see [`Rows`](super::Rows)).
+    ///
+    /// Fails as [`interpret()`] does; the run is then where it was.
+    pub fn step_on(&mut self, batch: Values<R>, lr: f64) -> Result<Report, Error> {
+        self.values.retain(|name, _| !BATCH.contains(&name.as_str())); // of the step before
+        self.values.append(&mut rope::values(&self.spec.config, self.positions(&batch)));
+        self.values.extend(batch);
         self.values.append(&mut self.recipe.optimizer.rates(self.steps + 1, lr));
         let results = interpret(&self.graph, &self.values)?;
         self.steps += 1;
@@ -126,6 +137,13 @@ impl<R: Real> Trainer<R> {
         self.values.extend(names.zip(results));
         let number = |name: &str| self.values[name].wide()[0];
         Ok(Report { loss: number("loss"), grad_norm: number("grad_norm") })
+    }
+
+    /// Rows of the rotary tables: one for each token of a row, or all, where rows say which they take.
+    fn positions(&self, batch: &Values<R>) -> usize {
+        let all = self.spec.config.positions;
+        let length = batch.get("ids").and_then(|ids| ids.shape.get(1)).copied().unwrap_or_default();
+        if self.spec.rows.positions { all } else { length.min(all) }
     }
 
     /// Every value, the adapter among them.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use half::{bf16, f16};
 use safetensors::tensor::Dtype as Stored;
 
-use super::{Config, Error, Spec, hub};
+use super::{Config, Error, Rows, Spec, hub};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
@@ -115,7 +115,13 @@ impl Llama {
 
     /// The model as it is written into a graph: in f32, without an adapter.
     pub fn spec(&self) -> Spec {
-        Spec { config: self.config.clone(), forms: self.forms.clone(), compute: Dtype::F32, adapter: None }
+        Spec {
+            config: self.config.clone(),
+            forms: self.forms.clone(),
+            compute: Dtype::F32,
+            adapter: None,
+            rows: Rows::default(),
+        }
     }
 
     /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.

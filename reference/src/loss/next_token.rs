@@ -27,6 +27,17 @@ pub fn causal(logits: &Tensor, labels: &Tensor) -> Tensor {
     cross_entropy(&logits.reshape([rows.clone(), vocab]), &next(labels).reshape([rows]))
 }
 
+/// The labels of rows that hold several documents: -100 for the first token of each, which no token of it predicts, and
+/// for padding. `labels` and `documents` i32 (B, T); tokens of one document stand side by side and have one number,
+/// from 1 on, and a smaller number is padding. Source: `position_ids == 0` in the `trl` library's packing collator.
+pub fn within_documents(labels: &Tensor, documents: &Tensor) -> Tensor {
+    let length = documents.dim(1);
+    let none = documents.tape().constant(0.0, &Type::new(Dtype::I32, [documents.dim(0), Dim::fixed(1)]));
+    let before = documents.tape().concat(&[&none, &documents.slice(1, 0, &length - &Dim::fixed(1))], 1);
+    let counts = documents.equal(&before).min(&documents.like(0.0).less(documents));
+    counts.select(labels, &labels.like(f64::from(IGNORED)))
+}
+
 /// The label of each following position; -100 at the end.
 fn next(labels: &Tensor) -> Tensor {
     let length = labels.dim(1);

@@ -18,7 +18,7 @@ use reference::graph::{
     Array, Attention, Builder, Dtype, Facts, Graph, Host, Id, Known, Op, Symbol, Tape, Tensor, Type, programs,
 };
 use reference::llama::train::{Recipe, step_graph};
-use reference::llama::{Config, Form, Rope, Scaling, Spec};
+use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec};
 use reference::loss::{Clip, CrossEntropy, Head, Policy, Reduction};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
@@ -157,7 +157,7 @@ fn llama() -> Spec {
     let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
-    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter) }
+    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
 }
 
 fn step() -> Graph {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
-use compiler::session::Error;
+use compiler::rewrite::pad::{length_name, pad};
+use compiler::session::{Error, Settings};
 use compiler::tune::Tuned;
 use grader::fair::{difference, rounding};
 use kernels::plan::Step;
@@ -374,4 +375,55 @@ fn attentions_that_differ_in_a_sign_of_zero_are_two() {
         let case = two_attentions(constants);
         agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{constants:?}: {error}"));
     }
+}
+
+/// Rows to add, and rows and numbers a row of the table: no index is looked at where there is nothing to add to. What
+/// is padded has indices of 0, whether the table has rows or not.
+#[test]
+fn a_scatter_into_an_empty_table_is_the_empty_table() {
+    for (count, rows, width) in [(0, 0, 3), (0, 0, 0), (0, 2, 3), (0, 2, 0), (2, 3, 0), (2, 0, 0), (2, 0, 3)]
+    {
+        let builder = Builder::new("scatter");
+        let x = builder.tape().input("x", Dtype::F32, [count, width]);
+        let index = builder.tape().input("index", Dtype::I32, [count]);
+        let table = x.scatter_add(&index, rows);
+        builder.tape().output("table", &table);
+        builder.tape().output("nothing", &x.slice(1, 0, 0).scatter_add(&index, rows));
+        builder.tape().output("none", &x.slice(1, 0, 0).gather(&index.slice(0, 0, 0)));
+        let graph = builder.finish().expect("a graph");
+        let ones = Array::floats(Dtype::F32, &[count, width], vec![1.0; count * width]);
+        let index = Array::integers(&[count], vec![0; count]);
+        let values = Values::from([("x".to_owned(), ones), ("index".to_owned(), index)]);
+        let want = interpret(&graph, &values).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(want[0].shape, [rows, width]);
+        assert!(want[0].wide().iter().all(|x| *x == 0.0));
+        for level in [Level::O0, Level::O1, Level::O2] {
+            assert_eq!(run(&graph, &values, level).as_ref(), Ok(&want), "{count} into {rows} of {width}");
+        }
+    }
+}
+
+/// No row in truth, and a bucket of rows.
+#[test]
+fn a_scatter_of_no_rows_is_padded() {
+    let builder = Builder::new("scatter");
+    let count = builder.tape().symbol("N", Facts::range(0, 16));
+    let x = builder.tape().input("x", Dtype::F32, [count.clone(), 3.into()]);
+    let index = builder.tape().input("index", Dtype::I32, [count]);
+    builder.tape().output("table", &x.scatter_add(&index, 0));
+    let graph = builder.finish().expect("a graph");
+    let values = Values::from([
+        ("x".to_owned(), Array::floats(Dtype::F32, &[0, 3], [])),
+        ("index".to_owned(), Array::integers(&[0], vec![])),
+    ]);
+    let want = interpret(&graph, &values).expect("it means something");
+    let mut session = OneGraph::new(&Solution, &*CPU, &graph, Settings::default()).expect("it can be padded");
+    assert_eq!(session.arrays(&values).expect("it runs"), want);
+    let padded = pad(&graph, &["N".into()]).expect("it can be padded").graph;
+    let wide = Values::<f32>::from([
+        ("x".to_owned(), Array::floats(Dtype::F32, &[4, 3], [f64::NAN; 12])),
+        ("index".to_owned(), Array::integers(&[4], vec![9; 4])),
+        (length_name("N"), Array::integers(&[], vec![0])),
+    ]);
+    assert_eq!(interpret(&padded, &wide).expect("it means the same"), want);
 }

@@ -50,7 +50,7 @@ fn difference(graph: &Graph, values: &Values<f64>, name: &str, direction: &[f64]
 }
 
 /// Holds the gradient of the first output, a number, against differences: along two directions of each input.
-fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(), String> {
+pub(crate) fn agree(graph: &Graph, values: &Values<f64>, slack: f64) -> Result<(), String> {
     let inputs = graphs::trainable(graph);
     let only = |outputs: &[Id]| {
         let mut graph = graph.clone();

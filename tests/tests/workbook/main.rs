@@ -44,6 +44,7 @@ mod markers;
 mod notebook;
 mod optim;
 mod own;
+mod packing;
 mod pad;
 mod parse;
 mod pictures;

@@ -19,7 +19,7 @@ use tests::graphs::{self, Case};
 use tests::small_llama::SmallLlama;
 use tests::tiny_llama::TinyLlama;
 
-type Sizes = BTreeMap<Symbol, i64>;
+pub(crate) type Sizes = BTreeMap<Symbol, i64>;
 
 /// What stands in the padding: something else at every place.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,12 @@ fn agrees<R: Real>(
 }
 
 /// Both kinds of floats, both kinds of junk.
-fn check_all(graph: &Graph, padded: &Padded, values: &Values<f64>, to: &Sizes) -> Result<(), String> {
+pub(crate) fn check_all(
+    graph: &Graph,
+    padded: &Padded,
+    values: &Values<f64>,
+    to: &Sizes,
+) -> Result<(), String> {
     let narrow: Values<f32> =
         values.iter().map(|(name, value)| (name.clone(), graphs::narrow(value))).collect();
     [Junk::Wild, Junk::Mild].into_iter().try_for_each(|junk| {

@@ -13,7 +13,7 @@ use kernels::bytes::Peak;
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol};
-use reference::llama::{self, Config, Form, Rope, Scaling, Spec, rope, train};
+use reference::llama::{self, Config, Form, Rope, Rows, Scaling, Spec, rope, train};
 use reference::{grad, lora};
 use tests::one_graph::{CPU, OneGraph, upload};
 use tests::tiny_llama::TinyLlama;
@@ -80,7 +80,8 @@ impl Model {
             let pair = numbers(shape[0] * shape[1], seed + 99).map(|x| 0.1 * x);
             values.insert(name, Array::floats(Dtype::F32, &shape, pair));
         }
-        let spec = Spec { config, forms, compute: self.compute, adapter: Some(adapter) };
+        let spec =
+            Spec { config, forms, compute: self.compute, adapter: Some(adapter), rows: Rows::default() };
         let optimizer = reference::optim::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
         let step = train::step_graph(&spec, &train::Recipe { optimizer, max_norm: 1.0 }).expect("a step");
         values.append(&mut optimizer.rates(3, 1e-3));

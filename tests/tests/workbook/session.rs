@@ -368,3 +368,33 @@ fn a_forecast_compiles_once_and_holds_for_every_size() {
     let of = |rows: i64| first.peak(&sizes(rows)).expect("bound").1;
     assert_eq!(of(90) - of(89), of(3) - of(2));
 }
+
+/// A padded copy would be updated in its place.
+#[test]
+fn a_donated_tensor_smaller_than_its_bucket_is_refused_by_name() {
+    let builder = Builder::new("updates");
+    let length = builder.tape().symbol("T", Facts::range(1, 64));
+    let [state, x] = ["state", "x"].map(|name| builder.tape().input(name, Dtype::F32, [&length]));
+    builder.tape().output("state", &(&state + &x));
+    let graph = builder.finish().expect("a graph");
+    let (device, passes) = (Cpu::with_threads(1), with_buckets(vec![16, 32, 64]));
+    let settings = Settings { donate: true, ..Settings::default() };
+    let mut one = OneGraph::new(&passes, &device, &graph, settings).expect("it can be padded");
+    let (session, program) = one.parts();
+    let tensor = |count: usize| {
+        DeviceTensor::new(&device, &[count], &1.5_f32.to_ne_bytes().repeat(count)).expect("room")
+    };
+    let (x, mut state) = (tensor(20), tensor(20));
+    let io = Io { inputs: [("x", &x)].into(), donated: [("state", &mut state)].into(), ..Io::default() };
+    let told = session.run(program, io).err().expect("it is padded").to_string();
+    assert_eq!(told, "donated tensor `state` must have its bucket's size: expected [32], found [20]");
+    session.keep("state", state);
+    let io = || Io { inputs: [("x", &x)].into(), ..Io::default() };
+    assert!(matches!(session.run(program, io()), Err(Error::DonatedSize { .. })));
+    let kept = session.release("state").expect("it is still there");
+    assert_eq!(kept.buffer.view::<f32>(), [1.5; 20], "and as it was");
+    let (x, mut state) = (tensor(32), tensor(32));
+    let io = Io { inputs: [("x", &x)].into(), donated: [("state", &mut state)].into(), ..Io::default() };
+    session.run(program, io).expect("it fills its bucket");
+    assert_eq!(state.buffer.view::<f32>(), [3.0; 32]);
+}

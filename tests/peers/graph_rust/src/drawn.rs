@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reference::graph::Array;
 use reference::graph::Dtype;
 use reference::graph::interpret::Values;
-use reference::llama::{Config, Form, Rope, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec, parts, rope};
 use reference::{lora, nf4};
 
 use crate::Result;
@@ -83,7 +83,7 @@ impl Drawn {
             values.insert(name.into(), Array::integers(&[1, length], self.tokens.clone()));
         }
         let (config, adapter) = (self.config.clone(), Some(self.lora.clone()));
-        Ok((Spec { config, forms, compute: Dtype::F32, adapter }, values))
+        Ok((Spec { config, forms, compute: Dtype::F32, adapter, rows: Rows::default() }, values))
     }
 }
 

@@ -1,0 +1,96 @@
+//! What a row of a batch holds, where it is not one sequence from the first token to the last.
+//!
+//! ```text
+//!             packed               left-padded
+//! ids         a b c d e x y z      . . . a b c d e
+//! positions   0 1 2 3 4 0 1 2      0 0 0 0 1 2 3 4
+//! documents   1 1 1 1 1 2 2 2      0 0 0 1 1 1 1 1
+//! ```
+//!
+//! `positions` i32 (B, T) are rows of the rotary tables, which then are (P, D/2) with P =
+//! [`Config::positions`](super::Config::positions): the same tensors for every batch. A position outside 0..P is an
+//! error when the graph runs.
+//!
+//! `documents` i32 (B, T) say what attends to what: a token sees the tokens of its own row that have its own number, up
+//! to itself. A number below 1 is padding: nothing sees it, and it sees nothing, not even itself. Attention gives a
+//! token without a visible key zeros and takes no gradient from it, so that what stands in padding reaches no document
+//! and its own logits are whatever the rest of the model makes of its embedding; only its label has to be ignored, as
+//! [`loss::within_documents`](crate::loss::within_documents) does.
+//!
+//! The law that both are for: rows of documents have the logits and the gradients of the documents alone.
+//!
+//! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et
+//! al., "Efficient Sequence Packing without Cross-contamination" (2021).
+
+use super::rope;
+use super::{Config, Model};
+use crate::graph::{Attention, Dtype, Tensor, Type, programs};
+
+/// What is given beside the tokens of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Whether each token has a position of its own, `positions`; else they count from 0 in every row.
+    pub positions: bool,
+    /// Whether each token belongs to a document of its row, `documents`; else a row is one.
+    pub documents: bool,
+}
+
+impl Rows {
+    /// Packed documents, and sequences with padding on any side: positions and documents.
+    pub const PACKED: Self = Self { positions: true, documents: true };
+}
+
+/// What all layers read of a row, computed once.
+pub(super) struct PerRow {
+    /// Cosines and sines (B, 1, T, D/2), in the compute type; `None` if positions are not given.
+    pub rotary: Option<[Tensor; 2]>,
+    /// The documents (B * T), one row after the other, and T as a number, i32 (); `None` if a row is one document.
+    pub documents: Option<[Tensor; 2]>,
+}
+
+impl PerRow {
+    /// Writes what the specification of a model asks for; nothing, where it asks for neither.
+    pub fn write(model: &Model) -> Self {
+        let Rows { positions, documents } = model.spec().rows;
+        Self {
+            rotary: positions.then(|| rotary(model)),
+            documents: documents.then(|| flat(&model.documents())),
+        }
+    }
+
+    /// Causal attention within documents, and the extras that its mask reads.
+    pub fn attention(&self, config: &Config) -> (Attention, Vec<&Tensor>) {
+        let extras: Vec<&Tensor> = self.documents.iter().flatten().collect();
+        let types: Vec<Type> = extras.iter().map(|extra| extra.ty().clone()).collect();
+        let mask = match self.documents {
+            None => programs::mask("causal", &types, programs::causal),
+            Some(_) => programs::mask("documents", &types, |at| {
+                let [ids, length] = [&at.extras[0], &at.extras[1]];
+                programs::and(&programs::causal(at), &programs::document_of_row(at, ids, length))
+            }),
+        };
+        let mask = Some(mask.expect("scalars fit each other"));
+        (Attention { mask, ..Attention::plain(1.0 / (config.head_dim as f64).sqrt()) }, extras)
+    }
+}
+
+/// The rows of the rotary tables that the positions name.
+fn rotary(model: &Model) -> [Tensor; 2] {
+    let Config { positions, head_dim, .. } = model.spec().config;
+    let table = Type::new(Dtype::F32, [positions, head_dim / 2]);
+    let of_token = |name: &str| {
+        let taken = model.input(name, &table).gather(&model.tokens("positions")); // (B, T, D/2)
+        let one_head = [taken.dim(0), 1.into(), taken.dim(1), taken.dim(2)];
+        taken.cast(model.spec().compute).reshape(one_head)
+    };
+    model.within("rotary", || rope::NAMES.map(of_token))
+}
+
+/// A tensor (B, T) as (B * T), and T.
+fn flat(documents: &Tensor) -> [Tensor; 2] {
+    let [batch, length] = [0, 1].map(|dim| documents.dim(dim));
+    documents.tape().within("documents", || {
+        let ones = documents.tape().constant(1.0, &Type::new(Dtype::I32, [&length]));
+        [documents.reshape([&batch * &length]), ones.total()]
+    })
+}
