@@ -249,7 +249,15 @@ impl Draw<'_> {
             let shape = [count];
             let input = (!matches!(what.kind, Kind::Receive { .. })).then(|| self.input(5 + nth, &shape));
             let output = (!matches!(what.kind, Kind::Send { .. })).then(|| self.output(2 + nth, &shape));
-            let start = Start { ticket: ticket.wrapping_add(nth), group, world, what, input, output };
+            let start = Start {
+                ticket: ticket.wrapping_add(nth),
+                group,
+                world,
+                what,
+                input,
+                output,
+                label: String::new(),
+            };
             steps.insert(at, Step::Start(Box::new(start)));
             at += 1;
         }

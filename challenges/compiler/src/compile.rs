@@ -6,21 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kernels::callee::Dequantize;
+use kernels::comm::{Collective, Kind};
 use kernels::plan::{self, Memory, Plan, Product, Step, View};
 use kernels::tile::Program;
 use kernels::{Device, DeviceError};
-use reference::graph::{self, Dim, Dtype, Graph, Id, Op, Symbol};
+use reference::graph::{self, Dim, Dtype, Fault, Graph, Id, Op, Symbol};
 
 use crate::contract::Compile;
 use crate::fuse::attend;
+use crate::fuse::collective::Transfer;
 use crate::fuse::emit::{Layout, Stop};
-use crate::fuse::{self, Attend, Fused, Part};
+use crate::fuse::{self, Attend, Fused, Part, overlap};
 use crate::ir::arena::{self, Arena, Life};
 use crate::ir::code::element;
 use crate::ir::sized::Sized;
 use crate::memory::carry;
 use crate::memory::forecast::{self, Forecast};
 use crate::memory::reuse;
+use crate::rewrite::collective::{self, Lowered};
 use crate::rewrite::recompute::{self, Choice, Recomputed};
 use crate::rewrite::{self, decompose};
 use crate::tune::Tuned;
@@ -61,6 +64,11 @@ pub enum Error {
     },
     /// The device refused.
     Device(DeviceError),
+    /// A pass left a collective out, merged two, or exchanged their order: ranks would not meet.
+    Collectives {
+        /// What is there and what has to be.
+        what: String,
+    },
     /// The compiler contradicts itself.
     Internal {
         /// What is there and what has to be.
@@ -78,6 +86,15 @@ pub struct Port {
     /// Its dimensions.
     pub shape: Vec<usize>,
     pub(crate) memory: Memory,
+}
+
+/// A group of ranks that a plan works with: those that differ along one axis of the mesh alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The axis.
+    pub name: String,
+    /// How many ranks there are along it.
+    pub size: usize,
 }
 
 /// Which passes are made.
@@ -99,6 +116,9 @@ pub struct Options {
     /// Whether an output with the name and the type of an input ends in that input's memory. See
     /// [`Compiled::donated`].
     pub carry: bool,
+    /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
+    /// it is started; all ranks have to agree. See [`overlap`].
+    pub in_flight: usize,
 }
 
 /// How much is done.
@@ -129,7 +149,7 @@ impl Level {
         let from = |level: Level| self >= level;
         let (prune, place) = (from(Level::O1), from(Level::O1));
         let (fuse, again) = (from(Level::O2), from(Level::O2));
-        Options { prune, place, fuse, flex: true, again, cap: None, carry: false }
+        Options { prune, place, fuse, flex: true, again, cap: None, carry: false, in_flight: 0 }
     }
 }
 
@@ -151,11 +171,13 @@ pub struct Compiled {
     pub nodes: Vec<BTreeSet<Id>>,
     /// What is computed again.
     pub recomputed: Recomputed,
+    axes: Vec<Axis>,
 }
 
 /// What is compiled so far.
 struct Draft<'a> {
     sized: &'a Sized<'a>,
+    labels: &'a [String],
     fused: Fused,
     lives: Vec<Option<Life>>,
     arena: Arena,
@@ -203,6 +225,7 @@ pub fn calls() -> u64 {
 struct Job<'a> {
     passes: &'a dyn Compile,
     graph: Graph,
+    labels: Vec<String>, // of its collectives
     sizes: &'a BTreeMap<Symbol, i64>,
     options: Options,
 }
@@ -219,9 +242,10 @@ impl<'a> Job<'a> {
         known(graph, sizes)?;
         let flex = options.flex.then_some(passes);
         let open = rewrite::attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
-        let graph = simpler(passes, open, options).map_err(Error::Graph)?;
+        let simpler = simpler(passes, open, options)?;
+        let Lowered { graph, labels } = collective::lower(&simpler, sizes).map_err(Error::Graph)?;
         let graph = if options.carry { carry::apart(&graph).map_err(Error::Graph)? } else { graph };
-        Ok(Self { passes, graph, sizes, options })
+        Ok(Self { passes, graph, labels, sizes, options })
     }
 
     /// The graph with what is computed again.
@@ -234,7 +258,7 @@ impl<'a> Job<'a> {
     fn finish(&self, choice: &Choice) -> Result<Compiled, Error> {
         let (graph, recomputed) = self.again(choice)?;
         let sized = sized(&graph, self.sizes)?;
-        draft(self.passes, &sized, self.options)?.finish(recomputed)
+        self.draft(&sized)?.finish(recomputed)
     }
 
     /// The cheapest choice whose arena is no larger than a cap.
@@ -255,7 +279,7 @@ impl<'a> Job<'a> {
     /// Bytes of the arena that a choice needs.
     fn arena(&self, choice: &Choice) -> Result<usize, Error> {
         let (graph, _) = self.again(choice)?;
-        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.arena.bytes)
+        Ok(self.draft(&sized(&graph, self.sizes)?)?.arena.bytes)
     }
 
     /// Why none of the choices fits, given the bytes that each needs.
@@ -267,7 +291,11 @@ impl<'a> Job<'a> {
     ) -> Result<Error, Error> {
         let least = tried.iter().min_by_key(|(_, bytes)| **bytes).map_or(0, |(number, _)| *number);
         let (graph, _) = self.again(&choices[least])?;
-        Ok(draft(self.passes, &sized(&graph, self.sizes)?, self.options)?.misses(cap))
+        Ok(self.draft(&sized(&graph, self.sizes)?)?.misses(cap))
+    }
+
+    fn draft<'s>(&'s self, sized: &'s Sized<'s>) -> Result<Draft<'s>, Error> {
+        draft(self.passes, sized, &self.labels, self.options)
     }
 }
 
@@ -286,17 +314,23 @@ fn sized<'g>(graph: &'g Graph, sizes: &BTreeMap<Symbol, i64>) -> Result<Sized<'g
 }
 
 /// The graph in the machine's terms.
-fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph, graph::Error> {
+fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph, Error> {
     let prune = |graph: Graph| {
-        let pruned = if options.prune { passes.prune(&graph)? } else { graph };
-        pruned.check()?;
+        let pruned = if options.prune { passes.prune(&graph).map_err(Error::Graph)? } else { graph.clone() };
+        pruned.check().map_err(Error::Graph)?;
+        collective::kept(&graph, &pruned).map_err(|what| Error::Collectives { what })?;
         Ok(pruned)
     };
-    prune(decompose::widen(&prune(graph)?)?)
+    prune(decompose::widen(&prune(graph)?).map_err(Error::Graph)?)
 }
 
 /// Fuses a graph and plans its memory.
-fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Result<Draft<'a>, Error> {
+fn draft<'a>(
+    passes: &dyn Compile,
+    sized: &'a Sized<'a>,
+    labels: &'a [String],
+    options: Options,
+) -> Result<Draft<'a>, Error> {
     let carried = if options.carry { carry::pairs(sized.graph) } else { Vec::new() };
     let mut fused = fuse::fuse(passes, sized, !options.fuse, &carried).map_err(|missing| {
         let node = sized.graph.node(missing.node);
@@ -305,6 +339,7 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
             stop: missing.stop,
         }
     })?;
+    overlap::overlap(sized, &mut fused.parts, options.in_flight);
     carry::settle(sized, &mut fused, &carried, options.fuse);
     if options.fuse {
         reuse::in_place(sized, &mut fused);
@@ -313,15 +348,16 @@ fn draft<'a>(passes: &dyn Compile, sized: &'a Sized<'a>, options: Options) -> Re
     let arena = if options.place { passes.place(&lives) } else { arena::apart(&lives) };
     match arena::fault(&lives, &arena) {
         Some(fault) => Err(Error::Arena { fault }),
-        None => Ok(Draft { sized, fused, lives, arena }),
+        None => Ok(Draft { sized, labels, fused, lives, arena }),
     }
 }
 
 impl Draft<'_> {
     fn finish(self, recomputed: Recomputed) -> Result<Compiled, Error> {
-        let Self { sized, fused, lives, arena } = self;
+        let Self { sized, labels, fused, lives, arena } = self;
         let graph = sized.graph;
-        let lowered = Lowered { sized, fused: &fused, arena: &arena };
+        let axes = axes(sized)?;
+        let lowered = Planned { sized, axes: &axes, labels, fused: &fused, arena: &arena };
         let plan = lowered.plan()?;
         let port = |(name, id): (&str, Id)| lowered.port(name.to_owned(), id);
         let inputs = graph.inputs().map(port).collect::<Result<Vec<_>, _>>()?;
@@ -341,6 +377,7 @@ impl Draft<'_> {
             bytes,
             nodes,
             recomputed,
+            axes,
         })
     }
 
@@ -409,14 +446,31 @@ fn share(steps: &mut [Step]) {
     }
 }
 
+/// The groups that the collectives of a graph name, by the axis.
+fn axes(sized: &Sized) -> Result<Vec<Axis>, Error> {
+    let mut axes: BTreeMap<&str, (Id, usize)> = BTreeMap::new();
+    for (id, _, group) in collective::all(sized.graph) {
+        let size = collective::size(sized.graph, id, group, sized.sizes()).map_err(Error::Graph)?;
+        let (other, known) = *axes.entry(&group.axis).or_insert((id, size));
+        if known != size {
+            let need = format!("{known} ranks along {:?}, as {}", group.axis, sized.graph.site(other));
+            let fault = Fault::Ranks { got: size.to_string(), need };
+            return Err(Error::Graph(graph::Error { at: sized.graph.site(id), fault, source: None }));
+        }
+    }
+    Ok(axes.into_iter().map(|(name, (_, size))| Axis { name: name.to_owned(), size }).collect())
+}
+
 /// What becomes a plan.
-struct Lowered<'a> {
+struct Planned<'a> {
     sized: &'a Sized<'a>,
+    axes: &'a [Axis],
+    labels: &'a [String],
     fused: &'a Fused,
     arena: &'a Arena,
 }
 
-impl Lowered<'_> {
+impl Planned<'_> {
     fn memory(&self, buffer: usize) -> Result<Memory, Error> {
         if let Some(at) = self.arena.places[buffer] {
             return Ok(Memory::Arena(at));
@@ -489,8 +543,51 @@ impl Lowered<'_> {
         })
     }
 
+    /// The number of a collective among all, which is its ticket too.
+    fn ticket(&self, id: Id) -> Result<usize, Error> {
+        let ticket = collective::all(self.sized.graph).position(|(other, ..)| other == id);
+        ticket.ok_or_else(|| internal(format!("%{} is no collective", id.0)))
+    }
+
+    /// The start of a collective, on rank 0 of its group.
+    fn start(&self, transfer: &Transfer) -> Result<plan::Start, Error> {
+        let (id, ticket) = (transfer.node, self.ticket(transfer.node)?);
+        let Op::Collective { kind, group } = &self.sized.graph.node(id).op else {
+            return Err(internal(format!("%{} is no collective", id.0)));
+        };
+        let axis = self.axes.iter().position(|axis| axis.name == group.axis);
+        let axis = axis.ok_or_else(|| internal(format!("the axis of %{} has no number", id.0)))?;
+        let world = self.axes[axis].size;
+        let element = element(self.sized.graph.ty(id).dtype);
+        let (count, shard) =
+            (self.sized.elements(id), self.sized.elements(self.sized.graph.node(id).inputs[0]));
+        let peer = |by: i64| by.rem_euclid(world as i64) as usize;
+        let what = match *kind {
+            graph::Collective::AllGather { .. } => Collective::all_gather(element, shard),
+            graph::Collective::ReduceScatter { .. } => Collective::reduce_scatter(element, count),
+            graph::Collective::AllReduce => Collective::all_reduce(element, count),
+            graph::Collective::Send { by } => Collective::send(peer(by), element, count),
+            graph::Collective::Receive { by } => Collective::receive(peer(by), element, count),
+        };
+        let label = self.labels.get(ticket).cloned();
+        let label = label.ok_or_else(|| internal(format!("%{} has no label", id.0)))?;
+        let [input, output] = [&transfer.input, &transfer.output]
+            .map(|side| side.as_ref().map(|layout| self.view(layout)).transpose());
+        Ok(plan::Start {
+            ticket,
+            group: WORLD + 1 + axis,
+            world,
+            what,
+            input: input?,
+            output: output?,
+            label,
+        })
+    }
+
     fn step(&self, part: &Part) -> Result<Step, Error> {
         Ok(match part {
+            Part::Start(transfer) => Step::Start(Box::new(self.start(transfer)?)),
+            Part::Wait(transfer) => Step::Wait { ticket: self.ticket(transfer.node)? },
             Part::Kernel(kernel) => Step::Pass {
                 program: Arc::new(kernel.program.clone()),
                 space: kernel.space.clone(),
@@ -562,6 +659,9 @@ impl Lowered<'_> {
     }
 }
 
+/// The number of the group of all ranks in a plan: the groups of [`Compiled::axes`] follow it.
+pub(crate) const WORLD: usize = 0;
+
 /// That the compiler contradicts itself.
 fn internal(what: String) -> Error {
     Error::Internal { what }
@@ -571,6 +671,26 @@ impl Compiled {
     /// The plan.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
+    }
+
+    /// The groups of ranks that it works with. Linked to its plan are first a group of all ranks, then these, in order.
+    ///
+    /// A message goes to a rank that is so much further along its axis; before a plan is [on a rank](Self::on_rank) it
+    /// is that of the first rank along each axis.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Makes the plan that of one rank, whose number along each of [`axes`](Self::axes) is given. The plan of a graph
+    /// without messages is the same on every rank.
+    pub(crate) fn on_rank(&mut self, ranks: &[usize]) {
+        for step in &mut Arc::make_mut(&mut self.plan).steps {
+            let Step::Start(start) = step else { continue };
+            let rank = ranks.get(start.group - WORLD - 1).copied().unwrap_or(0);
+            if let Kind::Send { to: peer } | Kind::Receive { from: peer } = &mut start.what.kind {
+                *peer = (*peer + rank) % start.world;
+            }
+        }
     }
 
     /// The sizes that it was compiled for.
@@ -657,6 +777,7 @@ impl fmt::Display for Error {
                 write!(f, "at {part}, when there are alive {}", list.join(", "))
             }
             Error::Device(error) => error.fmt(f),
+            Error::Collectives { what } => write!(f, "pruning: {what}"),
             Error::Internal { what } => write!(f, "internal error: {what}"),
         }
     }

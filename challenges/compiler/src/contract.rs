@@ -26,7 +26,7 @@ pub trait Compile: Sync {
     fn buckets(&self, facts: Facts) -> Vec<i64>;
 
     /// C.3 - the same graph, with all of its inputs and outputs, but without nodes that no output needs, that compute
-    /// what another one has computed, or that do nothing.
+    /// what another one has computed, or that do nothing. Collectives that an output needs all stay, in their order.
     fn prune(&self, graph: &Graph) -> Result<Graph, Error>;
 
     /// C.4 - which nodes get a buffer beyond those that `must` have one. All others are computed where they are used,

@@ -15,11 +15,12 @@
 //! | [`ir`] | what all passes speak of: a graph with sizes in numbers ([`ir::sized`]), affine maps between elements ([`ir::map`]), a tile program while it is written ([`ir::code`]), lives and places of buffers ([`ir::arena`]), layers ([`ir::scope`]) |
 //! | [`front`] | records an ordinary function over handles ([`front::capture`]), names what cannot be recorded ([`front::explain`]) and why a program gave another graph ([`front::change`]) |
 //! | [`contract`] | the eight decisions |
-//! | [`fuse`] | writes one tile program for everything between buffers ([`fuse::emit`]), lets products add up in one buffer ([`fuse::sums`]), takes score and mask programs into an attention's launch ([`fuse::attend`]) |
-//! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention and narrow products in terms that have a kernel ([`rewrite::attend`], [`rewrite::decompose`]), values computed again instead of kept ([`rewrite::recompute`]) |
+//! | [`fuse`] | writes one tile program for everything between buffers ([`fuse::emit`]), lets products add up in one buffer ([`fuse::sums`]), takes score and mask programs into an attention's launch ([`fuse::attend`]), starts and waits for what ranks do together ([`fuse::collective`]), apart from each other where one may compute in between ([`fuse::overlap`]) |
+//! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention, narrow products and collectives in terms that have a step ([`rewrite::attend`], [`rewrite::decompose`], [`rewrite::collective`]), values computed again instead of kept ([`rewrite::recompute`]) |
 //! | [`memory`] | inputs that are updated in place ([`memory::carry`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::forecast`]) |
 //! | [`compile`] | the passes in their order |
 //! | [`tune`] | times the candidates of each product |
+//! | [`groups`] | the ranks that a session works with |
 //! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
@@ -29,6 +30,7 @@ pub mod compile;
 pub mod contract;
 pub mod front;
 pub mod fuse;
+pub mod groups;
 pub mod ir;
 pub mod memory;
 pub mod rewrite;

@@ -26,6 +26,7 @@ use reference::graph::{Array, Dim, Facts, Graph, Id, Symbol};
 
 use crate::compile::{self, Compiled, Level, Options, Port, compile};
 use crate::contract::Compile;
+use crate::groups::{self, Collectives, Groups, sizes_of_groups};
 use crate::ir::sized;
 use crate::memory::forecast::Forecast;
 use crate::rewrite::pad;
@@ -99,6 +100,8 @@ pub enum Error {
     Device(DeviceError),
     /// The file of tuning.
     Tuned(tune::Error),
+    /// The ranks are not those that the graph's collectives ask for.
+    Groups(groups::Error),
     /// An input is not given.
     Missing {
         /// Its name.
@@ -196,6 +199,7 @@ pub struct Session<'a> {
     device: &'a dyn Device,
     dequantizer: &'a dyn Callee,
     settings: Settings,
+    groups: Groups,
     loaded: Vec<Loaded<'a>>,
     kept: BTreeMap<String, DeviceTensor>,
     arena: Option<Buffer>,
@@ -209,6 +213,7 @@ struct Loaded<'a> {
     graph: Graph,
     padded: Graph,
     buckets: BTreeMap<Symbol, Vec<i64>>,
+    collectives: Collectives,
     fixed: Sizes,                         // of what was compiled before it was loaded
     ready: BTreeMap<Vec<i64>, Ready<'a>>, // by the size of each symbol, in their order
     staged: BTreeMap<String, DeviceTensor>,
@@ -244,6 +249,7 @@ impl<'a> Session<'a> {
             device,
             dequantizer,
             settings,
+            groups: Groups::default(),
             loaded: Vec::new(),
             kept: BTreeMap::new(),
             arena: None,
@@ -253,18 +259,26 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The same, working with other ranks: see [`groups`].
+    #[must_use]
+    pub fn with_groups(self, groups: Groups) -> Self {
+        Self { groups, ..self }
+    }
+
     /// Takes a graph to be run later. Nothing is compiled yet.
     ///
     /// # Errors
     /// Where a symbol cannot be padded, or its buckets are not what they have to be.
     pub fn load(&mut self, graph: &Graph) -> Result<Program, Error> {
         let symbols: Vec<Symbol> = if self.settings.exact { Vec::new() } else { symbols(graph) };
+        let collectives = Collectives::of(graph, &symbols);
         let padded = pad::pad(graph, &symbols).map_err(Error::Pad)?.graph;
         let buckets = symbols.into_iter().map(|symbol| self.chosen(graph, symbol));
         let buckets = buckets.collect::<Result<_, _>>()?;
         let (ready, staged) = (BTreeMap::new(), BTreeMap::new());
         let fixed = Sizes::new();
-        self.loaded.push(Loaded { graph: graph.clone(), padded, buckets, fixed, ready, staged });
+        let graph = graph.clone();
+        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged });
         Ok(Program(self.loaded.len() - 1))
     }
 
@@ -279,13 +293,16 @@ impl<'a> Session<'a> {
         let (buckets, staged) = (BTreeMap::new(), BTreeMap::new());
         let padded = graph.clone();
         let ready = BTreeMap::from([(key, ready)]);
-        self.loaded.push(Loaded { graph, padded, buckets, fixed, ready, staged });
+        let collectives = Collectives::of(&graph, &[]);
+        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged });
         Ok(Program(self.loaded.len() - 1))
     }
 
-    /// A plan with its callee, on the device.
-    fn ready(&self, compiled: Compiled) -> Result<Ready<'a>, Error> {
-        let links = Links { callees: &[self.dequantizer], ..Links::default() };
+    /// A plan with its callee and its groups, on the device.
+    fn ready(&self, mut compiled: Compiled) -> Result<Ready<'a>, Error> {
+        let groups = self.groups.links(compiled.axes()).map_err(Error::Groups)?;
+        compiled.on_rank(&groups.iter().skip(1).map(|group| group.rank()).collect::<Vec<_>>());
+        let links = Links { callees: &[self.dequantizer], groups: &groups };
         let executable = self.device.prepare(compiled.plan().clone(), &links).map_err(Error::Device)?;
         Ok(Ready { compiled: Arc::new(compiled), executable })
     }
@@ -347,8 +364,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn compiled(&mut self, program: Program, io: &Io<'_>) -> Result<Arc<Compiled>, Error> {
-        let (_, rounded) = self.resolve(program, io)?;
-        let key = self.key(program, &rounded)?;
+        let (_, _, key) = self.sized(program, io)?;
         Ok(self.loaded[program.0].ready[&key].compiled.clone())
     }
 
@@ -362,8 +378,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn scratch_bytes(&mut self, program: Program, io: &Io<'_>) -> Result<usize, Error> {
-        let (_, rounded) = self.resolve(program, io)?;
-        let key = self.key(program, &rounded)?;
+        let (_, _, key) = self.sized(program, io)?;
         Ok(self.loaded[program.0].ready[&key].executable.scratch_bytes())
     }
 
@@ -400,9 +415,23 @@ impl<'a> Session<'a> {
         io: impl Into<Io<'r>>,
         watch: Option<&mut Watch<'_>>,
     ) -> Result<Outputs<'r>, Error> {
-        let mut io = io.into();
-        let (sizes, rounded) = self.resolve(program, &io)?;
-        let key = self.key(program, &rounded)?;
+        let told = self.others(program);
+        self.run_here(program, io.into(), watch).inspect_err(|error| told.abort(&error.to_string()))
+    }
+
+    /// The ranks that wait for what a program does here.
+    fn others(&self, program: Program) -> Groups {
+        let is_alone = self.loaded[program.0].collectives.is_empty();
+        if is_alone { Groups::default() } else { self.groups.clone() }
+    }
+
+    fn run_here<'r>(
+        &'r mut self,
+        program: Program,
+        mut io: Io<'r>,
+        watch: Option<&mut Watch<'_>>,
+    ) -> Result<Outputs<'r>, Error> {
+        let (sizes, rounded, key) = self.sized(program, &io)?;
         self.stage(program, &io, &sizes, &rounded)?;
         let compiled = self.loaded[program.0].ready[&key].compiled.clone();
         let names = compiled.donated();
@@ -505,6 +534,18 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// The size of each symbol, the size that is compiled, and what is. A rank that has none tells the others.
+    fn sized(&mut self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes, Vec<i64>), Error> {
+        let told = self.others(program);
+        let sized = self.resolve(program, io).and_then(|(sizes, rounded)| {
+            let collectives = &self.loaded[program.0].collectives;
+            collectives.agree(&self.groups, &sizes).map_err(Error::Groups)?;
+            let key = self.key(program, &rounded)?;
+            Ok((sizes, rounded, key))
+        });
+        sized.inspect_err(|error| told.abort(&error.to_string()))
+    }
+
     /// The size of each symbol, and the size that is compiled: its bucket. Every input fits one of both.
     fn resolve(&self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes), Error> {
         let sizes = self.sizes(program, io)?;
@@ -520,11 +561,12 @@ impl<'a> Session<'a> {
         Ok((sizes, rounded))
     }
 
-    /// The size of each symbol: as it is given, or else as the inputs have it.
+    /// The size of each symbol: as it is given, or else as the groups and the inputs have it.
     fn sizes(&self, program: Program, io: &Io<'_>) -> Result<Sizes, Error> {
-        let graph = &self.loaded[program.0].graph;
-        let mut sizes = self.loaded[program.0].fixed.clone();
+        let Loaded { graph, collectives, fixed, .. } = &self.loaded[program.0];
+        let mut sizes = fixed.clone();
         sizes.extend(io.sizes.clone());
+        collectives.bind(&self.groups, &mut sizes).map_err(Error::Groups)?;
         for (name, id) in graph.inputs() {
             for (dim, size) in graph.ty(id).shape.iter().zip(&self.input(name, io)?.shape) {
                 if let Some(symbol) = dim.as_symbol() {
@@ -845,11 +887,11 @@ fn fits(graph: &Graph, name: &str, id: Id, given: &DeviceTensor, sizes: &Sizes) 
     Err(Error::Shape { name: name.to_owned(), got: given.shape.clone(), need: ty.to_string() })
 }
 
-/// The symbols that some input has as a dimension.
+/// The symbols that some input has as a dimension, but for sizes of groups, which are what they are.
 fn symbols(graph: &Graph) -> Vec<Symbol> {
     let dims = graph.inputs().flat_map(|(_, id)| &graph.ty(id).shape);
-    let symbols: BTreeSet<Symbol> = dims.filter_map(Dim::as_symbol).cloned().collect();
-    symbols.into_iter().collect()
+    let symbols: BTreeSet<&Symbol> = dims.filter_map(Dim::as_symbol).collect();
+    symbols.difference(&sizes_of_groups(graph)).copied().cloned().collect()
 }
 
 /// A node's dimensions in numbers.
@@ -883,6 +925,7 @@ impl fmt::Display for Error {
             Error::Compile(error) => error.fmt(f),
             Error::Device(error) => error.fmt(f),
             Error::Tuned(error) => error.fmt(f),
+            Error::Groups(error) => error.fmt(f),
             Error::Missing { name } => write!(f, "input `{name}` is not given"),
             Error::NotDonated { name } => {
                 write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
@@ -922,6 +965,7 @@ impl std::error::Error for Error {
             Error::Compile(error) => Some(error),
             Error::Device(error) => Some(error),
             Error::Tuned(error) => Some(error),
+            Error::Groups(error) => Some(error),
             _ => None,
         }
     }

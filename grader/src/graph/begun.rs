@@ -87,6 +87,7 @@ impl Begun {
             again: self.has("C.4"),
             cap: None,
             carry: false,
+            in_flight: 0,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };
         Settings { level, options: Some(options), exact: !self.has("C.2"), ..Settings::default() }

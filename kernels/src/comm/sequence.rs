@@ -29,21 +29,25 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// Notes that the rank starts an operation in a group. `instance` tells groups of the same ranks apart, from 0.
-    pub fn start(&mut self, what: &Collective, comm: &dyn Comm, instance: usize) {
+    /// Notes that the rank starts an operation in a group. `label` is what its ends have to say alike beside `what`;
+    /// `instance` tells groups of the same ranks apart, from 0.
+    pub fn start(&mut self, what: &Collective, label: &str, comm: &dyn Comm, instance: usize) {
         let (ranks, rank) = (comm.ranks(), comm.rank());
         let group = if instance == 0 { format!("{ranks:?}") } else { format!("{ranks:?} #{instance}") };
-        let Collective { element, count, tag, .. } = what;
+        let Collective { kind, element, count, tag } = *what;
+        let label = label.replace(['\n', '\r'], " "); // an operation is one line
+        let label = if label.is_empty() { label } else { format!(", {label}") };
         let named = |peer: usize| ranks.get(peer).copied().unwrap_or(peer);
         let mut message = |verb: &str, from: usize, to: usize| {
-            let tag = if *tag == 0 { String::new() } else { format!(", tag {tag}") };
-            writeln!(self.text, "{verb} {} -> {} of {group}{tag}: {count} {element}", named(from), named(to))
+            let tag = if tag == 0 { String::new() } else { format!(", tag {tag}") };
+            let (from, to) = (named(from), named(to));
+            writeln!(self.text, "{verb} {from} -> {to} of {group}{tag}: {count} {element}{label}")
         };
-        let written = match what.kind {
+        let written = match kind {
             Kind::Send { to } => message("send", rank, to),
             Kind::Receive { from } => message("receive", from, rank),
             Kind::AllGather | Kind::ReduceScatter | Kind::AllReduce => {
-                writeln!(self.text, "start {group}: {what}")
+                writeln!(self.text, "start {group}: {what}{label}")
             }
         };
         written.expect("a string takes what is written");

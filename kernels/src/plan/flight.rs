@@ -43,6 +43,9 @@ pub struct Start {
     pub input: Option<View>,
     /// What this rank gets, side by side; `None` if it sends a message. An all-reduce may write what it reads.
     pub output: Option<View>,
+    /// What the numbers are, in one line: ranks whose starts meet have to say the same, such as a shape and the
+    /// dimension that is gathered. Empty if `what` says it all.
+    pub label: String,
 }
 
 impl Start {
@@ -87,7 +90,9 @@ impl Start {
 
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "start {}: {} in group {}:", self.ticket, self.what, self.group)?;
+        write!(f, "start {}: {} in group {}", self.ticket, self.what, self.group)?;
+        f.write_str(if self.label.is_empty() { "" } else { ", " })?;
+        write!(f, "{}:", self.label)?;
         self.input.iter().try_for_each(|input| write!(f, " {input}"))?;
         self.output.iter().try_for_each(|output| write!(f, " -> {output}"))
     }
@@ -204,10 +209,8 @@ impl Plan {
         for step in &self.steps {
             match step {
                 Step::Start(start) => {
-                    let group = &groups[start.group];
-                    let same = |other: &&Arc<dyn Comm>| other.ranks() == group.ranks();
-                    let instance = groups[..start.group].iter().filter(same).count();
-                    sequence.start(&start.what, &**group, instance);
+                    let (group, instance) = (&*groups[start.group], instance(groups, start.group));
+                    sequence.start(&start.what, &start.label, group, instance);
                     tickets.push(start.ticket);
                 }
                 Step::Wait { ticket } => {
@@ -223,6 +226,14 @@ impl Plan {
         }
         sequence
     }
+}
+
+/// How many other groups of the same ranks come before one; a group that is linked twice is one group.
+fn instance(groups: &[Arc<dyn Comm>], number: usize) -> usize {
+    let first = |number: usize| groups.iter().position(|other| Arc::ptr_eq(other, &groups[number]));
+    let is_other =
+        |other: &usize| first(*other) == Some(*other) && groups[*other].ranks() == groups[number].ranks();
+    (0..first(number).unwrap_or(number)).filter(is_other).count()
 }
 
 #[cfg(test)]

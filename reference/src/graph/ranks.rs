@@ -47,6 +47,11 @@ impl Mesh {
         Self::new([(axis, ranks)])
     }
 
+    /// The axes, from the slowest to the fastest.
+    pub fn axes(&self) -> impl Iterator<Item = &str> {
+        self.axes.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.axes.iter().map(|(_, size)| size).product()

@@ -53,6 +53,7 @@ mod planted;
 mod probe;
 mod random;
 mod ranks;
+mod ranks_compiled;
 mod recompute;
 mod refused_plans;
 mod resize;

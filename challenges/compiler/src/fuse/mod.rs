@@ -6,7 +6,9 @@
 //! pass stores several results; and a buffer that in the end no other kernel reads is taken away again.
 
 pub mod attend;
+pub mod collective;
 pub mod emit;
+pub mod overlap;
 pub mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,6 +22,7 @@ use crate::ir::scope;
 use crate::ir::sized::Sized;
 use crate::ir::{code, map};
 use attend::Flex;
+use collective::Transfer;
 use emit::{Kernel, Layout, Root, Stop};
 use sums::{Sums, Term};
 
@@ -76,6 +79,10 @@ pub enum Part {
         /// The weight.
         to: Layout,
     },
+    /// An operation between ranks begins.
+    Start(Transfer),
+    /// An operation between ranks is done after this part.
+    Wait(Transfer),
 }
 
 /// An attention with its memory.
@@ -191,6 +198,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
         wanted.extend(viewed.map(|input| seen(sized, *input).map_or(*input, |seen| seen.node)));
         wanted.extend(extras);
     }
+    wanted.extend(graph.ids().filter_map(|id| collective::must_have(sized, id)));
     wanted.extend(graph.ids().filter_map(|id| reduced_again(sized, id)));
     wanted
 }
@@ -307,6 +315,8 @@ impl Job<'_> {
             }
         }
         fused.parts = drafts.all.into_iter().map(Draft::finish).collect();
+        let waits = collective::last_waits(self.sized, &fused.parts);
+        fused.parts.extend(waits);
         Ok(fused)
     }
 
@@ -371,15 +381,25 @@ impl Job<'_> {
             }
             Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
             Op::AttentionLseGrad { .. } => return Err((id, Stop::Never)), // opened before
-            Op::Collective { .. } => return Err((id, Stop::Never)),       // a plan has no step for it
-            Op::RandomMask { .. } => return Ok(()),                       // a pass
-            Op::Input { .. } => return Ok(()),                            // given
+            Op::Collective { .. } => return self.exchanged(fused, drafts, id),
+            Op::RandomMask { .. } => return Ok(()), // a pass
+            Op::Input { .. } => return Ok(()),      // given
             Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => return Ok(()), // a pass, as what follows
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Reduce(..) => return Ok(()),
             Op::Gather | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => return Ok(()),
             Op::Slice { .. } | Op::Concat { .. } => return Ok(()),
         };
         drafts.push(Draft::Whole(whole));
+        Ok(())
+    }
+
+    /// What ranks do together.
+    fn exchanged(&self, fused: &Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+        let transfer = collective::transfer(self.sized, fused, id)?;
+        drafts.push(Draft::Whole(Part::Start(transfer.clone())));
+        if !collective::waits_at_the_end(self.sized, id) {
+            drafts.push(Draft::Whole(Part::Wait(transfer)));
+        }
         Ok(())
     }
 
@@ -622,6 +642,7 @@ impl Part {
             Part::Product { node, .. } | Part::Dequantize { node, .. } | Part::Scatter { node, .. } => {
                 BTreeSet::from([*node])
             }
+            Part::Start(transfer) | Part::Wait(transfer) => BTreeSet::from([transfer.node]),
         }
     }
 
@@ -634,6 +655,7 @@ impl Part {
                 [Some(&attend.output), attend.lse.as_ref()].into_iter().flatten().collect()
             }
             Part::AttentionGrad { wrt, .. } => wrt.iter().flatten().collect(),
+            Part::Start(transfer) | Part::Wait(transfer) => transfer.output.iter().collect(),
         };
         layouts.into_iter().map(|layout| layout.buffer).collect()
     }
@@ -649,6 +671,7 @@ impl Part {
             Part::AttentionGrad { of, grad, .. } => {
                 of.reads().chain([&of.output, grad]).chain(&of.lse).collect()
             }
+            Part::Start(transfer) | Part::Wait(transfer) => transfer.input.iter().collect(),
         };
         layouts.into_iter().map(|layout| layout.buffer).collect()
     }
@@ -669,6 +692,7 @@ impl Part {
             Part::AttentionGrad { of, grad, wrt } => {
                 of.layouts().chain([grad]).chain(wrt.iter_mut().flatten()).for_each(visit);
             }
+            Part::Start(transfer) | Part::Wait(transfer) => transfer.layouts().for_each(visit),
         }
     }
 }

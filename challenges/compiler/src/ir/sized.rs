@@ -93,7 +93,12 @@ pub(crate) fn shape(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Res
 const MOST: usize = 1 << 45;
 
 /// Sizes of a node in numbers, none of them negative.
-fn numbers(graph: &Graph, id: Id, dims: &[Dim], sizes: &BTreeMap<Symbol, i64>) -> Result<Vec<usize>, Error> {
+pub(crate) fn numbers(
+    graph: &Graph,
+    id: Id,
+    dims: &[Dim],
+    sizes: &BTreeMap<Symbol, i64>,
+) -> Result<Vec<usize>, Error> {
     let fail = |fault| Error { at: graph.site(id), fault, source: None };
     let values = dims.iter().map(|dim| dim.value(sizes)).collect::<Result<Vec<i64>, Symbol>>();
     let values = values.map_err(|symbol| fail(Fault::Unbound { symbol }))?;

@@ -1,6 +1,7 @@
 //! From graph to graph, before anything is fused.
 
 pub mod attend;
+pub mod collective;
 pub mod decompose;
 pub mod pad;
 pub mod recompute;

@@ -23,6 +23,7 @@
 //! | `slice` from a symbol on | becomes a `gather` of the real places |
 //! | `concat` behind something padded | the constant that follows; otherwise it becomes a `gather` |
 //! | `reshape` that takes merged dimensions apart elsewhere | becomes a `gather` of every element |
+//! | collectives | anything, where all ranks have one length; what is gathered is real rank by rank |
 //! | `attention` | its mask forbids it; values that are finite |
 //! | `attention_grad` | its mask forbids it; queries, keys and the gradient finite, values 0; by definition, for an extra |
 //!

@@ -22,7 +22,7 @@ mod cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reference::graph::{Class, Error, Graph, Id, Rewrite};
+use reference::graph::{Class, Collective, Error, Graph, Id, Op, Rewrite};
 
 use crate::fuse::attend;
 use crate::fuse::emit;
@@ -148,7 +148,12 @@ struct Halves<'a> {
 impl<'a> Halves<'a> {
     fn new(sized: &'a Sized<'a>) -> Self {
         let graph = sized.graph;
-        let forward = graph.ancestors(graph.outputs().iter().take(1).map(|(_, loss)| *loss));
+        let mut forward = graph.ancestors(graph.outputs().iter().take(1).map(|(_, loss)| *loss));
+        let sent =
+            |id: &Id| matches!(graph.node(*id).op, Op::Collective { kind: Collective::Send { .. }, .. });
+        let sends = graph.ids().filter(|id| sent(id) && forward.contains(&graph.node(*id).inputs[0]));
+        let sends: Vec<Id> = sends.collect();
+        forward.extend(sends); // nobody reads what they give, and they give it from where it is
         let mut given = decompose::passing(graph);
         given.extend(graph.ids().filter(|id| graph.node(*id).op.class() == Class::Source));
         let behind = graph.ids().filter(|id| !forward.contains(id));
@@ -164,14 +169,16 @@ impl<'a> Halves<'a> {
         again
     }
 
-    /// What lies inside a layer: nothing outside of it is computed from it.
+    /// What lies inside a layer: nothing outside of it is computed from it. What ranks do together is done once: doing
+    /// it again would take all of them, at the same time.
     fn inside(&self, number: usize) -> impl Iterator<Item = Id> {
         let sized = self.sized;
         let of = move |id: Id| layer(&sized.graph.node(id).scope) == Some(number);
         let leaves =
             move |id: &Id| sized.users(*id).iter().any(|user| self.forward.contains(user) && !of(*user));
         let nodes = self.forward.iter().copied().filter(move |id| of(*id));
-        nodes.filter(move |id| !self.given.contains(id) && !sized.is_output(*id) && !leaves(id))
+        let alone = nodes.filter(move |id| sized.graph.node(*id).op.class() != Class::Collective);
+        alone.filter(move |id| !self.given.contains(id) && !sized.is_output(*id) && !leaves(id))
     }
 
     /// What costs next to nothing to compute from its inputs: operations on single elements of whole rows, in the

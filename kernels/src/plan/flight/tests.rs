@@ -31,7 +31,7 @@ fn shard(number: usize, ranks: usize) -> View {
 }
 
 fn start(ticket: usize, world: usize, what: Collective, input: Option<View>, output: Option<View>) -> Step {
-    Step::Start(Box::new(Start { ticket, group: 0, world, what, input, output }))
+    Step::Start(Box::new(Start { ticket, group: 0, world, what, input, output, label: String::new() }))
 }
 
 fn wait(ticket: usize) -> Step {
@@ -70,7 +70,7 @@ fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
 
 /// Prepares a rank's plan and runs it twice on inputs of `rank * 10 + number`; returns the last place of the arena.
 fn run_rank(device: &Cpu, comm: Arc<dyn Comm>, plan: Plan) -> Result<Vec<f32>, DeviceError> {
-    let (rank, plan, groups) = (comm.rank(), Arc::new(plan), [comm]);
+    let (rank, plan, groups) = (comm.rank(), Arc::new(plan), [Arc::clone(&comm), comm]);
     let mut executable = device.prepare(Arc::clone(&plan), &Links { groups: &groups, ..Links::default() })?;
     let mut arena = device.alloc("arena", plan.arena_bytes)?;
     let mut inputs: Vec<Buffer> = Vec::new();
@@ -242,6 +242,22 @@ fn plans_that_do_not_fit_together_are_refused_on_every_rank() {
     assert!(
         told(2, crossed)
             .starts_with("ranks would wait for each other: rank 0 for 1 f32 (operation 1 of 0 -> 1")
+    );
+}
+
+/// Which they do by their label where sizes do not tell; and a group that is linked twice is one.
+#[test]
+fn starts_that_meet_have_to_say_the_same() {
+    let labelled = |label: &str| {
+        let Step::Start(start) = gather(0, 2, 0, 0) else { unreachable!("a start") };
+        let start = Start { group: 1, label: label.to_owned(), ..*start };
+        plan(vec![Step::Start(Box::new(start)), wait(0)], 2)
+    };
+    assert!(run(2, |_| labelled("f32[2, 2] along\ndimension 0")).iter().all(Result::is_ok));
+    assert_eq!(
+        told(2, |rank| labelled(["f32[2, 2]", "f32[4, 1]"][rank])),
+        "ranks disagree at operation 1 of [0, 1]: rank 0 has `all-gather of 4 f32, f32[2, 2]`, rank 1 has \
+         `all-gather of 4 f32, f32[4, 1]`"
     );
 }
 

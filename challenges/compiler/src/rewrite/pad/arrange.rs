@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use reference::graph::{
-    Attention, Builder, Collective, Dim, Dtype, Graph, Id, Node, Op, Symbol, Tensor, Type, expand, product,
+    Attention, Builder, Collective, Dim, Dtype, Graph, Group, Id, Node, Op, Symbol, Tensor, Type, expand,
+    product,
 };
 
 use super::attend::{is_extra, reads_tables};
@@ -182,26 +183,27 @@ impl Arranger<'_> {
                 return self.attention(node, attention, inputs, Some(*wrt));
             }
             Op::AttentionLseGrad { .. } => return self.by_definition(&node.op, &inputs),
-            Op::Collective { kind, .. } => self.collective(*kind, &inputs[0], node)?,
+            Op::Collective { kind, group } => {
+                return Ok(self.collective(*kind, group, &inputs[0], node));
+            }
         };
         Ok(self.apply(&node.op, &inputs, &node.ty, layout))
     }
 
-    /// The real elements of all ranks lie alike, but along a dimension that is cut or joined they would not follow each
-    /// other.
-    fn collective(&self, kind: Collective, x: &Tensor, node: &Node) -> Result<Layout, Error> {
-        let layout = self.layout(x);
-        let cut = match kind {
-            Collective::AllGather { dim } | Collective::ReduceScatter { dim } => layout[dim].is_some(),
-            Collective::AllReduce | Collective::Send { .. } | Collective::Receive { .. } => false,
-        };
-        let padded = node.ty.shape.iter().any(|size| self.padding.touches(size));
-        if cut && padded {
-            let reason =
-                "expected a size that is not padded along its dimension, found one that is".to_owned();
-            return Err(Error::Node { at: node.op.name().to_owned(), reason });
+    /// The real elements lie in front, on every rank alike, whatever its graph does elsewhere. Of a dimension that is
+    /// gathered they follow each other rank by rank, with each rank's padding behind them: as if ranks and places had
+    /// been merged.
+    fn collective(&mut self, kind: Collective, group: &Group, x: &Tensor, node: &Node) -> Tensor {
+        let mut x = self.all_leading(x);
+        let mut layout: Layout = node.ty.shape.iter().map(leading).collect();
+        match kind {
+            Collective::AllGather { dim } => layout[dim] = Some(vec![group.size.clone(), x.dim(dim)]),
+            Collective::ReduceScatter { dim } => {
+                x = self.moved(&x, dim, &[group.size.clone(), node.ty.shape[dim].clone()]);
+            }
+            Collective::AllReduce | Collective::Send { .. } | Collective::Receive { .. } => {}
         }
-        Ok(layout)
+        self.apply(&node.op, &[x], &node.ty, layout)
     }
 
     /// Makes inputs that meet have their real elements in the same places; these.
