@@ -15,16 +15,16 @@ use reference::graph::{self, Dim, Dtype, Fault, Graph, Id, Op, Symbol};
 use crate::contract::Compile;
 use crate::fuse::attend;
 use crate::fuse::collective::Transfer;
-use crate::fuse::emit::{Layout, Stop};
+use crate::fuse::emit::{Layout, LowerError};
 use crate::fuse::{self, Attend, Fused, Part, overlap};
 use crate::ir::arena::{self, Arena, Life};
 use crate::ir::code::element;
 use crate::ir::sized::Sized;
-use crate::memory::carry;
-use crate::memory::forecast::{self, Forecast};
+use crate::memory::donate;
+use crate::memory::profile::{self, MemoryProfile};
 use crate::memory::reuse;
 use crate::rewrite::collective::{self, Lowered};
-use crate::rewrite::recompute::{self, Choice, Recomputed};
+use crate::rewrite::remat::{self, RematPolicy, Rematerialised};
 use crate::rewrite::{self, decompose};
 use crate::tune::Tuned;
 
@@ -44,7 +44,7 @@ pub enum Error {
         /// The operation and its scope.
         node: String,
         /// What stood in the way.
-        stop: Stop,
+        stop: LowerError,
     },
     /// Buffers meet, or lie outside their arena.
     Arena {
@@ -110,12 +110,12 @@ pub struct Options {
     /// C.8: attention as one launch.
     pub flex: bool,
     /// Whether what costs next to nothing is computed again for the backward part.
-    pub again: bool,
+    pub remat: bool,
     /// The largest arena in bytes, if there is a bound: then as much is computed again as that takes, and no more.
     pub cap: Option<usize>,
     /// Whether an output with the name and the type of an input ends in that input's memory. See
     /// [`Compiled::donated`].
-    pub carry: bool,
+    pub donate: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
     pub in_flight: usize,
@@ -148,8 +148,8 @@ impl Level {
     pub fn options(self) -> Options {
         let from = |level: Level| self >= level;
         let (prune, place) = (from(Level::O1), from(Level::O1));
-        let (fuse, again) = (from(Level::O2), from(Level::O2));
-        Options { prune, place, fuse, flex: true, again, cap: None, carry: false, in_flight: 0 }
+        let (fuse, remat) = (from(Level::O2), from(Level::O2));
+        Options { prune, place, fuse, flex: true, remat, cap: None, donate: false, in_flight: 0 }
     }
 }
 
@@ -170,12 +170,12 @@ pub struct Compiled {
     /// The nodes that each step computes.
     pub nodes: Vec<BTreeSet<Id>>,
     /// What is computed again.
-    pub recomputed: Recomputed,
+    pub rematerialised: Rematerialised,
     axes: Vec<Axis>,
 }
 
 /// What is compiled so far.
-struct Draft<'a> {
+struct MemoryPlan<'a> {
     sized: &'a Sized<'a>,
     labels: &'a [String],
     fused: Fused,
@@ -195,23 +195,23 @@ pub fn compile(
     options: Options,
 ) -> Result<Compiled, Error> {
     let job = Job::new(passes, graph, sizes, options)?;
-    let choice = match options.cap {
+    let policy = match options.cap {
         Some(cap) => job.choose(cap)?,
-        None if options.again => Choice::cheap(),
-        None => Choice::none(),
+        None if options.remat => RematPolicy::cheap(),
+        None => RematPolicy::none(),
     };
-    job.finish(&choice)
+    job.finish(&policy)
 }
 
 /// [`compile`] where what is computed again is chosen already, whatever the options say of it.
-pub fn compile_again(
+pub fn compile_with_policy(
     passes: &dyn Compile,
     graph: &Graph,
     sizes: &BTreeMap<Symbol, i64>,
     options: Options,
-    choice: &Choice,
+    policy: &RematPolicy,
 ) -> Result<Compiled, Error> {
-    Job::new(passes, graph, sizes, options)?.finish(choice)
+    Job::new(passes, graph, sizes, options)?.finish(policy)
 }
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -241,61 +241,63 @@ impl<'a> Job<'a> {
         graph.check().map_err(Error::Graph)?;
         known(graph, sizes)?;
         let flex = options.flex.then_some(passes);
-        let open = rewrite::attend::open(flex, &sized(graph, sizes)?).map_err(Error::Graph)?;
+        let open = rewrite::attend::decompose_unsupported_attention(flex, &sized(graph, sizes)?)
+            .map_err(Error::Graph)?;
         let simpler = simpler(passes, open, options)?;
         let Lowered { graph, labels } = collective::lower(&simpler, sizes).map_err(Error::Graph)?;
-        let graph = if options.carry { carry::apart(&graph).map_err(Error::Graph)? } else { graph };
+        let graph =
+            if options.donate { donate::separate_outputs(&graph).map_err(Error::Graph)? } else { graph };
         Ok(Self { passes, graph, labels, sizes, options })
     }
 
     /// The graph with what is computed again.
-    fn again(&self, choice: &Choice) -> Result<(Graph, Recomputed), Error> {
-        let (graph, recomputed) =
-            recompute::recompute(&sized(&self.graph, self.sizes)?, choice).map_err(Error::Graph)?;
-        Ok((decompose::split(&graph).map_err(Error::Graph)?, recomputed))
+    fn rematerialise(&self, policy: &RematPolicy) -> Result<(Graph, Rematerialised), Error> {
+        let (graph, rematerialised) =
+            remat::rematerialise(&sized(&self.graph, self.sizes)?, policy).map_err(Error::Graph)?;
+        Ok((decompose::clone_dequantize_per_use(&graph).map_err(Error::Graph)?, rematerialised))
     }
 
-    fn finish(&self, choice: &Choice) -> Result<Compiled, Error> {
-        let (graph, recomputed) = self.again(choice)?;
+    fn finish(&self, policy: &RematPolicy) -> Result<Compiled, Error> {
+        let (graph, rematerialised) = self.rematerialise(policy)?;
         let sized = sized(&graph, self.sizes)?;
-        self.draft(&sized)?.finish(recomputed)
+        self.plan_memory(&sized)?.finish(rematerialised)
     }
 
     /// The cheapest choice whose arena is no larger than a cap.
-    fn choose(&self, cap: usize) -> Result<Choice, Error> {
-        let choices = recompute::choices(&sized(&self.graph, self.sizes)?);
+    fn choose(&self, cap: usize) -> Result<RematPolicy, Error> {
+        let policies = remat::policies(&sized(&self.graph, self.sizes)?);
         let mut tried: BTreeMap<usize, usize> = BTreeMap::new();
         let mut fits = |number: usize| {
-            let bytes = self.arena(&choices[number])?;
+            let bytes = self.arena(&policies[number])?;
             tried.insert(number, bytes);
             Ok(bytes <= cap)
         };
-        match recompute::cheapest(choices.len(), &mut fits)? {
-            Some(number) => Ok(choices[number].clone()),
-            None => Err(self.refusal(cap, &choices, &tried)?),
+        match remat::cheapest(policies.len(), &mut fits)? {
+            Some(number) => Ok(policies[number].clone()),
+            None => Err(self.refusal(cap, &policies, &tried)?),
         }
     }
 
     /// Bytes of the arena that a choice needs.
-    fn arena(&self, choice: &Choice) -> Result<usize, Error> {
-        let (graph, _) = self.again(choice)?;
-        Ok(self.draft(&sized(&graph, self.sizes)?)?.arena.bytes)
+    fn arena(&self, policy: &RematPolicy) -> Result<usize, Error> {
+        let (graph, _) = self.rematerialise(policy)?;
+        Ok(self.plan_memory(&sized(&graph, self.sizes)?)?.arena.bytes)
     }
 
     /// Why none of the choices fits, given the bytes that each needs.
     fn refusal(
         &self,
         cap: usize,
-        choices: &[Choice],
+        policies: &[RematPolicy],
         tried: &BTreeMap<usize, usize>,
     ) -> Result<Error, Error> {
         let least = tried.iter().min_by_key(|(_, bytes)| **bytes).map_or(0, |(number, _)| *number);
-        let (graph, _) = self.again(&choices[least])?;
-        Ok(self.draft(&sized(&graph, self.sizes)?)?.misses(cap))
+        let (graph, _) = self.rematerialise(&policies[least])?;
+        Ok(self.plan_memory(&sized(&graph, self.sizes)?)?.misses(cap))
     }
 
-    fn draft<'s>(&'s self, sized: &'s Sized<'s>) -> Result<Draft<'s>, Error> {
-        draft(self.passes, sized, &self.labels, self.options)
+    fn plan_memory<'s>(&'s self, sized: &'s Sized<'s>) -> Result<MemoryPlan<'s>, Error> {
+        plan_memory(self.passes, sized, &self.labels, self.options)
     }
 }
 
@@ -321,18 +323,18 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
         collective::kept(&graph, &pruned).map_err(|what| Error::Collectives { what })?;
         Ok(pruned)
     };
-    prune(decompose::widen(&prune(graph)?).map_err(Error::Graph)?)
+    prune(decompose::upcast_contractions(&prune(graph)?).map_err(Error::Graph)?)
 }
 
 /// Fuses a graph and plans its memory.
-fn draft<'a>(
+fn plan_memory<'a>(
     passes: &dyn Compile,
     sized: &'a Sized<'a>,
     labels: &'a [String],
     options: Options,
-) -> Result<Draft<'a>, Error> {
-    let carried = if options.carry { carry::pairs(sized.graph) } else { Vec::new() };
-    let mut fused = fuse::fuse(passes, sized, !options.fuse, &carried).map_err(|missing| {
+) -> Result<MemoryPlan<'a>, Error> {
+    let donated = if options.donate { donate::pairs(sized.graph) } else { Vec::new() };
+    let mut fused = fuse::fuse(passes, sized, !options.fuse, &donated).map_err(|missing| {
         let node = sized.graph.node(missing.node);
         Error::NoKernel {
             node: format!("%{} {} {}", missing.node.0, node.op.name(), node.scope).trim_end().to_owned(),
@@ -340,20 +342,20 @@ fn draft<'a>(
         }
     })?;
     overlap::overlap(sized, &mut fused.parts, options.in_flight);
-    carry::settle(sized, &mut fused, &carried, options.fuse);
+    donate::alias_outputs(sized, &mut fused, &donated, options.fuse);
     if options.fuse {
         reuse::in_place(sized, &mut fused);
     }
     let lives = lives(sized, &fused);
-    let arena = if options.place { passes.place(&lives) } else { arena::apart(&lives) };
+    let arena = if options.place { passes.place(&lives) } else { arena::without_reuse(&lives) };
     match arena::fault(&lives, &arena) {
         Some(fault) => Err(Error::Arena { fault }),
-        None => Ok(Draft { sized, labels, fused, lives, arena }),
+        None => Ok(MemoryPlan { sized, labels, fused, lives, arena }),
     }
 }
 
-impl Draft<'_> {
-    fn finish(self, recomputed: Recomputed) -> Result<Compiled, Error> {
+impl MemoryPlan<'_> {
+    fn finish(self, rematerialised: Rematerialised) -> Result<Compiled, Error> {
         let Self { sized, labels, fused, lives, arena } = self;
         let graph = sized.graph;
         let axes = axes(sized)?;
@@ -365,7 +367,7 @@ impl Draft<'_> {
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let nodes = fused.parts.iter().map(Part::nodes).collect();
         plan.check().map_err(Error::Device)?;
-        let (graph, bytes, plan) = (graph.clone(), forecast::sizes(sized, &fused), Arc::new(plan));
+        let (graph, bytes, plan) = (graph.clone(), profile::sizes(sized, &fused), Arc::new(plan));
         Ok(Compiled {
             graph,
             sizes: sized.sizes().clone(),
@@ -376,7 +378,7 @@ impl Draft<'_> {
             lives,
             bytes,
             nodes,
-            recomputed,
+            rematerialised,
             axes,
         })
     }
@@ -412,7 +414,7 @@ impl Draft<'_> {
 const SHOWN: usize = 8;
 
 /// From the first part that writes a buffer to the last that reads it; outputs live to the end, but for those that end
-/// in a carried buffer.
+/// in a donated buffer.
 fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
     let mut lives: Vec<Option<Life>> = vec![None; fused.bytes.len()];
     let mut touch = |buffer: usize, part: usize| {
@@ -426,7 +428,7 @@ fn lives(sized: &Sized, fused: &Fused) -> Vec<Option<Life>> {
     for (number, part) in fused.parts.iter().enumerate() {
         part.reads().into_iter().chain(part.writes()).for_each(|buffer| touch(buffer, number));
     }
-    let outputs = sized.graph.outputs().iter().filter(|(_, id)| !fused.carried.values().any(|out| out == id));
+    let outputs = sized.graph.outputs().iter().filter(|(_, id)| !fused.donated.values().any(|out| out == id));
     for (_, id) in outputs {
         touch(fused.layouts[id].buffer, fused.parts.len());
     }
@@ -475,15 +477,15 @@ impl Planned<'_> {
         if let Some(at) = self.arena.places[buffer] {
             return Ok(Memory::Arena(at));
         }
-        let carried = || self.fused.carried.keys().position(|carried| *carried == buffer);
+        let donated = || self.fused.donated.keys().position(|donated| *donated == buffer);
         let given = || self.given().position(|given| given == buffer);
-        let memory = carried().map(Memory::InOut).or_else(|| given().map(Memory::Input));
+        let memory = donated().map(Memory::InOut).or_else(|| given().map(Memory::Input));
         memory.ok_or_else(|| internal(format!("buffer {buffer} has no place and is not given")))
     }
 
     /// The buffers that are given.
     fn given(&self) -> impl Iterator<Item = usize> {
-        self.fused.given.keys().copied().filter(|buffer| !self.fused.carried.contains_key(buffer))
+        self.fused.given.keys().copied().filter(|buffer| !self.fused.donated.contains_key(buffer))
     }
 
     fn view(&self, layout: &Layout) -> Result<View, Error> {
@@ -497,8 +499,8 @@ impl Planned<'_> {
 
     fn port(&self, name: String, id: Id) -> Result<Port, Error> {
         let ty = self.sized.graph.ty(id);
-        let carried = self.fused.carried.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
-        let buffer = carried.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
+        let donated = self.fused.donated.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
+        let buffer = donated.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
         let buffer = buffer.ok_or_else(|| internal(format!("%{} of `{name}` has no buffer", id.0)))?;
         let memory = self.memory(buffer)?;
         Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
@@ -509,9 +511,9 @@ impl Planned<'_> {
         let mut steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
         share(&mut steps);
         let given = self.given().map(|buffer| self.fused.bytes[buffer]).collect();
-        let carried = self.fused.carried.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
+        let donated = self.fused.donated.keys().map(|buffer| self.fused.bytes[*buffer]).collect();
         let name = self.sized.graph.name.clone();
-        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated: carried, steps })
+        Ok(Plan { name, arena_bytes: self.arena.bytes, inputs: given, donated, steps })
     }
 
     fn attention(&self, attend: &Attend) -> Result<plan::Attention, Error> {
@@ -723,13 +725,13 @@ impl Compiled {
     }
 
     /// The bytes alive during each step, at any size.
-    pub fn forecast(&self) -> Forecast {
+    pub fn memory_profile(&self) -> MemoryProfile {
         let scope = |nodes: &BTreeSet<Id>| {
             nodes.last().map(|id| self.graph.node(*id).scope.clone()).unwrap_or_default()
         };
         let steps = self.plan().steps.iter().zip(&self.nodes);
         let parts = steps.map(|(step, nodes)| (step.name(), scope(nodes))).collect();
-        forecast::forecast(parts, &self.lives, &self.bytes)
+        profile::profile(parts, &self.lives, &self.bytes)
     }
 
     /// What has to be given.
@@ -747,7 +749,7 @@ impl Compiled {
         (0..self.plan.inputs.len()).map(|number| self.name_of(Memory::Input(number)))
     }
 
-    /// The names of the inputs that a run updates, in the plan's order: see [`Options::carry`].
+    /// The names of the inputs that a run updates, in the plan's order: see [`Options::donate`].
     pub fn donated(&self) -> Vec<&str> {
         (0..self.plan.donated.len()).map(|number| self.name_of(Memory::InOut(number))).collect()
     }

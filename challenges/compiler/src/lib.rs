@@ -16,8 +16,8 @@
 //! | [`front`] | records an ordinary function over handles ([`front::capture`]), names what cannot be recorded ([`front::explain`]) and why a program gave another graph ([`front::change`]) |
 //! | [`contract`] | the eight decisions |
 //! | [`fuse`] | writes one tile program for everything between buffers ([`fuse::emit`]), lets products add up in one buffer ([`fuse::sums`]), takes score and mask programs into an attention's launch ([`fuse::attend`]), starts and waits for what ranks do together ([`fuse::collective`]), apart from each other where one may compute in between ([`fuse::overlap`]) |
-//! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention, narrow products and collectives in terms that have a step ([`rewrite::attend`], [`rewrite::decompose`], [`rewrite::collective`]), values computed again instead of kept ([`rewrite::recompute`]) |
-//! | [`memory`] | inputs that are updated in place ([`memory::carry`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::forecast`]) |
+//! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention, narrow products and collectives in terms that have a step ([`rewrite::attend`], [`rewrite::decompose`], [`rewrite::collective`]), values computed again instead of kept ([`rewrite::remat`]) |
+//! | [`memory`] | inputs that are updated in place ([`memory::donate`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::profile`]) |
 //! | [`compile`] | the passes in their order |
 //! | [`tune`] | times the candidates of each product |
 //! | [`groups`] | the ranks that a session works with |

@@ -28,7 +28,7 @@ use crate::compile::{self, Compiled, Level, Options, Port, compile};
 use crate::contract::Compile;
 use crate::groups::{self, Collectives, Groups, sizes_of_groups};
 use crate::ir::sized;
-use crate::memory::forecast::Forecast;
+use crate::memory::profile::MemoryProfile;
 use crate::rewrite::pad;
 use crate::tune::{self, Tuned};
 
@@ -231,7 +231,7 @@ impl Settings {
     /// The passes, under the tighter of both caps.
     fn passes(&self) -> Options {
         let options = self.options.unwrap_or(self.level.options());
-        Options { cap: options.cap.into_iter().chain(self.cap).min(), carry: self.donate, ..options }
+        Options { cap: options.cap.into_iter().chain(self.cap).min(), donate: self.donate, ..options }
     }
 }
 
@@ -387,13 +387,17 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn forecast(&mut self, program: Program, sizes: &BTreeMap<Symbol, i64>) -> Result<Forecast, Error> {
+    pub fn memory_profile(
+        &mut self,
+        program: Program,
+        sizes: &BTreeMap<Symbol, i64>,
+    ) -> Result<MemoryProfile, Error> {
         if self.loaded[program.0].ready.is_empty() {
             let rounded = self.rounded(program, sizes)?;
             self.key(program, &rounded)?;
         }
         let compiled = self.all_compiled(program).next();
-        Ok(compiled.map(|compiled| compiled.forecast()).unwrap_or_default())
+        Ok(compiled.map(|compiled| compiled.memory_profile()).unwrap_or_default())
     }
 
     /// Runs a program. Its outputs lie in the session's arena, until the next run.

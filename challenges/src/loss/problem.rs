@@ -43,7 +43,7 @@ pub struct Problem {
     pub dtype: Dtype,
     /// What the gradients of weight and bias are added up in from chunk to chunk: f32, or `dtype`, which takes less memory
     /// and rounds after every chunk.
-    pub sums: Dtype,
+    pub accumulate_dtype: Dtype,
     /// Whether there is a bias.
     pub bias: bool,
     /// What is trained.

@@ -118,8 +118,8 @@ impl<'a> Runner<'a> {
         for graph in plan.first.iter().chain([&plan.each]) {
             let likely = BTreeMap::from([(ROWS.into(), likely(graph, size, rows) as i64)]);
             let program = self.program(graph)?;
-            let forecast = self.session.forecast(program, &likely).map_err(Error::Session)?;
-            costs.extend(forecast.stairs.iter().map(|stair| cost(&stair.alive)));
+            let profile = self.session.memory_profile(program, &likely).map_err(Error::Session)?;
+            costs.extend(profile.steps.iter().map(|step| cost(&step.alive)));
         }
         let staged: usize = rows_of(&plan.each).map(|(_, ty)| row_bytes(ty)).sum();
         let kept = rows * self.problem.loss.values().count() * KEPT;
@@ -275,7 +275,7 @@ const KEPT: usize = 8;
 /// How a chunk's graph is compiled. What chunks add up stays in its place. A chunk is forward and backward at once, and
 /// nothing of it is kept for later: so there is nothing to be computed again.
 pub fn options() -> Options {
-    Options { carry: true, again: false, ..Level::O2.options() }
+    Options { donate: true, remat: false, ..Level::O2.options() }
 }
 
 /// The lengths that chunks are padded to: each up to 32, then 32 an octave.
@@ -373,7 +373,7 @@ impl<'a> Work<'a> {
         ];
         let mut sums = BTreeMap::new();
         for (name, _, shape) in trained.into_iter().filter(|(_, trains, _)| *trains) {
-            let bytes = shape.iter().product::<usize>() * problem.sums.bytes();
+            let bytes = shape.iter().product::<usize>() * problem.accumulate_dtype.bytes();
             let buffer = match so_far.remove(name) {
                 None => device.alloc("gradient", bytes).map_err(error::device)?,
                 Some(buffer) => check::so_far(name, buffer, bytes)?,

@@ -213,8 +213,8 @@ impl Written {
 
 // step E.3: an input of that name in the type of the sums, and what is added to it in f32
 fn add_up(problem: &Problem, name: &str, gradient: &Tensor) -> Tensor {
-    let so_far = gradient.tape().input(name, problem.sums, gradient.shape());
-    (&so_far.cast(Dtype::F32) + &gradient.cast(Dtype::F32)).cast(problem.sums)
+    let so_far = gradient.tape().input(name, problem.accumulate_dtype, gradient.shape());
+    (&so_far.cast(Dtype::F32) + &gradient.cast(Dtype::F32)).cast(problem.accumulate_dtype)
 }
 
 /// The inputs of a policy's loss, of a chunk or of all rows.

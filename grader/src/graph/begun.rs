@@ -84,9 +84,9 @@ impl Begun {
             fuse: self.has("C.4"),
             place: self.has("C.5"),
             flex: self.has("C.8"),
-            again: self.has("C.4"),
+            remat: self.has("C.4"),
             cap: None,
-            carry: false,
+            donate: false,
             in_flight: 0,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };

@@ -50,8 +50,15 @@ impl Case {
     /// Numbers for a loss, in f32; labels are drawn, and every fifth is ignored.
     pub fn drawn(loss: Loss, sizes: Sizes, random: &mut Random) -> Self {
         let Sizes { width, vocab, .. } = sizes;
-        let problem =
-            Problem { loss, width, vocab, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains: ALL };
+        let problem = Problem {
+            loss,
+            width,
+            vocab,
+            dtype: Dtype::F32,
+            accumulate_dtype: Dtype::F32,
+            bias: false,
+            trains: ALL,
+        };
         let mut case =
             Self { problem, values: Values::new(), counts: vec![true; sizes.rows], upstream: None };
         case.floats("hidden", &[sizes.rows, width], 1.0, random);
@@ -222,7 +229,7 @@ impl Case {
 
     fn found(&self, results: &Results) -> Found {
         let rows = self.counts.len();
-        let Problem { width, vocab, dtype, sums, .. } = self.problem;
+        let Problem { width, vocab, dtype, accumulate_dtype: sums, .. } = self.problem;
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
         let loss = Array::floats(Dtype::F32, &number, results.loss.iter().copied().map(f64::from));
         let gradient = |(name, buffer): (&String, &Buffer)| {

@@ -51,7 +51,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
         width: WIDTH,
         vocab: VOCAB,
         dtype: Dtype::F32,
-        sums: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };

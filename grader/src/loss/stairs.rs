@@ -77,7 +77,7 @@ impl Seen {
         let case = case.seeded(vec![1.0 / SIZES.rows as f64; SIZES.rows]);
         let device = Cpu::new();
         let all = Plan::new(attempt, &case.problem, &case.counts, SIZES.rows).map_err(told)?.each;
-        let by_op = Options { flex: false, carry: true, ..Level::O1.options() };
+        let by_op = Options { flex: false, donate: true, ..Level::O1.options() };
         let plain = stairs(&device, &all, &case, by_op)?;
         let whole = stairs(&device, &all, &case, options())?;
         let rows = chosen(&device, attempt, &case, &whole)?;
@@ -104,7 +104,7 @@ fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) 
 fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<Stairs, String> {
     let sizes = BTreeMap::from([(ROWS.into(), case.counts.len() as i64)]);
     let compiled = compile(&graph::Solution, graph, &sizes, options).map_err(told)?;
-    let alive = compiled.forecast().stairs;
+    let alive = compiled.memory_profile().steps;
     let alive = alive.iter().map(|stair| stair.alive.value(&sizes).map_or(0.0, |bytes| bytes as f64));
     Ok(alive.zip(times(device, graph, case, compiled)?).map(|(alive, ms)| [alive, ms]).collect())
 }

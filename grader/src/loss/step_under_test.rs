@@ -64,9 +64,9 @@ impl Chunked for StepUnderTest<'_> {
 
 /// What is asked of a problem, then its two graphs.
 fn problem(problem: &Problem) -> String {
-    let Problem { loss, width, vocab, dtype, sums, bias, trains } = problem;
+    let Problem { loss, width, vocab, dtype, accumulate_dtype: sums, bias, trains } = problem;
     format!(
-        "width {width}, vocab {vocab}, {dtype:?}, sums in {sums:?}, bias {bias}, {trains:?}\n{}{}",
+        "width {width}, vocab {vocab}, {dtype:?}, accumulated in {sums:?}, bias {bias}, {trains:?}\n{}{}",
         loss.rows, loss.whole
     )
 }

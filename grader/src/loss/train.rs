@@ -115,7 +115,7 @@ fn chunked(
         width: config.hidden,
         vocab: config.vocab,
         dtype: Dtype::F32,
-        sums: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };

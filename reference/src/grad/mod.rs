@@ -37,7 +37,7 @@ pub fn differentiate(graph: &mut Graph, loss: Id, wrt: &[Id]) -> Result<Vec<Id>,
 /// [`differentiate`] for any output, given the gradient `seed` of something with respect to it. Where it fails, the
 /// graph is as it was.
 pub fn pull_back(graph: &mut Graph, output: Id, seed: Id, wrt: &[Id]) -> Result<Vec<Id>, Error> {
-    passable(graph, output, wrt)?;
+    check_differentiable(graph, output, wrt)?;
     let builder = Builder::onto(graph.clone());
     let gradients = sweep(&builder, output, seed, wrt)?;
     *graph = builder.finish()?;
@@ -45,7 +45,7 @@ pub fn pull_back(graph: &mut Graph, output: Id, seed: Id, wrt: &[Id]) -> Result<
 }
 
 /// That what is asked for is a float, and does not lie behind a frozen weight.
-fn passable(graph: &Graph, output: Id, wrt: &[Id]) -> Result<(), Error> {
+fn check_differentiable(graph: &Graph, output: Id, wrt: &[Id]) -> Result<(), Error> {
     let refuse = |id: &Id, reason: &str| {
         Err(Fault::NoGradient { reason: reason.to_owned() }.at(id.0 as usize, &graph.node(*id).op))
     };

@@ -255,7 +255,7 @@ impl Chunked for Cheat {
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
         let mut problem = self.problem(problem)?;
         if self.is(Slip::WideSums) {
-            problem.sums = Dtype::F32;
+            problem.accumulate_dtype = Dtype::F32;
         }
         let mut graph = Solution.backward(&problem)?;
         (self.spoil)(&mut graph);

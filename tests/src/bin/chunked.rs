@@ -55,7 +55,7 @@ fn problem(width: usize, vocab: usize, weight: bool) -> Result<Problem, Failure>
     let (loss, head) = (CrossEntropy::default(), Head::default());
     let loss = losses::cross_entropy(loss, head, vocab, false, Reduction::Mean)?;
     let trains = Trains { hidden: true, weight, bias: false };
-    Ok(Problem { loss, width, vocab, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains })
+    Ok(Problem { loss, width, vocab, dtype: Dtype::F32, accumulate_dtype: Dtype::F32, bias: false, trains })
 }
 
 /// The loss, then each gradient's norm, hidden first.

@@ -10,7 +10,7 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::front::capture::Capture;
-use compiler::ir::arena::{Life, apart, floor, room};
+use compiler::ir::arena::{Life, floor, room, without_reuse};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -198,7 +198,7 @@ fn what_each_level_makes_of_a_whole_step_is_counted() {
     for (name, options) in levels {
         let compiled = with(&step, &sizes, options);
         let (lives, steps) = (&compiled.lives, compiled.plan().steps.len());
-        let (sum, floor) = (apart(lives).bytes, floor(lives));
+        let (sum, floor) = (without_reuse(lives).bytes, floor(lives));
         _ = writeln!(text, "{name:<20}{steps:>11}{sum:>16}{floor:>12}{:>12}", compiled.arena.bytes);
     }
     shows("step", &text);
@@ -227,7 +227,7 @@ fn buffers_share_bytes_where_their_lives_allow_it() {
         let (from, to, at) = (life.parts.start(), life.parts.end(), place.expect("it lives"));
         _ = writeln!(text, "{i:>6}{:>7}   {from}..={to}{at:>8}", room(life));
     }
-    let (sum, floor) = (apart(&lives).bytes, floor(&lives));
+    let (sum, floor) = (without_reuse(&lives).bytes, floor(&lives));
     _ = writeln!(text, "apart {sum}, alive at once {floor}, arena {}", arena.bytes);
     shows("arena", &text);
 }
@@ -363,7 +363,15 @@ fn entropy() -> Problem {
         losses::cross_entropy(CrossEntropy::default(), Head::default(), 16_000, false, Reduction::Mean);
     let trains = Trains { hidden: true, weight: true, bias: false };
     let loss = plain.expect("shapes fit");
-    Problem { loss, width: 512, vocab: 16_000, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains }
+    Problem {
+        loss,
+        width: 512,
+        vocab: 16_000,
+        dtype: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
+        bias: false,
+        trains,
+    }
 }
 
 /// A chunk's graph as the machine of challenge E compiles it.
@@ -395,8 +403,15 @@ fn a_ratio_of_a_sequence_takes_two_passes() {
     let passes = |policy: &Policy| {
         let loss = loss::Solution.policy(policy, &sampled).expect("shapes fit");
         let trains = Trains { hidden: true, weight: false, bias: false };
-        let problem =
-            Problem { loss, width: 4, vocab: 5, dtype: Dtype::F32, sums: Dtype::F32, bias: false, trains };
+        let problem = Problem {
+            loss,
+            width: 4,
+            vocab: 5,
+            dtype: Dtype::F32,
+            accumulate_dtype: Dtype::F32,
+            bias: false,
+            trains,
+        };
         let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
         1 + usize::from(plan.first.is_some())
     };

@@ -11,10 +11,10 @@ use std::time::Duration;
 use challenges::graph::Solution;
 use challenges::nf4;
 use compiler::Compile;
-use compiler::compile::{Compiled, Level, Options, compile, compile_again};
+use compiler::compile::{Compiled, Level, Options, compile, compile_with_policy};
 use compiler::groups::Groups;
 use compiler::rewrite::collective::kept;
-use compiler::rewrite::recompute::Choice;
+use compiler::rewrite::remat::RematPolicy;
 use compiler::session::{DeviceTensor, Io, Session, Settings};
 use grader::fair::{difference, other_bits, rounding};
 use kernels::comm::Comm;
@@ -130,8 +130,8 @@ fn rank_of(
         None => session.load(graph).map_err(told)?,
         Some(ranks) => {
             let sizes = graph.known().keys().map(|symbol| (symbol.clone(), ranks)).collect();
-            let choice = Choice { cheap: true, ..Choice::layers(0..3) };
-            let compiled = compile_again(&Solution, graph, &sizes, settings.level.options(), &choice);
+            let choice = RematPolicy { cheap: true, ..RematPolicy::layers(0..3) };
+            let compiled = compile_with_policy(&Solution, graph, &sizes, settings.level.options(), &choice);
             session.load_compiled(compiled.map_err(|error| error.to_string())?).map_err(told)?
         }
     };

@@ -360,10 +360,10 @@ fn a_forecast_compiles_once_and_holds_for_every_size() {
     let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
     let program = session.load(&graph).expect("it can be padded");
     let sizes = |rows: i64| BTreeMap::from([("N".into(), rows)]);
-    let first = session.forecast(program, &sizes(20)).expect("it compiles");
+    let first = session.memory_profile(program, &sizes(20)).expect("it compiles");
     assert_eq!(session.counters().compilations, 1);
     session.seal();
-    let second = session.forecast(program, &sizes(90)).expect("it is compiled");
+    let second = session.memory_profile(program, &sizes(90)).expect("it is compiled");
     assert_eq!(first, second);
     let of = |rows: i64| first.peak(&sizes(rows)).expect("bound").1;
     assert_eq!(of(90) - of(89), of(3) - of(2));

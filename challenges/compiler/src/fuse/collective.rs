@@ -15,8 +15,8 @@
 use kernels::plan::contiguous;
 use reference::graph::{Collective, Id, Op};
 
-use super::emit::{Layout, Stop};
-use super::{Behind, Fused, Part, seen, strides};
+use super::emit::{Layout, LowerError};
+use super::{Fused, Part, Producer, seen, strides};
 use crate::ir::map;
 use crate::ir::sized::Sized;
 
@@ -54,17 +54,17 @@ fn given(sized: &Sized, id: Id) -> Option<Id> {
 /// it lies there side by side, else itself.
 pub fn must_have(sized: &Sized, id: Id) -> Option<Id> {
     let tensor = given(sized, id)?;
-    let behind = seen(sized, tensor).filter(|behind| {
-        let whole = Layout { buffer: 0, offset: 0, strides: strides(sized, behind.node) };
-        flat(sized, tensor, behind, &whole).is_some()
+    let producer = seen(sized, tensor).filter(|producer| {
+        let whole = Layout { buffer: 0, offset: 0, strides: strides(sized, producer.node) };
+        flat(sized, tensor, producer, &whole).is_some()
     });
-    Some(behind.map_or(tensor, |behind| behind.node))
+    Some(producer.map_or(tensor, |producer| producer.node))
 }
 
 /// A view of a buffer as one row of elements; `None` if they do not lie side by side.
-fn flat(sized: &Sized, tensor: Id, behind: &Behind, layout: &Layout) -> Option<Layout> {
+fn flat(sized: &Sized, tensor: Id, producer: &Producer, layout: &Layout) -> Option<Layout> {
     let shape = sized.shape(tensor);
-    let (offset, strides) = map::place(&behind.at, &layout.strides, layout.offset, shape);
+    let (offset, strides) = map::place(&producer.at, &layout.strides, layout.offset, shape);
     let mut dims = shape.iter().zip(strides.iter().zip(contiguous(shape)));
     let is_flat = dims.all(|(size, (own, flat))| *size == 1 || *own == flat);
     is_flat.then(|| Layout { buffer: layout.buffer, offset, strides: vec![1] })
@@ -72,16 +72,16 @@ fn flat(sized: &Sized, tensor: Id, behind: &Behind, layout: &Layout) -> Option<L
 
 /// Where a tensor's elements lie side by side.
 fn row(sized: &Sized, fused: &Fused, tensor: Id) -> Option<Layout> {
-    let own = || Behind { node: tensor, at: map::identity(sized.shape(tensor)), scale: 1.0 };
-    let behind = if fused.layouts.contains_key(&tensor) { own() } else { seen(sized, tensor)? };
-    flat(sized, tensor, &behind, fused.layouts.get(&behind.node)?)
+    let own = || Producer { node: tensor, at: map::identity(sized.shape(tensor)), scale: 1.0 };
+    let producer = if fused.layouts.contains_key(&tensor) { own() } else { seen(sized, tensor)? };
+    flat(sized, tensor, &producer, fused.layouts.get(&producer.node)?)
 }
 
 /// The memory of a node that ranks do together.
 ///
 /// Fails where a tensor has no buffer in which it lies side by side.
-pub fn transfer(sized: &Sized, fused: &Fused, id: Id) -> Result<Transfer, (Id, Stop)> {
-    let lying = |tensor: Id| row(sized, fused, tensor).ok_or((id, Stop::Materialise(tensor)));
+pub fn transfer(sized: &Sized, fused: &Fused, id: Id) -> Result<Transfer, (Id, LowerError)> {
+    let lying = |tensor: Id| row(sized, fused, tensor).ok_or((id, LowerError::NeedsBuffer(tensor)));
     let gets = !matches!(kind(sized, id), Some(Collective::Send { .. }));
     let input = given(sized, id).map(lying).transpose()?;
     let output = gets.then(|| lying(id)).transpose()?;

@@ -56,20 +56,20 @@ pub struct Kernel {
 
 /// Why a kernel cannot be written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stop {
+pub enum LowerError {
     /// This node needs a buffer of its own first.
-    Materialise(Id),
+    NeedsBuffer(Id),
     /// A dimension of the space has to be cut.
-    Cut(Cut),
+    SplitDim(Cut),
     /// The rows have to be as long as that.
-    Row(usize),
+    AddRowDim(usize),
     /// Places would be counted beyond what an i32 holds.
-    Far {
+    TooFar {
         /// The largest one.
         place: usize,
     },
     /// There is no such kernel.
-    Never,
+    Unsupported,
 }
 
 /// Writes a kernel for some roots, given the nodes that have buffers. The roots have one shape, but that some may have
@@ -81,8 +81,8 @@ pub fn kernel(
     sized: &Sized,
     buffers: &BTreeMap<Id, Layout>,
     roots: &[Root],
-) -> Result<Kernel, Stop> {
-    let mut space = common_space(sized, roots).ok_or(Stop::Never)?;
+) -> Result<Kernel, LowerError> {
+    let mut space = common_space(sized, roots).ok_or(LowerError::Unsupported)?;
     let mut maps: Vec<Rc<Map>> =
         roots.iter().map(|root| Rc::new(map::identity(sized.shape(root.node)))).collect();
     let mut with_row = false;
@@ -90,12 +90,12 @@ pub fn kernel(
         let mut writer = Writer::new(passes, sized, buffers, space.clone(), with_row);
         match writer.write(roots, &maps) {
             Ok(()) => return Ok(writer.finish(roots, &maps)),
-            Err(Stop::Cut(cut)) => {
+            Err(LowerError::SplitDim(cut)) => {
                 maps = maps.iter().map(|map| Rc::new(map::after_cut(map, cut))).collect();
                 space[cut.dim] /= cut.inner;
                 space.insert(cut.dim + 1, cut.inner);
             }
-            Err(Stop::Row(length)) => {
+            Err(LowerError::AddRowDim(length)) => {
                 space.push(length); // along which the roots stay where they are
                 with_row = true;
             }
@@ -161,7 +161,7 @@ impl<'a> Writer<'a> {
         Self { passes, sized, buffers, space, with_row, roots, code, done, nodes, inputs, stored }
     }
 
-    fn write(&mut self, roots: &[Root], maps: &[Rc<Map>]) -> Result<(), Stop> {
+    fn write(&mut self, roots: &[Root], maps: &[Rc<Map>]) -> Result<(), LowerError> {
         let own = |root: &&Root| self.buffers.get(&root.node).is_none_or(|layout| *layout == root.layout);
         self.roots = roots.iter().filter(own).map(|root| root.node).collect();
         for (root, map) in roots.iter().zip(maps) {
@@ -221,13 +221,13 @@ impl<'a> Writer<'a> {
     }
 
     /// A node's value in this lane, loaded where it can be.
-    fn value(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+    fn value(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, LowerError> {
         if let Some(value) = self.known(id, map) {
             return Ok(value);
         }
         let value = match self.buffers.get(&id) {
             Some(layout) if !self.roots.contains(&id) => self.load(id, &layout.clone(), map),
-            Some(_) => return Err(Stop::Never), // another lane of this very kernel stores it
+            Some(_) => return Err(LowerError::Unsupported), // another lane of this very kernel stores it
             None => return self.compute(id, map),
         };
         Ok(self.note(id, map, value))
@@ -263,7 +263,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A node's value from those of its inputs.
-    fn compute(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+    fn compute(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, LowerError> {
         if let Some(value) = self.known(id, map) {
             return Ok(value);
         }
@@ -276,9 +276,9 @@ impl<'a> Writer<'a> {
                 return Ok(self.load(id, &Layout { strides, ..layout }, map));
             }
             let inner = result.map_err(|cut| match cut {
-                Some(cut) if cut.dim == row && self.with_row => Stop::Materialise(id), // a row stays whole
-                Some(cut) => Stop::Cut(cut),
-                None => Stop::Materialise(node.inputs[0]),
+                Some(cut) if cut.dim == row && self.with_row => LowerError::NeedsBuffer(id), // a row stays whole
+                Some(cut) => LowerError::SplitDim(cut),
+                None => LowerError::NeedsBuffer(node.inputs[0]),
             })?;
             return self.value(node.inputs[0], &Rc::new(inner));
         }
@@ -296,24 +296,26 @@ impl<'a> Writer<'a> {
             Op::Binary(_) | Op::Compare(_) | Op::Select => self.element(id, map)?,
             Op::RandomMask { .. } => self.element(id, map)?,
             // What only other steps can do, and views, which are no computation.
-            Op::Input { .. } | Op::Dequantize { .. } | Op::Matmul => return Err(Stop::Materialise(id)),
-            Op::ScatterAdd | Op::Concat { .. } | Op::Reshape => return Err(Stop::Materialise(id)),
-            Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => return Err(Stop::Materialise(id)),
-            Op::Attention(_) | Op::AttentionGrad { .. } => return Err(Stop::Materialise(id)),
-            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => return Err(Stop::Materialise(id)),
-            Op::Collective { .. } => return Err(Stop::Materialise(id)),
+            Op::Input { .. } | Op::Dequantize { .. } | Op::Matmul => return Err(LowerError::NeedsBuffer(id)),
+            Op::ScatterAdd | Op::Concat { .. } | Op::Reshape => return Err(LowerError::NeedsBuffer(id)),
+            Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => {
+                return Err(LowerError::NeedsBuffer(id));
+            }
+            Op::Attention(_) | Op::AttentionGrad { .. } => return Err(LowerError::NeedsBuffer(id)),
+            Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => return Err(LowerError::NeedsBuffer(id)),
+            Op::Collective { .. } => return Err(LowerError::NeedsBuffer(id)),
         };
         Ok(self.note(id, map, value))
     }
 
     /// An operation on the elements of one place: the pass that lowers it says how.
-    fn element(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+    fn element(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, LowerError> {
         let node = self.sized.graph.node(id);
         let inputs =
             node.inputs.iter().map(|input| self.value(*input, map)).collect::<Result<Vec<_>, _>>()?;
         let from = node.inputs.first().map_or(node.ty.dtype, |input| self.sized.graph.ty(*input).dtype);
         let lowered = self.passes.lower(&node.op, from, node.ty.dtype, &inputs, &mut self.code);
-        lowered.ok_or(Stop::Never)
+        lowered.ok_or(LowerError::Unsupported)
     }
 
     /// An f32 rounded to the node's type.
@@ -338,7 +340,7 @@ impl<'a> Writer<'a> {
     }
 
     /// A reduction along the rows of this kernel, if it is one: then it runs once a row.
-    fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Rc<Map>) -> Result<Value, Stop> {
+    fn reduce(&mut self, id: Id, reduce: Reduce, dim: usize, map: &Rc<Map>) -> Result<Value, LowerError> {
         let input = self.sized.graph.node(id).inputs[0];
         let length = self.sized.shape(input)[dim];
         if length == 0 {
@@ -360,9 +362,9 @@ impl<'a> Writer<'a> {
             let may_add_rows = self.roots.iter().all(one_a_row) || self.roots == [id];
             let each_lane = distinct(row + 1) == rows * self.space[row];
             return Err(if may_add_rows && each_lane && !self.with_row {
-                Stop::Row(length)
+                LowerError::AddRowDim(length)
             } else {
-                Stop::Materialise(id)
+                LowerError::NeedsBuffer(id)
             });
         }
         let mut inner = Map::clone(map);
@@ -382,15 +384,15 @@ impl<'a> Writer<'a> {
 
     /// A row of a table: the table is a buffer, its elements side by side. An index outside the table leads to a place
     /// outside of it, which fails the launch.
-    fn gather(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, Stop> {
+    fn gather(&mut self, id: Id, map: &Rc<Map>) -> Result<Value, LowerError> {
         let node = self.sized.graph.node(id);
         let (table, index) = (node.inputs[0], node.inputs[1]);
         let shape = self.sized.shape(table);
         let Some(layout) = self.buffers.get(&table).filter(|_| !self.roots.contains(&table)) else {
-            return Err(Stop::Materialise(table));
+            return Err(LowerError::NeedsBuffer(table));
         };
         if layout.strides != kernels::plan::contiguous(shape) || layout.offset != 0 {
-            return Err(Stop::Never);
+            return Err(LowerError::Unsupported);
         }
         let layout = Layout { buffer: layout.buffer, offset: 0, strides: vec![0; self.space.len()] };
         let (outer, inner) = map.split_at(self.sized.shape(index).len());
@@ -413,22 +415,22 @@ impl<'a> Writer<'a> {
 }
 
 /// That a place can be counted in an i32.
-fn countable(place: usize) -> Result<(), Stop> {
-    if i32::try_from(place).is_ok() { Ok(()) } else { Err(Stop::Far { place }) }
+fn countable(place: usize) -> Result<(), LowerError> {
+    if i32::try_from(place).is_ok() { Ok(()) } else { Err(LowerError::TooFar { place }) }
 }
 
-impl fmt::Display for Stop {
+impl fmt::Display for LowerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stop::Materialise(id) => write!(f, "%{} needs a buffer, and has none", id.0),
-            Stop::Cut(Cut { dim, inner }) => {
+            LowerError::NeedsBuffer(id) => write!(f, "%{} needs a buffer, and has none", id.0),
+            LowerError::SplitDim(Cut { dim, inner }) => {
                 write!(f, "dimension {dim} of its space has to be cut by {inner}, and is not")
             }
-            Stop::Row(length) => write!(f, "it needs rows of {length}, and has others"),
-            Stop::Far { place } => {
+            LowerError::AddRowDim(length) => write!(f, "it needs rows of {length}, and has others"),
+            LowerError::TooFar { place } => {
                 write!(f, "expected places of at most {}, found {place}", i32::MAX)
             }
-            Stop::Never => write!(f, "no kernel computes this"),
+            LowerError::Unsupported => write!(f, "no kernel computes this"),
         }
     }
 }

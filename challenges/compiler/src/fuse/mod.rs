@@ -23,7 +23,7 @@ use crate::ir::sized::Sized;
 use crate::ir::{code, map};
 use attend::Flex;
 use collective::Transfer;
-use emit::{Kernel, Layout, Root, Stop};
+use emit::{Kernel, Layout, LowerError, Root};
 use sums::{Sums, Term};
 
 /// A part of the work, with buffers' numbers for memory.
@@ -111,8 +111,8 @@ pub struct Fused {
     pub bytes: Vec<usize>,
     /// The input behind each buffer that comes from outside.
     pub given: BTreeMap<usize, Id>,
-    /// Those of them that are carried, each with the output that it holds in the end.
-    pub carried: BTreeMap<usize, Id>,
+    /// Those of them that are donated, each with the output that it holds in the end.
+    pub donated: BTreeMap<usize, Id>,
 }
 
 /// An operation that has no kernel.
@@ -121,26 +121,26 @@ pub struct NoKernel {
     /// The node.
     pub node: Id,
     /// What stood in the way.
-    pub stop: Stop,
+    pub stop: LowerError,
 }
 
 /// Fuses a graph whose attentions have a form of their own.
 ///
-/// With `apart`, every operation but a view is a kernel of its own. `carried` are inputs, each with what it becomes.
+/// With `unfused`, every operation but a view is a kernel of its own. `donated` are inputs, each with what it becomes.
 pub fn fuse(
     passes: &dyn Compile,
     sized: &Sized,
-    apart: bool,
-    carried: &[(Id, Id)],
+    unfused: bool,
+    donated: &[(Id, Id)],
 ) -> Result<Fused, NoKernel> {
-    let Sums { terms, onto } = if apart { Sums::default() } else { sums::find(sized, carried) };
+    let Sums { terms, onto } = if unfused { Sums::default() } else { sums::find(sized, donated) };
     let mut wanted = must_have(sized);
     wanted.retain(|id| !terms.contains_key(id));
     wanted.extend(terms.values().map(|term| term.sum));
-    let kept = if apart { every(sized) } else { passes.keep(sized, &wanted) };
+    let kept = if unfused { every(sized) } else { passes.keep(sized, &wanted) };
     wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
     wanted.retain(|id| !terms.contains_key(id) && !onto.contains_key(id));
-    let job = Job { passes, sized, terms: &terms, apart };
+    let job = Job { passes, sized, terms: &terms, unfused };
     let (mut fused, mut alone) = (place(sized, &wanted), HashMap::new());
     for (sum, input) in onto {
         fused.layouts.insert(sum, fused.layouts[&input].clone());
@@ -153,10 +153,10 @@ pub fn fuse(
         let mut more = BTreeSet::new();
         for (node, stop) in missing {
             match stop {
-                Stop::Materialise(id) if fused.layouts.contains_key(&id) => {
+                LowerError::NeedsBuffer(id) if fused.layouts.contains_key(&id) => {
                     return Err(NoKernel { node, stop });
                 }
-                Stop::Materialise(id) => _ = more.insert(id),
+                LowerError::NeedsBuffer(id) => _ = more.insert(id),
                 _ => return Err(NoKernel { node, stop }),
             }
         }
@@ -187,7 +187,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
     wanted.extend(graph.outputs().iter().map(|(_, id)| *id));
     for id in graph.ids().filter(|id| graph.node(*id).op == Op::Matmul) {
         for factor in &graph.node(id).inputs {
-            wanted.insert(behind(sized, *factor).map_or(*factor, |behind| behind.node));
+            wanted.insert(producer(sized, *factor).map_or(*factor, |producer| producer.node));
         }
     }
     let whole = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. } | Op::ScatterAdd);
@@ -204,16 +204,16 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
 }
 
 /// What a factor of a product is made of: a node's elements, where they are in it, and what they are multiplied with.
-struct Behind {
+struct Producer {
     node: Id,
     at: map::Map,
     scale: f32,
 }
 
 /// The node behind views; nothing if its elements are no affine function of the tensor's.
-fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
+fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
     let space = sized.shape(tensor);
-    let mut seen = Behind { node: tensor, at: map::identity(space), scale: 1.0 };
+    let mut seen = Producer { node: tensor, at: map::identity(space), scale: 1.0 };
     while let Some(through) = map::through(sized, seen.node, &seen.at, space) {
         seen.at = through.ok()?;
         seen.node = sized.graph.node(seen.node).inputs[0];
@@ -225,33 +225,36 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Behind> {
 ///
 /// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or
 /// is computed for it.
-fn behind(sized: &Sized, factor: Id) -> Option<Behind> {
-    let wide =
-        unscaled(sized, Behind { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 }, factor)?;
+fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
+    let wide = unscaled(
+        sized,
+        Producer { node: factor, at: map::identity(sized.shape(factor)), scale: 1.0 },
+        factor,
+    )?;
     let cast = sized.graph.node(wide.node);
     if cast.op != Op::Cast || cast.ty.dtype != Dtype::F32 || sized.is_output(wide.node) {
         return Some(wide);
     }
-    let source = Behind { node: cast.inputs[0], at: wide.at.clone(), ..wide };
+    let source = Producer { node: cast.inputs[0], at: wide.at.clone(), ..wide };
     let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
-    let kept = |behind: &Behind| {
-        let is_own = is_anchor(&sized.graph.node(behind.node).op) || sums::rounds(sized, behind.node);
-        is_own || sized.is_output(behind.node)
+    let kept = |producer: &Producer| {
+        let is_own = is_anchor(&sized.graph.node(producer.node).op) || sums::rounds(sized, producer.node);
+        is_own || sized.is_output(producer.node)
     };
     let found = if narrow { unscaled(sized, source, factor).filter(kept) } else { None };
     Some(found.unwrap_or(wide))
 }
 
 /// What is behind views, signs and constant factors of f32.
-fn unscaled(sized: &Sized, mut behind: Behind, factor: Id) -> Option<Behind> {
+fn unscaled(sized: &Sized, mut producer: Producer, factor: Id) -> Option<Producer> {
     loop {
-        if let Some(through) = map::through(sized, behind.node, &behind.at, sized.shape(factor)) {
-            behind.at = through.ok()?;
-            behind.node = sized.graph.node(behind.node).inputs[0];
-        } else if let Some((node, scale)) = sums::scaled(sized, behind.node) {
-            (behind.node, behind.scale) = (node, behind.scale * scale);
+        if let Some(through) = map::through(sized, producer.node, &producer.at, sized.shape(factor)) {
+            producer.at = through.ok()?;
+            producer.node = sized.graph.node(producer.node).inputs[0];
+        } else if let Some((node, scale)) = sums::scaled(sized, producer.node) {
+            (producer.node, producer.scale) = (node, producer.scale * scale);
         } else {
-            return Some(behind);
+            return Some(producer);
         }
     }
 }
@@ -270,10 +273,10 @@ fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
         let node = sized.graph.node(id);
         matches!(node.op, Op::Reduce(_, dim) if sized.shape(node.inputs[0])[dim] > 1)
     };
-    let behind = |id: Id| sized.graph.node(id).inputs[0];
-    let mut inner = reduces(id).then(|| behind(id))?;
+    let producer = |id: Id| sized.graph.node(id).inputs[0];
+    let mut inner = reduces(id).then(|| producer(id))?;
     while sized.is_view(inner) {
-        inner = behind(inner);
+        inner = producer(inner);
     }
     reduces(inner).then_some(inner)
 }
@@ -286,35 +289,35 @@ struct Job<'a> {
     passes: &'a dyn Compile,
     sized: &'a Sized<'a>,
     terms: &'a BTreeMap<Id, Term>,
-    apart: bool,
+    unfused: bool,
 }
 
 impl Job<'_> {
     /// Writes every part, given the nodes that get a buffer; or says of all that cannot be written what is missing.
-    fn arrange(&self, placed: &Fused, alone: &mut Alone) -> Result<Fused, Vec<(Id, Stop)>> {
+    fn arrange(&self, placed: &Fused, alone: &mut Alone) -> Result<Fused, Vec<(Id, LowerError)>> {
         let own = self.own(placed);
         let roots = own.iter().flat_map(|id| self.roots(placed, *id));
-        let missing: Vec<(Id, Stop)> =
+        let missing: Vec<(Id, LowerError)> =
             roots.filter_map(|root| self.alone(placed, alone, &root).err()).collect();
         if !missing.is_empty() {
             return Err(missing); // before anything is joined
         }
-        let (mut fused, mut drafts, mut missing) = (placed.clone(), Drafts::default(), Vec::new());
+        let (mut fused, mut groups, mut missing) = (placed.clone(), FusionGroups::default(), Vec::new());
         for id in self.sized.graph.ids().filter(|id| self.sized.elements(*id) > 0) {
-            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut drafts, id, term));
-            let own = own.contains(&id).then(|| self.part(&mut fused, alone, &mut drafts, id));
+            let of_sum = self.terms.get(&id).map(|term| self.term(&fused, &mut groups, id, term));
+            let own = own.contains(&id).then(|| self.part(&mut fused, alone, &mut groups, id));
             missing.extend([of_sum, own].into_iter().flatten().filter_map(Result::err));
         }
         if !missing.is_empty() {
             return Err(missing);
         }
-        if !self.apart {
-            self.drop_private(&mut fused, &mut drafts);
-            if self.unite(&fused, &mut drafts) {
-                self.drop_private(&mut fused, &mut drafts);
+        if !self.unfused {
+            self.drop_private(&mut fused, &mut groups);
+            if self.unite(&fused, &mut groups) {
+                self.drop_private(&mut fused, &mut groups);
             }
         }
-        fused.parts = drafts.all.into_iter().map(Draft::finish).collect();
+        fused.parts = groups.all.into_iter().map(FusionGroup::finish).collect();
         let waits = collective::last_waits(self.sized, &fused.parts);
         fused.parts.extend(waits);
         Ok(fused)
@@ -338,7 +341,7 @@ impl Job<'_> {
     }
 
     /// Writes the pass for one node alone, unless it is there.
-    fn alone(&self, placed: &Fused, alone: &mut Alone, root: &Root) -> Result<(), (Id, Stop)> {
+    fn alone(&self, placed: &Fused, alone: &mut Alone, root: &Root) -> Result<(), (Id, LowerError)> {
         if !alone.contains_key(root) {
             let pass = emit::kernel(self.passes, self.sized, &placed.layouts, std::slice::from_ref(root));
             alone.insert(root.clone(), pass.map_err(|stop| (root.node, stop))?);
@@ -347,9 +350,15 @@ impl Job<'_> {
     }
 
     /// A product that is part of a sum.
-    fn term(&self, fused: &Fused, drafts: &mut Drafts, id: Id, term: &Term) -> Result<(), (Id, Stop)> {
+    fn term(
+        &self,
+        fused: &Fused,
+        groups: &mut FusionGroups,
+        id: Id,
+        term: &Term,
+    ) -> Result<(), (Id, LowerError)> {
         let to = Layout { strides: term.strides.clone(), ..fused.layouts[&term.sum].clone() };
-        drafts.push(Draft::Whole(product(self.sized, fused, id, to, Some(term))?));
+        groups.push(FusionGroup::Whole(product(self.sized, fused, id, to, Some(term))?));
         Ok(())
     }
 
@@ -358,19 +367,19 @@ impl Job<'_> {
         &self,
         fused: &mut Fused,
         alone: &mut Alone,
-        drafts: &mut Drafts,
+        groups: &mut FusionGroups,
         id: Id,
-    ) -> Result<(), (Id, Stop)> {
+    ) -> Result<(), (Id, LowerError)> {
         let sized = self.sized;
         for root in self.roots(fused, id) {
-            let pass = alone.remove(&root).ok_or((id, Stop::Never))?;
-            self.join(fused, drafts, &root, pass);
+            let pass = alone.remove(&root).ok_or((id, LowerError::Unsupported))?;
+            self.join(fused, groups, &root, pass);
         }
         let node = sized.graph.node(id);
         let to = fused.layouts[&id].clone();
         let whole = match &node.op {
             Op::Matmul => product(sized, fused, id, to, None)?,
-            Op::Attention(_) | Op::AttentionLse(_) => return self.attended(fused, drafts, id),
+            Op::Attention(_) | Op::AttentionLse(_) => return self.attended(fused, groups, id),
             Op::Dequantize { .. } => {
                 let inputs = node.inputs.iter().map(|input| fused.layouts[input].clone()).collect();
                 Part::Dequantize { node: id, inputs, to }
@@ -379,9 +388,9 @@ impl Job<'_> {
                 let [rows, index] = [0, 1].map(|i| fused.layouts[&node.inputs[i]].clone());
                 Part::Scatter { node: id, rows, index, to }
             }
-            Op::AttentionGrad { .. } => return self.gradients(fused, drafts, id),
-            Op::AttentionLseGrad { .. } => return Err((id, Stop::Never)), // opened before
-            Op::Collective { .. } => return self.exchanged(fused, drafts, id),
+            Op::AttentionGrad { .. } => return self.gradients(fused, groups, id),
+            Op::AttentionLseGrad { .. } => return Err((id, LowerError::Unsupported)), // opened before
+            Op::Collective { .. } => return self.exchanged(fused, groups, id),
             Op::RandomMask { .. } => return Ok(()), // a pass
             Op::Input { .. } => return Ok(()),      // given
             Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => return Ok(()), // a pass, as what follows
@@ -389,22 +398,22 @@ impl Job<'_> {
             Op::Gather | Op::Reshape | Op::Transpose { .. } | Op::Broadcast => return Ok(()),
             Op::Slice { .. } | Op::Concat { .. } => return Ok(()),
         };
-        drafts.push(Draft::Whole(whole));
+        groups.push(FusionGroup::Whole(whole));
         Ok(())
     }
 
     /// What ranks do together.
-    fn exchanged(&self, fused: &Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+    fn exchanged(&self, fused: &Fused, groups: &mut FusionGroups, id: Id) -> Result<(), (Id, LowerError)> {
         let transfer = collective::transfer(self.sized, fused, id)?;
-        drafts.push(Draft::Whole(Part::Start(transfer.clone())));
+        groups.push(FusionGroup::Whole(Part::Start(transfer.clone())));
         if !collective::waits_at_the_end(self.sized, id) {
-            drafts.push(Draft::Whole(Part::Wait(transfer)));
+            groups.push(FusionGroup::Whole(Part::Wait(transfer)));
         }
         Ok(())
     }
 
     /// An attention and its logarithmic sums: one launch, at the first of the two.
-    fn attended(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+    fn attended(&self, fused: &mut Fused, groups: &mut FusionGroups, id: Id) -> Result<(), (Id, LowerError)> {
         let sized = self.sized;
         let first = |is: fn(&Op) -> bool| self.siblings(id).find(|other| is(&sized.graph.node(*other).op));
         let values = first(|op| matches!(op, Op::Attention(_)));
@@ -427,7 +436,7 @@ impl Job<'_> {
         };
         let mut attend = attend(self.passes, sized, fused, id, output)?;
         attend.lse = lse.map(|id| fused.layouts[&id].clone());
-        drafts.push(Draft::Whole(Part::Attention(attend)));
+        groups.push(FusionGroup::Whole(Part::Attention(attend)));
         Ok(())
     }
 
@@ -439,16 +448,21 @@ impl Job<'_> {
             let (a, b) = (graph.node(id), graph.node(*other));
             let forward = matches!(b.op, Op::Attention(_) | Op::AttentionLse(_));
             let same = attend::is_of_same(&a.op, &b.op) && a.inputs == b.inputs;
-            forward && same && scope::is_again(a) == scope::is_again(b) && sized.elements(*other) > 0
+            forward && same && scope::is_remat(a) == scope::is_remat(b) && sized.elements(*other) > 0
         };
         sized.users(graph.node(id).inputs[0]).iter().copied().filter(is_sibling)
     }
 
     /// The gradients of an attention together, at the first of them.
-    fn gradients(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<(), (Id, Stop)> {
+    fn gradients(
+        &self,
+        fused: &mut Fused,
+        groups: &mut FusionGroups,
+        id: Id,
+    ) -> Result<(), (Id, LowerError)> {
         let sized = self.sized;
         let node = sized.graph.node(id);
-        let grad = *node.inputs.last().ok_or((id, Stop::Never))?;
+        let grad = *node.inputs.last().ok_or((id, LowerError::Unsupported))?;
         let alike = |user: &&Id| {
             let other = sized.graph.node(**user);
             let differentiates = matches!(other.op, Op::AttentionGrad { .. });
@@ -464,47 +478,51 @@ impl Job<'_> {
                 wrt[input] = Some(fused.layouts[&other].clone());
             }
         }
-        let of = self.differentiated(fused, drafts, id)?;
+        let of = self.differentiated(fused, groups, id)?;
         let grad = viewed(sized, fused, grad)?;
-        drafts.push(Draft::Whole(Part::AttentionGrad { of, grad, wrt }));
+        groups.push(FusionGroup::Whole(Part::AttentionGrad { of, grad, wrt }));
         Ok(())
     }
 
     /// The attention that a gradient is of, which from now on keeps its sums; computed again, if the graph does not.
-    fn differentiated(&self, fused: &mut Fused, drafts: &mut Drafts, id: Id) -> Result<Attend, (Id, Stop)> {
+    fn differentiated(
+        &self,
+        fused: &mut Fused,
+        groups: &mut FusionGroups,
+        id: Id,
+    ) -> Result<Attend, (Id, LowerError)> {
         let sized = self.sized;
         let op = |id: Id| &sized.graph.node(id).op;
         let is_twin = |other: Id| {
             attend::is_of_same(op(other), op(id)) && attend::inputs(sized, other) == attend::inputs(sized, id)
         };
-        let twin =
-            |draft: &Draft| matches!(draft, Draft::Whole(Part::Attention(attend)) if is_twin(attend.node));
+        let twin = |group: &FusionGroup| matches!(group, FusionGroup::Whole(Part::Attention(attend)) if is_twin(attend.node));
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let shape = [q[0], q[1], q[2], v[3]];
-        let place = if let Some(place) = drafts.all.iter().position(twin) {
+        let place = if let Some(place) = groups.all.iter().position(twin) {
             place
         } else {
             let output = fused.fresh(&shape);
-            drafts.push(Draft::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
-            drafts.all.len() - 1
+            groups.push(FusionGroup::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
+            groups.all.len() - 1
         };
-        let Draft::Whole(Part::Attention(attend)) = &mut drafts.all[place] else {
-            return Err((id, Stop::Never));
+        let FusionGroup::Whole(Part::Attention(attend)) = &mut groups.all[place] else {
+            return Err((id, LowerError::Unsupported));
         };
         attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
         let attend = attend.clone();
-        drafts.note(place);
+        groups.note(place);
         Ok(attend)
     }
 
     /// Lets the latest pass compute this root that can, else the pass that it has alone.
-    fn join(&self, fused: &Fused, drafts: &mut Drafts, root: &Root, alone: Kernel) {
-        let earliest = drafts.earliest(&alone);
-        let anywhere = drafts.anywhere(&alone);
-        let latest = if self.apart { earliest } else { drafts.all.len() };
+    fn join(&self, fused: &Fused, groups: &mut FusionGroups, root: &Root, alone: Kernel) {
+        let earliest = groups.earliest(&alone);
+        let anywhere = groups.anywhere(&alone);
+        let latest = if self.unfused { earliest } else { groups.all.len() };
         let since = scope::since(self.sized.graph, &alone.nodes);
         for place in (earliest..latest).rev() {
-            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+            let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
             if since.is_some_and(|since| pass.roots[0].node < since) {
                 break; // what is computed again would be computed too early
             }
@@ -512,11 +530,11 @@ impl Job<'_> {
                 && helps(pass, &alone)
                 && let Some(joined) = self.joined(fused, pass, std::slice::from_ref(root))
             {
-                drafts.replace(place, joined);
-                return anywhere.into_iter().for_each(|free| drafts.advance(free, place));
+                groups.replace(place, joined);
+                return anywhere.into_iter().for_each(|free| groups.advance(free, place));
             }
         }
-        drafts.push(Draft::Pass(alone));
+        groups.push(FusionGroup::Pass(alone));
     }
 
     /// A pass that stores some roots more, if there is one and it is not too long.
@@ -531,32 +549,32 @@ impl Job<'_> {
     }
 
     /// Makes one pass of two, where the first one stores something for the second one alone; whether there were any.
-    fn unite(&self, fused: &Fused, drafts: &mut Drafts) -> bool {
-        let (before, mut place) = (drafts.all.len(), 0);
-        let mut readers = Readers::of(&drafts.all);
-        while place < drafts.all.len() {
-            match self.united(fused, drafts, &readers, place) {
+    fn unite(&self, fused: &Fused, groups: &mut FusionGroups) -> bool {
+        let (before, mut place) = (groups.all.len(), 0);
+        let mut readers = Readers::of(&groups.all);
+        while place < groups.all.len() {
+            match self.united(fused, groups, &readers, place) {
                 Some((with, pass)) => {
-                    drafts.unite(with, place, pass);
-                    readers = Readers::of(&drafts.all);
+                    groups.unite(with, place, pass);
+                    readers = Readers::of(&groups.all);
                 }
                 None => place += 1,
             }
         }
-        drafts.all.len() < before
+        groups.all.len() < before
     }
 
     /// The pass that a pass waits for, if both can be one, and that one.
     fn united(
         &self,
         fused: &Fused,
-        drafts: &Drafts,
+        groups: &FusionGroups,
         readers: &Readers,
         place: usize,
     ) -> Option<(usize, Kernel)> {
-        let Draft::Pass(second) = &drafts.all[place] else { return None };
-        let with = drafts.earliest(second);
-        let Draft::Pass(first) = &drafts.all[with] else { return None };
+        let FusionGroup::Pass(second) = &groups.all[place] else { return None };
+        let with = groups.earliest(second);
+        let FusionGroup::Pass(first) = &groups.all[with] else { return None };
         let private = |root: &Root| {
             let own = fused.layouts.get(&root.node) == Some(&root.layout) && !self.sized.is_output(root.node);
             let reads = second.inputs.iter().any(|input| input.buffer == root.layout.buffer);
@@ -570,11 +588,11 @@ impl Job<'_> {
     }
 
     /// Takes away the buffers that no other part reads, and what goes nowhere.
-    fn drop_private(&self, fused: &mut Fused, drafts: &mut Drafts) {
+    fn drop_private(&self, fused: &mut Fused, groups: &mut FusionGroups) {
         let outputs: BTreeSet<Id> = self.sized.graph.outputs().iter().map(|(_, id)| *id).collect();
-        let mut readers = Readers::of(&drafts.all);
-        for place in 0..drafts.all.len() {
-            let Draft::Pass(pass) = &drafts.all[place] else { continue };
+        let mut readers = Readers::of(&groups.all);
+        for place in 0..groups.all.len() {
+            let FusionGroup::Pass(pass) = &groups.all[place] else { continue };
             let private = |root: &Root| {
                 let own = fused.layouts.get(&root.node) == Some(&root.layout);
                 own && !outputs.contains(&root.node) && readers.is_only(place, root.layout.buffer)
@@ -584,9 +602,9 @@ impl Job<'_> {
                 continue;
             }
             if let Some(less) = self.without(fused, gone, &roots) {
-                readers.forget(place, &drafts.all[place]);
-                drafts.all[place] = Draft::Pass(less);
-                readers.note(place, &drafts.all[place]);
+                readers.forget(place, &groups.all[place]);
+                groups.all[place] = FusionGroup::Pass(less);
+                readers.note(place, &groups.all[place]);
             }
         }
     }
@@ -604,30 +622,30 @@ impl Job<'_> {
     }
 }
 
-/// The drafts that read each buffer.
+/// The groups that read each buffer.
 #[derive(Default)]
 struct Readers(HashMap<usize, BTreeSet<usize>>);
 
 impl Readers {
-    fn of(drafts: &[Draft]) -> Self {
+    fn of(groups: &[FusionGroup]) -> Self {
         let mut readers = Self::default();
-        drafts.iter().enumerate().for_each(|(place, draft)| readers.note(place, draft));
+        groups.iter().enumerate().for_each(|(place, group)| readers.note(place, group));
         readers
     }
 
-    fn note(&mut self, place: usize, draft: &Draft) {
-        for buffer in draft.reads() {
+    fn note(&mut self, place: usize, group: &FusionGroup) {
+        for buffer in group.reads() {
             self.0.entry(buffer).or_default().insert(place);
         }
     }
 
-    fn forget(&mut self, place: usize, draft: &Draft) {
-        for buffer in draft.reads() {
+    fn forget(&mut self, place: usize, group: &FusionGroup) {
+        for buffer in group.reads() {
             self.0.entry(buffer).or_default().remove(&place);
         }
     }
 
-    /// Whether no other draft reads a buffer.
+    /// Whether no other group reads a buffer.
     fn is_only(&self, place: usize, buffer: usize) -> bool {
         self.0.get(&buffer).into_iter().flatten().all(|reader| *reader == place)
     }
@@ -709,55 +727,55 @@ impl Attend {
 
 /// A part that may still grow.
 #[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
-enum Draft {
+enum FusionGroup {
     Pass(Kernel),
     Whole(Part),
 }
 
-impl Draft {
+impl FusionGroup {
     fn finish(self) -> Part {
         match self {
-            Draft::Pass(kernel) => Part::Kernel(kernel),
-            Draft::Whole(part) => part,
+            FusionGroup::Pass(kernel) => Part::Kernel(kernel),
+            FusionGroup::Whole(part) => part,
         }
     }
 
     /// The buffers that it writes.
     fn writes(&self) -> Vec<usize> {
         match self {
-            Draft::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
-            Draft::Whole(part) => part.writes(),
+            FusionGroup::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
+            FusionGroup::Whole(part) => part.writes(),
         }
     }
 
     /// The buffers that it reads.
     fn reads(&self) -> Vec<usize> {
         match self {
-            Draft::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
-            Draft::Whole(part) => part.reads(),
+            FusionGroup::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
+            FusionGroup::Whole(part) => part.reads(),
         }
     }
 }
 
-/// All drafts in order, and those that write each buffer.
+/// All groups in order, and those that write each buffer.
 #[derive(Default)]
-struct Drafts {
-    all: Vec<Draft>,
+struct FusionGroups {
+    all: Vec<FusionGroup>,
     written: HashMap<usize, BTreeSet<usize>>,
 }
 
-impl Drafts {
-    fn push(&mut self, draft: Draft) {
-        self.all.push(draft);
+impl FusionGroups {
+    fn push(&mut self, group: FusionGroup) {
+        self.all.push(group);
         self.note(self.all.len() - 1);
     }
 
     fn replace(&mut self, place: usize, pass: Kernel) {
-        self.all[place] = Draft::Pass(pass);
+        self.all[place] = FusionGroup::Pass(pass);
         self.note(place);
     }
 
-    /// Notes what a draft writes.
+    /// Notes what a group writes.
     fn note(&mut self, place: usize) {
         for buffer in self.all[place].writes() {
             self.written.entry(buffer).or_default().insert(place);
@@ -779,7 +797,7 @@ impl Drafts {
     }
 
     fn is_free(&self, place: usize) -> bool {
-        matches!(&self.all[place], Draft::Pass(pass) if pass.inputs.is_empty())
+        matches!(&self.all[place], FusionGroup::Pass(pass) if pass.inputs.is_empty())
     }
 
     /// Lets a pass do a later one's work too.
@@ -858,14 +876,15 @@ fn product(
     id: Id,
     to: Layout,
     term: Option<&Term>,
-) -> Result<Part, (Id, Stop)> {
+) -> Result<Part, (Id, LowerError)> {
     let of = |id: Id| code::element(sized.graph.ty(id).dtype);
     let factor = |input: Id| {
         if let Some(own) = fused.layouts.get(&input) {
             return Ok((own.clone(), 1.0, of(input)));
         }
-        let Behind { node, at, scale } = behind(sized, input).ok_or((id, Stop::Materialise(input)))?;
-        let layout = fused.layouts.get(&node).ok_or((id, Stop::Materialise(node)))?;
+        let Producer { node, at, scale } =
+            producer(sized, input).ok_or((id, LowerError::NeedsBuffer(input)))?;
+        let layout = fused.layouts.get(&node).ok_or((id, LowerError::NeedsBuffer(node)))?;
         let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(input));
         Ok((Layout { buffer: layout.buffer, offset, strides }, scale, of(node)))
     };
@@ -884,9 +903,9 @@ fn attend(
     fused: &Fused,
     id: Id,
     output: Layout,
-) -> Result<Attend, (Id, Stop)> {
+) -> Result<Attend, (Id, LowerError)> {
     let inputs = attend::inputs(sized, id);
-    let mut flex = attend::flex(passes, sized, id).ok_or((id, Stop::Never))?;
+    let mut flex = attend::flex(passes, sized, id).ok_or((id, LowerError::Unsupported))?;
     for extra in &mut flex.extras {
         extra.buffer = fused.layouts[&inputs[3 + extra.buffer]].buffer;
     }
@@ -895,12 +914,12 @@ fn attend(
 }
 
 /// Where a tensor's elements are, through views.
-fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, Stop)> {
+fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, LowerError)> {
     if let Some(own) = fused.layouts.get(&tensor) {
         return Ok(own.clone());
     }
-    let Behind { node, at, .. } = seen(sized, tensor).ok_or((tensor, Stop::Materialise(tensor)))?;
-    let layout = fused.layouts.get(&node).ok_or((tensor, Stop::Materialise(node)))?;
+    let Producer { node, at, .. } = seen(sized, tensor).ok_or((tensor, LowerError::NeedsBuffer(tensor)))?;
+    let layout = fused.layouts.get(&node).ok_or((tensor, LowerError::NeedsBuffer(node)))?;
     let (offset, strides) = map::place(&at, &layout.strides, layout.offset, sized.shape(tensor));
     Ok(Layout { buffer: layout.buffer, offset, strides })
 }

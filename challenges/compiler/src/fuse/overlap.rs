@@ -96,8 +96,8 @@ fn wait_late(sized: &Sized, parts: &mut [Part], most: usize) {
 
 /// Where the first of some parts may stand, which is a wait.
 fn latest(sized: &Sized, parts: &[Part], mut open: usize, most: usize) -> usize {
-    let Some((wait, behind)) = parts.split_first() else { return 0 };
-    for (at, part) in behind.iter().enumerate() {
+    let Some((wait, producer)) = parts.split_first() else { return 0 };
+    for (at, part) in producer.iter().enumerate() {
         let role = role(sized, part);
         open += usize::from(role == Role::Start);
         if role == Role::Message || open >= most || !is_apart(part, wait) {
@@ -105,7 +105,7 @@ fn latest(sized: &Sized, parts: &[Part], mut open: usize, most: usize) -> usize 
         }
         open -= usize::from(role == Role::Wait);
     }
-    behind.len()
+    producer.len()
 }
 
 /// Whether two parts may change places: neither writes what the other touches.

@@ -7,7 +7,7 @@
 //! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32
 //! between.
 //!
-//! A sum may begin with a tensor that it updates and that nobody else reads ([`carry`](crate::memory::carry)): every
+//! A sum may begin with a tensor that it updates and that nobody else reads ([`donate`](crate::memory::donate)): every
 //! product then adds to what is there. So the gradient of a weight grows from chunk to chunk.
 
 use std::collections::BTreeMap;
@@ -35,19 +35,19 @@ pub struct Term {
 pub struct Sums {
     /// The products that are part of a sum of products, by their node.
     pub terms: BTreeMap<Id, Term>,
-    /// The sums that begin with a carried input, each with that input: it is where they lie.
+    /// The sums that begin with a donated input, each with that input: it is where they lie.
     pub onto: BTreeMap<Id, Id>,
 }
 
-/// The sums of products, given the carried inputs and what each becomes.
-pub fn find(sized: &Sized, carried: &[(Id, Id)]) -> Sums {
+/// The sums of products, given the donated inputs and what each becomes.
+pub fn find(sized: &Sized, donated: &[(Id, Id)]) -> Sums {
     let mut sums = Sums::default();
     let mut inside: Vec<Id> = Vec::new(); // sums that are part of a larger one
     for id in sized.graph.ids().rev().filter(|id| may_be(sized, *id)) {
         if inside.contains(&id) {
             continue;
         }
-        let old = carried.iter().find(|(_, new)| *new == id).map(|(old, _)| *old);
+        let old = donated.iter().find(|(_, new)| *new == id).map(|(old, _)| *old);
         let Some(mut found) = Found::of(sized, id, old) else { continue };
         found.products.sort_unstable_by_key(|(id, ..)| *id);
         inside.append(&mut found.sums);

@@ -32,7 +32,7 @@ pub fn room(life: &Life) -> usize {
 }
 
 /// Every buffer in bytes of its own, alive or not.
-pub fn apart(lives: &[Option<Life>]) -> Arena {
+pub fn without_reuse(lives: &[Option<Life>]) -> Arena {
     let mut bytes = 0;
     let mut after = |life: &Life| {
         bytes += room(life);

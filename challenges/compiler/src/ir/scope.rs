@@ -12,18 +12,18 @@ pub fn layer(scope: &str) -> Option<usize> {
 }
 
 /// The scope of what is computed again, before its own.
-pub(crate) const AGAIN: &str = "again";
+pub(crate) const REMAT: &str = "remat";
 
 /// Whether a node computes something again.
-pub(crate) fn is_again(node: &Node) -> bool {
-    node.scope.strip_prefix(AGAIN).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+pub(crate) fn is_remat(node: &Node) -> bool {
+    node.scope.strip_prefix(REMAT).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The node before which a pass must not be computed, because it computes something again: the first of the copies that
 /// were made together with its latest one.
 pub fn since(graph: &Graph, nodes: &BTreeSet<Id>) -> Option<Id> {
-    let mut first = *nodes.iter().rev().find(|id| is_again(graph.node(**id)))?;
-    while first.0 > 0 && is_again(graph.node(Id(first.0 - 1))) {
+    let mut first = *nodes.iter().rev().find(|id| is_remat(graph.node(**id)))?;
+    while first.0 > 0 && is_remat(graph.node(Id(first.0 - 1))) {
         first.0 -= 1;
     }
     Some(first)

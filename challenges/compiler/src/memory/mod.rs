@@ -1,5 +1,5 @@
 //! What buffers share, and what they come to.
 
-pub mod carry;
-pub mod forecast;
+pub mod donate;
+pub mod profile;
 pub mod reuse;

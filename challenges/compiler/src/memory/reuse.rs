@@ -10,11 +10,11 @@ use kernels::tile::{Index, Op};
 use crate::fuse::emit::{Kernel, Layout};
 use crate::fuse::{Fused, Part};
 use crate::ir::sized::Sized;
-use crate::memory::forecast;
+use crate::memory::profile;
 
 /// Lets every pass write where it reads, as far as the memory is the compiler's own.
 pub fn in_place(sized: &Sized, fused: &mut Fused) {
-    let sizes = forecast::sizes(sized, fused);
+    let sizes = profile::sizes(sized, fused);
     let mut outputs: BTreeSet<usize> =
         sized.graph.outputs().iter().map(|(_, id)| fused.layouts[id].buffer).collect();
     let mut reuse = Reuse::of(fused);

@@ -1,7 +1,7 @@
 //! Attention that no launch computes, by its definition.
 //!
 //! A score or mask program that challenge C's step `flex` turns into elementwise operations over blocks runs inside the
-//! attention's own launch. Every other attention is opened here into products and a softmax.
+//! attention's own launch. Every other attention is decomposed here into products and a softmax.
 
 use reference::graph::{self, Error, Graph, Id, Op, Rewrite, Type};
 
@@ -12,11 +12,11 @@ use crate::ir::sized::Sized;
 /// The same graph, where every attention that has no such form is computed by its definition; without passes, each.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn open(passes: Option<&dyn Compile>, sized: &Sized) -> Result<Graph, Error> {
+pub fn decompose_unsupported_attention(passes: Option<&dyn Compile>, sized: &Sized) -> Result<Graph, Error> {
     let rewritten = sized.graph.rewrite(|rewrite, id| {
         let is_attention = of(&rewrite.node(id).op).is_some();
-        let opens = is_attention && !passes.is_some_and(|passes| has_form(passes, sized, id));
-        let here = if opens { by_definition(rewrite, id)? } else { rewrite.copy(id)? };
+        let decomposes = is_attention && !passes.is_some_and(|passes| has_form(passes, sized, id));
+        let here = if decomposes { by_definition(rewrite, id)? } else { rewrite.copy(id)? };
         Ok(Some(here))
     })?;
     Ok(rewritten.graph)

@@ -11,7 +11,7 @@ use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 /// The same graph, in which what the machine does in f32 is done in f32.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn widen(graph: &Graph) -> Result<Graph, Error> {
+pub fn upcast_contractions(graph: &Graph) -> Result<Graph, Error> {
     let rewritten = graph.rewrite(|rewrite, id| {
         let node = rewrite.node(id);
         let first = node.inputs.first().map_or(node.ty.dtype, |input| graph.ty(*input).dtype);
@@ -27,38 +27,40 @@ pub fn widen(graph: &Graph) -> Result<Graph, Error> {
 /// own: nothing of it is kept from the forward pass to the backward pass.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn split(graph: &Graph) -> Result<Graph, Error> {
-    let passing = passing(graph);
+pub fn clone_dequantize_per_use(graph: &Graph) -> Result<Graph, Error> {
+    let rematerialisable = rematerialisable(graph);
     let is_output = |id| graph.outputs().iter().any(|(_, output)| *output == id);
     let rewritten = graph.rewrite(|rewrite, id| {
-        let is_used_elsewhere = passing.contains(&id) && !is_output(id);
-        if is_used_elsewhere { Ok(None) } else { with_own(rewrite, id, &passing).map(Some) }
+        let is_used_elsewhere = rematerialisable.contains(&id) && !is_output(id);
+        if is_used_elsewhere { Ok(None) } else { with_own(rewrite, id, &rematerialisable).map(Some) }
     })?;
     Ok(rewritten.graph)
 }
 
-/// Writes a node, and, anew, what it reads of the `passing` ones.
-fn with_own(rewrite: &mut Rewrite<'_>, id: Id, passing: &BTreeSet<Id>) -> Result<Id, Error> {
+/// Writes a node, and, anew, what it reads of the `rematerialisable` ones.
+fn with_own(rewrite: &mut Rewrite<'_>, id: Id, rematerialisable: &BTreeSet<Id>) -> Result<Id, Error> {
     let mut inputs = Vec::new();
     for input in &rewrite.node(id).inputs {
-        let own = passing.contains(input);
-        inputs.push(if own { with_own(rewrite, *input, passing)? } else { rewrite.at(*input)? });
+        let own = rematerialisable.contains(input);
+        inputs.push(if own { with_own(rewrite, *input, rematerialisable)? } else { rewrite.at(*input)? });
     }
     rewrite.copy_to(id, &inputs)
 }
 
 /// What is written anew wherever it is used: quantised weights, and views and casts of them.
-pub fn passing(graph: &Graph) -> BTreeSet<Id> {
-    let mut passing: BTreeSet<Id> = BTreeSet::new();
+pub fn rematerialisable(graph: &Graph) -> BTreeSet<Id> {
+    let mut rematerialisable: BTreeSet<Id> = BTreeSet::new();
     for id in graph.ids() {
         let node = graph.node(id);
         let repeats = matches!(node.op, Op::Broadcast | Op::Slice { .. });
         let is_whole = node.op == Op::Cast || (node.op.is_view() && !repeats);
-        if matches!(node.op, Op::Dequantize { .. }) || (is_whole && passing.contains(&node.inputs[0])) {
-            passing.insert(id);
+        if matches!(node.op, Op::Dequantize { .. })
+            || (is_whole && rematerialisable.contains(&node.inputs[0]))
+        {
+            rematerialisable.insert(id);
         }
     }
-    passing
+    rematerialisable
 }
 
 /// Whether an operation has one kernel, for f32.

@@ -4,4 +4,4 @@ pub mod attend;
 pub mod collective;
 pub mod decompose;
 pub mod pad;
-pub mod recompute;
+pub mod remat;

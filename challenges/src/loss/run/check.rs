@@ -62,7 +62,7 @@ pub fn inputs(problem: &Problem, graph: &Graph, job: &Job<'_>) -> Result<(), Err
 
 /// The type of an input that is not given by its name: hidden states, sums and seeds.
 fn own(problem: &Problem, name: &str) -> Option<Type> {
-    let Problem { width, vocab, dtype, sums, bias, trains, loss } = problem;
+    let Problem { width, vocab, dtype, accumulate_dtype: sums, bias, trains, loss } = problem;
     let rows = || Dim::symbol(ROWS);
     match name {
         "hidden" => Some(Type::new(*dtype, [rows(), (*width).into()])),
@@ -77,7 +77,7 @@ fn own(problem: &Problem, name: &str) -> Option<Type> {
 
 /// Whether a chunk's graph gives what is asked for, and adds up what chunks share.
 pub fn outputs(problem: &Problem, graph: &Graph) -> Result<(), Error> {
-    let Problem { width, vocab, dtype, sums, bias, trains, loss } = problem;
+    let Problem { width, vocab, dtype, accumulate_dtype: sums, bias, trains, loss } = problem;
     let rows = || Dim::symbol(ROWS);
     let mut need: Vec<(&str, Type)> =
         loss.values().map(|name| (name, Type::new(Dtype::F32, [rows()]))).collect();

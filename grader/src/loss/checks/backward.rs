@@ -96,7 +96,7 @@ fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result
     let truth = challenges::loss::Solution.backward(&case.problem).map_err(told)?;
     let truth = by_name(&truth, interpret(&truth, &case.wide()).map_err(told)?);
     for (dtype, sums) in [(Dtype::Bf16, Dtype::F32), (Dtype::Bf16, Dtype::Bf16), (Dtype::F16, Dtype::F16)] {
-        (case.problem.dtype, case.problem.sums) = (dtype, sums);
+        (case.problem.dtype, case.problem.accumulate_dtype) = (dtype, sums);
         let graph = attempt.backward(&case.problem).map_err(told)?;
         for name in SUMS {
             for id in [graph.find_input(name), graph.find_output(name)] {

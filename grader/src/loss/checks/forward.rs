@@ -65,8 +65,15 @@ fn cut(attempt: &dyn Chunked, counts: &[bool], size: usize) -> Result<(), String
 fn ports(attempt: &dyn Chunked) -> Result<(), String> {
     for (bias, dtype) in [(false, Dtype::F32), (true, Dtype::Bf16)] {
         let loss = smoothing_and_class_weights(SMALL.vocab, &mut Random::new(1))?;
-        let problem =
-            Problem { loss, width: 6, vocab: SMALL.vocab, dtype, sums: Dtype::F32, bias, trains: ALL };
+        let problem = Problem {
+            loss,
+            width: 6,
+            vocab: SMALL.vocab,
+            dtype,
+            accumulate_dtype: Dtype::F32,
+            bias,
+            trains: ALL,
+        };
         let graph = attempt.forward(&problem).map_err(told)?;
         let names: Vec<&str> = graph.inputs().map(|(name, _)| name).collect();
         let mut need = vec!["hidden", "weight"];

@@ -38,8 +38,8 @@ pub struct Uploaded {
 /// Runs.
 impl Case {
     /// The same with hidden states, weight and bias of another type, and gradients that are added up in some type.
-    pub fn typed(mut self, dtype: Dtype, sums: Dtype) -> Self {
-        (self.problem.dtype, self.problem.sums) = (dtype, sums);
+    pub fn typed(mut self, dtype: Dtype, accumulate_dtype: Dtype) -> Self {
+        (self.problem.dtype, self.problem.accumulate_dtype) = (dtype, accumulate_dtype);
         for name in ["hidden", "weight", "bias"] {
             if let Some(value) = self.values.get_mut(name) {
                 *value = Array::floats(dtype, &value.shape, value.wide());
@@ -82,7 +82,8 @@ impl Case {
     }
 
     pub fn found(&self, results: &Results) -> Found {
-        let (rows, &Problem { width, vocab, dtype, sums, .. }) = (self.counts.len(), &self.problem);
+        let (rows, &Problem { width, vocab, dtype, accumulate_dtype: sums, .. }) =
+            (self.counts.len(), &self.problem);
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
         let loss = Array::floats(Dtype::F32, &number, results.loss.iter().copied().map(f64::from));
         let gradient = |(name, buffer): (&String, &Buffer)| {

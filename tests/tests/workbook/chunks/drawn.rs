@@ -47,7 +47,15 @@ pub fn with(loss: Loss, sizes: Sizes, trains: [bool; 3], random: &mut Random) ->
     let [hidden, weight, bias] = trains;
     let has_bias = bias || random.below(2) == 0;
     let trains = Trains { hidden, weight, bias };
-    let problem = Problem { loss, width, vocab, dtype: Dtype::F32, sums: Dtype::F32, bias: has_bias, trains };
+    let problem = Problem {
+        loss,
+        width,
+        vocab,
+        dtype: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
+        bias: has_bias,
+        trains,
+    };
     let rows = sizes.sequences * sizes.length;
     let counts = vec![true; rows];
     let mut case = Case { problem, values: Values::new(), counts, upstream: None };

@@ -56,7 +56,7 @@ fn case(golden: &golden::Case, stored: &Stored) -> Case {
         width,
         vocab,
         dtype: Dtype::F32,
-        sums: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
         bias: stored.floats("bias").is_some(),
         trains: Trains { hidden: true, weight: true, bias: true },
     };

@@ -83,7 +83,7 @@ fn problem(spec: &Spec) -> Problem {
         width,
         vocab,
         dtype: Dtype::F32,
-        sums: Dtype::F32,
+        accumulate_dtype: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     }

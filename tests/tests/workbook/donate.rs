@@ -1,4 +1,4 @@
-//! Passes in place and carried tensors: what is updated where it lies is what it would be apart.
+//! Passes in place and donated tensors: what is updated where it lies is what it would be apart.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::compiled::sizes;
 /// The sizes of a case: n, V, H.
 const SIZES: [usize; 3] = [7, 37, 5];
 
-/// The values of a chunk's rows, and their gradients; that of the weight is added to what is carried.
+/// The values of a chunk's rows, and their gradients; that of the weight is added to what is donated.
 fn chunk(vocab: i64, width: i64, rows: impl Fn(&[reference::graph::Tensor; 4]) -> loss::Rows) -> Graph {
     let builder = Builder::new("chunk");
     let tape = builder.tape();
@@ -72,8 +72,8 @@ fn all_losses(vocab: i64, width: i64) -> Vec<(&'static str, Graph)> {
     ]
 }
 
-fn options(carry: bool) -> Options {
-    Options { carry, again: false, ..Level::O2.options() }
+fn options(donate: bool) -> Options {
+    Options { donate, remat: false, ..Level::O2.options() }
 }
 
 /// Numbers without a pattern, between -2 and 2.
@@ -110,8 +110,8 @@ fn run_carrying(compiled: Compiled, values: &Values<f32>) -> BTreeMap<String, Ar
 }
 
 /// Whether what comes out is what the interpreter says, up to the order of sums.
-fn agrees(what: &str, graph: &Graph, values: &Values<f32>, carry: Options) -> Compiled {
-    let compile = || compile(&Solution, graph, &sizes(graph, values), carry).expect("it compiles");
+fn agrees(what: &str, graph: &Graph, values: &Values<f32>, donate: Options) -> Compiled {
+    let compile = || compile(&Solution, graph, &sizes(graph, values), donate).expect("it compiles");
     let compiled = compile();
     let got = run_carrying(compile(), values);
     let want = interpret(graph, values).expect("it means something");
@@ -169,7 +169,7 @@ fn agree(graphs: &[(&str, Graph)]) {
     let values = BTreeMap::from([("a".to_owned(), float(1)), ("b".to_owned(), float(2))]);
     for (what, graph) in graphs {
         for level in [Level::O0, Level::O1, Level::O2] {
-            agrees(what, graph, &values, Options { carry: true, ..level.options() });
+            agrees(what, graph, &values, Options { donate: true, ..level.options() });
         }
     }
 }

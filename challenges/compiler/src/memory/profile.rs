@@ -1,4 +1,4 @@
-//! The bytes alive during each part, before anything runs: a staircase of polynomials in the graph's symbols.
+//! The bytes alive during each part, before anything runs: polynomials in the graph's symbols.
 //!
 //! A plan is made for given sizes, but a buffer's size is that of its node, and that is a polynomial. So what a plan
 //! made at one length says of another one is known without making another plan, as long as the same operations are
@@ -17,14 +17,14 @@ use crate::ir::sized::Sized;
 
 /// The bytes alive, part by part.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Forecast {
+pub struct MemoryProfile {
     /// In the order of the work; the last one is what is alive when all is done.
-    pub stairs: Vec<Stair>,
+    pub steps: Vec<StepMemory>,
 }
 
 /// The bytes alive during one part.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stair {
+pub struct StepMemory {
     /// What runs.
     pub part: String,
     /// The part of the model.
@@ -53,24 +53,24 @@ pub fn sizes(sized: &Sized, fused: &Fused) -> Vec<Dim> {
     sizes
 }
 
-/// The staircase of a plan: its parts and their scopes, and the lives and sizes of its buffers.
-pub fn forecast(parts: Vec<(String, String)>, lives: &[Option<Life>], sizes: &[Dim]) -> Forecast {
+/// The memory profile of a plan: its parts and their scopes, and the lives and sizes of its buffers.
+pub fn profile(parts: Vec<(String, String)>, lives: &[Option<Life>], sizes: &[Dim]) -> MemoryProfile {
     let alive = |number: usize| {
         let lives_here = |life: &Option<Life>| life.as_ref().is_some_and(|life| life.parts.contains(&number));
         let here = lives.iter().zip(sizes).filter(|(life, _)| lives_here(life));
         here.fold(Dim::default(), |sum, (_, size)| &sum + size)
     };
     let all = parts.into_iter().chain([("results".to_owned(), String::new())]).enumerate();
-    let stairs = all.map(|(number, (part, scope))| Stair { part, scope, alive: alive(number) });
-    Forecast { stairs: stairs.collect() }
+    let steps = all.map(|(number, (part, scope))| StepMemory { part, scope, alive: alive(number) });
+    MemoryProfile { steps: steps.collect() }
 }
 
-impl Forecast {
-    /// The number of the highest stair for given sizes, and its bytes; the symbol that has no size, otherwise.
+impl MemoryProfile {
+    /// The number of the step that has the most bytes alive for given sizes, and its bytes; the symbol that has no size, otherwise.
     pub fn peak(&self, sizes: &BTreeMap<Symbol, i64>) -> Result<(usize, usize), Symbol> {
         let mut peak = (0, 0);
-        for (number, stair) in self.stairs.iter().enumerate() {
-            let bytes = usize::try_from(stair.alive.value(sizes)?).unwrap_or(0);
+        for (number, step) in self.steps.iter().enumerate() {
+            let bytes = usize::try_from(step.alive.value(sizes)?).unwrap_or(0);
             peak = if bytes > peak.1 { (number, bytes) } else { peak };
         }
         Ok(peak)
@@ -78,20 +78,20 @@ impl Forecast {
 }
 
 /// A line a part: its number, its scope, what it is, the bytes alive.
-impl fmt::Display for Forecast {
+impl fmt::Display for MemoryProfile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width =
-            |text: fn(&Stair) -> &str| self.stairs.iter().map(|stair| text(stair).len()).max().unwrap_or(0);
-        let (scopes, parts) = (width(|stair| &stair.scope), width(Stair::word));
-        for (number, stair) in self.stairs.iter().enumerate() {
-            let (scope, word, alive) = (&stair.scope, stair.word(), &stair.alive);
+            |text: fn(&StepMemory) -> &str| self.steps.iter().map(|step| text(step).len()).max().unwrap_or(0);
+        let (scopes, parts) = (width(|step| &step.scope), width(StepMemory::word));
+        for (number, step) in self.steps.iter().enumerate() {
+            let (scope, word, alive) = (&step.scope, step.word(), &step.alive);
             writeln!(f, "{number:>4}  {scope:<scopes$}  {word:<parts$}  {alive}")?;
         }
         Ok(())
     }
 }
 
-impl Stair {
+impl StepMemory {
     /// What runs, without the scope that its name begins with.
     fn word(&self) -> &str {
         self.part.rsplit_once(": ").map_or(&self.part, |(_, word)| word)

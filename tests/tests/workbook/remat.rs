@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use challenges::graph::Solution;
-use compiler::compile::{Compiled, Error, Level, Options, compile, compile_again};
+use compiler::compile::{Compiled, Error, Level, Options, compile, compile_with_policy};
 use compiler::ir::arena::{LINE, floor};
-use compiler::rewrite::recompute::Choice;
+use compiler::rewrite::remat::RematPolicy;
 use compiler::session::{DeviceTensor, Settings};
 use kernels::Cpu;
 use kernels::bytes::Peak;
@@ -107,27 +107,28 @@ impl Model {
     }
 }
 
-fn compiled(graph: &Graph, values: &Values<f32>, choice: &Choice) -> Result<Compiled, Error> {
-    compile_again(&Solution, graph, &sizes(graph, values), Level::O2.options(), choice)
+fn compiled(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Result<Compiled, Error> {
+    compile_with_policy(&Solution, graph, &sizes(graph, values), Level::O2.options(), policy)
 }
 
-fn results(graph: &Graph, values: &Values<f32>, choice: &Choice) -> Vec<Array<f32>> {
-    let compiled = compiled(graph, values, choice).unwrap_or_else(|error| panic!("{error}"));
+fn results(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Vec<Array<f32>> {
+    let compiled = compiled(graph, values, policy).unwrap_or_else(|error| panic!("{error}"));
     let runner = OneGraph::of(&Solution, &*CPU, compiled);
     runner.and_then(|mut runner| runner.arrays(values)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// That losses, gradients and updates have the same bits with a choice and without.
-fn changes_nothing(graph: &Graph, values: &Values<f32>, want: &[Array<f32>], choice: &Choice) {
-    let got = results(graph, values, choice);
+fn changes_nothing(graph: &Graph, values: &Values<f32>, want: &[Array<f32>], policy: &RematPolicy) {
+    let got = results(graph, values, policy);
     for (((name, _), got), want) in graph.outputs().iter().zip(&got).zip(want) {
-        assert!(got.to_memory() == want.to_memory(), "{choice:?}: {name} is {got:?}, needed is {want:?}");
+        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name} is {got:?}, needed is {want:?}");
     }
 }
 
-fn subsets(layers: usize) -> impl Iterator<Item = Choice> {
+fn subsets(layers: usize) -> impl Iterator<Item = RematPolicy> {
     let subset = move |bits: usize| (0..layers).filter(move |layer| bits >> layer & 1 == 1).collect();
-    (0..1 << layers).flat_map(move |bits| [false, true].map(|cheap| Choice { cheap, layers: subset(bits) }))
+    (0..1 << layers)
+        .flat_map(move |bits| [false, true].map(|cheap| RematPolicy { cheap, layers: subset(bits) }))
 }
 
 #[test]
@@ -135,8 +136,8 @@ fn not_a_bit_changes_whatever_is_computed_again() {
     for model in [SMALL, Model { compute: Dtype::Bf16, ..SMALL }, Model { quantized: false, ..SMALL }] {
         let (graph, values) = model.step();
         let values = model.at(&values, [2, 13]);
-        let want = results(&graph, &values, &Choice::none());
-        subsets(model.layers).for_each(|choice| changes_nothing(&graph, &values, &want, &choice));
+        let want = results(&graph, &values, &RematPolicy::none());
+        subsets(model.layers).for_each(|policy| changes_nothing(&graph, &values, &want, &policy));
     }
 }
 
@@ -156,16 +157,17 @@ proptest! {
         let model = Model { layers, hidden, quantized, compute };
         let (graph, values) = model.step();
         let values = model.at(&values, [size.0, size.1]);
-        let want = results(&graph, &values, &Choice::none());
-        changes_nothing(&graph, &values, &want, &Choice { cheap, layers: chosen });
+        let want = results(&graph, &values, &RematPolicy::none());
+        changes_nothing(&graph, &values, &want, &RematPolicy { cheap, layers: chosen });
     }
 }
 
 #[test]
 fn the_golden_run_has_the_same_losses_with_every_layer_computed_again() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let with = |choice: Choice| trains(&tiny, |graph, values| Runner::of(compiled(graph, values, &choice)?));
-    let (plain, again) = (with(Choice::none()), with(Choice::layers(0..64)));
+    let with =
+        |policy: RematPolicy| trains(&tiny, |graph, values| Runner::of(compiled(graph, values, &policy)?));
+    let (plain, again) = (with(RematPolicy::none()), with(RematPolicy::layers(0..64)));
     for (step, (plain, again)) in plain.iter().zip(&again).enumerate() {
         assert!((plain - again).abs() <= 1e-6, "step {step}: {again}, without it {plain}");
     }
@@ -176,9 +178,9 @@ fn more_is_computed_again_in_less_memory() {
     let model = Model { layers: 4, ..SMALL };
     let (graph, values) = model.step();
     let values = model.at(&values, [2, 64]);
-    let arena = |choice: &Choice| compiled(&graph, &values, choice).expect("a plan").arena.bytes;
-    let (none, cheap) = (arena(&Choice::none()), arena(&Choice::cheap()));
-    let layers = arena(&Choice { cheap: true, ..Choice::layers(0..3) });
+    let arena = |policy: &RematPolicy| compiled(&graph, &values, policy).expect("a plan").arena.bytes;
+    let (none, cheap) = (arena(&RematPolicy::none()), arena(&RematPolicy::cheap()));
+    let layers = arena(&RematPolicy { cheap: true, ..RematPolicy::layers(0..3) });
     assert!(cheap * 10 <= none * 8, "{cheap} bytes instead of {none}");
     assert!(layers * 10 <= cheap * 8, "{layers} bytes instead of {cheap}");
 }
@@ -187,11 +189,11 @@ fn more_is_computed_again_in_less_memory() {
 fn what_is_computed_again_is_reported() {
     let (graph, values) = SMALL.step();
     let values = SMALL.at(&values, [1, 16]);
-    let choice = Choice { cheap: true, ..Choice::layers([1]) };
-    let seen = compiled(&graph, &values, &choice).expect("a plan").recomputed;
-    assert_eq!(seen.choice, choice);
+    let policy = RematPolicy { cheap: true, ..RematPolicy::layers([1]) };
+    let seen = compiled(&graph, &values, &policy).expect("a plan").rematerialised;
+    assert_eq!(seen.policy, policy);
     assert!(seen.nodes > 0 && seen.kept < seen.needed, "{seen:?}");
-    assert_eq!(compiled(&graph, &values, &Choice::none()).expect("a plan").recomputed.nodes, 0);
+    assert_eq!(compiled(&graph, &values, &RematPolicy::none()).expect("a plan").rematerialised.nodes, 0);
 }
 
 #[test]
@@ -202,18 +204,18 @@ fn a_cap_is_kept_by_the_least_that_fits() {
         let options = Options { cap: Some(cap), ..Level::O2.options() };
         compile(&Solution, &graph, &sizes(&graph, &values), options)
     };
-    let mut price: Vec<(Choice, usize)> = Vec::new();
+    let mut price: Vec<(RematPolicy, usize)> = Vec::new();
     for layers in [vec![], vec![0], vec![0, 1]] {
-        let choice = Choice { cheap: true, ..Choice::layers(layers) };
-        price.push((choice.clone(), compiled(&graph, &values, &choice).expect("a plan").arena.bytes));
+        let policy = RematPolicy { cheap: true, ..RematPolicy::layers(layers) };
+        price.push((policy.clone(), compiled(&graph, &values, &policy).expect("a plan").arena.bytes));
     }
-    let none = compiled(&graph, &values, &Choice::none()).expect("a plan").arena.bytes;
-    assert_eq!(capped(none).expect("it fits").recomputed.choice, Choice::none());
+    let none = compiled(&graph, &values, &RematPolicy::none()).expect("a plan").arena.bytes;
+    assert_eq!(capped(none).expect("it fits").rematerialised.policy, RematPolicy::none());
     for cap in price.iter().map(|(_, bytes)| *bytes) {
         let seen = capped(cap).unwrap_or_else(|error| panic!("{error}"));
         assert!(seen.arena.bytes <= cap, "{} bytes under a cap of {cap}", seen.arena.bytes);
-        let least = price.iter().find(|(_, bytes)| *bytes <= cap).map(|(choice, _)| choice);
-        assert_eq!(Some(&seen.recomputed.choice), least);
+        let least = price.iter().find(|(_, bytes)| *bytes <= cap).map(|(policy, _)| policy);
+        assert_eq!(Some(&seen.rematerialised.policy), least);
     }
     let best = price.iter().map(|(_, bytes)| *bytes).min().unwrap_or(0);
     for cap in [0, best - 1] {
@@ -249,15 +251,15 @@ fn a_graph_without_layers_keeps_to_a_cap() {
         Values::from([("x".to_owned(), Array::floats(Dtype::F32, &[200, 24], numbers(4800, 0)))]);
     values
         .extend((0..6).map(|i| (format!("w{i}"), Array::floats(Dtype::F32, &[24, 24], numbers(576, i + 1)))));
-    let none = compiled(&graph, &values, &Choice::none()).expect("a plan").arena.bytes;
-    let want = results(&graph, &values, &Choice::none());
+    let none = compiled(&graph, &values, &RematPolicy::none()).expect("a plan").arena.bytes;
+    let want = results(&graph, &values, &RematPolicy::none());
     let options = Options { cap: Some(none - 1), ..Level::O2.options() };
     let seen = compile(&Solution, &graph, &sizes(&graph, &values), options);
     let seen = seen.unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(seen.recomputed.choice, Choice::cheap());
+    assert_eq!(seen.rematerialised.policy, RematPolicy::cheap());
     assert!(seen.arena.bytes < none);
-    changes_nothing(&graph, &values, &want, &Choice::cheap());
-    changes_nothing(&graph, &values, &want, &Choice::layers(0..3));
+    changes_nothing(&graph, &values, &want, &RematPolicy::cheap());
+    changes_nothing(&graph, &values, &want, &RematPolicy::layers(0..3));
 }
 
 const LENGTHS: [usize; 4] = [1, 7, 64, 96];
@@ -270,17 +272,19 @@ fn slack(compiled: &Compiled) -> usize {
 #[test]
 fn the_forecast_is_what_the_arena_takes_at_every_length() {
     let (graph, values) = SMALL.step();
-    for choice in [Choice::none(), Choice::cheap(), Choice { cheap: true, ..Choice::layers([1]) }] {
+    for policy in
+        [RematPolicy::none(), RematPolicy::cheap(), RematPolicy { cheap: true, ..RematPolicy::layers([1]) }]
+    {
         let plan =
-            |length: usize| compiled(&graph, &SMALL.at(&values, [2, length]), &choice).expect("a plan");
-        let forecast = plan(64).forecast();
+            |length: usize| compiled(&graph, &SMALL.at(&values, [2, length]), &policy).expect("a plan");
+        let forecast = plan(64).memory_profile();
         for length in LENGTHS {
             let (compiled, bound) = (plan(length), BTreeMap::from([size("B", 2), size("T", length)]));
             for (life, bytes) in compiled.lives.iter().zip(&compiled.bytes) {
                 let Some(life) = life else { continue };
                 assert_eq!(bytes.value(&bound), Ok(life.bytes as i64), "{bytes} at {length}");
             }
-            let (_, own) = compiled.forecast().peak(&bound).expect("sizes");
+            let (_, own) = compiled.memory_profile().peak(&bound).expect("sizes");
             let (_, other) = forecast.peak(&bound).expect("sizes");
             let arena = compiled.arena.bytes;
             assert!(
@@ -302,14 +306,15 @@ fn size(symbol: &str, size: usize) -> (Symbol, i64) {
 #[test]
 fn the_staircase_can_be_read() {
     let (graph, values) = SMALL.step();
-    let forecast =
-        compiled(&graph, &SMALL.at(&values, [1, 16]), &Choice::cheap()).expect("a plan").forecast();
+    let forecast = compiled(&graph, &SMALL.at(&values, [1, 16]), &RematPolicy::cheap())
+        .expect("a plan")
+        .memory_profile();
     let text = forecast.to_string();
-    assert_eq!(text.lines().count(), forecast.stairs.len());
+    assert_eq!(text.lines().count(), forecast.steps.len());
     let attention =
         text.lines().find(|line| line.contains("layers.0.self_attn") && line.contains("attention"));
     assert!(attention.is_some_and(|line| line.contains("*B*T")), "{text}");
-    assert!(text.lines().any(|line| line.contains("again.layers.0")), "{text}");
+    assert!(text.lines().any(|line| line.contains("remat.layers.0")), "{text}");
 }
 
 fn loss(results: &BTreeMap<String, DeviceTensor>) -> f32 {
@@ -335,7 +340,8 @@ fn a_cap_holds_for_every_bucket() {
         assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
         assert!(capped.counters().arena_bytes < arena);
     }
-    let layers: BTreeSet<usize> = capped.compiled(&at(90)).expect("a plan").recomputed.choice.layers.clone();
+    let layers: BTreeSet<usize> =
+        capped.compiled(&at(90)).expect("a plan").rematerialised.policy.layers.clone();
     assert!(!layers.is_empty());
     let error = session(Some(1000)).run(&at(5)).map(|_| ()).expect_err("too little");
     assert!(error.to_string().contains("1000"), "{error}");
@@ -359,7 +365,7 @@ fn counted_alone() {
         let mut session = new();
         let compiled = session.compiled(&inputs).expect("a plan");
         let bound = BTreeMap::from([size("B", 4), size("T", length)]);
-        let (_, forecast) = compiled.forecast().peak(&bound).expect("sizes");
+        let (_, forecast) = compiled.memory_profile().peak(&bound).expect("sizes");
         let peak = Peak::begin().expect("room for another peak");
         let results = session.run(&inputs).expect("results");
         let counted = peak.bytes();
@@ -374,7 +380,7 @@ fn counted_alone() {
 #[test]
 fn the_forecast_is_what_the_allocator_counts() {
     let own = std::env::current_exe().expect("this binary");
-    let arguments = ["recompute::counted_alone", "--exact", "--ignored", "--nocapture", "--test-threads=1"];
+    let arguments = ["remat::counted_alone", "--exact", "--ignored", "--nocapture", "--test-threads=1"];
     let output = Command::new(own).args(arguments).output().expect("it runs");
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);

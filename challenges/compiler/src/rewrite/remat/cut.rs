@@ -10,14 +10,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use reference::graph::Id;
 
-use super::{Halves, bytes};
+use super::{ForwardBackward, bytes};
 
 /// Of the `cheap` nodes those that are computed again.
-pub(super) fn cheap(halves: &Halves, cheap: &BTreeSet<Id>) -> BTreeSet<Id> {
-    let mut net = net(halves, cheap);
+pub(super) fn cheap(split: &ForwardBackward, cheap: &BTreeSet<Id>) -> BTreeSet<Id> {
+    let mut net = net(split, cheap);
     while net.fill() {}
-    let behind = net.behind();
-    cheap.iter().copied().filter(|id| behind[before(*id)]).collect()
+    let readers_side = net.readers_side();
+    cheap.iter().copied().filter(|id| readers_side[before(*id)]).collect()
 }
 
 /// A place in the net, by its number: the source, the sink, and one before and one behind each node.
@@ -30,7 +30,7 @@ fn before(id: Id) -> Place {
     2 + 2 * id.0 as usize
 }
 
-fn behind(id: Id) -> Place {
+fn after(id: Id) -> Place {
     before(id) + 1
 }
 
@@ -51,21 +51,21 @@ struct Net {
 /// Room for everything there is.
 const WIDE: usize = usize::MAX / 4;
 
-fn net(halves: &Halves, cheap: &BTreeSet<Id>) -> Net {
-    let sized = halves.sized;
+fn net(split: &ForwardBackward, cheap: &BTreeSet<Id>) -> Net {
+    let sized = split.sized;
     let mut net = Net { pipes: Vec::new(), from: vec![Vec::new(); 2 + 2 * sized.graph.nodes().len()] };
-    for id in halves.forward.iter().copied().filter(|id| !halves.given.contains(id)) {
+    for id in split.forward.iter().copied().filter(|id| !split.given.contains(id)) {
         let is_view = sized.is_view(id); // kept is what it views
-        net.lay(before(id), behind(id), if is_view { WIDE } else { bytes(sized, id).max(1) });
+        net.lay(before(id), after(id), if is_view { WIDE } else { bytes(sized, id).max(1) });
         if !cheap.contains(&id) {
             net.lay(SOURCE, before(id), WIDE);
         }
-        if halves.read.contains(&id) {
-            net.lay(behind(id), SINK, WIDE);
+        if split.read.contains(&id) {
+            net.lay(after(id), SINK, WIDE);
         }
-        let users = sized.users(id).iter().filter(|user| halves.forward.contains(user));
-        let users = users.filter(|user| cheap.contains(user) && !halves.given.contains(user));
-        users.for_each(|user| net.lay(behind(id), before(*user), WIDE));
+        let users = sized.users(id).iter().filter(|user| split.forward.contains(user));
+        let users = users.filter(|user| cheap.contains(user) && !split.given.contains(user));
+        users.for_each(|user| net.lay(after(id), before(*user), WIDE));
     }
     net
 }
@@ -104,7 +104,7 @@ impl Net {
     }
 
     /// Of each place whether something could still flow from it to the sink.
-    fn behind(&self) -> Vec<bool> {
+    fn readers_side(&self) -> Vec<bool> {
         let (mut found, mut open) = (vec![false; self.from.len()], vec![SINK]);
         found[SINK] = true;
         while let Some(here) = open.pop() {

@@ -12,7 +12,7 @@
 //!
 //! What is forward and what is backward is not a matter of names: forward is what the graph's first output is computed
 //! from, the loss; everything else comes behind it. What is computed again is a copy of its nodes, under the scope
-//! `again`, which is never merged with the originals, and which no pass of the forward part computes on the side
+//! `remat`, which is never merged with the originals, and which no pass of the forward part computes on the side
 //! ([`since`]).
 //!
 //! Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), for the layers; Jain et al.,
@@ -27,24 +27,24 @@ use reference::graph::{Class, Collective, Error, Graph, Id, Op, Rewrite};
 use crate::fuse::attend;
 use crate::fuse::emit;
 use crate::fuse::sums;
-use crate::ir::scope::{AGAIN, layer};
+use crate::ir::scope::{REMAT, layer};
 use crate::ir::sized::Sized;
 use crate::rewrite::decompose;
 
-/// What is computed again.
+/// What is rematerialised: computed again for the backward part instead of kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Choice {
+pub struct RematPolicy {
     /// What costs next to nothing.
     pub cheap: bool,
     /// Whole layers, by their number.
     pub layers: BTreeSet<usize>,
 }
 
-/// What a choice comes to.
+/// What a policy comes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recomputed {
-    /// The choice.
-    pub choice: Choice,
+pub struct Rematerialised {
+    /// The policy.
+    pub policy: RematPolicy,
     /// Nodes that are there twice.
     pub nodes: usize,
     /// Bytes of the forward part's results that the backward part would read.
@@ -53,7 +53,7 @@ pub struct Recomputed {
     pub kept: usize,
 }
 
-impl Choice {
+impl RematPolicy {
     /// Nothing.
     pub fn none() -> Self {
         Self::default()
@@ -78,28 +78,28 @@ impl Choice {
 /// have are nothing to compute again.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn recompute(sized: &Sized, choice: &Choice) -> Result<(Graph, Recomputed), Error> {
-    if choice.is_none() {
-        return Ok((sized.graph.clone(), Recomputed::default()));
+pub fn rematerialise(sized: &Sized, policy: &RematPolicy) -> Result<(Graph, Rematerialised), Error> {
+    if policy.is_none() {
+        return Ok((sized.graph.clone(), Rematerialised::default()));
     }
-    let halves = Halves::new(sized);
-    let again = halves.again(choice);
-    let mut copies = Copies { again: &again, second: BTreeMap::new() };
+    let split = ForwardBackward::new(sized);
+    let remat = split.remat(policy);
+    let mut copies = Copies { remat: &remat, second: BTreeMap::new() };
     let rewritten = sized.graph.rewrite(|rewrite, id| {
-        let is_forward = halves.forward.contains(&id);
+        let is_forward = split.forward.contains(&id);
         let here = if is_forward { rewrite.copy(id)? } else { copies.backward(rewrite, id)? };
         Ok(Some(here))
     })?;
-    let (choice, nodes) = (choice.clone(), copies.second.len());
-    let [needed, kept] = [&BTreeSet::new(), &again].map(|again| halves.bytes(&halves.kept(again)));
-    Ok((rewritten.graph, Recomputed { choice, nodes, needed, kept }))
+    let (policy, nodes) = (policy.clone(), copies.second.len());
+    let [needed, kept] = [&BTreeSet::new(), &remat].map(|remat| split.bytes(&split.kept(remat)));
+    Ok((rewritten.graph, Rematerialised { policy, nodes, needed, kept }))
 }
 
 /// The choices in the order of their price: nothing, what is cheap, and with it one layer more at a time: the one first
 /// that keeps the most bytes, among equals the one whose bytes lie the longest.
-pub fn choices(sized: &Sized) -> Vec<Choice> {
-    let halves = Halves::new(sized);
-    let kept = halves.kept(&halves.again(&Choice::cheap()));
+pub fn policies(sized: &Sized) -> Vec<RematPolicy> {
+    let split = ForwardBackward::new(sized);
+    let kept = split.kept(&split.remat(&RematPolicy::cheap()));
     let mut layers: BTreeMap<usize, usize> = BTreeMap::new();
     for id in kept {
         if let Some(layer) = layer(&sized.graph.node(id).scope) {
@@ -108,8 +108,9 @@ pub fn choices(sized: &Sized) -> Vec<Choice> {
     }
     let mut order: Vec<usize> = layers.keys().copied().collect();
     order.sort_by_key(|layer| std::cmp::Reverse(layers[layer])); // of equals, the first layer is kept the longest
-    let more = (1..=order.len()).map(|n| Choice { cheap: true, ..Choice::layers(order[..n].to_vec()) });
-    [Choice::none(), Choice::cheap()].into_iter().chain(more).collect()
+    let more =
+        (1..=order.len()).map(|n| RematPolicy { cheap: true, ..RematPolicy::layers(order[..n].to_vec()) });
+    [RematPolicy::none(), RematPolicy::cheap()].into_iter().chain(more).collect()
 }
 
 /// Of `count` choices in the order of their price, the least that fits: by halving, since more layers take less memory.
@@ -138,14 +139,14 @@ fn bytes(sized: &Sized, id: Id) -> usize {
 }
 
 /// What the loss is computed from, and what the rest reads of it.
-struct Halves<'a> {
+struct ForwardBackward<'a> {
     sized: &'a Sized<'a>,
     forward: BTreeSet<Id>,
     given: BTreeSet<Id>, // there without being kept: inputs, constants, quantised weights
     read: BTreeSet<Id>,
 }
 
-impl<'a> Halves<'a> {
+impl<'a> ForwardBackward<'a> {
     fn new(sized: &'a Sized<'a>) -> Self {
         let graph = sized.graph;
         let mut forward = graph.ancestors(graph.outputs().iter().take(1).map(|(_, loss)| *loss));
@@ -154,19 +155,19 @@ impl<'a> Halves<'a> {
         let sends = graph.ids().filter(|id| sent(id) && forward.contains(&graph.node(*id).inputs[0]));
         let sends: Vec<Id> = sends.collect();
         forward.extend(sends); // nobody reads what they give, and they give it from where it is
-        let mut given = decompose::passing(graph);
+        let mut given = decompose::rematerialisable(graph);
         given.extend(graph.ids().filter(|id| graph.node(*id).op.class() == Class::Source));
-        let behind = graph.ids().filter(|id| !forward.contains(id));
-        let inputs = behind.flat_map(|id| graph.node(id).inputs.iter().copied());
+        let backward = graph.ids().filter(|id| !forward.contains(id));
+        let inputs = backward.flat_map(|id| graph.node(id).inputs.iter().copied());
         let read = inputs.filter(|input| forward.contains(input)).collect();
         Self { sized, forward, given, read }
     }
 
     /// The forward nodes to be computed again.
-    fn again(&self, choice: &Choice) -> BTreeSet<Id> {
-        let mut again = if choice.cheap { cut::cheap(self, &self.cheap()) } else { BTreeSet::new() };
-        again.extend(choice.layers.iter().flat_map(|layer| self.inside(*layer)));
-        again
+    fn remat(&self, policy: &RematPolicy) -> BTreeSet<Id> {
+        let mut remat = if policy.cheap { cut::cheap(self, &self.cheap()) } else { BTreeSet::new() };
+        remat.extend(policy.layers.iter().flat_map(|layer| self.inside(*layer)));
+        remat
     }
 
     /// What lies inside a layer: nothing outside of it is computed from it. What ranks do together is done once: doing
@@ -188,7 +189,7 @@ impl<'a> Halves<'a> {
         let layered = self.forward.iter().any(|id| layer(&graph.node(*id).scope).is_some());
         let mut whole: BTreeSet<Id> = sums::find(sized, &[]).terms.values().map(|term| term.sum).collect();
         for id in graph.ids().filter(|id| attend::of(&graph.node(*id).op).is_some()) {
-            whole.extend(graph.node(id).inputs.iter().map(|input| self.behind(*input)));
+            whole.extend(graph.node(id).inputs.iter().map(|input| self.producer(*input)));
         }
         let cheap = |id: &Id| {
             let node = graph.node(*id);
@@ -200,7 +201,7 @@ impl<'a> Halves<'a> {
     }
 
     /// The node behind views.
-    fn behind(&self, mut id: Id) -> Id {
+    fn producer(&self, mut id: Id) -> Id {
         while self.sized.is_view(id) {
             id = self.sized.graph.node(id).inputs[0];
         }
@@ -208,14 +209,14 @@ impl<'a> Halves<'a> {
     }
 
     /// What has to be kept for the backward part, if some nodes are computed again.
-    fn kept(&self, again: &BTreeSet<Id>) -> BTreeSet<Id> {
+    fn kept(&self, remat: &BTreeSet<Id>) -> BTreeSet<Id> {
         let (mut kept, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut open: Vec<Id> = self.read.iter().copied().collect();
         while let Some(id) = open.pop() {
             if self.given.contains(&id) || !seen.insert(id) {
                 continue;
             }
-            if self.sized.is_view(id) || again.contains(&id) {
+            if self.sized.is_view(id) || remat.contains(&id) {
                 open.extend(&self.sized.graph.node(id).inputs);
             } else {
                 kept.insert(id);
@@ -231,7 +232,7 @@ impl<'a> Halves<'a> {
 
 /// What the backward part reads in the place of the nodes that are computed again.
 struct Copies<'a> {
-    again: &'a BTreeSet<Id>,
+    remat: &'a BTreeSet<Id>,
     second: BTreeMap<Id, Id>,
 }
 
@@ -253,7 +254,7 @@ impl Copies<'_> {
     fn copy(&mut self, rewrite: &mut Rewrite<'_>, id: Id) -> Result<(), Error> {
         let (mut open, mut missing) = (vec![id], BTreeSet::new());
         while let Some(id) = open.pop() {
-            let is_missing = self.again.contains(&id) && !self.second.contains_key(&id);
+            let is_missing = self.remat.contains(&id) && !self.second.contains_key(&id);
             if is_missing && missing.insert(id) {
                 open.extend(&rewrite.node(id).inputs);
             }
@@ -269,7 +270,7 @@ impl Copies<'_> {
         }
         let inputs = self.latest(rewrite, id)?;
         let dot = if node.scope.is_empty() { "" } else { "." };
-        let here = rewrite.copy_as(id, &inputs, &format!("{AGAIN}{dot}{}", node.scope))?;
+        let here = rewrite.copy_as(id, &inputs, &format!("{REMAT}{dot}{}", node.scope))?;
         self.second.insert(id, here);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Tensors that are carried from run to run: inputs that an output of the same name and type updates.
+//! Tensors that are donated: inputs that an output of the same name and type updates.
 //!
 //! The result of such an output lies, after a run, where its input lay. Where the update can be made there, it is: by
 //! products that add to it ([`sums`](crate::fuse::sums)), or by a pass in place, if nobody reads the old values
@@ -14,23 +14,23 @@ use crate::ir::code::element;
 use crate::ir::sized::Sized;
 use crate::memory::reuse::Reuse;
 
-/// The inputs that are carried, each with the output that it becomes.
+/// The inputs that are donated, each with the output that it becomes.
 pub fn pairs(graph: &Graph) -> Vec<(Id, Id)> {
-    graph.outputs().iter().filter_map(|(name, id)| Some((carried(graph, name, *id)?, *id))).collect()
+    graph.outputs().iter().filter_map(|(name, id)| Some((donated_input(graph, name, *id)?, *id))).collect()
 }
 
 /// The input that an output updates, if there is one.
-fn carried(graph: &Graph, name: &str, output: Id) -> Option<Id> {
+fn donated_input(graph: &Graph, name: &str, output: Id) -> Option<Id> {
     graph.find_input(name).filter(|input| graph.ty(*input) == graph.ty(output))
 }
 
-/// The same graph, where a carried output is a node that no other output is, and what goes out of a carried input under
+/// The same graph, where a donated output is a node that no other output is, and what goes out of a donated input under
 /// another name is a copy.
-pub fn apart(graph: &Graph) -> Result<Graph, Error> {
+pub fn separate_outputs(graph: &Graph) -> Result<Graph, Error> {
     let (mut to, pairs) = (graph.clone(), pairs(graph));
     to.clear_outputs();
     for (name, id) in graph.outputs() {
-        let input = carried(graph, name, *id);
+        let input = donated_input(graph, name, *id);
         let is_other = pairs.iter().any(|(other, _)| other == id && Some(*other) != input);
         let is_shared = graph.outputs().iter().filter(|(_, other)| other == id).count() > 1;
         let copy = is_other || (is_shared && input.is_some_and(|input| input != *id));
@@ -40,13 +40,13 @@ pub fn apart(graph: &Graph) -> Result<Graph, Error> {
     Ok(to)
 }
 
-/// Lets the carried outputs end where their inputs are: in place where that can be and is wanted, else by a copy.
-pub fn settle(sized: &Sized, fused: &mut Fused, pairs: &[(Id, Id)], in_place: bool) {
+/// Lets the donated outputs end where their inputs are: in place where that can be and is wanted, else by a copy.
+pub fn alias_outputs(sized: &Sized, fused: &mut Fused, pairs: &[(Id, Id)], in_place: bool) {
     let mut reuse = Reuse::of(fused);
     let mut copies = Vec::new();
     for (input, output) in pairs {
         let [to, from] = [input, output].map(|id| fused.layouts[id].clone());
-        fused.carried.insert(to.buffer, *output);
+        fused.donated.insert(to.buffer, *output);
         if from.buffer == to.buffer || sized.elements(*input) == 0 {
             continue;
         }
@@ -72,7 +72,7 @@ fn copy(sized: &Sized, node: Id, from: Layout, to: Layout) -> Kernel {
     Kernel {
         roots: vec![Root { node, layout: to.clone() }],
         nodes: [node].into(),
-        program: Program { name: "carry".into(), ops, stores },
+        program: Program { name: "alias".into(), ops, stores },
         inputs: vec![over(from)],
         outputs: vec![over(to)],
         space,
