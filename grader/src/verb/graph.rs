@@ -18,7 +18,7 @@ use crate::gather::{Gathered, Item, Job, Request, gather};
 use crate::graph::trial::{self, Answer};
 use crate::options::{Failure, Options};
 use crate::report::clean;
-use crate::score::{Attempt, Plan, Start, start};
+use crate::score::{Attempt, Plan, start};
 use crate::scorecard::{Check, Outcome};
 use crate::scorecard_file::kind_of;
 use crate::terminal::print;
@@ -181,8 +181,8 @@ fn levels(
     let names: Vec<&'static str> = names.collect();
     let items: Vec<Item> = names.iter().map(|name| trial::item(name)).collect();
     let course = plan.courses[0];
-    let Start { launch, source, .. } = match start(plan, course) {
-        Ok(start) => start,
+    let started = match start(plan, course) {
+        Ok(started) => started, // keeps the program of an exercise as long as it is run
         Err(NotBuilt::Unavailable(reason)) => return Err(Failure::Fault(reason)),
         Err(NotBuilt::Refused { words, .. }) => {
             let level = |name| Level { name, check: unbuilt(name, &words), answer: None };
@@ -192,7 +192,7 @@ fn levels(
     let sizes = sizes.iter().map(|(symbol, size)| (symbol.to_string(), *size)).collect();
     let request = Request {
         challenge: course.name.into(),
-        source,
+        source: started.source,
         effort: plan.effort.clone(),
         memory_limit: course.memory_limit,
         course: course.key(),
@@ -201,7 +201,7 @@ fn levels(
         text: None,
         graph: Some(Job { text, sizes, drawn: file.svg.is_some() }),
     };
-    let gathered = gather(&launch, &request, &items, &|item| (plan.progress)(item));
+    let gathered = gather(&started.launch, &request, &items, &|item| (plan.progress)(item));
     (plan.progress)("");
     let gathered = gathered.map_err(|error| Failure::Fault(format!("no child process: {error}")))?;
     names.into_iter().map(|name| found(&gathered, name)).collect()

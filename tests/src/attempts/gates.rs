@@ -1,5 +1,5 @@
-//! An honest attempt that waits in one check of A and in one of E until a test lets it go on, so that the test sees what
-//! was printed before.
+//! An honest attempt that waits in one check of A and in one of E until a test lets it go on, so that the test sees
+//! what was printed before.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -120,7 +120,7 @@ mod tests {
             "all_gather %0 dim 0 over \"dp\" size W : f32[4*W]",
         ] {
             let text = format!(
-                "graph \"g\" {{\n  %0 = input \"x\" : f32[4]\n  %1 = {of_ranks}\n  return \"y\" %1\n}}"
+                "graph \"g\" (W in 1..=8) {{\n  %0 = input \"x\" : f32[4]\n  %1 = {of_ranks}\n  return \"y\" %1\n}}"
             );
             let name = of_ranks.split(' ').next().expect("a name");
             let want = format!("line 3: %1 {name}: expected no operation of several ranks, found one; ");
