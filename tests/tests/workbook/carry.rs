@@ -172,6 +172,13 @@ fn carried_tensors_may_swap_be_read_late_pass_on_or_go_out_under_two_names() {
                 out(t, "b", a);
             }),
         ),
+        (
+            "another input",
+            small(|t, a, b| {
+                out(t, "a", b);
+                out(t, "c", &(a + b));
+            }),
+        ),
         ("update", small(|t, a, b| out(t, "a", &(&(a + b) * 2.0)))),
         (
             "old value",
