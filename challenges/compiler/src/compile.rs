@@ -361,9 +361,9 @@ impl MemoryPlan<'_> {
         let axes = axes(sized)?;
         let lowered = Planned { sized, axes: &axes, labels, fused: &fused, arena: &arena };
         let plan = lowered.plan()?;
-        let port = |(name, id): (&str, Id)| lowered.port(name.to_owned(), id);
-        let inputs = graph.inputs().map(port).collect::<Result<Vec<_>, _>>()?;
-        let outputs = graph.outputs().iter().map(|(name, id)| port((name.as_str(), *id)));
+        let inputs = graph.inputs().map(|(name, id)| lowered.port(name, id, None));
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let outputs = graph.outputs().iter().map(|(name, id)| lowered.port(name, *id, lowered.donated(*id)));
         let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
         let nodes = fused.parts.iter().map(Part::nodes).collect();
         plan.check().map_err(Error::Device)?;
@@ -497,13 +497,18 @@ impl Planned<'_> {
         layouts.iter().map(|layout| self.view(layout)).collect()
     }
 
-    fn port(&self, name: String, id: Id) -> Result<Port, Error> {
+    /// The buffer in which an output ends, if it is donated.
+    fn donated(&self, output: Id) -> Option<usize> {
+        self.fused.donated.iter().find(|(_, out)| **out == output).map(|(buffer, _)| *buffer)
+    }
+
+    /// Where a node lies: in its own buffer, or in another one where it ends.
+    fn port(&self, name: &str, id: Id, ends: Option<usize>) -> Result<Port, Error> {
         let ty = self.sized.graph.ty(id);
-        let donated = self.fused.donated.iter().find(|(_, out)| **out == id).map(|(buffer, _)| *buffer);
-        let buffer = donated.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
+        let buffer = ends.or_else(|| Some(self.fused.layouts.get(&id)?.buffer));
         let buffer = buffer.ok_or_else(|| internal(format!("%{} of `{name}` has no buffer", id.0)))?;
-        let memory = self.memory(buffer)?;
-        Ok(Port { name, dtype: ty.dtype, shape: self.sized.shape(id).to_vec(), memory })
+        let (name, shape, memory) = (name.to_owned(), self.sized.shape(id).to_vec(), self.memory(buffer)?);
+        Ok(Port { name, dtype: ty.dtype, shape, memory })
     }
 
     fn plan(&self) -> Result<Plan, Error> {

@@ -184,7 +184,11 @@ fn donated_inputs_may_swap() {
         out(t, "a", &(a + b));
         out(t, "b", &(a - b));
     });
-    agree(&[("swap", swap), ("crossed", crossed)]);
+    let another = small(|t, a, b| {
+        out(t, "a", b);
+        out(t, "c", &(a + b));
+    });
+    agree(&[("swap", swap), ("crossed", crossed), ("another input", another)]);
 }
 
 #[test]

@@ -86,10 +86,15 @@ pub fn kernel(
     let mut maps: Vec<Rc<Map>> =
         roots.iter().map(|root| Rc::new(map::identity(sized.shape(root.node)))).collect();
     let mut with_row = false;
+    let widest = space.iter().product();
+    let has_one_a_row = roots.iter().any(|root| sized.elements(root.node) < widest);
     loop {
         let mut writer = Writer::new(passes, sized, buffers, space.clone(), with_row);
         match writer.write(roots, &maps) {
             Ok(()) => return Ok(writer.finish(roots, &maps)),
+            Err(LowerError::SplitDim(cut)) if has_one_a_row && cut.dim + 1 == space.len() => {
+                return Err(LowerError::Unsupported); // what is stored once a row would be stored once a part of it
+            }
             Err(LowerError::SplitDim(cut)) => {
                 maps = maps.iter().map(|map| Rc::new(map::after_cut(map, cut))).collect();
                 space[cut.dim] /= cut.inner;
