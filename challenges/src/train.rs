@@ -139,8 +139,8 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Keeps tensors that are on the device already, such as [loaded weights](crate::weights::load), as if they had been
-    /// in `start`.
+    /// Keeps tensors that are on the device already, such as [loaded weights](crate::weights::load), as if they had
+    /// been in `start`.
     pub fn keep(&mut self, tensors: BTreeMap<String, DeviceTensor>) {
         for (name, tensor) in tensors {
             self.session.keep(&name, tensor);

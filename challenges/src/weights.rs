@@ -16,7 +16,8 @@ use compiler::session::DeviceTensor;
 use kernels::{Device, DeviceError};
 use reference::llama::{self, Llama, StoredInput};
 
-/// Files are little endian, and so is every machine that has been tried; where one is not, bytes cannot stay as they are.
+/// Files are little endian, and so is every machine that has been tried; where one is not, bytes cannot stay as they
+/// are.
 const _: () = assert!(cfg!(target_endian = "little"), "weights are copied as their files store them");
 
 /// Why weights are not on a device.

@@ -13,24 +13,29 @@
 //! in the smallest bucket that is compiled and holds it, and what would have been a compilation in the middle of
 //! training is an error that names the size. What cannot be compiled is an error, never a slower run.
 
+mod error;
+mod outputs;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernels::callee::HostCallee;
-use kernels::plan::{Memory, Step};
+use kernels::plan::Step;
 use kernels::{Buffer, Callee, Device, DeviceError, Executable, Links, Memories, Watch};
-use reference::graph::{Array, Dim, Facts, Graph, Id, Symbol};
+use reference::graph::{Dim, Facts, Graph, Id, Symbol};
 
-use crate::compile::{self, Compiled, Level, Options, Port, compile};
+use crate::compile::{self, Compiled, Level, Options, compile};
 use crate::contract::Compile;
-use crate::groups::{self, Collectives, Groups, sizes_of_groups};
+use crate::groups::{Collectives, Groups, sizes_of_groups};
 use crate::ir::sized;
 use crate::memory::profile::MemoryProfile;
 use crate::rewrite::pad;
-use crate::tune::{self, Tuned};
+use crate::tune::Tuned;
+
+pub use error::Error;
+pub use outputs::Outputs;
 
 /// Numbers of some type in a device's memory, row-major.
 #[derive(Debug)]
@@ -86,80 +91,6 @@ pub struct Counters {
     pub dequantized: usize,
     /// Bytes of the arena.
     pub arena_bytes: usize,
-}
-
-/// Why a graph does not run.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// Padding would change a result.
-    Pad(pad::Error),
-    /// It does not compile.
-    Compile(compile::Error),
-    /// The device refused.
-    Device(DeviceError),
-    /// The file of tuning.
-    Tuned(tune::Error),
-    /// The ranks are not those that the graph's collectives ask for.
-    Groups(groups::Error),
-    /// An input is not given.
-    Missing {
-        /// Its name.
-        name: String,
-    },
-    /// An input that the run updates is neither donated nor kept.
-    NotDonated {
-        /// Its name.
-        name: String,
-    },
-    /// An input that the run updates would have to be padded, and a padded copy is not what it updates.
-    DonatedSize {
-        /// Its name.
-        name: String,
-        /// Its dimensions.
-        got: Vec<usize>,
-        /// Those of its bucket.
-        need: Vec<usize>,
-    },
-    /// An output that the graph does not have.
-    NoOutput {
-        /// Its name.
-        name: String,
-    },
-    /// An input has other dimensions.
-    Shape {
-        /// Its name.
-        name: String,
-        /// The dimensions given.
-        got: Vec<usize>,
-        /// Those of the graph.
-        need: String,
-    },
-    /// A size is not what is known of its symbol.
-    Size {
-        /// The symbol.
-        symbol: Symbol,
-        /// Its size.
-        got: i64,
-        /// What is known.
-        need: String,
-    },
-    /// The buckets of a symbol leave a size out, or go beyond what is known of it.
-    Buckets {
-        /// The symbol.
-        symbol: Symbol,
-        /// The size.
-        size: i64,
-        /// The buckets.
-        buckets: Vec<i64>,
-    },
-    /// It would have to be compiled again, and it is sealed.
-    Sealed {
-        /// The sizes.
-        sizes: String,
-        /// Those that are compiled.
-        compiled: Vec<String>,
-    },
 }
 
 /// A graph that a session has loaded.
@@ -606,8 +537,8 @@ impl<'a> Session<'a> {
         Ok(key)
     }
 
-    /// The sizes that a program is compiled for when its symbols have these, all of them: each rounded up to its bucket,
-    /// or, once sealed, to what is compiled, if anything holds them.
+    /// The sizes that a program is compiled for when its symbols have these, all of them: each rounded up to its
+    /// bucket, or, once sealed, to what is compiled, if anything holds them.
     ///
     /// # Errors
     /// If a size is larger than every bucket.
@@ -717,106 +648,6 @@ fn put(
     Ok(())
 }
 
-/// The outputs of a run, where it left them.
-pub struct Outputs<'r> {
-    device: &'r dyn Device,
-    arena: Option<&'r Buffer>,
-    compiled: Arc<Compiled>,
-    shapes: BTreeMap<String, Vec<usize>>, // as they really are
-    io: Io<'r>,
-    staged: &'r BTreeMap<String, DeviceTensor>,
-    kept: &'r BTreeMap<String, DeviceTensor>,
-}
-
-impl Outputs<'_> {
-    /// The names of all outputs, donated ones included.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.shapes.keys().map(String::as_str)
-    }
-
-    /// What was run.
-    pub fn compiled(&self) -> &Arc<Compiled> {
-        &self.compiled
-    }
-
-    /// The bytes of an output, copied to the host.
-    ///
-    /// # Errors
-    /// If the graph has no output of this name, and what the device says.
-    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
-        self.read(name, <[u8]>::to_vec)
-    }
-
-    /// What a function makes of the bytes of an output. They are copied only where they are padded, or not on the host.
-    ///
-    /// # Errors
-    /// As [`Self::bytes`].
-    pub fn read<T>(&self, name: &str, work: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
-        let (port, shape) = self.port(name)?;
-        let (buffer, first) = self.place(port)?;
-        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
-        let narrowed = |bytes: &[u8]| {
-            if port.shape.get(1..) == shape.get(1..) {
-                work(&bytes[..shape.iter().product::<usize>() * port.dtype.bytes()]) // the leading part
-            } else {
-                work(&pad::narrow(bytes, port.dtype.bytes(), shape, &port.shape))
-            }
-        };
-        if let Some(bytes) = buffer.host().and_then(|bytes| bytes.get(first..first + len)) {
-            return Ok(narrowed(bytes));
-        }
-        let mut bytes = vec![0; len];
-        self.device.download_at(buffer, first, &mut bytes).map_err(Error::Device)?;
-        Ok(narrowed(&bytes))
-    }
-
-    /// An output on the host.
-    ///
-    /// # Errors
-    /// As [`Self::bytes`].
-    pub fn array(&self, name: &str) -> Result<Array<f32>, Error> {
-        let (port, shape) = self.port(name)?;
-        self.read(name, |bytes| Array::from_memory(port.dtype, shape, bytes))
-    }
-
-    /// An output in memory of its own on the device.
-    ///
-    /// # Errors
-    /// As [`Self::bytes`].
-    pub fn tensor(&self, name: &str) -> Result<DeviceTensor, Error> {
-        let (_, shape) = self.port(name)?;
-        self.read(name, |bytes| DeviceTensor::new(self.device, shape, bytes))?.map_err(Error::Device)
-    }
-
-    /// All outputs that were not donated, each in memory of its own.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub fn tensors(&self) -> Result<BTreeMap<String, DeviceTensor>, Error> {
-        let donated = self.compiled.donated();
-        let names = self.names().filter(|name| !donated.contains(name));
-        names.map(|name| Ok((name.to_owned(), self.tensor(name)?))).collect()
-    }
-
-    fn port(&self, name: &str) -> Result<(&Port, &Vec<usize>), Error> {
-        let port = self.compiled.outputs().iter().find(|port| port.name == name);
-        port.zip(self.shapes.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
-    }
-
-    /// The memory that an output begins in, and where.
-    fn place(&self, port: &Port) -> Result<(&Buffer, usize), Error> {
-        let lost = || Error::NoOutput { name: port.name.clone() };
-        if let Memory::Arena(at) = port.memory {
-            return Ok((self.arena.ok_or_else(lost)?, at));
-        }
-        let name = self.compiled.name_of(port.memory);
-        let donated = || self.io.donated.get(name).map(|tensor| &**tensor);
-        let given = self.staged.get(name).or_else(|| self.io.inputs.get(name).copied());
-        let found = given.or_else(donated).or_else(|| self.kept.get(name));
-        Ok((&found.ok_or_else(lost)?.buffer, 0))
-    }
-}
-
 impl DeviceTensor {
     /// Elements in a device's memory.
     ///
@@ -833,12 +664,6 @@ impl<'a> From<&'a BTreeMap<String, DeviceTensor>> for Io<'a> {
     fn from(inputs: &'a BTreeMap<String, DeviceTensor>) -> Self {
         let inputs = inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         Self { inputs, ..Self::default() }
-    }
-}
-
-impl From<compile::Error> for Error {
-    fn from(error: compile::Error) -> Self {
-        Self::Compile(error)
     }
 }
 
@@ -920,57 +745,4 @@ fn check(symbol: &Symbol, facts: Option<Facts>, buckets: &[i64]) -> Result<(), E
 fn listed(names: &[&Symbol], sizes: &[i64]) -> String {
     let one = |(name, size): (&&Symbol, &i64)| format!("{name} = {size}");
     names.iter().zip(sizes).map(one).collect::<Vec<_>>().join(", ")
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Pad(error) => error.fmt(f),
-            Error::Compile(error) => error.fmt(f),
-            Error::Device(error) => error.fmt(f),
-            Error::Tuned(error) => error.fmt(f),
-            Error::Groups(error) => error.fmt(f),
-            Error::Missing { name } => write!(f, "input `{name}` is not given"),
-            Error::NotDonated { name } => {
-                write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
-            }
-            Error::DonatedSize { name, got, need } => {
-                write!(f, "donated tensor `{name}` must have its bucket's size: ")?;
-                write!(f, "expected {need:?}, found {got:?}")
-            }
-            Error::NoOutput { name } => write!(f, "the graph has no output `{name}`"),
-            Error::Shape { name, got, need } => {
-                write!(f, "input `{name}`: expected {need}, found the shape {got:?}")
-            }
-            Error::Size { symbol, got, need } => write!(f, "{symbol} is {got}, expected {need}"),
-            Error::Buckets { symbol, size, buckets } => {
-                write!(
-                    f,
-                    "the buckets {buckets:?} of {symbol} are not fit for {size}: expected growing sizes within "
-                )?;
-                write!(f, "what is known of it, up to the largest")
-            }
-            Error::Sealed { sizes, compiled } => {
-                write!(f, "{sizes} would have to be compiled, and nothing is compiled any more; there is ")?;
-                write!(
-                    f,
-                    "{}: warm up with this size, or let its bucket be one of these",
-                    compiled.join("; ")
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Pad(error) => Some(error),
-            Error::Compile(error) => Some(error),
-            Error::Device(error) => Some(error),
-            Error::Tuned(error) => Some(error),
-            Error::Groups(error) => Some(error),
-            _ => None,
-        }
-    }
 }

@@ -52,8 +52,8 @@ pub trait Chunked: Sync {
 
     /// E.3 - the same with its gradient, given `seed.NAME` f32 (N) for each output NAME: the gradient of the sum of all
     /// outputs, each times its seed. Further outputs, as far as the problem trains them: `hidden.grad` (N, H) in the
-    /// problem's type; `weight.grad` (V, H) and `bias.grad` (V) in the type of its `accumulate_dtype`, each the sum of an input of the
-    /// same name and of what the chunk adds, added in f32.
+    /// problem's type; `weight.grad` (V, H) and `bias.grad` (V) in its `accumulate_dtype`, each the sum of an input of
+    /// the same name and of what the chunk adds, added in f32.
     fn backward(&self, problem: &Problem) -> Result<Graph, Error>;
 
     /// E.4 - the gradient of the loss with respect to each row's values, times what is upstream. Inputs: those of the

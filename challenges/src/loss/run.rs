@@ -4,8 +4,8 @@
 //! that all chunks share, and the gradient of the weight is added to in its own place. So above inputs and returned
 //! gradients there are: the arena, the chunk's rows, and two numbers for each row.
 //!
-//! **Chunk lengths are padded to buckets** of which there are 32 an octave ([`buckets`]), so the lengths that a training
-//! run meets, whose batches differ in how many rows count, are compiled once, and a chunk computes at most a
+//! **Chunk lengths are padded to buckets** of which there are 32 an octave ([`buckets`]), so the lengths that a
+//! training run meets, whose batches differ in how many rows count, are compiled once, and a chunk computes at most a
 //! thirty-second more rows than it has. The seeds and the loss, from the values of all rows, are programs of the same
 //! session. A budget of bytes is answered by the forecast of what is compiled: the first chunk is compiled for as many
 //! rows as its logits allow, and what the forecast says there holds for every other number of rows.
@@ -139,11 +139,12 @@ impl<'a> Runner<'a> {
         let costs = self.costs(size, rows)?;
         let highest = |n: usize| costs.iter().map(|cost| cost.of(n)).max().unwrap_or(0);
         let chosen = self.attempt.size(&costs, rows, budget);
-        let mut chosen = chosen.ok_or_else(|| Error::Budget { budget, least: highest(1) })?.max(1);
+        let chosen = chosen.ok_or_else(|| Error::Budget { budget, least: highest(1) })?;
+        let mut chosen = chosen.clamp(1, rows.max(1)); // with more rows than there are a chunk has all of them
         let mut chunks = rows.div_ceil(chosen);
         while chosen > 1 && highest(chosen) <= budget && highest(bucket(chosen)) > budget {
             chunks += 1;
-            chosen = rows.div_ceil(chunks);
+            chosen = rows.div_ceil(chunks).max(1);
         }
         Ok(chosen)
     }
@@ -226,9 +227,9 @@ impl<'a> Runner<'a> {
     /// The gradient of the loss with respect to each row's values.
     fn seeds(&mut self, graph: &Graph, work: &Work<'_>) -> Result<BTreeMap<String, Vec<f32>>, Error> {
         let found = self.all(graph, work)?;
-        let seeds =
-            found.into_iter().map(|(name, seeds)| (name.trim_start_matches("seed.").to_owned(), seeds));
-        let seeds: BTreeMap<String, Vec<f32>> = seeds.collect();
+        let of = |name: &str| name.strip_prefix("seed.").unwrap_or(name).to_owned();
+        let seeds: BTreeMap<String, Vec<f32>> =
+            found.into_iter().map(|(name, seeds)| (of(&name), seeds)).collect();
         for name in self.problem.loss.values() {
             check::seed(name, seeds.get(name), work.rows)?;
         }

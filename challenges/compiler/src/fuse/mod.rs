@@ -8,6 +8,7 @@
 pub mod attend;
 pub mod collective;
 pub mod emit;
+mod group;
 pub mod overlap;
 pub mod sums;
 
@@ -24,6 +25,7 @@ use crate::ir::{code, map};
 use attend::Flex;
 use collective::Transfer;
 use emit::{Kernel, Layout, LowerError, Root};
+use group::{FusionGroup, FusionGroups, Readers};
 use sums::{Sums, Term};
 
 /// A part of the work, with buffers' numbers for memory.
@@ -496,7 +498,10 @@ impl Job<'_> {
         let is_twin = |other: Id| {
             attend::is_of_same(op(other), op(id)) && attend::inputs(sized, other) == attend::inputs(sized, id)
         };
-        let twin = |group: &FusionGroup| matches!(group, FusionGroup::Whole(Part::Attention(attend)) if is_twin(attend.node));
+        let twin = |group: &FusionGroup| match group {
+            FusionGroup::Whole(Part::Attention(attend)) => is_twin(attend.node),
+            FusionGroup::Whole(_) | FusionGroup::Pass(_) => false,
+        };
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let shape = [q[0], q[1], q[2], v[3]];
         let place = if let Some(place) = groups.all.iter().position(twin) {
@@ -621,36 +626,6 @@ impl Job<'_> {
         less
     }
 }
-
-/// The groups that read each buffer.
-#[derive(Default)]
-struct Readers(HashMap<usize, BTreeSet<usize>>);
-
-impl Readers {
-    fn of(groups: &[FusionGroup]) -> Self {
-        let mut readers = Self::default();
-        groups.iter().enumerate().for_each(|(place, group)| readers.note(place, group));
-        readers
-    }
-
-    fn note(&mut self, place: usize, group: &FusionGroup) {
-        for buffer in group.reads() {
-            self.0.entry(buffer).or_default().insert(place);
-        }
-    }
-
-    fn forget(&mut self, place: usize, group: &FusionGroup) {
-        for buffer in group.reads() {
-            self.0.entry(buffer).or_default().remove(&place);
-        }
-    }
-
-    /// Whether no other group reads a buffer.
-    fn is_only(&self, place: usize, buffer: usize) -> bool {
-        self.0.get(&buffer).into_iter().flatten().all(|reader| *reader == place)
-    }
-}
-
 impl Part {
     /// The nodes that it computes.
     pub fn nodes(&self) -> BTreeSet<Id> {
@@ -722,113 +697,6 @@ impl Attend {
 
     fn reads(&self) -> impl Iterator<Item = &Layout> {
         self.qkv.iter().chain(&self.flex.extras)
-    }
-}
-
-/// A part that may still grow.
-#[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
-enum FusionGroup {
-    Pass(Kernel),
-    Whole(Part),
-}
-
-impl FusionGroup {
-    fn finish(self) -> Part {
-        match self {
-            FusionGroup::Pass(kernel) => Part::Kernel(kernel),
-            FusionGroup::Whole(part) => part,
-        }
-    }
-
-    /// The buffers that it writes.
-    fn writes(&self) -> Vec<usize> {
-        match self {
-            FusionGroup::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
-            FusionGroup::Whole(part) => part.writes(),
-        }
-    }
-
-    /// The buffers that it reads.
-    fn reads(&self) -> Vec<usize> {
-        match self {
-            FusionGroup::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
-            FusionGroup::Whole(part) => part.reads(),
-        }
-    }
-}
-
-/// All groups in order, and those that write each buffer.
-#[derive(Default)]
-struct FusionGroups {
-    all: Vec<FusionGroup>,
-    written: HashMap<usize, BTreeSet<usize>>,
-}
-
-impl FusionGroups {
-    fn push(&mut self, group: FusionGroup) {
-        self.all.push(group);
-        self.note(self.all.len() - 1);
-    }
-
-    fn replace(&mut self, place: usize, pass: Kernel) {
-        self.all[place] = FusionGroup::Pass(pass);
-        self.note(place);
-    }
-
-    /// Notes what a group writes.
-    fn note(&mut self, place: usize) {
-        for buffer in self.all[place].writes() {
-            self.written.entry(buffer).or_default().insert(place);
-        }
-    }
-
-    /// The first place where all that a pass reads is there, if what reads nothing itself comes in time.
-    fn earliest(&self, pass: &Kernel) -> usize {
-        self.writers(pass).filter(|place| !self.is_free(*place)).max().unwrap_or(0)
-    }
-
-    /// The passes that a pass reads from and that read nothing themselves: they may come at any time before it.
-    fn anywhere(&self, pass: &Kernel) -> BTreeSet<usize> {
-        self.writers(pass).filter(|place| self.is_free(*place)).collect()
-    }
-
-    fn writers(&self, pass: &Kernel) -> impl Iterator<Item = usize> {
-        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).flatten().copied()
-    }
-
-    fn is_free(&self, place: usize) -> bool {
-        matches!(&self.all[place], FusionGroup::Pass(pass) if pass.inputs.is_empty())
-    }
-
-    /// Lets a pass do a later one's work too.
-    fn unite(&mut self, with: usize, place: usize, pass: Kernel) {
-        let free = self.anywhere(&pass);
-        self.all.remove(place);
-        let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
-        self.renumber(moved);
-        self.replace(with, pass);
-        for free in free {
-            self.advance(moved(free), with);
-        }
-    }
-
-    fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
-        let all = self.written.values_mut();
-        all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
-    }
-
-    /// Lets a pass that reads nothing come before another one.
-    fn advance(&mut self, free: usize, before: usize) {
-        if free < before {
-            return;
-        }
-        self.all[before..=free].rotate_right(1);
-        let moved = |place: usize| match place {
-            place if place == free => before,
-            place if (before..free).contains(&place) => place + 1,
-            place => place,
-        };
-        self.renumber(moved);
     }
 }
 

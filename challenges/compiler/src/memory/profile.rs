@@ -66,7 +66,10 @@ pub fn profile(parts: Vec<(String, String)>, lives: &[Option<Life>], sizes: &[Di
 }
 
 impl MemoryProfile {
-    /// The number of the step that has the most bytes alive for given sizes, and its bytes; the symbol that has no size, otherwise.
+    /// The number of the step that has the most bytes alive for given sizes, and its bytes.
+    ///
+    /// # Errors
+    /// The symbol that has no size.
     pub fn peak(&self, sizes: &BTreeMap<Symbol, i64>) -> Result<(usize, usize), Symbol> {
         let mut peak = (0, 0);
         for (number, step) in self.steps.iter().enumerate() {

@@ -2,12 +2,12 @@
 
 use challenges::graph;
 use challenges::loss::plan::Plan;
-use challenges::loss::problem::LARGEST;
+use challenges::loss::problem::{LARGEST, row_dim};
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size, bucket, buckets};
-use challenges::loss::{Chunked, Solution};
+use challenges::loss::{Chunked, Loss, Solution};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
-use reference::graph::{Array, Dtype};
+use reference::graph::{Array, Dtype, Tape, Tensor};
 use reference::loss::Reduction;
 
 use super::case::{Case, bits};
@@ -361,4 +361,17 @@ fn a_budget_is_answered_by_what_is_compiled_for_the_run() {
     assert_eq!(compiled, programs.len() + 2, "{chunks:?}"); // and the seeds and the loss
     runner.run(case.job(&uploaded, budget)).expect("it runs");
     assert_eq!(runner.session().counters().compilations, compiled);
+}
+
+/// A value called like a seed has a seed of its own, and a chunk of more rows than there are is one of all.
+#[test]
+fn a_value_may_be_called_like_a_seed_and_a_chunk_be_larger_than_there_are_rows() {
+    let rows =
+        |_: &Tape, logits: &Tensor| vec![("seed.sum", logits.sum(1).reshape([row_dim(logits.tape())]))];
+    let whole = |tape: &Tape| tape.input("seed.sum", Dtype::F32, [row_dim(tape)]).total();
+    let loss = Loss::new("named", SIZES.vocab, rows, whole).expect("a loss");
+    let case = drawn::with(loss, SIZES, [true; 3], &mut Random(7));
+    for size in [1, 5, usize::MAX] {
+        assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
+    }
 }

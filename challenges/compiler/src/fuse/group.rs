@@ -1,0 +1,142 @@
+//! Fusion groups: the parts of the work while passes may still be joined, in their order.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::Part;
+use super::emit::Kernel;
+
+/// A part that may still grow.
+#[allow(clippy::large_enum_variant)] // a few hundred of them, once a compilation
+pub(super) enum FusionGroup {
+    Pass(Kernel),
+    Whole(Part),
+}
+
+impl FusionGroup {
+    pub(super) fn finish(self) -> Part {
+        match self {
+            FusionGroup::Pass(kernel) => Part::Kernel(kernel),
+            FusionGroup::Whole(part) => part,
+        }
+    }
+
+    /// The buffers that it writes.
+    pub(super) fn writes(&self) -> Vec<usize> {
+        match self {
+            FusionGroup::Pass(kernel) => kernel.outputs.iter().map(|layout| layout.buffer).collect(),
+            FusionGroup::Whole(part) => part.writes(),
+        }
+    }
+
+    /// The buffers that it reads.
+    pub(super) fn reads(&self) -> Vec<usize> {
+        match self {
+            FusionGroup::Pass(kernel) => kernel.inputs.iter().map(|layout| layout.buffer).collect(),
+            FusionGroup::Whole(part) => part.reads(),
+        }
+    }
+}
+
+/// All groups in order, and those that write each buffer.
+#[derive(Default)]
+pub(super) struct FusionGroups {
+    pub(super) all: Vec<FusionGroup>,
+    written: HashMap<usize, BTreeSet<usize>>,
+}
+
+impl FusionGroups {
+    pub(super) fn push(&mut self, group: FusionGroup) {
+        self.all.push(group);
+        self.note(self.all.len() - 1);
+    }
+
+    pub(super) fn replace(&mut self, place: usize, pass: Kernel) {
+        self.all[place] = FusionGroup::Pass(pass);
+        self.note(place);
+    }
+
+    /// Notes what a group writes.
+    pub(super) fn note(&mut self, place: usize) {
+        for buffer in self.all[place].writes() {
+            self.written.entry(buffer).or_default().insert(place);
+        }
+    }
+
+    /// The first place where all that a pass reads is there, if what reads nothing itself comes in time.
+    pub(super) fn earliest(&self, pass: &Kernel) -> usize {
+        self.writers(pass).filter(|place| !self.is_free(*place)).max().unwrap_or(0)
+    }
+
+    /// The passes that a pass reads from and that read nothing themselves: they may come at any time before it.
+    pub(super) fn anywhere(&self, pass: &Kernel) -> BTreeSet<usize> {
+        self.writers(pass).filter(|place| self.is_free(*place)).collect()
+    }
+
+    pub(super) fn writers(&self, pass: &Kernel) -> impl Iterator<Item = usize> {
+        pass.inputs.iter().filter_map(|input| self.written.get(&input.buffer)).flatten().copied()
+    }
+
+    pub(super) fn is_free(&self, place: usize) -> bool {
+        matches!(&self.all[place], FusionGroup::Pass(pass) if pass.inputs.is_empty())
+    }
+
+    /// Lets a pass do a later one's work too.
+    pub(super) fn unite(&mut self, with: usize, place: usize, pass: Kernel) {
+        let free = self.anywhere(&pass);
+        self.all.remove(place);
+        let moved = |at: usize| if at == place { with } else { at - usize::from(at > place) };
+        self.renumber(moved);
+        self.replace(with, pass);
+        for free in free {
+            self.advance(moved(free), with);
+        }
+    }
+
+    pub(super) fn renumber(&mut self, moved: impl Fn(usize) -> usize) {
+        let all = self.written.values_mut();
+        all.for_each(|places| *places = places.iter().map(|place| moved(*place)).collect());
+    }
+
+    /// Lets a pass that reads nothing come before another one.
+    pub(super) fn advance(&mut self, free: usize, before: usize) {
+        if free < before {
+            return;
+        }
+        self.all[before..=free].rotate_right(1);
+        let moved = |place: usize| match place {
+            place if place == free => before,
+            place if (before..free).contains(&place) => place + 1,
+            place => place,
+        };
+        self.renumber(moved);
+    }
+}
+
+/// The groups that read each buffer.
+#[derive(Default)]
+pub(super) struct Readers(HashMap<usize, BTreeSet<usize>>);
+
+impl Readers {
+    pub(super) fn of(groups: &[FusionGroup]) -> Self {
+        let mut readers = Self::default();
+        groups.iter().enumerate().for_each(|(place, group)| readers.note(place, group));
+        readers
+    }
+
+    pub(super) fn note(&mut self, place: usize, group: &FusionGroup) {
+        for buffer in group.reads() {
+            self.0.entry(buffer).or_default().insert(place);
+        }
+    }
+
+    pub(super) fn forget(&mut self, place: usize, group: &FusionGroup) {
+        for buffer in group.reads() {
+            self.0.entry(buffer).or_default().remove(&place);
+        }
+    }
+
+    /// Whether no other group reads a buffer.
+    pub(super) fn is_only(&self, place: usize, buffer: usize) -> bool {
+        self.0.get(&buffer).into_iter().flatten().all(|reader| *reader == place)
+    }
+}

@@ -1,0 +1,112 @@
+//! The outputs of a run, where it left them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kernels::plan::Memory;
+use kernels::{Buffer, Device};
+use reference::graph::Array;
+
+use super::{DeviceTensor, Error, Io};
+use crate::compile::{Compiled, Port};
+use crate::rewrite::pad;
+
+/// The outputs of a run, where it left them.
+pub struct Outputs<'r> {
+    pub(super) device: &'r dyn Device,
+    pub(super) arena: Option<&'r Buffer>,
+    pub(super) compiled: Arc<Compiled>,
+    pub(super) shapes: BTreeMap<String, Vec<usize>>, // as they really are
+    pub(super) io: Io<'r>,
+    pub(super) staged: &'r BTreeMap<String, DeviceTensor>,
+    pub(super) kept: &'r BTreeMap<String, DeviceTensor>,
+}
+
+impl Outputs<'_> {
+    /// The names of all outputs, donated ones included.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.shapes.keys().map(String::as_str)
+    }
+
+    /// What was run.
+    pub fn compiled(&self) -> &Arc<Compiled> {
+        &self.compiled
+    }
+
+    /// The bytes of an output, copied to the host.
+    ///
+    /// # Errors
+    /// If the graph has no output of this name, and what the device says.
+    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
+        self.read(name, <[u8]>::to_vec)
+    }
+
+    /// What a function makes of the bytes of an output. They are copied only where they are padded, or not on the host.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn read<T>(&self, name: &str, work: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
+        let (port, shape) = self.port(name)?;
+        let (buffer, first) = self.place(port)?;
+        let len = port.shape.iter().product::<usize>() * port.dtype.bytes();
+        let narrowed = |bytes: &[u8]| {
+            if port.shape.get(1..) == shape.get(1..) {
+                work(&bytes[..shape.iter().product::<usize>() * port.dtype.bytes()]) // the leading part
+            } else {
+                work(&pad::narrow(bytes, port.dtype.bytes(), shape, &port.shape))
+            }
+        };
+        if let Some(bytes) = buffer.host().and_then(|bytes| bytes.get(first..first + len)) {
+            return Ok(narrowed(bytes));
+        }
+        let mut bytes = vec![0; len];
+        self.device.download_at(buffer, first, &mut bytes).map_err(Error::Device)?;
+        Ok(narrowed(&bytes))
+    }
+
+    /// An output on the host.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn array(&self, name: &str) -> Result<Array<f32>, Error> {
+        let (port, shape) = self.port(name)?;
+        self.read(name, |bytes| Array::from_memory(port.dtype, shape, bytes))
+    }
+
+    /// An output in memory of its own on the device.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn tensor(&self, name: &str) -> Result<DeviceTensor, Error> {
+        let (_, shape) = self.port(name)?;
+        self.read(name, |bytes| DeviceTensor::new(self.device, shape, bytes))?.map_err(Error::Device)
+    }
+
+    /// All outputs that were not donated, each in memory of its own.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn tensors(&self) -> Result<BTreeMap<String, DeviceTensor>, Error> {
+        let donated = self.compiled.donated();
+        let names = self.names().filter(|name| !donated.contains(name));
+        names.map(|name| Ok((name.to_owned(), self.tensor(name)?))).collect()
+    }
+
+    fn port(&self, name: &str) -> Result<(&Port, &Vec<usize>), Error> {
+        let port = self.compiled.outputs().iter().find(|port| port.name == name);
+        port.zip(self.shapes.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
+    }
+
+    /// The memory that an output begins in, and where.
+    fn place(&self, port: &Port) -> Result<(&Buffer, usize), Error> {
+        let lost = || Error::NoOutput { name: port.name.clone() };
+        if let Memory::Arena(at) = port.memory {
+            return Ok((self.arena.ok_or_else(lost)?, at));
+        }
+        let name = self.compiled.name_of(port.memory);
+        let donated = || self.io.donated.get(name).map(|tensor| &**tensor);
+        let given = self.staged.get(name).or_else(|| self.io.inputs.get(name).copied());
+        let found = given.or_else(donated).or_else(|| self.kept.get(name));
+        Ok((&found.ok_or_else(lost)?.buffer, 0))
+    }
+}
