@@ -1,10 +1,17 @@
-//! Timing that can be trusted: pairs, a median, an interval, a verdict.
+//! Timing that can be trusted: rounds, a median, an interval, a verdict.
 //!
 //! Machines speed up, slow down and are shared. A baseline and an attempt are therefore timed side by side,
-//! in the order A B B A, so that a drift hits both; each pair gives one log-ratio; the median of the
-//! log-ratios is the speed-up, and a bootstrap over the pairs its 95 % interval. A verdict on a threshold is
-//! met when the whole interval clears it, unmet when the whole interval misses it, and otherwise
-//! inconclusive, which is scored as unmet with the reason.
+//! in the order A B B A, a *round*, so that a drift hits both. Each round gives two pairs, each pair one log-ratio;
+//! the median of the log-ratios is the speed-up. What disturbs a round disturbs both of its pairs, so they are no two
+//! independent samples: the unit that the bootstrap draws is the round. A verdict on a threshold is met when the whole
+//! 95 % interval clears it, unmet when the whole interval misses it, and otherwise inconclusive, which is scored as
+//! unmet with the reason.
+//!
+//! How many rounds are taken is set before the first one ([`Plan`]), and no look at a ratio ends them. Rounds until the
+//! interval is clear of a threshold would be optional stopping: each look is another chance to be clear by accident.
+//! With a fixed number, a ratio that lies on the threshold is called met in at most 2.5 % of runs, the share that a
+//! two-sided 95 % interval leaves on one side; the tests hold that by simulation. Few rounds make a plain percentile
+//! interval too narrow, so it is expanded ([`tail`]); from fewer than [`FEWEST_ROUNDS`] there is none.
 //!
 //! The bootstrap's random numbers are fixed, so that a report's interval can be recomputed from its samples.
 //!
@@ -12,12 +19,50 @@
 //! that is busy slows bound and attempt alike, and no single disturbed sample condemns anybody.
 //!
 //! Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13 (percentile interval);
-//! Conover, Practical Nonparametric Statistics (1999), section 3.4 (sign test).
+//! Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician 69 (2015) (expanded percentile
+//! interval); Armitage, McPherson and Rowe, Repeated Significance Tests on Accumulating Data, Journal of the Royal
+//! Statistical Society A 132 (1969) (optional stopping); Conover, Practical Nonparametric Statistics (1999), section
+//! 3.4 (sign test).
+
+use std::time::Duration;
 
 use crate::random::Random;
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
+
+/// Rounds that an interval needs at least.
+pub const FEWEST_ROUNDS: usize = 8;
+
+/// Rounds of a case at most, without `--quick`.
+const MOST_ROUNDS: usize = 24;
+
+/// How many rounds a case is timed for, set before the first of them: `most`, or fewer where the machine is so slow
+/// that `budget` is spent before, and never fewer than `fewest`. Nothing here knows a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    fewest: usize,
+    most: usize,
+    /// How long more than the fewest rounds may take.
+    pub budget: Duration,
+}
+
+impl Plan {
+    /// `budget` is that of a run without `--quick`, which takes [`FEWEST_ROUNDS`]; `pairs` are those that the reader
+    /// asked for, two a round.
+    pub fn new(quick: bool, pairs: Option<usize>, budget: Duration) -> Self {
+        match pairs.map(|pairs| pairs.div_ceil(2).max(1)) {
+            Some(rounds) => Self { fewest: rounds, most: rounds, budget: Duration::ZERO },
+            None if quick => Self { fewest: FEWEST_ROUNDS, most: FEWEST_ROUNDS, budget: Duration::ZERO },
+            None => Self { fewest: FEWEST_ROUNDS, most: MOST_ROUNDS, budget },
+        }
+    }
+
+    /// Whether so many rounds, which took so long, are all.
+    pub fn is_over(&self, rounds: usize, spent: Duration) -> bool {
+        rounds >= self.most || (rounds >= self.fewest && spent >= self.budget)
+    }
+}
 
 /// Where an interval lies with respect to a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +98,8 @@ pub fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// One case's paired times: `baseline[i]` and `attempt[i]` were taken next to each other.
+/// One case's paired times: `baseline[i]` and `attempt[i]` were taken next to each other, and pairs `2i` and `2i + 1`
+/// are round `i`.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs<'a> {
     /// Times of the baseline, any unit.
@@ -73,32 +119,115 @@ impl Pairs<'_> {
     }
 }
 
-/// A case's speed-up: exp of the median log-ratio, with its 95 % interval.
-pub fn speedup(pairs: Pairs<'_>) -> (f64, [f64; 2]) {
-    let logs: Vec<f64> = pairs.ratios().iter().map(|ratio| ratio.ln()).collect();
-    let value = median(&logs).exp();
-    let interval = bootstrap(|random| {
-        let drawn: Vec<f64> = (0..logs.len()).map(|_| logs[random.below(logs.len())]).collect();
-        median(&drawn).exp()
-    });
-    (value, interval)
+/// A case's speed-up: exp of the median log-ratio, with its 95 % interval; `None` from too few rounds.
+pub fn speedup(pairs: Pairs<'_>) -> (f64, Option<[f64; 2]>) {
+    Resample::ROUNDS.speedup(pairs)
 }
 
-/// Total baseline time over total attempt time of several cases, with its 95 % interval. A case's time is
-/// the median of its samples.
-pub fn total_speedup(cases: &[Pairs<'_>]) -> (f64, [f64; 2]) {
-    let total = |draw: &mut dyn FnMut(usize) -> Vec<usize>| {
-        let (mut baseline, mut attempt) = (0.0, 0.0);
-        for pairs in cases {
-            let drawn = draw(pairs.len());
-            baseline += median(&drawn.iter().map(|i| pairs.baseline[*i]).collect::<Vec<_>>());
-            attempt += median(&drawn.iter().map(|i| pairs.attempt[*i]).collect::<Vec<_>>());
+/// Total baseline time over total attempt time of several cases, with its 95 % interval; `None` if a case has too few
+/// rounds. A case's time is the median of its samples.
+pub fn total_speedup(cases: &[Pairs<'_>]) -> (f64, Option<[f64; 2]>) {
+    Resample::ROUNDS.total_speedup(cases)
+}
+
+/// How a bootstrap draws.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resample {
+    /// Pairs that are drawn together.
+    pairs: usize,
+    /// Units that an interval needs at least.
+    fewest: usize,
+    expanded: bool,
+    resamples: usize,
+}
+
+impl Resample {
+    /// By rounds.
+    const ROUNDS: Self = Self { pairs: 2, fewest: FEWEST_ROUNDS, expanded: true, resamples: RESAMPLES };
+
+    /// As the version before drew: reports that it wrote follow from their own samples by this.
+    pub const FORMER: Self = Self { pairs: 1, fewest: 1, expanded: false, resamples: RESAMPLES };
+
+    /// As the function of that name.
+    pub fn speedup(self, pairs: Pairs<'_>) -> (f64, Option<[f64; 2]>) {
+        let logs: Vec<f64> = pairs.ratios().iter().map(|ratio| ratio.ln()).collect();
+        let value = median(&logs).exp();
+        let mut drawn = Vec::new();
+        let interval = self.interval(logs.len(), |random| {
+            self.draw(logs.len(), random, &mut drawn);
+            median(&drawn.iter().map(|i| logs[*i]).collect::<Vec<_>>()).exp()
+        });
+        (value, interval)
+    }
+
+    /// As the function of that name.
+    pub fn total_speedup(self, cases: &[Pairs<'_>]) -> (f64, Option<[f64; 2]>) {
+        let mut drawn = Vec::new();
+        let mut total = |draw: &mut dyn FnMut(usize, &mut Vec<usize>)| {
+            let (mut baseline, mut attempt) = (0.0, 0.0);
+            for pairs in cases {
+                draw(pairs.len(), &mut drawn);
+                baseline += median(&drawn.iter().map(|i| pairs.baseline[*i]).collect::<Vec<_>>());
+                attempt += median(&drawn.iter().map(|i| pairs.attempt[*i]).collect::<Vec<_>>());
+            }
+            baseline / attempt
+        };
+        let value = total(&mut |count, drawn| {
+            drawn.clear();
+            drawn.extend(0..count);
+        });
+        let fewest = cases.iter().map(Pairs::len).min().unwrap_or(0);
+        let interval =
+            self.interval(fewest, |random| total(&mut |count, drawn| self.draw(count, random, drawn)));
+        (value, interval)
+    }
+
+    /// Draws as many of `count` pairs as there are, by units with replacement; a pair without its unit's other half is
+    /// never drawn.
+    fn draw(self, count: usize, random: &mut Random, drawn: &mut Vec<usize>) {
+        let units = count / self.pairs;
+        drawn.clear();
+        for _ in 0..units {
+            let first = random.below(units) * self.pairs;
+            drawn.extend(first..first + self.pairs);
         }
-        baseline / attempt
-    };
-    let value = total(&mut |n| (0..n).collect());
-    let interval = bootstrap(|random| total(&mut |n| (0..n).map(|_| random.below(n)).collect()));
-    (value, interval)
+    }
+
+    /// The ends of the middle 95 % of a resampled statistic of `count` pairs.
+    fn interval(self, count: usize, mut statistic: impl FnMut(&mut Random) -> f64) -> Option<[f64; 2]> {
+        let units = count / self.pairs;
+        if units < self.fewest {
+            return None;
+        }
+        let mut random = Random::new(0x5eed);
+        let mut values: Vec<f64> = (0..self.resamples).map(|_| statistic(&mut random)).collect();
+        values.sort_by(f64::total_cmp);
+        let tail = if self.expanded { tail(units) } else { 0.025 };
+        let outside = (tail * self.resamples as f64) as usize; // on each side
+        Some([values[outside], values[self.resamples - 1 - outside]])
+    }
+}
+
+/// The share of a bootstrap's values on each side of a 95 % interval from `n` units: normal(-t sqrt(n / (n - 1))), with
+/// t the 97.5th percentile of Student's distribution with n - 1 degrees of freedom. It tends to 2.5 %; from few units
+/// it is less, because resampling sees the spread of the sample, which is smaller than that of what was sampled.
+fn tail(n: usize) -> f64 {
+    let (n, z) = (n as f64, 1.959_963_985_f64);
+    let v = n - 1.0;
+    // Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5: t by the normal percentile z.
+    let t = z
+        + (z.powi(3) + z) / (4.0 * v)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * v * v)
+        + (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / (384.0 * v.powi(3));
+    upper_tail(t * (n / v).sqrt())
+}
+
+/// The share of the normal distribution above `x`, which is not negative; to 1e-7 (Abramowitz and Stegun, 26.2.17).
+fn upper_tail(x: f64) -> f64 {
+    let k = 1.0 / (1.0 + 0.231_641_9 * x);
+    let polynomial = [1.330_274_429, -1.821_255_978, 1.781_477_937, -0.356_563_782, 0.319_381_530];
+    let sum = polynomial.into_iter().fold(0.0, |sum, coefficient| (sum + coefficient) * k);
+    sum * (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt()
 }
 
 /// How much faster than the bound an attempt must be before a round speaks against it.
@@ -181,22 +310,15 @@ fn speaks_against(bound: [f64; 2], attempt: [f64; 2]) -> bool {
     attempt[0].max(attempt[1]) * MARGIN < bound[0].min(bound[1])
 }
 
-/// The 2.5th and 97.5th percentile of a resampled statistic.
-fn bootstrap(mut statistic: impl FnMut(&mut Random) -> f64) -> [f64; 2] {
-    let mut random = Random::new(0x5eed);
-    let mut values: Vec<f64> = (0..RESAMPLES).map(|_| statistic(&mut random)).collect();
-    values.sort_by(f64::total_cmp);
-    [values[RESAMPLES / 40], values[RESAMPLES - 1 - RESAMPLES / 40]]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_constant_ratio_has_a_point_for_an_interval() {
-        let pairs = Pairs { baseline: &[2.0; 10], attempt: &[1.0; 10] };
-        let (value, [low, high]) = speedup(pairs);
+        let pairs = Pairs { baseline: &[2.0; 16], attempt: &[1.0; 16] };
+        let (value, interval) = speedup(pairs);
+        let [low, high] = interval.expect("eight rounds");
         assert!((value - 2.0).abs() < 1e-12 && (low - 2.0).abs() < 1e-12 && (high - 2.0).abs() < 1e-12);
     }
 
@@ -291,5 +413,165 @@ mod tests {
                 assert_eq!(rounds.verdict(), Bounded::Past, "busy {busy}, seed {seed}: {rounds:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_tail_is_that_of_student() {
+        // -t sqrt(n / (n - 1)) with t from tables of Student's distribution: 2.365 (7), 2.069 (23), 1.984 (99)
+        for (n, x, share) in [(8, 2.528, 0.00573), (24, 2.113, 0.01729), (100, 1.994, 0.02307)] {
+            assert!((upper_tail(x) - share).abs() < 1e-4, "{n}: {}", upper_tail(x));
+            assert!((tail(n) - share).abs() < 1e-4, "{n}: {}", tail(n));
+        }
+        assert!((tail(100_000) - 0.025).abs() < 1e-5);
+    }
+
+    #[test]
+    fn few_rounds_have_no_interval() {
+        let of = |pairs: usize| {
+            let (baseline, attempt) = (vec![2.0; pairs], vec![1.0; pairs]);
+            let pairs = Pairs { baseline: &baseline, attempt: &attempt };
+            (speedup(pairs).1.is_some(), total_speedup(&[pairs]).1.is_some())
+        };
+        assert_eq!([4, 15, 16].map(of), [(false, false), (false, false), (true, true)]);
+        assert!(total_speedup(&[]).1.is_none());
+    }
+
+    #[test]
+    fn rounds_are_drawn_whole() {
+        // within each round one pair doubles and one halves: rounds are alike, pairs are not
+        let attempt: Vec<f64> = [0.5, 2.0].repeat(8);
+        let pairs = Pairs { baseline: &[1.0; 16], attempt: &attempt };
+        let [low, high] = speedup(pairs).1.expect("eight rounds");
+        assert!((low - 1.0).abs() < 1e-12 && (high - 1.0).abs() < 1e-12);
+        let [low, high] = Resample::FORMER.speedup(pairs).1.expect("pairs");
+        assert!(low < 0.6 && high > 1.9);
+    }
+
+    #[test]
+    fn a_plan_ends_by_rounds_or_by_time() {
+        let (second, plan) =
+            (Duration::from_secs(1), |quick, pairs| Plan::new(quick, pairs, 8 * Duration::from_secs(1)));
+        let full = plan(false, None);
+        assert!(!full.is_over(7, 99 * second) && full.is_over(8, 8 * second));
+        assert!(!full.is_over(23, 7 * second) && full.is_over(24, second));
+        assert!(!plan(true, None).is_over(7, 99 * second) && plan(true, None).is_over(8, Duration::ZERO));
+        assert!(
+            !plan(false, Some(5)).is_over(2, 99 * second) && plan(true, Some(5)).is_over(3, Duration::ZERO)
+        );
+    }
+
+    /// A made-up machine: what holds up a call, as a factor of its time. Log-normal; a part is common to a round, a
+    /// part favours one side for a whole round, so that its pairs depend on each other; clocks drift; one call in
+    /// twenty is disturbed.
+    struct Machine {
+        random: Random,
+        drift: f64,
+    }
+
+    impl Machine {
+        fn new(seed: u64) -> Self {
+            Self { random: Random::named(seed, "machine"), drift: 0.0 }
+        }
+
+        fn normal(&mut self) -> f64 {
+            let (radius, angle) = (1.0 - self.random.unit(), self.random.unit() * std::f64::consts::TAU);
+            (-2.0 * radius.ln()).sqrt() * angle.cos()
+        }
+
+        /// Two calls of the baseline, two of the attempt and two of the bound, at these times undisturbed.
+        fn round(&mut self, times: [f64; 3]) -> [[f64; 2]; 3] {
+            self.drift += 0.01 * self.normal();
+            let (common, side) = (self.drift + 0.03 * self.normal(), 0.04 * self.normal());
+            [(times[0], side), (times[1], -side), (times[2], -side)].map(|(time, side)| {
+                [(); 2].map(|()| {
+                    let disturbed = self.random.unit() < 0.05;
+                    let held_up = if disturbed { -0.7 * (1.0 - self.random.unit()).ln() } else { 0.0 };
+                    time * (common + side + 0.02 * self.normal() + held_up).exp()
+                })
+            })
+        }
+
+        /// Rounds of a case until `enough` of them, given the times so far and what they took in all.
+        fn case(&mut self, times: [f64; 3], enough: impl Fn(&[Vec<f64>; 3], f64) -> bool) -> [Vec<f64>; 3] {
+            let (mut all, mut spent) = ([(); 3].map(|()| Vec::new()), 0.0);
+            while !enough(&all, spent) {
+                let round = self.round(times);
+                spent += round.iter().flatten().sum::<f64>();
+                all.iter_mut().zip(round).for_each(|(all, times)| all.extend(times));
+            }
+            all
+        }
+    }
+
+    /// What a run says of the threshold 1.15, with the total of three cases of this ratio, as the protocol takes them:
+    /// in planned rounds, and more while the bound is open, as it may be here, where the attempt is as fast as it.
+    fn judged(ratio: f64, quick: bool, seed: u64) -> Verdict {
+        let mut machine = Machine::new(seed);
+        let plan = Plan::new(quick, None, Duration::from_millis(400));
+        let cases: Vec<[Vec<f64>; 3]> = [1.0, 0.3, 3.6] // milliseconds; the last case's plan ends by its time
+            .into_iter()
+            .map(|time| {
+                machine.case([ratio * time, time, time], |[_, attempt, bound], spent| {
+                    let rounds = Rounds::of(bound, attempt);
+                    let spent = Duration::from_secs_f64(spent / 1e3);
+                    let open = rounds.verdict() == Bounded::Open && rounds.count < 60;
+                    plan.is_over(rounds.count, spent) && !open
+                })
+            })
+            .collect();
+        let pairs: Vec<Pairs<'_>> =
+            cases.iter().map(|[baseline, attempt, _]| Pairs { baseline, attempt }).collect();
+        let by_rounds = Resample { resamples: 1000, ..Resample::ROUNDS };
+        at_least(by_rounds.total_speedup(&pairs).1.expect("enough rounds"), 1.15)
+    }
+
+    /// Of so many seeded runs, those that are met and those that are unmet.
+    fn count(runs: u64, run: impl Fn(u64) -> Verdict) -> [f64; 2] {
+        let verdicts: Vec<Verdict> = (0..runs).map(run).collect();
+        [Verdict::Met, Verdict::Unmet].map(|of| verdicts.iter().filter(|is| **is == of).count() as f64)
+    }
+
+    /// The most events of so many runs that a share of 2.5 % makes likely: three standard deviations above its mean.
+    fn at_the_level(runs: u64) -> f64 {
+        let mean = 0.025 * runs as f64;
+        mean + 3.0 * (mean * 0.975).sqrt()
+    }
+
+    #[test]
+    fn a_ratio_on_the_threshold_is_met_in_few_runs() {
+        for (quick, runs) in [(true, 400), (false, 160)] {
+            let [met, unmet] = count(runs, |seed| judged(1.15, quick, seed));
+            let level = at_the_level(runs);
+            assert!(met <= level && unmet <= level, "{met} met, {unmet} unmet of {runs}, quick: {quick}");
+        }
+    }
+
+    #[test]
+    fn a_ratio_a_tenth_above_the_threshold_is_met_in_most_runs() {
+        for (quick, most) in [(true, 70.0), (false, 95.0)] {
+            let [met, _] = count(100, |seed| judged(1.1 * 1.15, quick, seed));
+            assert!(met >= most, "met in {met} of 100 runs, quick: {quick}");
+        }
+    }
+
+    /// The protocol that this one replaces. It shows what the simulation can see.
+    #[test]
+    fn sampling_on_until_an_interval_over_pairs_is_clear_does_not_keep_the_level() {
+        let over_pairs = Resample { resamples: 200, ..Resample::FORMER };
+        let interval = |[baseline, attempt, _]: &[Vec<f64>; 3]| {
+            over_pairs.speedup(Pairs { baseline, attempt }).1.unwrap_or([0.0, f64::INFINITY])
+        };
+        let run = |seed| {
+            let clear = |interval| {
+                [1.0, 1.05, 1.1, 1.15]
+                    .iter()
+                    .all(|threshold| at_least(interval, *threshold) != Verdict::Inconclusive)
+            };
+            let enough =
+                |all: &[Vec<f64>; 3], _| all[0].len() >= 10 && (all[0].len() >= 60 || clear(interval(all)));
+            at_least(interval(&Machine::new(seed).case([1.15, 1.0, 0.5], enough)), 1.15)
+        };
+        let [met, _] = count(200, run);
+        assert!(met > 2.0 * at_the_level(200), "met in {met} of 200 runs");
     }
 }

@@ -22,7 +22,7 @@ use super::{losses, shown};
 use crate::gather::{Child, Effort};
 use crate::random::Random;
 use crate::scorecard::Measurement;
-use crate::timing::{Pairs, median, speedup};
+use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
 /// Times it and reports the numbers.
 pub(super) fn run(child: &mut Child, attempt: &dyn Compile) {
@@ -85,8 +85,8 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
     let (mut attempts, mut plains) = (Vec::new(), Vec::new());
     ours.run(&given)?;
     theirs.run(&given)?;
-    for round in 0..effort.samples.unwrap_or(if effort.quick { 3 } else { 8 }) {
-        let first = round % 2 == 0;
+    for pair in 0..effort.samples.unwrap_or(if effort.quick { 3 } else { 2 * FEWEST_ROUNDS }) {
+        let first = pair % 2 == 0; // two pairs are a round: attempt, baseline, baseline, attempt
         if first {
             attempts.push(ours.run(&given)?);
         }
@@ -151,7 +151,7 @@ fn report(child: &mut Child, seen: &Seen) {
     let number =
         |value: f64, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
     let timed = |samples: &[f64]| Measurement { samples: samples.to_vec(), ..number(median(samples), "ms") };
-    child.measured("graph.over_op_by_op", Measurement { interval: Some(interval), ..number(value, "x") });
+    child.measured("graph.over_op_by_op", Measurement { interval, ..number(value, "x") });
     child.measured("graph.step", timed(&seen.attempt));
     child.measured("graph.op_by_op.step", timed(&seen.plain));
     child.measured("graph.compile", number(seen.compile, "ms"));

@@ -97,8 +97,8 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
     own.run()?;
     all.run()?;
     let (mut chunked, mut whole) = (Vec::new(), Vec::new());
-    for round in 0..effort.samples.unwrap_or(if effort.quick { 2 } else { 4 }) {
-        let one_first = round % 2 == 0;
+    for pair in 0..effort.samples.unwrap_or(if effort.quick { 2 } else { 4 }) {
+        let one_first = pair % 2 == 0; // two pairs are a round, too few of them for an interval
         if one_first {
             chunked.push(Timed { bytes: bytes[0], ..own.run()? });
         }
@@ -129,7 +129,7 @@ fn report(child: &mut Child, seen: &Seen) {
     };
     let (whole, chunked) = (times(&seen.whole), times(&seen.chunked));
     let (value, interval) = speedup(Pairs { baseline: &whole, attempt: &chunked });
-    child.measured("loss.over_whole", Measurement { interval: Some(interval), ..number(value, "x", vec![]) });
+    child.measured("loss.over_whole", Measurement { interval, ..number(value, "x", vec![]) });
     for (name, times, all) in [("whole", whole, &seen.whole), ("chunked", chunked, &seen.chunked)] {
         child.measured(&format!("loss.timed.{name}"), number(median(&times), "ms", times));
         let bytes = all.first().map_or(0, |one| one.bytes);

@@ -27,7 +27,7 @@ use super::{Subject, bench_name};
 use crate::gather::{Child, Source, Unwound};
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
-use crate::timing::{Bounded, Pairs, Rounds, at_least, median, order, speedup};
+use crate::timing::{Bounded, Pairs, Plan, Rounds, median, order, speedup};
 
 /// Inputs and outputs that a rotation covers at least, unless the last-level cache is smaller.
 const ROTATION_BYTES: u64 = 256 << 20;
@@ -52,8 +52,8 @@ pub(super) const GUARDS: [&str; 3] = [TIMED_CALLS, HELD_UP, PAST_THE_BOUND];
 /// How long rounds go on that speak against the attempt and could still be chance.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The thresholds that a case is sampled for until its interval is clear of them.
-const THRESHOLDS: [f64; 4] = [1.00, 1.05, 1.10, 1.15];
+/// How long more rounds than the fewest may take.
+pub(super) const BUDGET: Duration = Duration::from_secs(8);
 
 /// Times one case and reports its numbers.
 pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, bench: &'static Bench) {
@@ -151,17 +151,12 @@ impl<'a> Timed<'a> {
         })
     }
 
-    /// Rounds until the interval is clear of every threshold or the budget is spent, and until the bound is: an
-    /// attempt that is faster than it is either refused or found to be disturbed.
+    /// The rounds that were planned; and more of them, as long as the patience lasts, while they leave open whether the
+    /// attempt is faster than the bound. Neither looks at the baseline's times.
     ///
     /// With the samples comes what was held up while they were taken, if anything was.
     fn sample(mut self, effort: &crate::gather::Effort) -> Result<(Samples, Option<String>), String> {
-        let (fewest, budget) =
-            if effort.quick { (5, Duration::from_millis(1200)) } else { (12, Duration::from_secs(8)) };
-        let (fewest, budget) = match effort.samples {
-            Some(pairs) => (pairs.div_ceil(2).max(1), Duration::ZERO),
-            None => (fewest, budget),
-        };
+        let plan = Plan::new(effort.quick, effort.samples, BUDGET);
         self.time_baseline(); // once unmeasured: the baseline's buffer, the machine's clock
         self.time_attempt()?;
         let begin = Tick::now();
@@ -169,11 +164,9 @@ impl<'a> Timed<'a> {
         let mut beside = Beside::new(&self.cpu);
         loop {
             self.round(&mut samples, &mut beside)?;
-            let spent = begin.micros();
-            let enough = samples.baseline.len() >= 2 * fewest
-                && (spent >= micros(budget) || clear(&samples))
-                && (spent >= micros(budget + PATIENCE) || samples.rounds(0.0).verdict() != Bounded::Open);
-            if enough {
+            let (spent, rounds) = (since(begin), samples.rounds(0.0));
+            let patient = spent < plan.budget + PATIENCE;
+            if plan.is_over(rounds.count, spent) && !(patient && rounds.verdict() == Bounded::Open) {
                 return Ok((samples, beside.fault()));
             }
         }
@@ -294,8 +287,8 @@ fn renew(weight: &mut Quantized, first: usize, random: &mut Random) {
     }
 }
 
-pub(super) fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
+pub(super) fn since(begin: Tick) -> Duration {
+    Duration::from_secs_f64(begin.micros() / 1e6)
 }
 
 /// Bytes that one pass must move: codes, 8-bit scales, second-level scales, 16-bit outputs.
@@ -307,18 +300,12 @@ fn streamed_bytes(len: usize) -> f64 {
     len as f64 * 2.5
 }
 
-/// Whether the interval leaves no threshold open.
-pub(super) fn clear(samples: &Samples) -> bool {
-    let (_, interval) = speedup(Pairs { baseline: &samples.baseline, attempt: &samples.attempt });
-    THRESHOLDS.iter().all(|threshold| at_least(interval, *threshold) != crate::timing::Verdict::Inconclusive)
-}
-
 /// The numbers of one case.
 pub(super) fn report(child: &mut Child, bench: &Bench, samples: &Samples) {
     let name = bench_name(bench);
     let pairs = Pairs { baseline: &samples.baseline, attempt: &samples.attempt };
     let (value, interval) = speedup(pairs);
-    let ratio = Measurement { value, unit: "x".into(), interval: Some(interval), samples: pairs.ratios() };
+    let ratio = Measurement { value, unit: "x".into(), interval, samples: pairs.ratios() };
     child.measured(&format!("nf4.speedup.{name}"), ratio);
     let times = [("baseline", &samples.baseline), ("attempt", &samples.attempt), ("bound", &samples.bound)];
     for (kind, times) in times {

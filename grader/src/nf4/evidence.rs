@@ -12,7 +12,7 @@ use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::figure::number::bytes;
 use crate::rubric::{Fact, Facts};
 use crate::scorecard::{Check, Measurement, Outcome};
-use crate::timing::{Bounded, Pairs, Rounds, Verdict, at_least, total_speedup};
+use crate::timing::{Bounded, FEWEST_ROUNDS, Pairs, Resample, Rounds, Verdict, at_least, total_speedup};
 use crate::verdict::{self, verdict};
 
 /// Working memory of a fused pass: what a thread may hold at most.
@@ -210,6 +210,11 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
              sure"
         )));
     }
+    let Some(interval) = interval else {
+        return every(unmet(&format!(
+            "inconclusive: {value:.3}x the baseline, without an interval, which takes {FEWEST_ROUNDS} rounds a case"
+        )));
+    };
     let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
         Verdict::Met => met(&told),
@@ -248,7 +253,17 @@ pub(crate) fn rounds(measurements: &BTreeMap<String, Measurement>, case: &str) -
 }
 
 /// Total baseline time over total attempt time of the published cases, if all were timed.
-pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64, [f64; 2])> {
+pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64, Option<[f64; 2]>)> {
+    Some(total_speedup(&published(measurements)?))
+}
+
+/// The interval of the total as the version before computed it.
+pub(crate) fn former_interval(measurements: &BTreeMap<String, Measurement>) -> Option<[f64; 2]> {
+    Resample::FORMER.total_speedup(&published(measurements)?).1
+}
+
+/// The times of the published cases, if all were timed.
+fn published(measurements: &BTreeMap<String, Measurement>) -> Option<Vec<Pairs<'_>>> {
     let mut cases = Vec::new();
     for bench in BENCHES.iter().filter(|bench| bench.published) {
         let name = bench_name(bench);
@@ -259,7 +274,7 @@ pub(crate) fn total(measurements: &BTreeMap<String, Measurement>) -> Option<(f64
         }
         cases.push(Pairs { baseline, attempt });
     }
-    Some(total_speedup(&cases))
+    Some(cases)
 }
 
 /// Vector instructions ran, one for each block at least, and every path has the same bits.

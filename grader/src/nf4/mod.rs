@@ -20,7 +20,7 @@ use reference::nf4::Dtype;
 pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
 pub(crate) use course::COURSE;
 use evidence::facts;
-pub(crate) use evidence::total as total_speedup;
+pub(crate) use evidence::{former_interval, total as total_speedup};
 
 use crate::calls;
 use crate::gather::{Child, Effort, Item, Kind};

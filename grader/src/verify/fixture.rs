@@ -135,7 +135,7 @@ fn of_nf4_cuda(numbers: &mut Numbers) {
 
 fn of_graph(numbers: &mut Numbers) {
     counts(numbers, &GRAPH);
-    pair(numbers, "graph.over_op_by_op", ["graph.op_by_op.step", "graph.step"], 8);
+    pair(numbers, "graph.over_op_by_op", ["graph.op_by_op.step", "graph.step"], 16);
 }
 
 fn of_chat(numbers: &mut Numbers) {
@@ -247,7 +247,7 @@ fn pair(numbers: &mut Numbers, ratio: &str, [baseline, attempt]: [&str; 2], coun
     timed(numbers, baseline, "ms", &times[0]);
     timed(numbers, attempt, "ms", &times[1]);
     let (value, interval) = speedup(Pairs { baseline: &times[0], attempt: &times[1] });
-    let ratio_of = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
+    let ratio_of = Measurement { value, unit: "x".into(), interval, samples: vec![] };
     numbers.insert(ratio.into(), ratio_of);
 }
 
@@ -262,7 +262,7 @@ fn cases(numbers: &mut Numbers, benches: &[challenges::nf4::Bench], pairs: usize
         }
         let both = Pairs { baseline: &times[0], attempt: &times[1] };
         let (value, interval) = speedup(both);
-        let ratio = Measurement { value, unit: "x".into(), interval: Some(interval), samples: both.ratios() };
+        let ratio = Measurement { value, unit: "x".into(), interval, samples: both.ratios() };
         numbers.insert(format!("nf4.speedup.{case}"), ratio);
         let share = median(&times[2]) / median(&times[1]);
         number(numbers, &format!("nf4.share_of_bound.{case}"), share, "share");
@@ -274,7 +274,7 @@ fn cases(numbers: &mut Numbers, benches: &[challenges::nf4::Bench], pairs: usize
         }
     }
     if let Some((value, interval)) = nf4::total_speedup(numbers) {
-        let total = Measurement { value, unit: "x".into(), interval: Some(interval), samples: vec![] };
+        let total = Measurement { value, unit: "x".into(), interval, samples: vec![] };
         numbers.insert("nf4.speedup".into(), total);
     }
 }

@@ -9,14 +9,13 @@ use crate::course::Backend;
 use crate::nf4;
 use crate::scorecard::{Guard, Measurement};
 use crate::table;
-use crate::timing::{Pairs, median, speedup};
+use crate::timing::{FEWEST_ROUNDS, Pairs, Resample, median, speedup};
 
 /// Samples of one number at most, as many as `--samples` takes.
 pub(crate) const MOST_SAMPLES: usize = 10_000;
 
-/// Timed pairs of a case of A that the protocol takes at least, with `--quick` and without.
-const FEWEST_PAIRS: [usize; 2] = [10, 24];
-const FEWEST_PAIRS_ON_A_CARD: [usize; 2] = [12, 30];
+/// Timed pairs of a case of A that the protocol takes at least.
+const FEWEST_PAIRS: usize = 2 * FEWEST_ROUNDS;
 
 type Numbers = BTreeMap<String, Measurement>;
 
@@ -69,6 +68,25 @@ impl Rule {
 struct Derived {
     value: f64,
     interval: Option<[f64; 2]>,
+    /// The interval as the version before computed it.
+    former: Option<[f64; 2]>,
+}
+
+impl Derived {
+    fn plain(value: f64) -> Self {
+        Self { value, interval: None, former: None }
+    }
+
+    fn speedup(pairs: Pairs<'_>) -> Self {
+        let (value, interval) = speedup(pairs);
+        Self { value, interval, former: Resample::FORMER.speedup(pairs).1 }
+    }
+
+    /// Whether an interval follows by the rule of the version before, and not by this one's.
+    fn is_former(&self, says: [f64; 2]) -> bool {
+        let follows = |interval: Option<[f64; 2]>| interval.is_some_and(|interval| alike(says, interval));
+        follows(self.former) && !follows(self.interval)
+    }
 }
 
 /// Numbers by their names, as they follow from others.
@@ -151,6 +169,9 @@ impl Findings {
     fn derived(&mut self, what: &str, number: &Measurement, follows: Derived) {
         self.near(what, number.value, follows.value);
         match (number.interval, follows.interval) {
+            (Some(says), _) if follows.is_former(says) => {
+                self.add(About::Version, what, "the interval over pairs", "the interval over rounds");
+            }
             (Some([low, high]), Some(interval)) => {
                 self.near(&format!("{what} (lower end)"), low, interval[0]);
                 self.near(&format!("{what} (upper end)"), high, interval[1]);
@@ -176,13 +197,12 @@ impl Findings {
             if pairs.baseline.is_empty() || pairs.attempt.is_empty() {
                 continue;
             }
-            let (value, interval) = speedup(pairs);
             let name = format!("nf4.speedup.{case}");
             if let Some(says) = numbers.get(&name) {
                 self.ratios(&subject.what(&format!("number {name}")), &says.samples, &pairs.ratios());
             }
-            derived.insert(name, Derived { value, interval: Some(interval) });
-            let plain = |value| Derived { value, interval: None };
+            derived.insert(name, Derived::speedup(pairs));
+            let plain = Derived::plain;
             let (bytes, time) = (nf4::total_bytes(bench.rows * bench.columns), median(pairs.attempt));
             derived.insert(format!("nf4.share_of_bound.{case}"), plain(median(&bound.samples) / time));
             derived.insert(format!("nf4.rate.{case}"), plain(bytes / time / 1e3));
@@ -196,7 +216,8 @@ impl Findings {
             }
         }
         if let Some((value, interval)) = nf4::total_speedup(numbers) {
-            derived.insert("nf4.speedup".into(), Derived { value, interval: Some(interval) });
+            let former = nf4::former_interval(numbers);
+            derived.insert("nf4.speedup".into(), Derived { value, interval, former });
         }
         if subject.backend() == Backend::Cuda {
             of_versions(numbers, derived);
@@ -207,13 +228,11 @@ impl Findings {
     /// Pairs are pairs, and as many as the protocol takes.
     fn counts(&mut self, subject: &Subject<'_>, case: &str, pairs: Pairs<'_>, bound: &[f64]) {
         let what = subject.what(&format!("number nf4.attempt.{case}"));
-        let quick = !subject.challenge.measurements.keys().any(|name| name.starts_with("nf4.version."));
-        let on_a_card = subject.backend() == Backend::Cuda;
-        let fewest = if on_a_card { FEWEST_PAIRS_ON_A_CARD } else { FEWEST_PAIRS }[usize::from(!quick)];
         let (baseline, attempt) = (pairs.baseline.len(), pairs.attempt.len());
         self.compare(About::Numbers, &format!("{what} (samples)"), &attempt, &baseline);
-        if attempt < fewest {
-            self.add(About::Version, &what, &format!("{attempt} samples"), &format!("{fewest} at least"));
+        if attempt < FEWEST_PAIRS {
+            let least = format!("{FEWEST_PAIRS} at least");
+            self.add(About::Version, &what, &format!("{attempt} samples"), &least);
         }
         self.compare(About::Version, &format!("{what} (samples of the bound)"), &bound.len(), &attempt);
     }
@@ -249,11 +268,18 @@ impl Findings {
 
     /// Equal but for the last digits of a decimal number that was written and read.
     fn near(&mut self, what: &str, says: f64, follows: f64) {
-        let equal = (says - follows).abs() <= 1e-9 * follows.abs();
-        if !equal {
+        if !is_near(says, follows) {
             self.add(About::Numbers, what, &says.to_string(), &follows.to_string());
         }
     }
+}
+
+fn is_near(says: f64, follows: f64) -> bool {
+    (says - follows).abs() <= 1e-9 * follows.abs()
+}
+
+fn alike(says: [f64; 2], follows: [f64; 2]) -> bool {
+    is_near(says[0], follows[0]) && is_near(says[1], follows[1])
 }
 
 /// Whether a number is of a kind that follows from others. Trainings with a loss that is no number are the largest
@@ -317,7 +343,7 @@ fn of_versions(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
         for (name, number) in numbers {
             if let Some(version) = name.strip_prefix(&format!("nf4.{family}.")) {
                 let value = bytes / median(&number.samples) / 1e3;
-                derived.insert(format!("nf4.{family}_rate.{version}"), Derived { value, interval: None });
+                derived.insert(format!("nf4.{family}_rate.{version}"), Derived::plain(value));
             }
         }
     }
@@ -334,7 +360,7 @@ fn of_a_step(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
     let spent = ["graph.compile", "graph.tuning"].map(|name| numbers.get(name).map(|number| number.value));
     if let ([Some(compile), Some(tuning)], true) = (spent, saved > 0.0) {
         let value = ((compile + tuning) / saved).ceil();
-        derived.insert("graph.pays_after".into(), Derived { value, interval: None });
+        derived.insert("graph.pays_after".into(), Derived::plain(value));
     }
 }
 
@@ -349,7 +375,7 @@ fn of_chunks(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
     }
     if let Some((whole, chunked)) = both(["loss.training.whole", "loss.training.chunked"]) {
         let value = crate::loss::series_apart(&[whole.samples.clone(), chunked.samples.clone()]);
-        derived.insert("loss.training".into(), Derived { value, interval: None });
+        derived.insert("loss.training".into(), Derived::plain(value));
     }
 }
 
@@ -357,6 +383,21 @@ fn ratio(name: &str, [baseline, attempt]: [&Measurement; 2], derived: &mut BTree
     if baseline.samples.is_empty() || baseline.samples.len() != attempt.samples.len() {
         return; // then nothing follows, and the number is told
     }
-    let (value, interval) = speedup(Pairs { baseline: &baseline.samples, attempt: &attempt.samples });
-    derived.insert(name.into(), Derived { value, interval: Some(interval) });
+    let pairs = Pairs { baseline: &baseline.samples, attempt: &attempt.samples };
+    derived.insert(name.into(), Derived::speedup(pairs));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_over_pairs_is_of_an_earlier_version() {
+        let attempt = [0.5, 2.0].repeat(12); // pairs differ, rounds do not
+        let pairs = Pairs { baseline: &[1.0; 24], attempt: &attempt };
+        let (follows, former) = (Derived::speedup(pairs), Resample::FORMER.speedup(pairs).1);
+        let [now, former] = [follows.interval, former].map(|interval| interval.expect("12 rounds"));
+        assert!(follows.is_former(former) && !follows.is_former(now));
+        assert!(!follows.is_former(former.map(|end| 1.01 * end)));
+    }
 }

@@ -7,8 +7,6 @@
 //! So each timed call computes something that was not there before, and is checked. Event time is compared
 //! with the host's clock: work that goes on behind the second event shows there.
 
-use std::time::Duration;
-
 use challenges::nf4::Bench;
 use challenges::nf4::cuda::{Baseline, Build, Kernel};
 use kernels::cpu::Tick;
@@ -22,13 +20,13 @@ use super::session::{Session, Via};
 use super::trouble::{Tried, Trouble};
 use crate::gather::{Child, Effort};
 use crate::nf4::bench::{
-    PAST_THE_BOUND, PATIENCE, Samples, TIMED_CALLS, clear, micros, past_the_bound, report as report_samples,
+    BUDGET, PAST_THE_BOUND, PATIENCE, Samples, TIMED_CALLS, past_the_bound, report as report_samples, since,
     total_bytes,
 };
 use crate::nf4::bench_name;
 use crate::random::{self, Random};
 use crate::scorecard::Measurement;
-use crate::timing::{Bounded, Rounds, order};
+use crate::timing::{Bounded, Plan, Rounds, order};
 
 /// Calls of a sample, at least.
 const CALLS: usize = 20;
@@ -148,12 +146,7 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
     let baseline = rotation.baseline_graph()?;
     rotation.sample(&attempt)?; // once unmeasured: clocks, instruction caches
     rotation.sample(&baseline)?;
-    let (fewest, budget) =
-        if effort.quick { (6, Duration::from_millis(1500)) } else { (15, Duration::from_secs(8)) };
-    let (fewest, budget) = match effort.samples {
-        Some(pairs) => (pairs.div_ceil(2).max(1), Duration::ZERO),
-        None => (fewest, budget),
-    };
+    let plan = Plan::new(effort.quick, effort.samples, BUDGET);
     let begin = Tick::now();
     let credit = credit(bench, session.gpu.card().l2_bytes);
     let mut timed = Timed { samples: Samples::default(), credit, wrong: None, behind: None };
@@ -184,13 +177,9 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
             attempts += 1;
         }
         behind.add(&round);
-        let spent = begin.micros();
-        let enough = timed.samples.baseline.len() >= 2 * fewest
-            && (spent >= micros(budget) || clear(&timed.samples))
-            && (spent >= micros(budget + PATIENCE)
-                || ![timed.samples.rounds(credit), behind.rounds]
-                    .map(|rounds| rounds.verdict())
-                    .contains(&Bounded::Open));
+        let (spent, rounds) = (since(begin), timed.samples.rounds(credit));
+        let open = [rounds, behind.rounds].map(|rounds| rounds.verdict()).contains(&Bounded::Open);
+        let enough = plan.is_over(rounds.count, spent) && !(open && spent < plan.budget + PATIENCE);
         if timed.wrong.is_some() || enough {
             break;
         }
