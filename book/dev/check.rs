@@ -2,7 +2,8 @@
 //!
 //! *Sources*: every `{{#include}}` finds its file and its anchor; every block of Rust, CUDA or C comes
 //! from the sources by an anchor, so that the book cannot show code that the tests do not run. Shell
-//! commands and plain output are typed.
+//! commands and plain output are typed. A typed number that names a report is that report's ([`crate::typed`]), in
+//! the documents beside the book as well.
 //!
 //! *Pages*: every link and anchor leads somewhere; no directive and no formula is left as it was written;
 //! every picture says in words what it shows; nothing is escaped twice; no script, style, font or picture is
@@ -34,8 +35,24 @@ pub struct Seen {
 /// # Errors
 /// Every fault that was found, or why the book could not be built.
 pub fn check(root: &Path) -> Result<Seen, Error> {
+    documents(root)?;
     let folder = tempfile::tempdir().map_err(|source| Error::File { path: std::env::temp_dir(), source })?;
     pages(&crate::build(root, Some(folder.path()))?)
+}
+
+/// Holds what the documents beside the book type to the recorded reports.
+fn documents(root: &Path) -> Result<(), Error> {
+    let (reports, mut faults) = (reports(&root.join("src"))?, Vec::new());
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"] {
+        let text = crate::read(&root.join("..").join(name))?;
+        faults.extend(crate::typed::faults(name, &text, &reports));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Error::Faults(faults)) }
+}
+
+fn reports(src: &Path) -> Result<Vec<crate::results::Report>, Error> {
+    let fault = |what| Error::Faults(vec![Fault { at: "src/results".into(), what }]);
+    crate::results::read(&src.join("results")).map_err(fault)
 }
 
 /// The faults of the Markdown files.
@@ -43,10 +60,12 @@ pub fn check(root: &Path) -> Result<Seen, Error> {
 /// # Errors
 /// Where a file cannot be read.
 pub fn sources(src: &Path) -> Result<Vec<Fault>, Error> {
-    let mut faults = Vec::new();
+    let (reports, mut faults) = (reports(src)?, Vec::new());
     for path in crate::files(src, "md")? {
         let text = crate::read(&path)?;
-        let at = |line| format!("{}:{line}", path.strip_prefix(src).unwrap_or(&path).display());
+        let name = slashed(path.strip_prefix(src).unwrap_or(&path));
+        faults.extend(crate::typed::faults(&name, &text, &reports));
+        let at = |line| format!("{name}:{line}");
         let folder = path.parent().unwrap_or(src);
         for (line, include) in includes(&text) {
             faults.extend(missing(folder, include).map(|what| Fault { at: at(line), what }));

@@ -19,6 +19,8 @@
 //! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
 //! | `{{#zoo PART}}` | what breaks a capture, or what changes it, with its cure | [`zoo`] |
 //!
+//! A number that a text types itself is held to a report by a comment behind it, see [`typed`].
+//!
 //! A last word `@cuda`, `@cpu` or `@REPORT` keeps the numbers of that device or report only.
 //!
 //! The same value runs inside `cargo dev book` and, over mdBook's stdin protocol, under a plain
@@ -45,6 +47,7 @@ pub mod serve;
 pub mod steps;
 pub mod stubs;
 pub mod tile;
+pub mod typed;
 pub mod zoo;
 
 use std::fmt;

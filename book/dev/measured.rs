@@ -23,7 +23,8 @@ pub fn chosen<'a>(reports: Vec<Report>, words: &'a [&'a str]) -> (Vec<Report>, &
     }
 }
 
-fn is(report: &Report, which: &str) -> bool {
+/// Whether `@WHICH` names a report, or the device of one of its challenges.
+pub(crate) fn is(report: &Report, which: &str) -> bool {
     let ran =
         |challenge: &Challenge| challenge.attempted && challenge.device.split(':').next() == Some(which);
     report.name == which || report.card.challenges.iter().any(ran)
@@ -78,7 +79,8 @@ fn cell(report: &Report, name: &str) -> String {
     }
 }
 
-fn numbers(report: &Report) -> impl Iterator<Item = (&String, &Measurement)> {
+/// All numbers of a report by their names.
+pub(crate) fn numbers(report: &Report) -> impl Iterator<Item = (&String, &Measurement)> {
     report.card.challenges.iter().flat_map(|challenge| &challenge.measurements)
 }
 
