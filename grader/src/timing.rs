@@ -20,7 +20,7 @@
 //!
 //! Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13 (percentile interval);
 //! Hesterberg, What Teachers Should Know About the Bootstrap, The American Statistician 69 (2015) (expanded percentile
-//! interval); Armitage, McPherson and Rowe, Repeated Significance Tests on Accumulating Data, Journal of the Royal
+//! interval); Armitage and others, Repeated Significance Tests on Accumulating Data, Journal of the Royal
 //! Statistical Society A 132 (1969) (optional stopping); Conover, Practical Nonparametric Statistics (1999), section
 //! 3.4 (sign test).
 

@@ -87,7 +87,7 @@ const MEASURED: [Measured<Measure>; 2] = [
     },
     Measured {
         name: "bench/step",
-        seconds: 90,
+        seconds: 120,
         numbers: &TIMED,
         fresh: false,
         quick: true,
