@@ -4,26 +4,8 @@
 //! facts; the *rubric* turns facts into points; a *report* shows them. The four know each other only through
 //! what they hand on, so each can be checked alone, and a report can be computed again from its own samples.
 //!
-//! The command line is [`Attempts::run`]. The workbook's own program hands in nothing and grades the
-//! reader's exercise or the solution; a user's crate hands in its attempts and gets the same grader:
-//!
-//! ```no_run
-//! # struct Mine;
-//! # use challenges::nf4::{Absmax, Nf4, Output, Weight};
-//! # impl Nf4 for Mine {
-//! #     fn unpack(&self, _: &[u8], _: &mut [u8]) {}
-//! #     fn look_up(&self, _: &[u8], _: &[f32; 16], _: &mut [f32]) {}
-//! #     fn block(&self, _: &[u8], _: &[f32; 16], _: f32, _: &mut [f32]) {}
-//! #     fn absmax(&self, _: &Absmax<'_>, _: usize) -> f32 { 0.0 }
-//! #     fn dequantize(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
-//! #     fn dequantize_fast(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
-//! # }
-//! fn main() -> std::process::ExitCode {
-//!     grader::Attempts::new().nf4(Mine).run(std::env::args_os())
-//! }
-//! ```
-//!
-//! Kernels are handed in as a text: `Attempts::new().nf4_cuda(Attempt { name: "mine.cu".into(), text })`.
+//! The command line is [`Attempts::run`]. The package `grader` (`grader/program`) is this one linked with the solutions:
+//! the workbook's program, and what a user's own crate depends on.
 
 mod attempts;
 mod calls;
@@ -66,6 +48,9 @@ mod workbook;
 pub use attempts::Attempts;
 pub use graph::trial;
 pub use verify::{About, Finding, Verified, fixture as verified_fixture, verify};
+
+#[cfg(test)]
+extern crate solutions as _;
 
 /// The JSON schema of a scorecard: what `--json` prints.
 pub fn schema() -> serde_json::Value {

@@ -22,7 +22,6 @@
 pub mod baseline;
 mod callee;
 pub mod cuda;
-mod solution;
 pub mod tile;
 
 pub use callee::{DEQUANTIZER, Dequantizer};
@@ -31,6 +30,7 @@ use kernels::Cpu;
 pub use reference::nf4::{Absmax, Dtype, Weight};
 
 use crate::calls::Calls;
+use crate::solutions::linked;
 
 // ANCHOR: nf4-trait
 /// The steps of challenge A, from small to large.
@@ -71,9 +71,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Nf4 {
         CALLS.count();
-        solution::Solution
+        linked().nf4
     }
 }
 
@@ -176,7 +176,9 @@ pub const BENCHES: [Bench; 4] = [
 ];
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    linked().texts.nf4
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");

@@ -90,8 +90,9 @@ fn the_solution_without_inline_ptx_has_none() {
 
 #[test]
 fn a_stub_compiles_and_every_step_is_a_hole() {
-    let stub = stub::derive(challenges::nf4::cuda::SOLUTION, Language::Cuda).expect("the markers are sound");
-    for step in stub::steps(challenges::nf4::cuda::SOLUTION) {
+    let stub =
+        stub::derive(challenges::nf4::cuda::solution_text(), Language::Cuda).expect("the markers are sound");
+    for step in stub::steps(challenges::nf4::cuda::solution_text()) {
         assert!(stub.contains(&format!("TODO(\"{}: ", step.name)), "{} is no hole", step.name);
     }
     let attempt = Attempt { name: "exercise.cu".into(), text: stub };

@@ -38,8 +38,18 @@ fn dependencies(room: &str) -> BTreeSet<String> {
     used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-const ROOMS: [&str; 8] =
-    ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "tests", "book"];
+const ROOMS: [&str; 10] = [
+    "reference",
+    "kernels",
+    "compiler",
+    "challenges",
+    "solutions",
+    "trainer",
+    "grading",
+    "grader",
+    "tests",
+    "book",
+];
 
 /// Libraries that nothing calls: see the workspace's `Cargo.toml`.
 const FOR_THEIR_FEATURES: [&str; 4] = ["num-traits", "once_cell", "regex", "syn"];
@@ -96,7 +106,7 @@ fn the_trainer_and_the_grader_do_not_know_each_other() {
         "toml",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES, &["getrandom", "libc"]].concat();
-    may_use("trainer", &["reference", "kernels", "challenges"], &all);
+    may_use("trainer", &["reference", "kernels", "challenges", "solutions"], &all);
     calls_no_library_of_features("challenges/trainer/src/");
     let compiled = packages(&["--package", "grader", "--edges", "normal,build"]);
     for name in ["trainer", "image", "jiff", "llguidance", "similar", "tokenizers"] {
@@ -125,7 +135,7 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "toml",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
-    may_use("grader", &["challenges", "compiler", "reference", "kernels"], &all);
+    may_use("grading", &["challenges", "compiler", "reference", "kernels"], &all);
     calls_no_library_of_features("grader/src/");
 }
 
@@ -161,9 +171,26 @@ fn each_library_is_compiled_once_whichever_command_comes_first() {
     }
 }
 
+/// A changed line of a solution compiles the solutions and links: nothing that takes long is built on them.
+#[test]
+fn only_programs_are_linked_with_the_solutions() {
+    let libraries = ["half", "serde_json"];
+    may_use("solutions", &["challenges", "compiler", "reference", "kernels"], &libraries);
+    may_use("grader", &["challenges", "grading", "kernels", "solutions"], &[]);
+    let lines: usize = sources()
+        .filter(|(path, _)| path.starts_with("grader/program/"))
+        .map(|(_, text)| text.lines().filter(|line| !line.starts_with("//")).count())
+        .sum();
+    assert!(lines < 20, "the package `grader` has {lines} lines beside comments; they belong to `grading`");
+    for room in ROOMS {
+        let may = ["grader", "trainer"].contains(&room);
+        assert!(may || !dependencies(room).contains("solutions"), "{room} waits for the solutions");
+    }
+}
+
 #[test]
 fn nothing_uses_the_book() {
-    for room in ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "attempts"] {
+    for room in ROOMS.into_iter().filter(|room| !["book", "tests"].contains(room)).chain(["attempts"]) {
         assert!(!dependencies(room).contains("book"), "{room} uses the book");
     }
 }
@@ -275,10 +302,12 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "kernels/src/cpu/tick.rs",           // the processor's counter
         "kernels/src/cpu/transpose.rs",      // vector code
         "kernels/src/cuda/",
-        "kernels/tests/allocation.rs", // a global allocator that counts
-        "challenges/src/",             // vector code
-        "grader/attempts/",            // the reader's own
-        "tests/",                      // attempts that crash on purpose
+        "kernels/tests/allocation.rs",     // a global allocator that counts
+        "challenges/src/nf4/",             // vector code
+        "challenges/src/solutions.rs",     // a function that the linker finds
+        "challenges/solutions/src/lib.rs", // and what it finds
+        "grader/attempts/",                // the reader's own
+        "tests/",                          // attempts that crash on purpose
     ];
     for (path, text) in sources() {
         let asks = text.contains("allow(unsafe_code)") || text.contains("unsafe_code,");
@@ -309,7 +338,9 @@ fn every_unsafe_block_gives_its_reason() {
         let lines: Vec<&str> = text.lines().collect();
         for (i, line) in lines.iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            if code.contains("unsafe {") || code.contains("unsafe impl") {
+            let held = ["unsafe {", "unsafe impl"].iter().any(|what| code.contains(what));
+            let linked = ["safe fn", "#[unsafe("].iter().any(|what| code.trim_start().starts_with(what));
+            if held || linked {
                 let above = lines[i.saturating_sub(6)..=i].iter().any(|line| line.contains("SAFETY:"));
                 assert!(above, "{path}:{}: an unsafe block without its reason", i + 1);
             }

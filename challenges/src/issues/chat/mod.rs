@@ -20,7 +20,6 @@ pub mod lint;
 pub mod own;
 pub mod parse;
 pub mod render;
-mod solution;
 pub mod steps;
 pub mod tools;
 pub mod toy;
@@ -30,6 +29,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::calls::Calls;
+use crate::solutions::linked;
 use lint::Criterion;
 use tools::{ArgumentType, Signature};
 
@@ -120,9 +120,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Chat {
         CALLS.count();
-        solution::Solution
+        linked().chat
     }
 }
 
@@ -209,7 +209,9 @@ pub enum Next {
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    linked().texts.chat
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");
