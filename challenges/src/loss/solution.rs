@@ -130,7 +130,7 @@ impl Chunked for Solution {
     // ANCHOR: loss-step-5
     // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all rows
     // make together is a weighed sum: one pass. A ratio of the sequence needs every token's log-probability before the
-    // first gradient: then a chunk gives log-probabilities and `whole` does the rest, in two passes.
+    // first gradient: then a chunk gives log-probabilities and `whole` does the rest, in two passes where the head is trained.
     // step E.5: write the policy's loss: what each token gives, and what all tokens make
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
         let by_token = policy.level == Level::Token;

@@ -397,12 +397,12 @@ fn a_chunked_loss_is_four_graphs() {
 }
 
 #[test]
-fn a_ratio_of_a_sequence_takes_two_passes() {
+fn a_ratio_of_a_sequence_takes_two_passes_where_the_head_is_trained() {
     let sampled =
         Sampled { sequences: 2, length: 3, vocab: 5, temperature: 1.0, old: true, reference: false };
-    let passes = |policy: &Policy| {
+    let products = |policy: &Policy, weight: bool| {
         let loss = loss::Solution.policy(policy, &sampled).expect("shapes fit");
-        let trains = Trains { hidden: true, weight: false, bias: false };
+        let trains = Trains { hidden: true, weight, bias: false };
         let problem = Problem {
             loss,
             width: 4,
@@ -413,7 +413,7 @@ fn a_ratio_of_a_sequence_takes_two_passes() {
             trains,
         };
         let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
-        1 + usize::from(plan.first.is_some())
+        plan.passes.products()
     };
     let clip = Clip::both(0.2);
     let all = [
@@ -423,6 +423,11 @@ fn a_ratio_of_a_sequence_takes_two_passes() {
         ("Dr. GRPO", Policy::dr_grpo(0.0, clip, 3.0)),
         ("GSPO", Policy::gspo(0.0, clip)),
     ];
-    let lines: String = all.map(|(name, policy)| format!("{name:<9}{}\n", passes(&policy))).concat();
-    looks_like("loss/passes.txt", &format!("         passes over the chunks\n{lines}"));
+    let line =
+        |(name, policy)| format!("{name:<9}{:<13}{}\n", products(&policy, false), products(&policy, true));
+    let lines: String = all.map(line).concat();
+    looks_like(
+        "loss/passes.txt",
+        &format!("how often a row's logits are computed\n         frozen head  trained head\n{lines}"),
+    );
 }

@@ -1,6 +1,6 @@
 //! E.5: policies that are trained on completions with rewards.
 
-use challenges::loss::plan::Plan;
+use challenges::loss::plan::{Passes, Plan};
 use challenges::loss::{Chunked, Loss, Problem, Sampled};
 use reference::graph::Array;
 use reference::graph::Dtype;
@@ -184,11 +184,11 @@ fn one_pass(
     let loss = attempt.policy(policy, sampled).map_err(told)?;
     let case = completions(loss, sampled, Prompt { length: 2, some_empty: false }, random);
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(told)?;
-    match plan.first {
-        None => Ok(()),
-        Some(_) => {
+    match plan.passes {
+        Passes::One => Ok(()),
+        Passes::OneThenScale { .. } | Passes::Two(_) => {
             Err("each token's loss is made of its own numbers, and `whole` asks for the values of all rows \
-            before there is a gradient: the logits are computed twice"
+            before there is a gradient: with a trained weight the logits are computed twice"
                 .into())
         }
     }
