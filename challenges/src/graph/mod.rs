@@ -33,9 +33,11 @@ use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
 use crate::calls::Calls;
-use crate::solutions::linked;
+use crate::linked::{Linked, linked};
 
 pub use compiler::Compile;
+
+linked!(warpbook_graph -> Linked<dyn Compile>);
 
 static CALLS: Calls = Calls::new();
 
@@ -51,7 +53,7 @@ pub struct Solution;
 impl Solution {
     fn counted() -> &'static dyn Compile {
         CALLS.count();
-        linked().graph
+        warpbook_graph().steps
     }
 }
 
@@ -91,7 +93,7 @@ impl Compile for Solution {
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub fn solution_text() -> &'static str {
-    linked().texts.graph
+    warpbook_graph().text
 }
 
 /// Hints from small to large, chosen by the step that failed.

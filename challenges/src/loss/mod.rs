@@ -29,7 +29,7 @@ use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;
 
 use crate::calls::Calls;
-use crate::solutions::linked;
+use crate::linked::{Linked, linked};
 
 pub use problem::{Loss, Problem, Sampled, Trains};
 
@@ -78,6 +78,8 @@ pub trait Chunked: Sync {
 }
 // ANCHOR_END: loss-trait
 
+linked!(warpbook_loss -> Linked<dyn Chunked>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -92,7 +94,7 @@ pub struct Solution;
 impl Solution {
     fn counted() -> &'static dyn Chunked {
         CALLS.count();
-        linked().loss
+        warpbook_loss().steps
     }
 }
 
@@ -148,7 +150,7 @@ impl Cost {
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub fn solution_text() -> &'static str {
-    linked().texts.loss
+    warpbook_loss().text
 }
 
 /// Hints from small to large, chosen by the step that failed.

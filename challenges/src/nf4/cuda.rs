@@ -21,11 +21,13 @@ use kernels::cuda::{
 use kernels::tile::Element;
 
 use super::{Absmax, Bench, Dtype, Weight};
-use crate::solutions::linked;
+use crate::linked::linked;
+
+linked!(warpbook_nf4_cuda -> &'static str);
 
 /// The solution's text on CUDA.
 pub fn solution_text() -> &'static str {
-    linked().texts.nf4_cuda
+    warpbook_nf4_cuda()
 }
 
 /// Every version that led to it, and those that did not help.

@@ -30,7 +30,7 @@ use kernels::Cpu;
 pub use reference::nf4::{Absmax, Dtype, Weight};
 
 use crate::calls::Calls;
-use crate::solutions::linked;
+use crate::linked::{Linked, linked};
 
 // ANCHOR: nf4-trait
 /// The steps of challenge A, from small to large.
@@ -59,6 +59,8 @@ pub trait Nf4: Sync {
 }
 // ANCHOR_END: nf4-trait
 
+linked!(warpbook_nf4 -> Linked<dyn Nf4>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -73,7 +75,7 @@ pub struct Solution;
 impl Solution {
     fn counted() -> &'static dyn Nf4 {
         CALLS.count();
-        linked().nf4
+        warpbook_nf4().steps
     }
 }
 
@@ -177,7 +179,7 @@ pub const BENCHES: [Bench; 4] = [
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub fn solution_text() -> &'static str {
-    linked().texts.nf4
+    warpbook_nf4().text
 }
 
 /// Hints from small to large, chosen by the step that failed.

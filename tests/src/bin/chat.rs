@@ -15,6 +15,8 @@
 //! The file of `rows` has a JSON line for each row: `template` and `context`; with `messages` that many short ones are added. A
 //! JSON line tells the text or the error's kind and what it says, and how many bytes the render took at its peak.
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::hint::black_box;
 use std::time::Instant;
 

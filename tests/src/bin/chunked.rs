@@ -6,6 +6,8 @@
 //! it computes the mean cross entropy with its gradients, `SIZE` rows at a time, and prints the milliseconds, the loss
 //! and the norm of each gradient.
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;

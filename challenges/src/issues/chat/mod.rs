@@ -29,7 +29,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::calls::Calls;
-use crate::solutions::linked;
+use crate::linked::{Linked, linked};
 use lint::Criterion;
 use tools::{ArgumentType, Signature};
 
@@ -108,6 +108,8 @@ pub trait Chat: Send + Sync {
 }
 // ANCHOR_END: chat-trait
 
+linked!(warpbook_chat -> Linked<dyn Chat>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -122,7 +124,7 @@ pub struct Solution;
 impl Solution {
     fn counted() -> &'static dyn Chat {
         CALLS.count();
-        linked().chat
+        warpbook_chat().steps
     }
 }
 
@@ -210,7 +212,7 @@ pub enum Next {
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
 pub fn solution_text() -> &'static str {
-    linked().texts.chat
+    warpbook_chat().text
 }
 
 /// Hints from small to large, chosen by the step that failed.
