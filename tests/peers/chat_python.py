@@ -249,7 +249,7 @@ TEMPLATES = {
     "jinja's own": [
         ("{{ text | tojson }}", {"text": "1 < 2 & it's <b>"}),
         ('"{{ text | escape }}"', {"text": "1 < 2 & it's <b>"}),
-        ("{{ v | tojson }}", {"v": {"name": "x", "args": [1, 2]}}),
+        ("{{ arguments | tojson }}", {"arguments": {"name": "x", "args": [1, 2]}}),
     ],
 }
 

@@ -25,7 +25,8 @@ pub(super) const CHECKS: &Rows<Check> = &[
 fn rows(steps: &Steps, check: &str) -> Result<(), String> {
     for row in python::rows("dialects", check) {
         let pairs = row["strings"].as_array().into_iter().flatten();
-        let strings: Vec<_> = pairs.map(|both| pair(python::text(&both[0]), python::text(&both[1]))).collect();
+        let strings: Vec<_> =
+            pairs.map(|both| pair(python::text(&both[0]), python::text(&both[1]))).collect();
         let (text, names) = (python::text(&row["text"]), row["unquoted_keys"] == true);
         let what = format!("{text:?} with the strings {strings:?}, unquoted keys {names}");
         same_text(&what, &steps.chat().json_of(text, &strings, names), python::text(&row["json"]))?;

@@ -117,7 +117,8 @@ fn document(steps: &Steps) -> Result<(), String> {
     for row in python::documents() {
         let (given, plain) = (&row[1], Layout::default());
         let separators = given["separators"].as_array();
-        let separators = separators.map(|both| (python::text(&both[0]).into(), python::text(&both[1]).into()));
+        let separators =
+            separators.map(|both| (python::text(&both[0]).into(), python::text(&both[1]).into()));
         let layout = Layout {
             ensure_ascii: given["ensure_ascii"] == true,
             sort_keys: given["sort_keys"] == true,
