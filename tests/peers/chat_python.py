@@ -6,10 +6,12 @@
 
 grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7).
 tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what they write or which error they raise.
+tests/tests/workbook/chat/spoken.jsonl: calls as models' own documents write them, which the project's templates write otherwise.
 book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, behind the normalisers of tokenizers.
 The clock stands at 2026-01-05 09:07:03. Written with CPython 3.11.7, transformers 5.23.0, tokenizers and jinja2 3.1.6.
 """
 
+import ast
 import copy
 import datetime
 import json
@@ -25,11 +27,14 @@ import jinja2
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, models, normalizers
 from transformers.utils import chat_template_utils, get_json_schema
+from transformers.utils.chat_parsing import ResponseParser
 from transformers.utils.chat_parsing.content_parsers import parse_content
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "grader" / "src" / "issues" / "chat" / "python.json"
 WRITTEN = ROOT / "tests" / "tests" / "workbook" / "chat" / "written.jsonl"
+RESPONSES = ROOT / "challenges" / "src" / "issues" / "chat" / "own" / "responses.json"
+SPOKEN = ROOT / "tests" / "tests" / "workbook" / "chat" / "spoken.jsonl"
 STRIPPED = ROOT / "book" / "src" / "results" / "chat-normalisers.txt"
 
 
@@ -275,6 +280,57 @@ def written():
             yield json.dumps(row, ensure_ascii=False)
 
 
+# What a model may write in a format, by the documents of those who trained it: the text behind the prompt.
+
+CALL = '{"city": "Oslo"}'
+CHANNEL = "<|channel|>commentary"
+CONSTRAIN = "<|constrain|>json<|message|>"
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+TEXTS = [
+    # Llama 3.1 with an environment: the kind of call before the name.
+    ("llama", '<|python_tag|>{"type": "function", "name": "weather", "parameters": ' + CALL + "}<|eom_id|>"),
+    # Nous Hermes 2 Pro and 3, as their system prompt asks: arguments first.
+    ("hermes", '<tool_call>\n{"arguments": ' + CALL + ', "name": "weather"}\n</tool_call><|im_end|>\n'),
+    # The model cards of LFM2: texts in double quotes, words behind the call.
+    ("lfm", '<|tool_call_start|>[weather(city="Oslo")]<|tool_call_end|>Looking.<|im_end|>\n'),
+    # The template of LFM2 writes what is nested as JSON.
+    ("lfm", "<|tool_call_start|>[weather(city='Oslo', now=True, at={\"day\": null, \"dry\": true})]<|tool_call_end|><|im_end|>\n"),
+    # openai/harmony, docs/format.md: the recipient in the role or in the channel, with <|constrain|> or without.
+    ("gptoss", f" to=functions.weather{CHANNEL} json<|message|>{CALL}<|call|>"),
+    ("gptoss", f" to=functions.weather{CHANNEL} {CONSTRAIN}{CALL}<|call|>"),
+    ("gptoss", f"{ANALYSIS}{CHANNEL} to=functions.weather {CONSTRAIN}{CALL}<|call|>"),
+    ("gptoss", f"{ANALYSIS}{CHANNEL}<|message|>A plan.<|end|><|start|>assistant{CHANNEL} to=functions.weather{CONSTRAIN}{CALL}<|call|>"),
+    ("gptoss", f"{CHANNEL} to=functions.weather<|message|>{CALL}<|call|>"),
+    # Where texts stand bare, what ends a call inside an argument ends it, and nothing is refused.
+    ("glm", "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>"),
+]  # fmt: skip
+
+
+def python_calls(text):
+    """The message of a text with calls in Python, read by Python."""
+    listed, after = text.removeprefix("<|tool_call_start|>").split("<|tool_call_end|>")
+    names = {"true": True, "false": False, "null": None}  # of JSON, within what Python would read
+    value = lambda node: eval(ast.unparse(node), {"__builtins__": {}}, names)
+    calls = [
+        {"type": "function", "function": {"name": call.func.id, "arguments": {it.arg: value(it.value) for it in call.keywords}}}
+        for call in ast.parse(listed, mode="eval").body.elts
+    ]
+    content = after.removesuffix("<|im_end|>\n")
+    return {"role": "assistant", "tool_calls": calls} | ({"content": content} if content else {})
+
+
+def spoken():
+    formats = json.loads(RESPONSES.read_text(encoding="utf-8"))
+    for name, text in TEXTS:
+        if name == "lfm":
+            message = python_calls(text)
+        else:
+            parser = ResponseParser(formats[name]["response"], prefix="")
+            parser.feed(text)
+            message, _ = parser.finalize()
+        yield json.dumps({"format": name, "text": text, "message": message}, ensure_ascii=False)
+
+
 # Behind a normaliser: is a special token that was broken one again?
 
 TOKEN = "<|im_end|>"
@@ -307,7 +363,7 @@ def stripped():
 
 def main():
     chat_template_utils.datetime = Frozen
-    files = {CHECKS: laid_out(checks()) + "\n", WRITTEN: "\n".join(written()) + "\n", STRIPPED: "\n".join(stripped()) + "\n"}
+    files = {CHECKS: laid_out(checks()) + "\n", WRITTEN: "\n".join(written()) + "\n", SPOKEN: "\n".join(spoken()) + "\n", STRIPPED: "\n".join(stripped()) + "\n"}
     changed = 0
     for path, new in files.items():
         if "--check" in sys.argv:

@@ -469,11 +469,19 @@ fn a_marker_inside_an_argument_ends_the_call_unless_the_template_breaks_it() {
         }
         Err(error) => error.to_string(),
     };
-    let row = |name: &str, text: &str| format!("{name}\n{}  -> {}\n", indented(text.trim_end()), read(text));
-    shows(
-        "inside",
-        &(row("as it is", &as_it_is) + "\n" + &row("the slash escaped, which JSON allows", &broken)),
-    );
+    let shown =
+        |name: &str, text: &str, read: &str| format!("{name}\n{}  -> {read}\n", indented(text.trim_end()));
+    let row = |name: &str, text: &str| shown(name, text, &read(text));
+    let bare = "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>";
+    let glm = parse::Template::new(&own("glm").response).expect("it is one");
+    let message = parse::parse(&glm, "<|assistant|>", bare).expect("it refuses nothing here");
+    let message = json_text(&message.into(), &Layout::default(), &Steps::default()).expect("JSON");
+    let rows = [
+        row("JSON, as it is", &as_it_is),
+        row("JSON, the slash escaped, which JSON allows", &broken),
+        shown("bare, which has no escape (glm)", bare, &message),
+    ];
+    shows("inside", &rows.join("\n"));
 }
 
 #[test]
