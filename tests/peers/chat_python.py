@@ -301,6 +301,9 @@ TEXTS = [
     ("gptoss", f"{ANALYSIS}{CHANNEL} to=functions.weather {CONSTRAIN}{CALL}<|call|>"),
     ("gptoss", f"{ANALYSIS}{CHANNEL}<|message|>A plan.<|end|><|start|>assistant{CHANNEL} to=functions.weather{CONSTRAIN}{CALL}<|call|>"),
     ("gptoss", f"{CHANNEL} to=functions.weather<|message|>{CALL}<|call|>"),
+    # Mistral since its tokenizer v11, and DeepSeek V3.1: formats of their own, the first refused, the second content.
+    ("mistral", "[TOOL_CALLS]weather[ARGS]" + CALL + "</s>"),
+    ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + CALL + "<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>"),
     # Where texts stand bare, what ends a call inside an argument ends it, and nothing is refused.
     ("glm", "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>"),
 ]  # fmt: skip
@@ -325,9 +328,12 @@ def spoken():
         if name == "lfm":
             message = python_calls(text)
         else:
-            parser = ResponseParser(formats[name]["response"], prefix="")
-            parser.feed(text)
-            message, _ = parser.finalize()
+            try:
+                parser = ResponseParser(formats[name]["response"], prefix="")
+                parser.feed(text)
+                message, _ = parser.finalize()
+            except ValueError:
+                message = None
         yield json.dumps({"format": name, "text": text, "message": message}, ensure_ascii=False)
 
 
@@ -345,7 +351,7 @@ NORMALIZERS = {
 
 def stripped():
     width = max(map(len, MARKS))
-    lines = [f"{'':{width}}" + "".join(f"  {name:14}" for name in NORMALIZERS)]
+    lines = [f"tokenizers {tokenizers.__version__}\n", f"{'':{width}}" + "".join(f"  {name:14}" for name in NORMALIZERS)]
     for normalized in (False, True):
         lines.append(f"\nthe token is looked for {'behind' if normalized else 'before'} the normaliser (normalized={normalized})")
         for name, mark in MARKS.items():

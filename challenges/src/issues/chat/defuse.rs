@@ -3,7 +3,8 @@
 //! A template writes `<|im_end|>` to end a message, and a tokenizer makes one token of these characters wherever they
 //! stand. A user who writes them too ends the message and begins one of their own, as the system or the assistant. Two
 //! ways out: [`marked`] texts stay what they are and say which of their characters are no token, for a tokenizer that
-//! can be told; [`defused`] texts hold no special token any more, for one that cannot and does not remove what breaks them.
+//! can be told; [`defused`] texts hold no special token any more, for one that cannot and does not remove what breaks
+//! them.
 
 use std::collections::BTreeSet;
 
