@@ -4,7 +4,8 @@
     python3 tests/peers/chat_python.py            # rewrites the kept files; needs transformers, tokenizers and jinja2
     python3 tests/peers/chat_python.py --check    # says which lines would change
 
-grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7).
+grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7);
+texts with broken tokens (D.3) too, which follow the trait's words: no library has such a step.
 tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what they write or which error they raise.
 tests/tests/workbook/chat/spoken.jsonl: calls as models' own documents write them, which the project's templates write otherwise.
 book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, behind the normalisers of tokenizers.
@@ -77,6 +78,27 @@ def drawn_floats(count):
 
 def strings(rows):
     return [[text, ascii_, json.dumps(text, ensure_ascii=ascii_)] for text, ascii_ in rows]
+
+
+# D.3: what the trait says, character by character
+
+MARK = "\u2060"
+DEFUSED = {
+    "none": [("a <im_end> b", ["<im_start>", ""]), ("", ["a"])],
+    "one": [("x <end>é<end>", ["<end>"])],
+    "inside-another": [("<<end>>", ["<<end>>", "<end>"])],
+    "one-character": [("a§b<§>", ["§", "<§>"])],
+    "repeated": [("aaaa", ["aa"])],
+}
+
+
+def defused(text, special):
+    """Behind the first character of each token a mark; in its place where the character is a token itself."""
+    begins = lambda at: [token for token in special if token and text.startswith(token, at)]
+    mark = lambda at, c: MARK if c in begins(at) else c + MARK
+    want = "".join(mark(at, c) if begins(at) else c for at, c in enumerate(text))
+    assert not any(token and token in want for token in special)
+    return [text, special, want]
 
 
 # D.4: an annotation of Python, which names an `ArgumentType` in the check
@@ -164,6 +186,7 @@ def checks():
     return {
         "strings": {name: strings(rows) for name, rows in STRINGS.items()},
         "floats": {name: [[value, repr(value)] for value in values] for name, values in floats.items()},
+        "defused": {name: [defused(*row) for row in rows] for name, rows in DEFUSED.items()},
         "documents": [[DOCUMENT, layout, json.dumps(DOCUMENT, **layout)] for layout in LAYOUTS],
         "schemas": {
             name: [[annotation, schema(annotation)] for annotation in all_] for name, all_ in ANNOTATIONS.items()
