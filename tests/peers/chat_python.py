@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what Python, jinja2 and transformers answer where a check or a test of tool calling says "as the original writes it".
+"""Writes what Python, jinja2 and transformers answer where a check or a test of tool calling asks for the original.
 
     python3 tests/peers/chat_python.py            # rewrites the kept files; needs transformers, tokenizers and jinja2
     python3 tests/peers/chat_python.py --check    # says which lines would change
@@ -7,9 +7,11 @@
 grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools (D.4) and the dialect of JSON (D.7);
 texts with broken tokens (D.3) too, which follow the trait's words: no library has such a step.
 tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what they write or which error they raise.
-tests/tests/workbook/chat/spoken.jsonl: calls as models' own documents write them, which the project's templates write otherwise.
-book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, behind the normalisers of tokenizers.
-The clock stands at 2026-01-05 09:07:03. Written with CPython 3.11.7, transformers 5.23.0, tokenizers and jinja2 3.1.6.
+tests/tests/workbook/chat/spoken.jsonl: calls as the models' own documents write them and the project's templates do not.
+book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, behind normalisers of
+the library tokenizers.
+The clock stands at 2026-01-05 09:07:03. Written with CPython 3.11.7, transformers 5.23.0, tokenizers 0.23.3 and
+jinja2 3.1.6.
 """
 
 import ast
@@ -52,7 +54,13 @@ STRINGS = {
     "short-escapes": [('"\\\n\r\t\b\f', False), ("a\\nb", True)],
     "control-characters": [(chr(code), ascii_) for code in range(0x20) for ascii_ in (False, True)],
     "not-ascii": [("é", False), ("日本\u2028", False), ("\x7f\x80😀", False)],
-    "ensure-ascii": [("é", True), ("日a", True), ("😀", True), ("~\x7f\x80", True), ("\uffff\U00010000\U0010ffff", True)],
+    "ensure-ascii": [
+        ("é", True),
+        ("日a", True),
+        ("😀", True),
+        ("~\x7f\x80", True),
+        ("\uffff\U00010000\U0010ffff", True),
+    ],
 }
 FLOATS = {
     "exponents": [
@@ -308,6 +316,8 @@ def written():
 CALL = '{"city": "Oslo"}'
 CHANNEL = "<|channel|>commentary"
 CONSTRAIN = "<|constrain|>json<|message|>"
+BEGIN = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"
+END = "<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>"
 ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 TEXTS = [
     # Llama 3.1 with an environment: the kind of call before the name.
@@ -326,7 +336,7 @@ TEXTS = [
     ("gptoss", f"{CHANNEL} to=functions.weather<|message|>{CALL}<|call|>"),
     # Mistral since its tokenizer v11, and DeepSeek V3.1: formats of their own, the first refused, the second content.
     ("mistral", "[TOOL_CALLS]weather[ARGS]" + CALL + "</s>"),
-    ("deepseek", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>" + CALL + "<｜tool▁call▁end｜><｜tool▁calls▁end｜><｜end▁of▁sentence｜>"),
+    ("deepseek", BEGIN + "weather<｜tool▁sep｜>" + CALL + END),
     # Where texts stand bare, what ends a call inside an argument ends it, and nothing is refused.
     ("glm", "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>"),
 ]  # fmt: skip
@@ -338,7 +348,10 @@ def python_calls(text):
     names = {"true": True, "false": False, "null": None}  # of JSON, within what Python would read
     value = lambda node: eval(ast.unparse(node), {"__builtins__": {}}, names)
     calls = [
-        {"type": "function", "function": {"name": call.func.id, "arguments": {it.arg: value(it.value) for it in call.keywords}}}
+        {
+            "type": "function",
+            "function": {"name": call.func.id, "arguments": {it.arg: value(it.value) for it in call.keywords}},
+        }
         for call in ast.parse(listed, mode="eval").body.elts
     ]
     content = after.removesuffix("<|im_end|>\n")
@@ -363,7 +376,12 @@ def spoken():
 # Behind a normaliser: is a special token that was broken one again?
 
 TOKEN = "<|im_end|>"
-MARKS = {"U+2060 word joiner": "\u2060", "U+200C non-joiner": "\u200c", "U+200D joiner": "\u200d", "U+200B space of no width": "\u200b"}
+MARKS = {
+    "U+2060 word joiner": "\u2060",
+    "U+200C non-joiner": "\u200c",
+    "U+200D joiner": "\u200d",
+    "U+200B space of no width": "\u200b",
+}
 NORMALIZERS = {
     "none": None,
     "NFKC": normalizers.NFKC(),
@@ -374,9 +392,14 @@ NORMALIZERS = {
 
 def stripped():
     width = max(map(len, MARKS))
-    lines = [f"tokenizers {tokenizers.__version__}\n", f"{'':{width}}" + "".join(f"  {name:14}" for name in NORMALIZERS)]
+    lines = [
+        f"tokenizers {tokenizers.__version__}\n",
+        f"{'':{width}}" + "".join(f"  {name:14}" for name in NORMALIZERS),
+    ]
     for normalized in (False, True):
-        lines.append(f"\nthe token is looked for {'behind' if normalized else 'before'} the normaliser (normalized={normalized})")
+        lines.append(
+            f"\nthe token is looked for {'behind' if normalized else 'before'} the normaliser (normalized={normalized})"
+        )
         for name, mark in MARKS.items():
             row = f"{name:{width}}"
             for normalizer in NORMALIZERS.values():
@@ -392,7 +415,12 @@ def stripped():
 
 def main():
     chat_template_utils.datetime = Frozen
-    files = {CHECKS: laid_out(checks()) + "\n", WRITTEN: "\n".join(written()) + "\n", SPOKEN: "\n".join(spoken()) + "\n", STRIPPED: "\n".join(stripped()) + "\n"}
+    files = {
+        CHECKS: laid_out(checks()) + "\n",
+        WRITTEN: "\n".join(written()) + "\n",
+        SPOKEN: "\n".join(spoken()) + "\n",
+        STRIPPED: "\n".join(stripped()) + "\n",
+    }
     changed = 0
     for path, new in files.items():
         if "--check" in sys.argv:
