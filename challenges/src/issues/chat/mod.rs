@@ -67,14 +67,14 @@ pub trait Chat: Send + Sync {
     /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`,
     /// with `enum`, `items`, `prefixItems` or `additionalProperties` behind the type where there is a need;
     /// `{}` for anything. [`ArgumentType::Nullable`] has the schema of what it holds, whatever that is, and
-    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null` the type
-    /// `null` with it.
+    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null`, which
+    /// Python cannot say, the type `null` with it.
     fn schema(&self, kind: &ArgumentType) -> Value;
 
     /// D.4 - a function as a tool: its `parameters` are `{"type": "object", "properties": {..}}`, where
     /// `properties` has each argument by its name, in order, with its schema and, as the last key of that,
     /// `description`; then, behind `properties`, `required`: the names of those that a call may not leave
-    /// out, if there are some.
+    /// out, nullable or not, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 
     /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Find::Found`] its first byte; or,
@@ -218,7 +218,8 @@ pub fn solution_text() -> &'static str {
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");
 
-/// Whether a character belongs to a word, as `\w` in a pattern of Python.
+/// Whether a character belongs to a word, as `\w` in a pattern of the Python package `regex`, by which transformers reads
+/// the dialects. In Python's own `re` combining marks do not, and digits such as `²` do.
 pub fn is_word(c: char) -> bool {
     regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }
