@@ -283,6 +283,7 @@ fn shares(average: Average, mask: &Tensor) -> Tensor {
     match average {
         Average::Sequences => &shares_of_row(mask) * (1.0 / sequences),
         Average::Tokens => mask / &at_least_one(&mask.total()).spread(mask.shape()),
+        Average::Items(items) => mask * (1.0 / items),
         Average::Length(length) => mask * (1.0 / (sequences * length)),
     }
 }
