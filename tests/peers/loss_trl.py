@@ -199,7 +199,7 @@ def rounding():
 
 
 def in_one_pass(name, loss_of, log_p_of, hidden, weight):
-    """The gradient of the hidden states by autograd, and by rows that are kept unscaled and multiplied by their seeds."""
+    """The hidden states' gradient by autograd, and by rows that are kept unscaled and multiplied by their seeds."""
     whole = hidden.clone().requires_grad_()
     loss_of(log_p_of(whole, weight)).backward()
     kept, values = [], []
@@ -240,7 +240,7 @@ def one_pass():
         return -torch.min(ratio * advantages, torch.clamp(ratio, 0.5, 2.0) * advantages).mean()
 
     print("frozen head, 24 rows in 5 chunks that split sequences: hidden states' gradient of one pass, whose rows are")
-    print("kept without their seed and multiplied by it at the end, against autograd's; largest difference over largest")
+    print("kept without seed and multiplied by it at the end, against autograd's; largest difference over largest")
     in_one_pass("DPO", dpo, log_p_of, hidden, weight)
     in_one_pass("GSPO", gspo, log_p_of, hidden, weight)
 
@@ -281,7 +281,8 @@ def main():
                 **{name: policy[name] for name in ["beta", "low", "high", "batches"]},
                 **{name: numbers(policy[name]) for name in ["log_p", "old", "reference", "advantages", "mask"]},
                 "losses": {
-                    name: {"loss": both[1][0].item(), "gradient": numbers(both[1][1])} for name, both in policies.items()
+                    name: {"loss": parts[0].item(), "gradient": numbers(parts[1])}
+                    for name, (_, parts) in policies.items()
                 },
             },
         }

@@ -126,13 +126,14 @@ impl Answers {
         })
     }
 
-    /// Odds ratio preference optimisation: the likelihood of the answers that were chosen, and the odds. Extras: `labels`.
+    /// Odds ratio preference optimisation: the likelihood of the answers that were chosen, and the odds. Extras:
+    /// `labels`.
     pub fn orpo(self, orpo: Orpo, reduction: Reduction) -> Result<Loss, Error> {
         self.loss("orpo", |_, log_p, mask| self.odds_and_likelihood(orpo, reduction, log_p, [mask, mask]))
     }
 
-    /// The same with the likelihood of prompts and answers, as TRL has it. Extras: `labels`, of prompts too; `answer` f32
-    /// (S * T), not 0 where a label belongs to an answer. The odds are of answers alone.
+    /// The same with the likelihood of prompts and answers, as TRL has it. Extras: `labels`, of prompts too; `answer`
+    /// f32 (S * T), not 0 where a label belongs to an answer. The odds are of answers alone.
     pub fn orpo_of_texts(self, orpo: Orpo, reduction: Reduction) -> Result<Loss, Error> {
         self.loss("orpo_of_texts", |tape, log_p, mask| {
             let answer = tape.input("answer", Dtype::F32, [self.count * self.length]).reshape(mask.shape());

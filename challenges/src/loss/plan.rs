@@ -24,10 +24,11 @@ pub struct Plan {
 impl Plan {
     /// An attempt's plan for the rows that count, at most `size` at a time.
     ///
-    /// A loss whose gradient asks for the values of rows, such as one of whole sequences, gets two passes over the chunks:
-    /// the first for the values, the second for the gradient. One whose rows simply add up gets one pass. The
-    /// second is not always needed: behind a frozen head the first could keep the gradient of each row's one value, to be
-    /// multiplied by its seed, and a chunk of whole sequences or pairs could compute its own seeds. No plan does that yet.
+    /// A loss whose gradient asks for the values of rows, such as one of whole sequences, gets two passes over the
+    /// chunks: the first for the values, the second for the gradient. One whose rows simply add up gets one pass. The
+    /// second is not always needed: behind a frozen head the first could keep the gradient of each row's one value, to
+    /// be multiplied by its seed, and a chunk of whole sequences or pairs could compute its own seeds. No plan does
+    /// that yet.
     pub fn new(
         attempt: &dyn Chunked,
         problem: &Problem,

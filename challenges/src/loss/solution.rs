@@ -94,11 +94,11 @@ impl Chunked for Solution {
     // ANCHOR_END: loss-step-3
 
     // ANCHOR: loss-step-4
-    // why: what all rows make together is a graph as well, over a number or two for each row. Its gradient says how much
-    // each row's value counts: 1 / N for a mean, whatever chunk the row is in. The mean of the chunks' means would be
-    // another number as soon as one chunk has fewer rows that count than the others. What the loss does not ask for is
-    // an input that nobody reads, with a gradient of zeros. Seeds are the only outputs: whatever else is one may ask for
-    // values, and then this machine computes every chunk twice.
+    // why: what all rows make together is a graph as well, over a number or two for each row. Its gradient says how
+    // much each row's value counts: 1 / N for a mean, whatever chunk the row is in. The mean of the chunks' means
+    // would be another number as soon as one chunk has fewer rows that count than the others. What the loss does not
+    // ask for is an input that nobody reads, with a gradient of zeros. Seeds are the only outputs: whatever else is
+    // one may ask for values, and then this machine computes every chunk twice.
     // step E.4: differentiate the loss with respect to each row's values, given what is upstream
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
         let whole = &problem.loss.whole;
@@ -128,10 +128,10 @@ impl Chunked for Solution {
     // ANCHOR_END: loss-step-4
 
     // ANCHOR: loss-step-5
-    // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all rows
-    // make together is a weighed sum: one pass. A ratio of the sequence needs the log-probability of each of its tokens
-    // before the first gradient, and a chunk may have some of them only: so a chunk gives log-probabilities and `whole`
-    // does the rest. The machine takes a second pass for that, also behind a frozen head, where one would do.
+    // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all
+    // rows make together is a weighed sum: one pass. A ratio of the sequence needs the log-probability of each of its
+    // tokens before the first gradient, and a chunk may have some of them only: so a chunk gives log-probabilities and
+    // `whole` does the rest. The machine takes a second pass for that, also behind a frozen head, where one would do.
     // step E.5: write the policy's loss: what each token gives, and what all tokens make
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
         let by_token = policy.level == Level::Token;

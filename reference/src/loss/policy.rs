@@ -27,11 +27,11 @@
 //!
 //! A temperature belongs to the logits ([`super::Head::temperature`]).
 //!
-//! Source: Shao et al., "`DeepSeekMath`" (2024), equations 3 and 4; Yu et al., "DAPO" (2025), equations 8 and 12; Liu et
-//! al., "Understanding R1-Zero-Like Training" (2025), for Dr. GRPO; Zheng et al., "Group Sequence Policy Optimization"
-//! (2025), equations 5 and 7; Prime Intellect, "INTELLECT-2" (2025), for delta; Schulman, "Approximating KL Divergence"
-//! (2020), for k3; the `GRPOTrainer` of the library TRL 1.16, whose `bnpo` divides by the tokens of the batch at hand and
-//! whose `dapo` divides by those of all batches that share an update.
+//! Source: Shao et al., "`DeepSeekMath`" (2024), equations 3 and 4; Yu et al., "DAPO" (2025), equations 8 and 12; Liu
+//! et al., "Understanding R1-Zero-Like Training" (2025), for Dr. GRPO; Zheng et al., "Group Sequence Policy
+//! Optimization" (2025), equations 5 and 7; Prime Intellect, "INTELLECT-2" (2025), for delta; Schulman, "Approximating
+//! KL Divergence" (2020), for k3; the `GRPOTrainer` of the library TRL 1.16, whose `bnpo` divides by the tokens of the
+//! batch at hand and whose `dapo` divides by those of all batches that share an update.
 
 use super::functions::each_row;
 use super::reduction::inverse;
