@@ -164,7 +164,7 @@ fn policies_add_up_over_the_batches_of_an_update_as_in_trl() {
         };
         let part = |batch: usize| {
             let rows = sequences / kept.batches;
-            let cut = |all: &'_ [f64], width: usize| all[batch * rows * width..][..rows * width].to_vec();
+            let cut = |all: &[f64], width: usize| all[batch * rows * width..][..rows * width].to_vec();
             let of_tokens = |all: &[f64]| cut(all, kept.length);
             let [log_p, old, reference, mask] =
                 [&kept.log_p, &kept.old, &kept.reference, &kept.mask].map(|all| of_tokens(all));
