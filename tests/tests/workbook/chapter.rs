@@ -419,7 +419,7 @@ fn a_ratio_of_a_sequence_takes_two_passes_where_the_head_is_trained() {
     let all = [
         ("GRPO", Policy::grpo(0.0, clip)),
         ("BNPO", Policy::bnpo(0.0, clip)),
-        ("DAPO", Policy::bnpo(0.0, Clip { high: 0.28, ..clip })),
+        ("DAPO", Policy::dapo(0.0, Clip { high: 0.28, ..clip }, 6.0)),
         ("Dr. GRPO", Policy::dr_grpo(0.0, clip, 3.0)),
         ("GSPO", Policy::gspo(0.0, clip)),
     ];

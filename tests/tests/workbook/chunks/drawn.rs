@@ -180,6 +180,7 @@ fn policy(random: &mut Random, Sizes { sequences, length, vocab, .. }: Sizes) ->
     let policy = random.one(&[
         Policy::grpo(0.04, clip),
         Policy::bnpo(0.0, clip),
+        Policy::dapo(0.0, clip, 17.0),
         Policy::dr_grpo(0.1, clip, length as f64),
         Policy::gspo(0.04, clip),
     ]);

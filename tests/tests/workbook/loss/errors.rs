@@ -126,6 +126,10 @@ fn settings_that_make_no_sense_are_named() {
     let policy = |clip, average| Policy { average, ..Policy::grpo(0.0, clip) };
     says(policy(Clip::both(2.0), Average::Tokens).check(), "`clip low` is 2, needed is 0 to 1");
     says(
+        policy(Clip::both(0.2), Average::Items(0.0)).check(),
+        "`items` is 0, needed is a finite number above 0",
+    );
+    says(
         policy(Clip::both(0.2), Average::Length(0.0)).check(),
         "`max_completion_length` is 0, needed is a finite number above 0",
     );
