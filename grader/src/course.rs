@@ -75,7 +75,7 @@ pub(crate) struct Takes {
     pub hole: &'static str,
 }
 
-/// Every challenge that is built, in the published order.
+/// Every course of this version: the challenges in the published order, of each the CPU first.
 pub(crate) static COURSES: [Course; 5] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,

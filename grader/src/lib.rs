@@ -1,5 +1,16 @@
 //! What it is worth.
 //!
+//! ```text
+//! a command              cli, options -> verb/ -> score; attempts: what a program hands in, what it is started as
+//! what can be graded     course, and a folder for each challenge: nf4/, graph/, issues/, loss/
+//!   in such a folder     course, checks, guards, bench, evidence; table, step_under_test, calls: what they share
+//! an attempt's text      workbook (found and built), screen, stub; ptx: the texts whose PTX is kept
+//! gather                 gather/, pace; step, timing, fair, random: what measurements share
+//! evidence, rubric       evidence, verdict -> rubric -> scorecard
+//! report                 live, report/, figure/, terminal; progress, date: what is remembered
+//! a report held to       verify/, scorecard_file: is it what its own samples make of it
+//! ```
+//!
 //! *Gather* runs an attempt in a child process and writes down what happened; *evidence* turns that into
 //! facts; the *rubric* turns facts into points; a *report* shows them. The four know each other only through
 //! what they hand on, so each can be checked alone, and a report can be computed again from its own samples.

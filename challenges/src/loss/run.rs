@@ -61,7 +61,7 @@ pub struct Job<'a> {
     pub upstream: Option<&'a [f32]>,
     /// How large chunks are.
     pub size: Size,
-    /// Gradients of weight and bias so far, in the type of the problem's sums, to be added to.
+    /// Gradients of weight and bias so far, in the problem's `accumulate_dtype`, to be added to.
     pub so_far: BTreeMap<String, Buffer>,
 }
 
@@ -72,8 +72,8 @@ pub struct Results {
     pub loss: Vec<f32>,
     /// What was computed of each row by itself; 0 of a row that does not count.
     pub values: BTreeMap<String, Vec<f32>>,
-    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in that of its sums, as far as they are
-    /// trained.
+    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in its `accumulate_dtype`, as far as they
+    /// are trained.
     pub gradients: BTreeMap<String, Buffer>,
     /// The rows of each chunk, in order.
     pub chunks: Vec<usize>,

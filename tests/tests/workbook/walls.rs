@@ -355,6 +355,39 @@ fn only_the_cuda_device_names_cudarc() {
     }
 }
 
+/// A wall is worth as much as its test, so what is named has to be there. A screen is 50 lines of 120 columns.
+#[test]
+fn the_architecture_names_what_is_there_in_two_screens_a_room() {
+    let architecture = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("a text");
+    let prose: String = architecture.split("```").step_by(2).collect();
+    let quoted: BTreeSet<&str> = prose.split('`').skip(1).step_by(2).collect();
+    let sources: Vec<(String, String)> = sources().collect();
+    let is_there = |name: &str| {
+        let (function, module) = (format!("fn {name}("), format!("/{name}.rs"));
+        sources.iter().any(|(path, text)| path.ends_with(&module) || text.contains(&function))
+    };
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let names: Vec<&str> =
+        quoted.iter().copied().filter(|name| name.contains('_') && name.chars().all(is_word)).collect();
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty() && names.len() > 100, "of {} names no test has {missing:?}", names.len());
+    let rooms = ["reference/", "kernels/", "challenges/", "grader/", "tests/", "book/"];
+    for path in quoted.iter().filter(|path| rooms.iter().any(|room| path.starts_with(room))) {
+        let is_pattern = path.contains('{') || path.contains("NAME");
+        assert!(is_pattern || root().join(path).exists(), "there is no {path}");
+    }
+    for (number, line) in architecture.lines().enumerate() {
+        assert!(line.chars().count() <= 120, "line {} is too long", number + 1);
+    }
+    for section in architecture.split("\n## ") {
+        assert!(
+            section.lines().count() <= 100,
+            "longer than two screens: {}",
+            section.lines().next().unwrap_or("")
+        );
+    }
+}
+
 /// The project speaks of itself alone.
 #[test]
 fn no_file_names_a_machine_or_a_package_host() {
