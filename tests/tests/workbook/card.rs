@@ -122,7 +122,7 @@ fn memory_is_counted_by_tag_and_given_back() {
     gpu.reset_peak();
     assert_eq!(gpu.usage().peak, 900);
     let told = gpu.reserve("the moon", 1 << 50).expect_err("more than any card has").to_string();
-    assert!(told.contains("bytes of the card's memory are needed for the moon"), "{told}");
+    assert!(told.contains("free bytes of the card's memory for the moon"), "{told}");
 }
 
 /// The kernel that fills memory with random words.

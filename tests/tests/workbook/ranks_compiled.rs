@@ -648,7 +648,7 @@ fn a_worlds_size_may_be_a_symbol() {
             world.is_what_it_means().expect("means it");
         } else {
             for outcome in world.run() {
-                assert_eq!(outcome, Err("W is 4, expected 1..=3".to_owned()));
+                assert_eq!(outcome, Err("W: expected 1..=3, found 4".to_owned()));
             }
         }
     }

@@ -121,7 +121,7 @@ fn results(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Vec<Arr
 fn changes_nothing(graph: &Graph, values: &Values<f32>, want: &[Array<f32>], policy: &RematPolicy) {
     let got = results(graph, values, policy);
     for (((name, _), got), want) in graph.outputs().iter().zip(&got).zip(want) {
-        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name} is {got:?}, needed is {want:?}");
+        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name}: expected {want:?}, found {got:?}");
     }
 }
 

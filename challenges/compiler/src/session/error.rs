@@ -108,7 +108,7 @@ impl fmt::Display for Error {
             Error::Shape { name, got, need } => {
                 write!(f, "input `{name}`: expected {need}, found the shape {got:?}")
             }
-            Error::Size { symbol, got, need } => write!(f, "{symbol} is {got}, expected {need}"),
+            Error::Size { symbol, got, need } => write!(f, "{symbol}: expected {need}, found {got}"),
             Error::Buckets { symbol, size, buckets } => {
                 write!(
                     f,
