@@ -47,15 +47,6 @@ __global__ void __launch_bounds__(256) mix(const __grid_constant__ Weight w, uin
     }
 }
 
-// The same outputs by stores that fill half of each sector, and by eight of 2 bytes that lie 16 apart.
-__global__ void halves(const __grid_constant__ Weight w, uint4* out) {
-    const u64 i = blockIdx.x * 256ull + threadIdx.x;
-    for (u32 k = 0; k < 2; k++) out[2 * i + k] = make_uint4(k, i, 2, 3);
-}
-__global__ void eighths(const __grid_constant__ Weight w, u16* out) {
-    const u64 i = blockIdx.x * 256ull + threadIdx.x;
-    for (u32 k = 0; k < 8; k++) out[8 * i + k] = i + k;
-}
 __global__ void noise(u32* to, u64 n) {
     for (u64 i = blockIdx.x * 512ull + threadIdx.x; i < n; i += gridDim.x * 512ull)
         to[i] = (i + 1) * 0x9e3779b97f4a7c15ull >> 33;
@@ -98,13 +89,16 @@ int main(int argc, char**) {
         char *out[20], *at = pool + 2 * GIB;
         auto take = [&](u64 k) { return (at += (k + 511) / 512 * 512) - (k + 511) / 512 * 512; };
         for (int i = 0; i < calls; i++) {
-            w[i] = {(u8*)take(n / 2), (u8*)take(n / 64), (float*)take(n / 4096), (float*)take(1024), n, 0.01f, 6, 8, {}};
+            w[i] = {(u8*)take(n / 2), (u8*)take(n / 64), (float*)take(n / 4096), (float*)take(1024)};
+            w[i].len = n, w[i].offset = 0.01f, w[i].block_shift = 6, w[i].nested_shift = 8;
             for (int k = 0; k < 16; k++) w[i].table[k] = k / 8.f - 1;
             out[i] = take(2 * n);
         }
         std::vector<std::pair<const char*, std::function<void()>>> all;
         auto add = [&](const char* name, auto kernel, u64 block) {
-            all.push_back({name, [=, &w, &out] { for (int i = 0; i < calls; i++) go((void*)kernel, n / block, w[i], out[i]); }});
+            all.push_back({name, [=, &w, &out] {
+                for (int i = 0; i < calls; i++) go((void*)kernel, n / block, w[i], out[i]);
+            }});
         };
         add("solution", dequantize, TILE);
         add("4 B x 2", mix<u32, 2, false>, 4096);
@@ -117,10 +111,6 @@ int main(int argc, char**) {
         add("16 B x 1 ahead", mix<uint4, 1, true>, 8192);
         add("16 B x 2", mix<uint4, 2, false>, 16384);
         add("16 B x 2 ahead", mix<uint4, 2, true>, 16384);
-        if (argc > 1) {
-            add("halves", halves, 4096);
-            add("eighths", eighths, 2048);
-        }
         all.push_back({"copies", [&] {
             for (int i = 0; i < calls; i++)
                 cudaMemcpyAsync(out[i], w[i].packed, bytes / 2, cudaMemcpyDeviceToDevice, s);
