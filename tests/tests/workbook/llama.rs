@@ -5,7 +5,7 @@ use std::fs;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Real, interpret};
 use reference::llama::train::{Recipe, Report, Trainer, step_graph};
-use reference::llama::{Form, Llama, Model, Rope, Scaling, Spec, hub, rope};
+use reference::llama::{Llama, Model, Rope, Scaling, Spec, Storage, hub, rope};
 use reference::optim::AdamW;
 use safetensors::tensor::Dtype as StoredDtype;
 use serde_json::{Value, json};
@@ -258,7 +258,7 @@ fn narrow_weights_and_a_narrow_compute_type_are_near_the_wide_model() {
     let mut small = SmallLlama::sound();
     small.tensors.values_mut().for_each(|stored| *stored = stored.to_bf16());
     let llama = small.open().expect("sound");
-    assert!(llama.forms().values().all(|form| *form == Form::Dense(Dtype::Bf16)));
+    assert!(llama.storages().values().all(|form| *form == Storage::Dense(Dtype::Bf16)));
     let truth = small_logits_in::<f64>(&llama, Dtype::F32).wide();
     let off = |compute| farthest(&small_logits_in::<f32>(&llama, compute).wide(), &truth);
     let [wide, half, narrow] = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(off);
