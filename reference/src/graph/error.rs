@@ -289,7 +289,7 @@ impl fmt::Display for Fault {
             }
             Fault::Ranks { got, need } => write!(f, "expected {need}, found {got}"),
             Fault::Text { got, need } => write!(f, "expected {need}, found {got}"),
-            Fault::NotGiven { name } => write!(f, "the input `{name}` is not given"),
+            Fault::NotGiven { name } => write!(f, "missing input `{name}`"),
             Fault::Given { got, need } => write!(f, "expected {need}, found {got}"),
             Fault::Bound { symbol, got, need } => write!(f, "{symbol}: expected {need}, found {got}"),
             Fault::Unbound { symbol } => write!(f, "no input says how large {symbol} is"),

@@ -459,7 +459,7 @@ fn inlining_without_an_input_or_with_another_type_is_refused() {
     let inner = Graph::parse("graph \"f\" { %0 = input \"x\" : f32[2] return \"y\" %0 }").expect("sound");
     let mut outer = Graph::parse("graph \"g\" { %0 = input \"a\" : f32[3] }").expect("sound");
     let missing = outer.inline(&inner, &BTreeMap::new()).expect_err("missing").to_string();
-    assert_eq!(missing, "`x`: the input `x` is not given");
+    assert_eq!(missing, "`x`: missing input `x`");
     let other = outer.inline(&inner, &BTreeMap::from([("x", Id(0))])).expect_err("other").to_string();
     assert_eq!(other, "`x`: expected f32[2], found f32[3]");
 }

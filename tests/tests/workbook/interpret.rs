@@ -504,7 +504,7 @@ const PAIR: &str = "graph \"g\" (T in 2..=8 by 2) { %0 = input \"x0\" : f32[T, 3
 #[test]
 fn what_does_not_fit_an_input_is_refused() {
     for (values, want) in [
-        (vec![zeros(&[4, 3])], "`g`: the input `x1` is not given"),
+        (vec![zeros(&[4, 3])], "`g`: missing input `x1`"),
         (vec![zeros(&[4]), zeros(&[5])], "`x0`: expected f32[T, 3], found f32[4]"),
         (vec![zeros(&[4, 2]), zeros(&[5])], "`x0`: expected f32[T, 3], found f32[4, 2]"),
         (vec![zeros(&[4, 3]), zeros(&[4])], "`x1`: expected f32[T + 1], found f32[4]"),

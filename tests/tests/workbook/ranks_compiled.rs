@@ -845,8 +845,8 @@ fn a_rank_that_cannot_run_or_leaves_tells_the_others() {
     let mut values = vec![both(0), both(1)];
     values[1].remove("y");
     let outcomes = World::new(&graph, &values, Level::O2).run();
-    assert_eq!(outcomes[0], Err("rank 1 aborted: input `y` is not given".to_owned()));
-    assert_eq!(outcomes[1], Err("input `y` is not given".to_owned()));
+    assert_eq!(outcomes[0], Err("rank 1 aborted: missing input `y`".to_owned()));
+    assert_eq!(outcomes[1], Err("missing input `y`".to_owned()));
     let left = launch(2, GENEROUS, move |comm| {
         let rank = comm.rank();
         let groups = Groups::line(AXIS, comm);

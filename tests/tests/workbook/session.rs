@@ -161,7 +161,7 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         spoil(&mut values);
         session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
     };
-    assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
+    assert_eq!(refused(&|values| _ = values.remove("labels")), "missing input `labels`");
     let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
     assert_eq!(told, "input `labels`: expected i32[B, T], found the shape [1, 4]");
     let told = refused(&|values| {

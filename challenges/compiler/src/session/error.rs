@@ -96,7 +96,7 @@ impl fmt::Display for Error {
             Error::Device(error) => error.fmt(f),
             Error::Tuned(error) => error.fmt(f),
             Error::Groups(error) => error.fmt(f),
-            Error::Missing { name } => write!(f, "input `{name}` is not given"),
+            Error::Missing { name } => write!(f, "missing input `{name}`"),
             Error::NotDonated { name } => {
                 write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
             }
