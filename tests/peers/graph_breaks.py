@@ -210,7 +210,8 @@ def main():
     for count in range(1, 7):
         cells = ["{:>4} {:>4}".format(*compiled_for(count, *program)) for program in questions(count)]
         print(f"{count:>3}   {cells[0]:<22} {cells[1]:<22} {cells[2]}".rstrip())
-    print(f"ANCHOR_END: questions\n\nrecompile_limit {config.recompile_limit}, accumulated_recompile_limit {config.accumulated_recompile_limit}")
+    limits = f"recompile_limit {config.recompile_limit}, accumulated_recompile_limit {config.accumulated_recompile_limit}"
+    print(f"ANCHOR_END: questions\n\n{limits}")
     for more in ({}, {"fail_on_recompile_limit_hit": True}):
         graphs, said = limited(**more)
         print(f"ten sizes of one function, dynamic=False{''.join(f', {k}={v}' for k, v in more.items())}: graphs so far {graphs}")
