@@ -143,7 +143,7 @@ pub struct Options {
 pub enum Level {
     /// Every operation as it is written, a launch each, in memory of its own.
     O0,
-    /// Without what is dead or double, and in memory that is used again: what an eager framework does.
+    /// Without what is dead or computed twice, over one arena; still a launch for each operation.
     O1,
     /// Fused.
     #[default]

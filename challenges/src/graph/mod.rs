@@ -1,9 +1,9 @@
 //! (C) `graph`: compile QLoRA without a break.
 //!
 //! A training step is some two thousand operations. Run one by one, each reads its inputs from memory and writes its
-//! output back, and every frozen weight gets a gradient that nobody reads. Compiled, the step is a few hundred launches
-//! over one arena of memory that was laid out beforehand: what can be fused is fused, what is dead is gone, and what is
-//! needed twice is kept or computed again, whichever is cheaper.
+//! output back. Compiled, the step is a few hundred launches over one arena of memory that was laid out beforehand:
+//! what can be fused is fused, what no output needs is gone, such as the gradients of frozen weights that the
+//! derivative rules write down, and what is needed twice is kept or computed again, whichever is cheaper.
 //!
 //! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of
 //! its symbols. **What comes out.** A [`kernels::plan::Plan`] over an arena. **What it means.** What the interpreter
