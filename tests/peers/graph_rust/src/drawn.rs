@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reference::graph::Array;
 use reference::graph::Dtype;
 use reference::graph::interpret::Values;
-use reference::llama::{Config, Storage, Rope, Rows, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage, parts, rope};
 use reference::{lora, nf4};
 
 use crate::Result;
