@@ -17,7 +17,7 @@ use grader::figure::lives::lives;
 use grader::figure::memory::{Buffer, Memory, staircase};
 use reference::graph::{Builder, Dtype, Graph, Op, Symbol, Tape, Tensor};
 use reference::llama::train::{Recipe, step_graph};
-use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec};
+use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -211,12 +211,13 @@ fn llama() -> Spec {
         tied: false,
         quantized: true,
     };
-    let nf4 = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
-    let form = |quantizable: bool| if quantizable { nf4 } else { Form::Dense(Dtype::F32) };
-    let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
+    let nf4 = Storage::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+    let storage = |quantizable: bool| if quantizable { nf4 } else { Storage::Dense(Dtype::F32) };
+    let storages =
+        config.tensor_specs().into_iter().map(|spec| (spec.name, storage(spec.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
-    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
+    Spec { config, storages, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
 }
 
 fn arena() -> Result<Drawn, String> {

@@ -1,14 +1,16 @@
 //! What you must write.
 //!
-//! One module a challenge: `mod.rs` is the contract, `exercise.rs` the reader's text (no part of this
-//! crate), `solution.rs` the same items filled in. A challenge knows the oracles and the machine; it does
-//! not know the grader, so an attempt cannot read its own marks.
+//! One module a challenge: `mod.rs` is the contract, `exercise.rs` the reader's text, `solution.rs` the same items
+//! filled in. Neither text is part of this crate: a program takes the exercises it grades, and is linked with the
+//! solutions ([`linked`]). A challenge knows the oracles and the machine; it does not know the grader, so an attempt
+//! cannot read its own marks.
 
 extern crate self as challenges; // so that the same `use` lines serve an exercise, which is built outside
 
 mod calls;
 pub mod graph;
 pub mod issues;
+pub mod linked;
 pub mod loss;
 pub mod nf4;
 pub mod train;

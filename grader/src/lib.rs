@@ -1,29 +1,22 @@
 //! What it is worth.
 //!
+//! ```text
+//! a command              cli, options -> verb/ -> score; attempts: what a program hands in, what it is started as
+//! what can be graded     course, and a folder for each challenge: nf4/, graph/, issues/, loss/
+//!   in such a folder     course, checks, guards, bench, evidence; table, step_under_test, calls: what they share
+//! an attempt's text      workbook (found and built), screen, stub; ptx: the texts whose PTX is kept
+//! gather                 gather/, pace; step, timing, fair, random: what measurements share
+//! evidence, rubric       evidence, verdict -> rubric -> scorecard
+//! report                 live, report/, figure/, terminal; progress, date: what is remembered
+//! a report held to       verify/, scorecard_file: is it what its own samples make of it
+//! ```
+//!
 //! *Gather* runs an attempt in a child process and writes down what happened; *evidence* turns that into
 //! facts; the *rubric* turns facts into points; a *report* shows them. The four know each other only through
 //! what they hand on, so each can be checked alone, and a report can be computed again from its own samples.
 //!
-//! The command line is [`Attempts::run`]. The workbook's own program hands in nothing and grades the
-//! reader's exercise or the solution; a user's crate hands in its attempts and gets the same grader:
-//!
-//! ```no_run
-//! # struct Mine;
-//! # use challenges::nf4::{Absmax, Nf4, Output, Weight};
-//! # impl Nf4 for Mine {
-//! #     fn unpack(&self, _: &[u8], _: &mut [u8]) {}
-//! #     fn look_up(&self, _: &[u8], _: &[f32; 16], _: &mut [f32]) {}
-//! #     fn block(&self, _: &[u8], _: &[f32; 16], _: f32, _: &mut [f32]) {}
-//! #     fn absmax(&self, _: &Absmax<'_>, _: usize) -> f32 { 0.0 }
-//! #     fn dequantize(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
-//! #     fn dequantize_fast(&self, _: &kernels::Cpu, _: &Weight<'_>, _: Output<'_>) {}
-//! # }
-//! fn main() -> std::process::ExitCode {
-//!     grader::Attempts::new().nf4(Mine).run(std::env::args_os())
-//! }
-//! ```
-//!
-//! Kernels are handed in as a text: `Attempts::new().nf4_cuda(Attempt { name: "mine.cu".into(), text })`.
+//! The command line is [`Attempts::run`]. The package `grader` (`grader/program`) is this one linked with the solutions:
+//! the workbook's program, and what a user's own crate depends on.
 
 mod attempts;
 mod calls;
@@ -66,6 +59,9 @@ mod workbook;
 pub use attempts::Attempts;
 pub use graph::trial;
 pub use verify::{About, Finding, Verified, fixture as verified_fixture, verify};
+
+#[cfg(test)]
+extern crate solutions as _;
 
 /// The JSON schema of a scorecard: what `--json` prints.
 pub fn schema() -> serde_json::Value {

@@ -24,7 +24,7 @@ impl Pace {
         Self { items, seconds: RefCell::new(seconds), begun: RefCell::new(None), file }
     }
 
-    /// An item begins, so the one before it has ended: `83/147  A.4/ragged-tail, 40 s left`.
+    /// An item begins, so the one before it has ended: `83/147  A.5/prime-f16, 40 s left`.
     pub fn begin(&self, item: &str, shown: &str) -> String {
         self.end();
         let Some(at) = self.items.iter().position(|known| known == item) else { return shown.to_owned() };

@@ -58,7 +58,7 @@ pub fn texts() -> Vec<Text> {
 /// Every CUDA text of the repository with its name: all of them compile for every architecture that is named.
 pub fn every_text() -> [(&'static str, &'static str); 4] {
     [
-        ("solution.cu", challenges::nf4::cuda::SOLUTION),
+        ("solution.cu", challenges::nf4::cuda::solution_text()),
         ("staircase.cu", challenges::nf4::cuda::STAIRCASE),
         ("baseline.cu", BASELINE),
         ("fill.cu", FILL),

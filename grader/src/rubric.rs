@@ -6,8 +6,9 @@
 //! unmeasured, and the logic is Kleene's: what does not depend on an unmeasured fact is decided without
 //! it. A line whose decision does depend on one has **no effect** - no bonus, no penalty, no reset.
 //!
-//! Source: the scheme published with the five puzzles in February 2025. `tests/transcription.rs` holds
-//! this table equal to a line-by-line transcription of the published text on every input.
+//! Source: the scheme published with the five puzzles in February 2025. The tests of
+//! `transcription` (`tests/tests/workbook/`) hold this table equal to a line-by-line transcription of the published
+//! text on every input.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -350,7 +350,7 @@ pub(crate) fn start(plan: &Plan, course: &'static Course) -> Result<Start, NotBu
     let here = |program: PathBuf| Launch { program, arguments: Vec::<OsString>::new() };
     match plan.attempt {
         Attempt::Solution => {
-            let code = code_hash(course.solution);
+            let code = code_hash(course.solution());
             Ok(Start { launch: here(own()?), source: Source::Solution, code, text: None, _built: None })
         }
         Attempt::Own => Ok(Start {

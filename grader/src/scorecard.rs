@@ -169,7 +169,7 @@ impl Outcome {
 /// One correctness check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// `STEP/case`, as in `A.4/ragged-tail-bf16`.
+    /// `STEP/case`, as in `A.5/ragged-tail-bf16`.
     pub name: String,
     /// How it ended.
     pub outcome: Outcome,
@@ -237,7 +237,7 @@ fn each_once<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<String, Measur
 }
 
 impl Check {
-    /// The step in front of the slash: `A.4` of `A.4/ragged-tail-bf16`.
+    /// The step in front of the slash: `A.5` of `A.5/ragged-tail-bf16`.
     pub fn step(&self) -> &str {
         self.name.split('/').next().unwrap_or(&self.name)
     }

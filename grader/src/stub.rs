@@ -61,7 +61,7 @@ pub fn solutions() -> impl Iterator<Item = Origin> {
     crate::course::COURSES.iter().map(|course| Origin {
         exercise: course.exercise(),
         language: course.language(),
-        solution: course.solution,
+        solution: course.solution(),
     })
 }
 

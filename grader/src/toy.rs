@@ -101,7 +101,7 @@ const COURSE: Course = Course {
     step_through: |_, _, _| Err("a doubling is not single-stepped".into()),
     ranks: 2,
     memory_limit: 1 << 30,
-    solution: SOLUTION,
+    solution: || SOLUTION,
     hints: "",
     takes: None,
     together: &[],

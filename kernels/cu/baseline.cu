@@ -12,11 +12,13 @@
 // leave one element a lane. (2): 128 a block, 4 scales a thread.
 // Bytes. (3) moves 0.5 + 0.0625 + 2 a weight; (1) and (2) move 0.2 a weight more, which the L2 serves.
 //
-// H100 80GB HBM3, November 2026, 20 chains in a graph, bf16, in one run (f16 within 1 %; both with inline PTX,
-// whose packed conversion the library uses too):
-//                        2048 x 8192   4096 x 14336   8192 x 28672
-//   bitsandbytes 0.50.2      25.8 us        75.9 us       287.6 us
-//   this file                26.9 us        76.7 us       288.4 us
+// H100 80GB HBM3, November 2026, 20 chains in a graph, one command (book/src/results/h100-peers.txt and h100.json; with
+// inline PTX, whose packed conversion the library uses too):
+//                        2048 x 8192 f16   4096 x 14336 bf16   8192 x 28672 bf16
+//   bitsandbytes 0.50.2          26.0 us             75.6 us            288.3 us
+//   this file                    25.7 us             75.6 us            286.9 us
+// (3) is bound by instructions and not by memory: its schedulers issue in 80 % of all cycles, while the DRAM works at
+// 54 % (book/src/results/nf4-h100-ncu.csv).
 
 #include "warpbook.cuh"
 

@@ -51,7 +51,8 @@ struct Launch {
     extern "C" __constant__ Launch kernel##_launch = {threads, per_thread, blocks_per_sm, shared_bytes, overlap}
 // ANCHOR_END: cuda-launch
 
-// f32 to the output's type, to nearest even, as a bit pattern. Of finite numbers; overflow is infinity.
+// f32 to the output's type, to nearest even, as a bit pattern. Overflow is infinity; a NaN is 0x7fff in the 16-bit
+// types, on every path.
 __device__ __forceinline__ Out round_output(float w) {
 #if OUTPUT_F32
     return __float_as_uint(w);
@@ -62,6 +63,7 @@ __device__ __forceinline__ Out round_output(float w) {
     asm("// warpbook.cuh\n\tcvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(w));
     return bits;
 #else
+    if (w != w) return 0x7fff;                 // what cvt gives; the sum below would carry 0x7fffffff into -0
     u32 bits = __float_as_uint(w);             // bf16 is the upper half: add just under half an ulp, and the
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);  // last kept bit decides a tie
 #endif

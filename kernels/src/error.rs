@@ -151,7 +151,7 @@ impl fmt::Display for DeviceError {
             Self::Cuda(error) => error.fmt(f),
             Self::Comm(error) => error.fmt(f),
             Self::Inputs { program, needed, given } => {
-                write!(f, "program {program} needs {needed} inputs, it was given {given}")
+                write!(f, "program {program}: expected {needed} inputs, found {given}")
             }
             Self::Short { program, tag, needed, given } => {
                 write!(f, "program {program} touches {needed} bytes of buffer {tag}, which has {given}")

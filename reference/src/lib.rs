@@ -3,6 +3,17 @@
 //! The CPU oracles and the vocabulary of warpbook: plain functions that are obviously right, in the
 //! definition's own order and arithmetic. Nothing here is fast, and nothing here knows how anything is
 //! made fast: an oracle that cannot reach the device code cannot inherit its bugs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`checkpoint`], [`dtype`] | safetensors files as tensors by name; the types of their elements |
+//! | [`nf4`] (A) | the format to the bit, and a quantised weight in a checkpoint |
+//! | [`graph`], [`grad`] (C) | the intermediate representation, its meaning, its derivatives |
+//! | [`llama`], [`lora`], [`optim`] | a model, its adapters and its training step as graphs |
+//! | [`loss`] (E) | each loss as a function in f64 and as a graph |
+//! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
+//! | [`philox`] | the random numbers of a dropout |
+//! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 
 pub mod atomic_write;
 pub mod checkpoint;

@@ -1,4 +1,21 @@
-//! From a graph to a plan, and from a plan to results.
+//! From a graph to a plan: the passes in their order.
+//!
+//! ```text
+//! Job::new      attention that has no step   rewrite::attend        in simpler operations, with C.8's programs
+//!               prune, widen, prune          C.3, decompose         narrow products and attention between casts
+//!               collectives                  rewrite::collective    as operations that have a step
+//!               donated inputs               memory::donate         each has an output of its own
+//! rematerialise remat                        rewrite::remat         what is computed again instead of kept
+//!               dequantisations              rewrite::decompose     one for each use of a weight
+//! plan_memory   parts and their buffers      fuse, C.4, C.6         tile programs, products, calls, ...
+//!               starts and waits             fuse::overlap          moved apart
+//!               donation, passes in place    memory                 outputs where inputs were, writes where reads were
+//!               places                       C.5, ir::arena         a place in the arena for each buffer
+//! finish        the plan                     Planned::step          a step for each part; checked
+//! ```
+//!
+//! What comes out is [`Compiled`]: the plan with the names and shapes of its inputs and outputs. It has no device; a
+//! [session](crate::session) prepares and runs it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -126,7 +143,7 @@ pub struct Options {
 pub enum Level {
     /// Every operation as it is written, a launch each, in memory of its own.
     O0,
-    /// Without what is dead or double, and in memory that is used again: what an eager framework does.
+    /// Without what is dead or computed twice, over one arena; still a launch for each operation.
     O1,
     /// Fused.
     #[default]
@@ -216,7 +233,7 @@ pub fn compile_with_policy(
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// How often [`compile`] was called in this process, by whom ever.
+/// How often a graph was compiled in this process, by whomever: calls of [`compile`] and of [`compile_with_policy`].
 pub fn calls() -> u64 {
     CALLS.load(Relaxed)
 }

@@ -1,14 +1,16 @@
 //! The given compiler: a graph in, a plan out.
 //!
 //! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of
-//! its symbols. **What comes out.** A [`kernels::plan::Plan`]: tile programs, products of matrices and dequantisations
-//! over an arena. **What it means.** What the interpreter says: equal where every rounding is defined, elsewhere within
-//! the fair tolerance (`tests/tests/workbook/compiled.rs`).
+//! its symbols. **What comes out.** A [`kernels::plan::Plan`] over an arena: tile programs, products of matrices,
+//! attention, scatters, dequantisations, operations between ranks. **What it means.** What the interpreter says: equal
+//! where every rounding is defined, elsewhere within the fair tolerance (`tests/tests/workbook/compiled.rs`).
 //!
 //! Eight decisions are left open: they are the methods of [`Compile`], the contract of challenge C, and nothing here
 //! knows who answers them.
 //!
-//! The folders follow the pipeline, and each uses only those above it:
+//! Each folder and file uses only those above it. A compilation passes through them in another order: [`front`] has
+//! recorded a graph, [`rewrite`] and then [`fuse`] and [`memory`] make the plan ([`compile`] has the passes), [`tune`]
+//! sets the choices of its products, and [`session`] runs it.
 //!
 //! | folder | holds |
 //! |---|---|
@@ -18,8 +20,8 @@
 //! | [`fuse`] | writes one tile program for everything between buffers ([`fuse::emit`]), lets products add up in one buffer ([`fuse::sums`]), takes score and mask programs into an attention's launch ([`fuse::attend`]), starts and waits for what ranks do together ([`fuse::collective`]), apart from each other where one may compute in between ([`fuse::overlap`]) |
 //! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention, narrow products and collectives in terms that have a step ([`rewrite::attend`], [`rewrite::decompose`], [`rewrite::collective`]), values computed again instead of kept ([`rewrite::remat`]) |
 //! | [`memory`] | inputs that are updated in place ([`memory::donate`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::profile`]) |
-//! | [`compile`] | the passes in their order |
 //! | [`tune`] | times the candidates of each product |
+//! | [`compile`] | the passes in their order |
 //! | [`groups`] | the ranks that a session works with |
 //! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
 //!

@@ -1,9 +1,9 @@
 //! (C) `graph`: compile QLoRA without a break.
 //!
 //! A training step is some two thousand operations. Run one by one, each reads its inputs from memory and writes its
-//! output back, and every frozen weight gets a gradient that nobody reads. Compiled, the step is a few hundred launches
-//! over one arena of memory that was laid out beforehand: what can be fused is fused, what is dead is gone, and what is
-//! needed twice is kept or computed again, whichever is cheaper.
+//! output back. Compiled, the step is a few hundred launches over one arena of memory that was laid out beforehand:
+//! what can be fused is fused, what no output needs is gone, such as the gradients of frozen weights that the
+//! derivative rules write down, and what is needed twice is kept or computed again, whichever is cheaper.
 //!
 //! **What is compiled.** A [`reference::graph::Graph`], forward, backward and optimiser together, for given sizes of
 //! its symbols. **What comes out.** A [`kernels::plan::Plan`] over an arena. **What it means.** What the interpreter
@@ -18,7 +18,6 @@
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
 //! Deep Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
-mod solution;
 pub mod zoo;
 
 use std::collections::BTreeSet;
@@ -34,8 +33,11 @@ use reference::graph::interpret::Values;
 use reference::graph::{Dtype, Error, Facts, Graph, Id, Known, Op, Tape, Type};
 
 use crate::calls::Calls;
+use crate::linked::{Linked, linked};
 
 pub use compiler::Compile;
+
+linked!(warpbook_graph -> Linked<dyn Compile>);
 
 static CALLS: Calls = Calls::new();
 
@@ -49,9 +51,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Compile {
         CALLS.count();
-        solution::Solution
+        warpbook_graph().steps
     }
 }
 
@@ -90,7 +92,9 @@ impl Compile for Solution {
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    warpbook_graph().text
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");

@@ -126,13 +126,33 @@ impl Answers {
         })
     }
 
-    /// Odds ratio preference optimisation: the likelihood of what was chosen, and the odds. Extras: `labels`.
+    /// Odds ratio preference optimisation: the likelihood of the answers that were chosen, and the odds. Extras:
+    /// `labels`.
     pub fn orpo(self, orpo: Orpo, reduction: Reduction) -> Result<Loss, Error> {
-        self.loss("orpo", |_, log_p, mask| {
-            let odds = orpo.rows(&self.compared(&Pool::Mean.graph(log_p, mask))).reduce(reduction);
-            let chosen = |x: &Tensor| x.slice(0, 0, (self.count / 2) as i64);
-            &odds + &orpo.token_rows(&chosen(log_p), &chosen(mask)).reduce(Reduction::Mean)
+        self.loss("orpo", |_, log_p, mask| self.odds_and_likelihood(orpo, reduction, log_p, [mask, mask]))
+    }
+
+    /// The same with the likelihood of prompts and answers, as TRL has it. Extras: `labels`, of prompts too; `answer`
+    /// f32 (S * T), not 0 where a label belongs to an answer. The odds are of answers alone.
+    pub fn orpo_of_texts(self, orpo: Orpo, reduction: Reduction) -> Result<Loss, Error> {
+        self.loss("orpo_of_texts", |tape, log_p, mask| {
+            let answer = tape.input("answer", Dtype::F32, [self.count * self.length]).reshape(mask.shape());
+            let answer = answer.equal(&answer.like(0.0)).select(&mask.like(0.0), mask);
+            self.odds_and_likelihood(orpo, reduction, log_p, [&answer, mask])
         })
+    }
+
+    /// The odds of the tokens under the first mask, and the likelihood of the chosen ones under the second.
+    fn odds_and_likelihood(
+        self,
+        orpo: Orpo,
+        reduction: Reduction,
+        log_p: &Tensor,
+        masks: [&Tensor; 2],
+    ) -> Tensor {
+        let odds = orpo.rows(&self.compared(&Pool::Mean.graph(log_p, masks[0]))).reduce(reduction);
+        let chosen = |x: &Tensor| x.slice(0, 0, (self.count / 2) as i64);
+        &odds + &orpo.token_rows(&chosen(log_p), &chosen(masks[1])).reduce(Reduction::Mean)
     }
 
     /// Kahneman-Tversky optimisation. Extras: `labels`; `reference` and `desirable` f32 (S); `z` f32 ().

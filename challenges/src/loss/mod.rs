@@ -24,12 +24,12 @@ pub mod losses;
 pub mod plan;
 pub mod problem;
 pub mod run;
-mod solution;
 
 use reference::graph::{Error, Graph, Tensor};
 use reference::loss::Policy;
 
 use crate::calls::Calls;
+use crate::linked::{Linked, linked};
 
 pub use problem::{Loss, Problem, Sampled, Trains};
 
@@ -78,6 +78,8 @@ pub trait Chunked: Sync {
 }
 // ANCHOR_END: loss-trait
 
+linked!(warpbook_loss -> Linked<dyn Chunked>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -90,9 +92,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Chunked {
         CALLS.count();
-        solution::Solution
+        warpbook_loss().steps
     }
 }
 
@@ -147,7 +149,9 @@ impl Cost {
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    warpbook_loss().text
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");

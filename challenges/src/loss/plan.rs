@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use reference::graph::{Error, Graph};
+use reference::graph::{Builder, Dtype, Error, Graph};
 
+use super::problem::row_dim;
 use super::{Chunked, Problem};
 
 /// Everything that a machine has to know.
@@ -11,8 +12,8 @@ use super::{Chunked, Problem};
 pub struct Plan {
     /// The rows of each chunk.
     pub chunks: Vec<Vec<usize>>,
-    /// What is computed of each chunk first, if seeds depend on the values of all rows.
-    pub first: Option<Graph>,
+    /// How often the logits of a chunk are computed.
+    pub passes: Passes,
     /// From the values to the seeds.
     pub seeds: Graph,
     /// What is computed of each chunk, with its gradient.
@@ -21,11 +22,44 @@ pub struct Plan {
     pub whole: Graph,
 }
 
+/// How often the logits of a chunk are computed. A loss whose rows simply add up knows its seeds beforehand; one of
+/// whole sequences computes them from the values of all rows, when the first logits are gone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Passes {
+    /// Once, with its seeds.
+    One,
+    /// Once, with a seed of 1 for this value: the gradient of a hidden state is its row's seed times what that gives,
+    /// and the graph multiplies it by the seed when that is known.
+    OneThenScale {
+        /// The value.
+        value: String,
+        /// Inputs: `unscaled` (N, H) in the problem's type, `seed.VALUE` f32 (N). Output: `hidden.grad`.
+        scale: Graph,
+    },
+    /// Twice: first by this graph for the values, then for the gradient.
+    Two(Graph),
+}
+
+impl Passes {
+    /// How often the product with the weight is computed for each row.
+    pub fn products(&self) -> usize {
+        match self {
+            Self::One | Self::OneThenScale { .. } => 1,
+            Self::Two(_) => 2,
+        }
+    }
+
+    /// What is compiled for chunks beside their gradient.
+    pub fn graph(&self) -> Option<&Graph> {
+        match self {
+            Self::One => None,
+            Self::OneThenScale { scale: graph, .. } | Self::Two(graph) => Some(graph),
+        }
+    }
+}
+
 impl Plan {
     /// An attempt's plan for the rows that count, at most `size` at a time.
-    ///
-    /// A loss whose gradient asks for the values of rows, such as one of whole sequences, takes two passes over the chunks:
-    /// the first for the values, the second for the gradient. One whose rows simply add up takes one pass.
     pub fn new(
         attempt: &dyn Chunked,
         problem: &Problem,
@@ -34,10 +68,14 @@ impl Plan {
     ) -> Result<Self, Error> {
         problem.loss.check()?;
         let seeds = attempt.seeds(problem)?;
-        let first = if asks_for_values(&seeds, problem) { Some(attempt.forward(problem)?) } else { None };
+        let passes = match scaled_value(problem) {
+            _ if !asks_for_values(&seeds, problem) => Passes::One,
+            Some(value) => Passes::OneThenScale { scale: scale(problem, &value)?, value },
+            None => Passes::Two(attempt.forward(problem)?),
+        };
         Ok(Self {
             chunks: attempt.cut(counts, size),
-            first,
+            passes,
             seeds,
             each: attempt.backward(problem)?,
             whole: problem.loss.whole.clone(),
@@ -56,12 +94,37 @@ fn asks_for_values(seeds: &Graph, problem: &Problem) -> bool {
     problem.loss.values().filter_map(|name| seeds.find_input(name)).any(|id| needed.contains(&id))
 }
 
+/// The one value that the loss asks for, if the gradient of a hidden state is that value's seed times what a seed of 1
+/// gives: nothing is trained that rows share. With f16 states a gradient without its seed may be too large for the type;
+/// with bf16 it is rounded once more.
+fn scaled_value(problem: &Problem) -> Option<String> {
+    let asked: Vec<&str> =
+        problem.loss.values().filter(|name| problem.loss.whole.find_input(name).is_some()).collect();
+    let trains = problem.trains;
+    let shares = trains.weight || trains.bias && problem.bias;
+    match asked[..] {
+        [value] if trains.hidden && !shares && problem.dtype != Dtype::F16 => Some(value.to_owned()),
+        _ => None,
+    }
+}
+
+/// The gradient of each hidden state times its row's seed.
+fn scale(problem: &Problem, value: &str) -> Result<Graph, Error> {
+    let builder = Builder::new("scale");
+    let tape = builder.tape();
+    let gradient = tape.input("unscaled", problem.dtype, [row_dim(tape), problem.width.into()]);
+    let seed = tape.input(&format!("seed.{value}"), Dtype::F32, [row_dim(tape)]);
+    let seed = seed.reshape([row_dim(tape), 1.into()]).spread(gradient.shape());
+    tape.output("hidden.grad", &(&gradient.cast(Dtype::F32) * &seed).cast(problem.dtype));
+    builder.finish()
+}
+
 /// The chunks in a line, then the graphs.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: usize = self.chunks.iter().map(Vec::len).sum();
         writeln!(f, "{rows} rows in {} chunks of at most {}", self.chunks.len(), self.largest())?;
-        let graphs = self.first.iter().chain([&self.seeds, &self.each, &self.whole]);
+        let graphs = self.passes.graph().into_iter().chain([&self.seeds, &self.each, &self.whole]);
         graphs.into_iter().try_for_each(|graph| writeln!(f, "\n{graph}"))
     }
 }

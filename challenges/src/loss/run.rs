@@ -21,7 +21,7 @@ use compiler::session::{DeviceTensor, Io, NoDequantizer, Program, Session, Setti
 use kernels::{Buffer, Device};
 use reference::graph::{Dim, Graph, Type};
 
-use super::plan::Plan;
+use super::plan::{Passes, Plan};
 use super::problem::{LARGEST, ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
 use crate::graph::Compile;
@@ -61,7 +61,7 @@ pub struct Job<'a> {
     pub upstream: Option<&'a [f32]>,
     /// How large chunks are.
     pub size: Size,
-    /// Gradients of weight and bias so far, in the type of the problem's sums, to be added to.
+    /// Gradients of weight and bias so far, in the problem's `accumulate_dtype`, to be added to.
     pub so_far: BTreeMap<String, Buffer>,
 }
 
@@ -72,8 +72,8 @@ pub struct Results {
     pub loss: Vec<f32>,
     /// What was computed of each row by itself; 0 of a row that does not count.
     pub values: BTreeMap<String, Vec<f32>>,
-    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in that of its sums, as far as they are
-    /// trained.
+    /// `hidden.grad` in the problem's type, `weight.grad` and `bias.grad` in its `accumulate_dtype`, as far as they
+    /// are trained.
     pub gradients: BTreeMap<String, Buffer>,
     /// The rows of each chunk, in order.
     pub chunks: Vec<usize>,
@@ -115,13 +115,15 @@ impl<'a> Runner<'a> {
     pub fn costs(&mut self, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
         let plan = Plan::new(self.attempt, self.problem, &[true], 1).map_err(Error::Graph)?;
         let mut costs = Vec::new();
-        for graph in plan.first.iter().chain([&plan.each]) {
+        let graphs = || plan.passes.graph().into_iter().chain([&plan.each]);
+        for graph in graphs() {
             let likely = BTreeMap::from([(ROWS.into(), likely(graph, size, rows) as i64)]);
             let program = self.program(graph)?;
             let profile = self.session.memory_profile(program, &likely).map_err(Error::Session)?;
             costs.extend(profile.steps.iter().map(|step| cost(&step.alive)));
         }
-        let staged: usize = rows_of(&plan.each).map(|(_, ty)| row_bytes(ty)).sum();
+        let staged: BTreeMap<&str, &Type> = graphs().flat_map(rows_of).collect();
+        let staged: usize = staged.into_values().map(row_bytes).sum();
         let kept = rows * self.problem.loss.values().count() * KEPT;
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
@@ -168,21 +170,42 @@ impl<'a> Runner<'a> {
         check::job(self.session.device(), self.problem, &job)?;
         let plan = self.plan(job.counts, job.size)?;
         check::chunks(&plan, job.counts)?;
-        for graph in plan.first.iter().chain([&plan.each]) {
-            check::inputs(self.problem, graph, &job)?;
+        if let Passes::Two(values) = &plan.passes {
+            check::inputs(self.problem, values, &job)?;
         }
+        check::inputs(self.problem, &plan.each, &job)?;
         check::outputs(self.problem, &plan.each)?;
         check::seeds(self.problem, &plan.seeds)?;
         let mut work = Work::new(self.session.device(), self.problem, job)?;
-        for rows in plan.first.iter().flat_map(|_| &plan.chunks) {
-            self.chunk(plan.first.as_ref().unwrap_or(&plan.each), rows, &mut work)?;
-        }
-        work.seeds = self.seeds(&plan.seeds, &work)?;
-        for rows in &plan.chunks {
-            self.chunk(&plan.each, rows, &mut work)?;
-        }
+        self.passes(&plan, &mut work)?;
         let loss = self.all(&plan.whole, &work)?.into_iter().next().map(|(_, loss)| loss);
         Ok(work.finish(&plan, loss.unwrap_or_default()))
+    }
+
+    /// All passes over the chunks, and the seeds when they can be known.
+    fn passes(&mut self, plan: &Plan, work: &mut Work<'_>) -> Result<(), Error> {
+        match &plan.passes {
+            Passes::One => {
+                work.seeds = self.seeds(&plan.seeds, work)?;
+                self.pass(&plan.each, plan, work)
+            }
+            Passes::OneThenScale { value, scale } => {
+                work.seeds = work.unit_seeds(self.problem, value);
+                self.pass(&plan.each, plan, work)?;
+                work.seeds = self.seeds(&plan.seeds, work)?;
+                self.pass(scale, plan, work)
+            }
+            Passes::Two(values) => {
+                self.pass(values, plan, work)?;
+                work.seeds = self.seeds(&plan.seeds, work)?;
+                self.pass(&plan.each, plan, work)
+            }
+        }
+    }
+
+    /// One pass over all chunks.
+    fn pass(&mut self, graph: &Graph, plan: &Plan, work: &mut Work<'_>) -> Result<(), Error> {
+        plan.chunks.iter().try_for_each(|rows| self.chunk(graph, rows, work))
     }
 
     /// One pass over one chunk.
@@ -219,6 +242,7 @@ impl<'a> Runner<'a> {
         let missing = || Error::Missing { name: name.to_owned() };
         let from = match name {
             "hidden" => work.made.hidden.buffer(),
+            "unscaled" => work.made.of_hidden.as_ref().unwrap_or_else(|| work.made.hidden.buffer()),
             name => &work.given.get(name).ok_or_else(missing)?.buffer,
         };
         gather(device, from, bytes, rows, &mut to.buffer)
@@ -384,6 +408,12 @@ impl<'a> Work<'a> {
         let made = Made::new(device, problem, job.hidden, job.counts)?;
         let (given, upstream, rows) = (job.given, job.upstream, job.counts.len());
         Ok(Self { given, upstream, rows, seeds: BTreeMap::new(), sums, made })
+    }
+
+    /// Seeds of 1 for one value, of 0 for the others.
+    fn unit_seeds(&self, problem: &Problem, value: &str) -> BTreeMap<String, Vec<f32>> {
+        let seed = |name: &str| f32::from(u8::from(name == value));
+        problem.loss.values().map(|name| (name.to_owned(), vec![seed(name); self.rows])).collect()
     }
 
     /// What a graph over all rows asks for beside what is given: values of rows, and what is upstream.

@@ -47,7 +47,7 @@ impl Chunked for Solution {
     }
 
     // why: the chunk's logits are a node of this graph and nothing else ever sees them. The product may be rounded to the
-    // problem's type, as a layer of the model would; what is made of it may not: e^z of a bf16 has one right digit less
+    // problem's type, as a layer of the model would; what is made of it may not: e^z of a bf16 has one right bit less
     // with every doubling of z.
     // step E.2: write the values of a chunk's rows: the product, the upcast, the loss
     fn forward(&self, problem: &Problem) -> Result<Graph, Error> {
@@ -94,11 +94,11 @@ impl Chunked for Solution {
     // ANCHOR_END: loss-step-3
 
     // ANCHOR: loss-step-4
-    // why: what all rows make together is a graph as well, over a number or two for each row. Its gradient says how much
-    // each row's value counts: 1 / N for a mean, whatever chunk the row is in. The mean of the chunks' means would be
-    // another number as soon as one chunk has fewer rows that count than the others. What the loss does not ask for is
-    // an input that nobody reads, with a gradient of zeros. Seeds are the only outputs: whatever else is one may ask for
-    // values, and then every chunk is computed twice.
+    // why: what all rows make together is a graph as well, over a number or two for each row. Its gradient says how
+    // much each row's value counts: 1 / N for a mean, whatever chunk the row is in. The mean of the chunks' means
+    // would be another number as soon as one chunk has fewer rows that count than the others. What the loss does not
+    // ask for is an input that nobody reads, with a gradient of zeros. Seeds are the only outputs: whatever else is
+    // one may ask for values, and then this machine computes every chunk twice.
     // step E.4: differentiate the loss with respect to each row's values, given what is upstream
     fn seeds(&self, problem: &Problem) -> Result<Graph, Error> {
         let whole = &problem.loss.whole;
@@ -128,9 +128,10 @@ impl Chunked for Solution {
     // ANCHOR_END: loss-step-4
 
     // ANCHOR: loss-step-5
-    // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all rows
-    // make together is a weighed sum: one pass. A ratio of the sequence needs every token's log-probability before the
-    // first gradient: then a chunk gives log-probabilities and `whole` does the rest, in two passes.
+    // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all
+    // rows make together is a weighed sum: one pass. A ratio of the sequence needs the log-probability of each of its
+    // tokens before the first gradient, and a chunk may have some of them only: so a chunk gives log-probabilities and
+    // `whole` does the rest. Where the head is trained the machine takes a second pass for that.
     // step E.5: write the policy's loss: what each token gives, and what all tokens make
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
         let by_token = policy.level == Level::Token;
@@ -283,6 +284,7 @@ fn shares(average: Average, mask: &Tensor) -> Tensor {
     match average {
         Average::Sequences => &shares_of_row(mask) * (1.0 / sequences),
         Average::Tokens => mask / &at_least_one(&mask.total()).spread(mask.shape()),
+        Average::Items(items) => mask * (1.0 / items),
         Average::Length(length) => mask * (1.0 / (sequences * length)),
     }
 }

@@ -21,9 +21,14 @@ use kernels::cuda::{
 use kernels::tile::Element;
 
 use super::{Absmax, Bench, Dtype, Weight};
+use crate::linked::linked;
+
+linked!(warpbook_nf4_cuda -> &'static str);
 
 /// The solution's text on CUDA.
-pub const SOLUTION: &str = include_str!("solution.cu");
+pub fn solution_text() -> &'static str {
+    warpbook_nf4_cuda()
+}
 
 /// Every version that led to it, and those that did not help.
 pub const STAIRCASE: &str = include_str!("staircase.cu");
@@ -61,7 +66,7 @@ pub struct Attempt {
 impl Attempt {
     /// The workbook's solution.
     pub fn solution() -> Self {
-        Self { name: "solution.cu".into(), text: SOLUTION.into() }
+        Self { name: "solution.cu".into(), text: solution_text().into() }
     }
 
     /// Every version of the staircase.

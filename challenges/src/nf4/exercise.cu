@@ -113,7 +113,8 @@ LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
 // ANCHOR: nf4-step-12
 // Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
 // before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
-// and nothing that it may read can be written. Without OVERLAP all three do nothing.
+// and nothing that it may read can be written. Without OVERLAP all three do nothing here; the prefetch alone is in
+// PTX since Fermi.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA, "griddepcontrol"

@@ -22,7 +22,6 @@
 pub mod baseline;
 mod callee;
 pub mod cuda;
-mod solution;
 pub mod tile;
 
 pub use callee::{DEQUANTIZER, Dequantizer};
@@ -31,6 +30,7 @@ use kernels::Cpu;
 pub use reference::nf4::{Absmax, Dtype, Weight};
 
 use crate::calls::Calls;
+use crate::linked::{Linked, linked};
 
 // ANCHOR: nf4-trait
 /// The steps of challenge A, from small to large.
@@ -59,6 +59,8 @@ pub trait Nf4: Sync {
 }
 // ANCHOR_END: nf4-trait
 
+linked!(warpbook_nf4 -> Linked<dyn Nf4>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -71,9 +73,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Nf4 {
         CALLS.count();
-        solution::Solution
+        warpbook_nf4().steps
     }
 }
 
@@ -176,7 +178,9 @@ pub const BENCHES: [Bench; 4] = [
 ];
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    warpbook_nf4().text
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");

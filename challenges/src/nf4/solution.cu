@@ -13,21 +13,19 @@
 // Threads. A block of 256 owns a tile of 512 chunks, a warp 64 of them side by side, a thread two that lie 32
 //   chunks apart; a chunk is what one 16-byte store holds, 8 elements of a 16-bit type or 4 of f32. The grid is
 //   one block a tile, with no loop.
-// Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. On an H100
-//   80GB HBM3 whose copy moves 2965 GB/s that bounds 2048 x 8192 at 14.2 us, 4096 x 14336 at 49.8 us and
-//   8192 x 28672 at 199.3 us.
+// Bytes. 0.5 + 1/64 + 4/16384 read and 2 written an element: 2.516, of which four fifths are stores. An H100 80GB
+//   HBM3 copies at 3.03 TB/s, which would take 13.9 us for 2048 x 8192, 48.8 us for 4096 x 14336 and 195.5 us for
+//   8192 x 28672. A kernel that only streams this mix takes 14.3, 49.9 and 199.8 us (tests/peers/nf4_stream.cu,
+//   book/src/results/h100-stream.txt), this one beside it 14.5, 50.1 and 200.0 us.
 // Cache. Codes and outputs are touched once and say so. A line of scale codes is for 8192 elements, code2 is 1 KiB
-//   for all: the L1 serves both. The L2 gets the codes before they are asked for.
-// Versions, bf16, kernel time in a graph of 20 launches over inputs rotated past the L2, H100 80GB HBM3, November
-//   2026, all in one run; f16 is within 1 %:
-//                                     2048 x 8192         4096 x 14336        8192 x 28672
-//   the library's three launches  26.1 us 1614 GB/s   75.7 us 1951 GB/s  287.6 us 2055 GB/s   (baseline.cu)
-//   1 dequantize_naive            87.1 us  485 GB/s  299.2 us  494 GB/s   1190 us  497 GB/s
-//   2 dequantize_wide             19.1 us 2212 GB/s   59.9 us 2468 GB/s  229.5 us 2575 GB/s
-//   3 dequantize                  14.9 us 2839 GB/s   50.4 us 2929 GB/s  200.6 us 2946 GB/s   <- what is graded
-//     launched without overlap    15.5 us 2725 GB/s   51.6 us 2862 GB/s  201.7 us 2930 GB/s
-//     compiled without inline PTX 17.4 us 2427 GB/s   53.7 us 2751 GB/s  205.3 us 2879 GB/s
-//   f32 (4.516 bytes an element): 26.6 us, 91.3 us, 364.7 us, 96 to 98 % of the copy.
+//   for all: the L1 serves both. The L2 gets the codes before they are asked for. Where the next kernel reads these
+//   outputs and they fit in the L2, a store without .cs may serve the two together better.
+// Versions, as the grader times them, H100 80GB HBM3, November 2026 (book/src/results/h100.json):
+//                                   2048 x 8192 f16    4096 x 14336 bf16   8192 x 28672 bf16
+//   the library's three launches  25.7 us 1643 GB/s   75.6 us 1953 GB/s  286.9 us 2060 GB/s   (baseline.cu)
+//   1 dequantize_naive            87.1 us  485 GB/s  299.6 us  493 GB/s
+//   2 dequantize_wide             18.8 us 2249 GB/s   59.0 us 2505 GB/s
+//   3 dequantize                  14.6 us 2892 GB/s   50.4 us 2934 GB/s  200.4 us 2949 GB/s   <- what is graded
 //   What lies between 2 and 3, and what did not help, is staircase.cu.
 
 #include "warpbook.cuh"
@@ -65,8 +63,9 @@ LAUNCH(codes, 256, 1, 0, 0, 0);
 
 // ANCHOR: nf4-step-8
 // why: A product and a sum beside each other are what a compiler likes to fuse into one instruction that rounds
-// once. The format rounds twice, and the fused scale flips about four outputs in a million: too few for a
-// tolerance to see. The intrinsics that end in _rn are never fused, whatever the flags.
+// once. The format rounds twice, and the fused scale changes 4 to 10 f16 outputs in a million and about one of bf16
+// (book/src/results/nf4-fused.txt): too few for a tolerance to see. The intrinsics that end in _rn are never fused,
+// whatever the flags.
 // step A.8: find the scale of a block: code2[code] times the second-level scale plus the offset, each rounded
 __device__ __forceinline__ float scale_of(const Weight& w, u64 block) {
     if (w.codes == nullptr) return w.scales[block];
@@ -87,7 +86,7 @@ LAUNCH(scales, 256, 1, 0, 0, 0);
 // why: First right, then fast. One element a thread, nothing shared, no case to forget: whatever comes later
 // must equal this to the bit. It is slow for two reasons that the next steps take away one by one. A warp's
 // memory instructions move 16 bytes and 64; and the parameters' constant bank serves one address at a time, so
-// that 32 lanes with 16 different codes wait 16 times.
+// that 32 lanes with 14 different codes, which is the mean, wait 14 times.
 // step A.9: dequantise the whole weight, one element a thread, right to the bit
 extern "C" __global__ void dequantize_naive(const __grid_constant__ Weight w, Out* out) {
     const u64 e = (u64)blockIdx.x * THREADS + threadIdx.x;
@@ -101,8 +100,8 @@ LAUNCH(dequantize_naive, 256, 1, 0, 0, 0);
 // ANCHOR: nf4-step-10
 // why: A chunk a thread is one 4-byte load and one 16-byte store: a warp reads 128 bytes and writes 512, whole
 // cache lines both, where the naive kernel spends eight loads, eight scales and eight stores. For f32 a chunk is
-// half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread would
-// each leave every second half of a 32-byte sector empty, and cost a third of the bandwidth.
+// half a word, so that a warp's store is still 512 bytes without gaps: two stores of 16 bytes a thread, side by
+// side, would each fill half of a 32-byte sector, and the SM would send twice the sectors.
 // step A.10: the same bits with wide loads and stores; first the 4-byte word that chunk number `chunk` is in
 __device__ __forceinline__ u32 word_of(const u8* packed, u64 chunk) {
     const u64 word = chunk * CHUNK / WORD;
@@ -151,10 +150,10 @@ LAUNCH(dequantize_wide, 256, CHUNK, 0, 0, 0);
 // ANCHOR_END: nf4-step-10
 
 // ANCHOR: nf4-step-11
-// why: Every code is read once and every output written once, so neither has any business in a cache; a line so
-// marked is the first to be given up. In a kernel like dequantize_wide either hint alone is worth nothing and both
-// are worth 6 %, not because of the L1, but because of what launch after launch leaves in the L2. A profile of a
-// single launch does not show it (staircase.cu, v11 to v16).
+// why: Every code is read once and every output written once by this kernel, so neither needs a place in a cache; a
+// line so marked is the first to be given up. In a kernel like dequantize_wide the hints are worth nothing as the
+// grader times; beside the prefetch of A.12 they are worth 5 %, since outputs no longer drive out codes that were
+// fetched ahead (staircase.cu, v11 to v16 and v36).
 // step A.11: tell the caches what is touched once, in inline PTX: a load of 4 bytes, a store of 16
 __device__ __forceinline__ u32 load_once(const u32* from) {
 #if INLINE_PTX
@@ -190,7 +189,8 @@ LAUNCH(copy_once, 256, 4, 0, 0, 0);            // per_thread counts words here
 // ANCHOR: nf4-step-12
 // Three instructions that C has no word for. Where the host launches with overlap, a kernel begins while the one
 // before it still runs. Until wait_for_previous returns, nothing that the one before may write can be read yet,
-// and nothing that it may read can be written. Without OVERLAP all three do nothing.
+// and nothing that it may read can be written. Without OVERLAP all three do nothing here; the prefetch alone is in
+// PTX since Fermi.
 __device__ __forceinline__ void let_next_begin() {
 #if OVERLAP
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");     // PTX ISA, "griddepcontrol"
@@ -208,15 +208,16 @@ __device__ __forceinline__ void fetch_ahead(const void* at) {
 #endif
 }
 
-// why: dequantize_wide is a sixth above the bound for large weights, a third for small ones. What is left is time in
-// which the DRAM has nothing to do. Between two launches that is 1.5 us: so a launch begins inside the one before
-// it and spends the wait on fetching codes into the L2, for which it needs nobody's permission. Inside a launch it
-// is when a wave of blocks waits for its codes: so every block fetches for the one that comes AHEAD blocks later.
-// Only what differs from block to block is fetched so: when each block fetched code2 too, which is the same eight
-// lines for all, they queued for those and a small weight took a fifth longer. Two chunks a thread halve what is
-// spent on scales, and each scale is computed once a warp. The table goes into a register of each lane: a shuffle
-// of width 16 reads four bits of its index as they stand, so that a lookup needs no mask and no address, and the
-// kernel no barrier.
+// why: dequantize_wide is a fifth above the bound for large weights, a third for small ones. What is left is time in
+// which the DRAM has too little to do. Most of it is waiting inside a thread: a load does not stop its warp, the
+// first use of what it loads does, so two chunks a thread have both words under way before either is waited for.
+// Then, inside a launch, a wave of blocks waits for its codes: so every block fetches for the one that comes AHEAD
+// blocks later. And between two launches nothing moves: so a launch begins inside the one before it and spends the
+// wait on fetching codes into the L2, for which it needs nobody's permission. Only what differs from block to block
+// is fetched so: when each block fetched code2 too, which is the same eight lines for all, they queued for those and
+// a small weight took a tenth longer (v30). Each scale is computed once a warp. The table goes into a register of
+// each lane: a shuffle of width 16 reads four bits of its index as they stand, so that a lookup needs no mask and no
+// address, and the kernel no barrier.
 // step A.12: as fast as the memory: what helps, together; first what a block fetches ahead into the L2
 __device__ __forceinline__ void fetch_tile(const Weight& w, u64 tile, u32 lane) {
     constexpr u32 LINE = 256;                  // codes of 128 bytes

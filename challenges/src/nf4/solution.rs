@@ -49,8 +49,8 @@ impl Nf4 for Solution {
     // ANCHOR_END: nf4-step-3
 
     // ANCHOR: nf4-step-4
-    // why: two roundings, so two statements. `mul_add` would keep the product's extra bits and flip about
-    // four 16-bit outputs in a million: near enough for a tolerance, and not the format.
+    // why: two roundings, so two statements. `mul_add` would keep the product's extra bits and change a
+    // few f16 outputs in a million and about one of bf16: near enough for a tolerance, and not the format.
     // step A.4: find a block's scale, through both levels where it is quantised itself
     fn absmax(&self, absmax: &Absmax<'_>, block: usize) -> f32 {
         match absmax {

@@ -5,13 +5,11 @@
 //
 // Threads. A chunk is what one 16-byte store holds: 8 outputs of a 16-bit type, 4 of f32. Unless a version says
 //   otherwise a block has 256 threads, a thread one chunk, a warp's chunks lie side by side.
-// Bytes. 2.516 an element: at the 2938 GB/s of the card's own copy 50.3 us for 4096 x 14336, 14.4 us for 2048 x 8192.
+// Bytes. 2.516 an element: at the 3.03 TB/s of a copy of 1 GiB 48.8 us for 4096 x 14336, 13.9 us for 2048 x 8192.
 // How to read it. Above each version: the idea; what was predicted before it ran; what was measured, as GB/s and
-//   us at 4096 x 14336 bf16 / at 2048 x 8192 f16 (20 launches in a graph over inputs rotated past the L2,
-//   H100 80GB HBM3, November 2026); and why. A version is a short list of choices: the difference from its
-//   parent is the idea. Profiles of the versions: book/src/results/nf4-h100-ncu.csv.
-//   The graded rotation renews its data and empties the L2 before each sample; there v13, v15 and v16 take 56 us,
-//   no less than v05 (book/src/results/h100.json): hints count only after launches that left something behind.
+//   us at 4096 x 14336 bf16 / at 2048 x 8192 f16, as the grader times (book/src/results/h100.json, H100 80GB HBM3,
+//   November 2026); and why. A version is a short list of choices: the difference from its parent is the idea.
+//   Profiles of the versions: book/src/results/nf4-h100-ncu.csv.
 
 #include "warpbook.cuh"
 
@@ -67,7 +65,7 @@ __device__ __forceinline__ uint4 rounded(const float value[CHUNK]) {
 
 // v01. The formula, one element a thread.
 // Predicted 130 us: half a byte read and two written by a thread, so the number of instructions decides.
-// Measured 490 GB/s, 301.6 us / 476 GB/s, 88.7 us.
+// Measured 490 GB/s, 301.8 us / 478 GB/s, 88.3 us.
 // Why: the table is in the constant bank, which serves one address at a time. 32 lanes have 14 different codes or
 // so and wait as many times, and nothing else matters.
 extern "C" __global__ void v01_naive(const __grid_constant__ Weight w, Out* out) {
@@ -78,8 +76,8 @@ LAUNCH(v01_naive, 256, 1, 0, 0, 0);
 
 // v02. A byte a thread: one load, one scale and one store for two elements.
 // Predicted 160 us: half of everything but the lookups.
-// Measured 571 GB/s, 258.7 us / 543 GB/s, 77.7 us.
-// Why: a sixth less, since the lookups are all still there.
+// Measured 571 GB/s, 258.9 us / 547 GB/s, 77.1 us.
+// Why: a seventh less, since the lookups are all still there.
 extern "C" __global__ void v02_byte(const __grid_constant__ Weight w, Out* out) {
     const u64 e = 2 * ((u64)blockIdx.x * 256 + threadIdx.x);
     if (e >= w.len) return;
@@ -100,9 +98,10 @@ LAUNCH(v02_byte, 256, 2, 0, 0, 0);
 
 // v03. Wide loads: a word a thread, its eight elements stored one by one.
 // Predicted 110 us: a quarter of the loads of v02.
-// Measured 689 GB/s, 214.4 us / 657 GB/s, 64.2 us.
+// Measured 684 GB/s, 215.9 us / 659 GB/s, 64.0 us.
 // Why: the lookups again; and a warp's store now touches 32 places 16 bytes apart, 16 sectors for 64 bytes of data,
-// eight times over. The L2 sees 11.0 million sectors written where 5.5 million do.
+// eight times over. Some of the eight merge in the SM; the L2 still counts 11.0 million sectors written where 5.5
+// million do.
 extern "C" __global__ void v03_wide_loads(const __grid_constant__ Weight w, Out* out) {
     const u64 e = WORD * ((u64)blockIdx.x * 256 + threadIdx.x), whole = whole_of(w, out);
     if (e >= whole) {
@@ -147,7 +146,7 @@ __device__ __forceinline__ u32 load(const u32* from, u64 policy) {
 }
 
 // `to` is an element of an array of 16-byte values. Written to as *(uint4*)(out + e), the same address made the
-// compiler split a plain store into four of 4 bytes: v36 took 65 us that way.
+// compiler split a plain store into four of 4 bytes.
 template <Hint HINT>
 __device__ __forceinline__ void store(uint4* to, uint4 v, u64 policy) {
 #if INLINE_PTX
@@ -342,113 +341,117 @@ __device__ __forceinline__ void version(const Weight& w, Out* out) {
 
 // v04. Wide stores: one of 16 bytes a thread, the warp's 512 bytes without gaps.
 // Predicted 70 us: loads and stores are whole lines now.
-// Measured 636 GB/s, 232.4 us / 642 GB/s, 65.8 us.
-// Why: no better. The sectors are halved, and the warps queue for the lookups all the same: 98 cycles of waiting
-// for each instruction issued.
+// Measured 668 GB/s, 221.1 us / 646 GB/s, 65.4 us.
+// Why: no better. The sectors are halved, and the warps queue for the lookups all the same: 98 warp-cycles of
+// waiting for each instruction issued.
 VERSION(v04_wide_stores, Base { });
 
 // v05. The table in shared memory: 16 entries in 16 banks, so that lanes with different codes never collide and
 // lanes with equal codes are served together.
 // Predicted 58 us: a lookup now costs a cycle of the load unit in place of 14 or so.
-// Measured 2613 GB/s, 56.5 us / 2279 GB/s, 18.5 us.
+// Measured 2616 GB/s, 56.5 us / 2349 GB/s, 18.0 us.
 // Why: the only change that is worth a factor, and none of the changes before it could show its worth until now.
 VERSION(v05_table_shared, Base { SET Table table = SHARED; });
 
 // v06. The table in a register of each lane, looked up by a shuffle, which reads the low four bits of its index
 // as they stand: no mask, no barrier.
 // Predicted as v05: a shuffle takes the same unit for the same time.
-// Measured 2531 GB/s, 58.4 us / 2294 GB/s, 18.4 us.
-// Why: the same for small weights, 4 % worse for large ones, where warps queue for the unit. See v34.
+// Measured 2628 GB/s, 56.2 us / 2361 GB/s, 17.9 us.
+// Why: as predicted. See v34.
 VERSION(v06_table_shuffle, Base { SET Table table = SHUFFLE; });
 
 // v07. The table in the operands of a tree of selects: no memory at all.
 // Predicted 75 us: 15 more instructions an element are 60 % of all that the SMs can issue in 50 us.
-// Measured 1799 GB/s, 82.1 us / 1640 GB/s, 25.7 us.
+// Measured 1798 GB/s, 82.2 us / 1665 GB/s, 25.3 us.
 VERSION(v07_table_select, Base { SET Table table = SELECT; });
 
 // v08. Bytes permuted: the 16 outputs that a scale allows, computed once, then picked by prmt.
 // Predicted 62 us: about eight instructions an element, half of them for outputs that are not asked for.
-// Measured 2365 GB/s, 62.5 us / 2137 GB/s, 19.8 us.
+// Measured 2374 GB/s, 62.2 us / 2186 GB/s, 19.3 us.
 VERSION(v08_table_permute, Base { SET Table table = PERMUTE; });
 
 // v09. A table of pairs: 256 entries of two floats, one lookup a byte.
 // Predicted 65 us: half the lookups, but random ones in 16 banks of pairs: about three lanes meet in one.
-// Measured 2318 GB/s, 63.7 us / 2110 GB/s, 20.0 us.
+// Measured 2365 GB/s, 62.5 us / 2150 GB/s, 19.6 us.
 // Why: 3.7 million bank conflicts in place of 0.2 million.
 VERSION(v09_table_pairs, Base { SET Table table = PAIRS; });
 
 // v10. Table offsets without arithmetic: two masks make all eight offsets, a byte permute takes each out.
 // Predicted 1 % better than v05: a third fewer integer instructions, of which there are enough to spare.
-// Measured 2633 GB/s, 56.1 us / 2301 GB/s, 18.3 us.
+// Measured 2642 GB/s, 55.9 us / 2376 GB/s, 17.8 us.
+// Why: the time is as predicted, the instructions are not: 3 % of all are gone.
 VERSION(v10_offsets, Base { SET Table table = OFFSETS; });
 
 // v11. Streaming stores (.cs): outputs are not read again, the caches may drop them first.
 // Predicted 2 % better than v05.
-// Measured 2613 GB/s, 56.5 us / 2272 GB/s, 18.6 us.
+// Measured 2603 GB/s, 56.7 us / 2354 GB/s, 17.9 us.
 // Why: nothing, see v13.
 VERSION(v11_store_hint, v05_table_shared_choices { SET Hint store = ONCE; });
 
 // v12. Loads that the L1 does not keep (L1::no_allocate), with plain stores.
 // Predicted 2 % better than v05.
-// Measured 2608 GB/s, 56.7 us / 2284 GB/s, 18.5 us.
+// Measured 2609 GB/s, 56.6 us / 2355 GB/s, 17.9 us.
 // Why: nothing, see v13.
 VERSION(v12_load_hint, v05_table_shared_choices { SET Hint load = ONCE; });
 
 // v13. Both.
 // Predicted 4 % better than v05, the sum.
-// Measured 2789 GB/s, 53.0 us / 2506 GB/s, 16.8 us.
-// Why: not the L1, whose hit rate is the same in all four. A profile of one launch, from a cache that the profiler
-// has flushed, shows no difference either. Launch by launch, the first three after an unhinted kernel take 56 us and
-// the fourth 52 us (f32: 118 us and 96 us): what counts is what the L2 still holds of the launches before. One
-// stream without a hint is enough to leave it there.
+// Measured 2611 GB/s, 56.6 us / 2353 GB/s, 17.9 us.
+// Why: nothing, where content is renewed before each sample. In graphs over content that stays, either hint alone is
+// worth nothing and both 3 % (book/src/results/h100-hints.txt). It is not the L1, whose hit rate is the same in all
+// four, and a profile of one launch shows no difference. The cause was not found. See v36.
 VERSION(v13_hints, v05_table_shared_choices { SET Hint load = ONCE; SET Hint store = ONCE; });
 
 // v14. Stores that the L1 does not keep, but no hint for the L2, with plain loads.
 // Predicted as v13: what v11 lacks is not a hint on its loads, it is that its stores have a lower rank in the L2.
-// Measured 2607 GB/s, 56.7 us / 2288 GB/s, 18.4 us.
-// Why: wrong: the same as v11. In the L2 a store that skips the L1 behaves like one that streams.
+// Measured 2605 GB/s, 56.7 us / 2356 GB/s, 17.9 us.
+// Why: as v11 and v13, and as v11 where v13 gains; so the store's rank in the L2 is not what makes the difference.
 VERSION(v14_store_skip, v05_table_shared_choices { SET Hint store = SKIP; });
 
-// v15. L1::evict_first for both in place of no_allocate and .cs.
+// v15. L1::evict_first for both in place of no_allocate and .cs. In PTX it says nothing of the L2; for a store it
+// compiles to the machine instruction of .cs, STG.E.EF.
 // Predicted as v13.
-// Measured 2798 GB/s, 52.8 us / 2504 GB/s, 16.9 us.
+// Measured 2614 GB/s, 56.5 us / 2349 GB/s, 18.0 us.
 VERSION(v15_evict_first, v05_table_shared_choices { SET Hint load = FIRST; SET Hint store = FIRST; });
 
 // v16. An L2 policy of evict_first on both, through createpolicy and L2::cache_hint.
 // Predicted 1 % better than v13: codes that were just fetched outlive outputs in the L2.
-// Measured 2788 GB/s, 53.0 us / 2517 GB/s, 16.8 us.
-// Why: the hints of v13 say the same to the L2, and cost no 64-bit register.
+// Measured 2637 GB/s, 56.0 us / 2383 GB/s, 17.7 us.
+// Why: 1 % better, as predicted. The policy costs a 64-bit register and is the only hint here that tells the L2
+// anything of the loads.
 VERSION(v16_policy, v05_table_shared_choices { SET Hint load = POLICY; SET Hint store = POLICY; });
 
 // v17, v18, v19. Two, four, eight chunks a thread: all loads in flight before the first use.
 // Predicted 1 %, 2 %, 2 % better than v13: fewer blocks to start, more bytes in flight.
-// Measured v17: 2794 GB/s, 52.9 us / 2542 GB/s, 16.6 us;
-//          v18: 2820 GB/s, 52.4 us / 2675 GB/s, 15.8 us;
-//          v19: 2782 GB/s, 53.1 us / 2761 GB/s, 15.3 us.
-// Why: two are 4 % better at 8192 x 28672 and nothing here. Eight make 2048 x 8192 a grid of 1024 blocks, all of
-// them resident at once: no second wave, 9 % better. Where there are many waves, long blocks leave a long tail.
+// Measured v17: 2799 GB/s, 52.8 us / 2505 GB/s, 16.9 us;
+//          v18: 2824 GB/s, 52.3 us / 2643 GB/s, 16.0 us;
+//          v19: 2817 GB/s, 52.4 us / 2804 GB/s, 15.1 us.
+// Why: 7 %, the largest step after the table. A load does not stop its warp; the first use of what it loads does. So
+// a thread's loads overlap, and a start, its addresses and two waits in a row serve twice the bytes. Four and eight
+// add nothing at the large size. At 2048 x 8192 each doubling is worth 1 us, down to a grid of 1024 blocks, all
+// resident at once.
 VERSION(v17_chunks_2, v13_hints_choices { SET u32 chunks = 2; });
 VERSION(v18_chunks_4, v13_hints_choices { SET u32 chunks = 4; });
 VERSION(v19_chunks_8, v13_hints_choices { SET u32 chunks = 8; });
 
 // v20. The tile's scales in shared memory, each computed once a block.
 // Predicted 1 % better than v17: an eighth of the scale loads, but every warp waits for them at the barrier.
-// Measured 2791 GB/s, 52.9 us / 2528 GB/s, 16.7 us.
+// Measured 2789 GB/s, 53.0 us / 2480 GB/s, 17.0 us.
 // Why: what was saved on loads is waited for at the barrier, now the first reason for a stall.
 VERSION(v20_scales_staged, v17_chunks_2_choices { SET Scales scales = STAGED; });
 
 // v21. Each scale computed once a warp and handed on by a shuffle: no wait for other warps.
 // Predicted 1 % better than v17.
-// Measured 2789 GB/s, 53.0 us / 2547 GB/s, 16.6 us.
-// Why: nothing by itself, 5 % fewer instructions: the scales came out of the L1 while the codes were on their way.
+// Measured 2786 GB/s, 53.0 us / 2492 GB/s, 16.9 us.
+// Why: nothing by itself, 5 % fewer instructions: the scales come out of the L1 while the codes are on their way.
 VERSION(v21_scales_warp, v17_chunks_2_choices { SET Scales scales = WARP; });
 
 // v22 to v25. The block: 64, 128, 512, 1024 threads.
 // Predicted within 1 % of v21, 1024 worse: half an SM is empty while the other half's last warp finishes.
-// Measured v22: 2791 GB/s, 52.9 us / 2529 GB/s, 16.7 us;
-//          v23: 2796 GB/s, 52.8 us / 2559 GB/s, 16.5 us;
-//          v24: 2777 GB/s, 53.2 us / 2542 GB/s, 16.6 us;
-//          v25: 2632 GB/s, 56.1 us / 2375 GB/s, 17.8 us.
+// Measured v22: 2788 GB/s, 53.0 us / 2516 GB/s, 16.8 us;
+//          v23: 2800 GB/s, 52.8 us / 2532 GB/s, 16.7 us;
+//          v24: 2786 GB/s, 53.0 us / 2480 GB/s, 17.0 us;
+//          v25: 2588 GB/s, 57.1 us / 2310 GB/s, 18.3 us.
 VERSION(v22_block_64, v21_scales_warp_choices { SET u32 threads = 64; });
 VERSION(v23_block_128, v21_scales_warp_choices { SET u32 threads = 128; });
 VERSION(v24_block_512, v21_scales_warp_choices { SET u32 threads = 512; });
@@ -462,9 +465,9 @@ __device__ __forceinline__ float scale_or(const Weight& w, u64 chunk, u64 whole)
 
 // v26. A persistent grid, the next chunk's codes loaded before the current chunk is stored.
 // Predicted 2 % better than v13: no block is ever started after the first ones, and loads are always in flight.
-// Measured 2614 GB/s, 56.5 us / 2370 GB/s, 17.8 us.
-// Why: 6 % worse. The scheduler starts a block wherever one ends; a loop keeps every warp in step with its own
-// slowest load, and twice as many warps wait for memory as in v13.
+// Measured 2643 GB/s, 55.9 us / 2374 GB/s, 17.8 us.
+// Why: 1 % better than v13, and 6 % worse than v17, which has two loads under way as well. The next codes are early,
+// but each turn's scale is loaded and waited for; where blocks end, the hardware starts others that need not wait.
 struct Persistent : v13_hints_choices { };
 extern "C" __global__ void __launch_bounds__(256) v26_persistent(const __grid_constant__ Weight w, Out* out) {
     __shared__ float memory[16];
@@ -489,7 +492,7 @@ LAUNCH(v26_persistent, 256, CHUNK, 8, 0, 0);
 // v27. The same with a ring of eight words a thread, filled by cp.async: codes arrive in shared memory without
 // passing through registers, eight steps ahead.
 // Predicted as v26: eight times the loads in flight, but v26 had enough of them.
-// Measured 2610 GB/s, 56.6 us / 2423 GB/s, 17.4 us.
+// Measured 2642 GB/s, 55.9 us / 2478 GB/s, 17.0 us.
 // Why: as predicted; the codes are early, and each scale is still waited for in turn.
 struct Ring : v13_hints_choices { };
 extern "C" __global__ void __launch_bounds__(256) v27_cp_async(const __grid_constant__ Weight w, Out* out) {
@@ -531,12 +534,12 @@ extern "C" __global__ void __launch_bounds__(256) v27_cp_async(const __grid_cons
 }
 LAUNCH(v27_cp_async, 256, CHUNK, 8, 0, 0);
 
-// v28. Bulk copies both ways: the copy engine brings a tile's codes to shared memory and takes its outputs away,
-// a double buffer of each, while the threads do nothing but compute.
+// v28. Bulk copies both ways: the SM's tensor memory accelerator (TMA) brings a tile's codes to shared memory and
+// takes its outputs away, a double buffer of each, while the threads do nothing but compute.
 // Predicted 1 % better than v21: whole tiles are 16 KiB to the memory system, no load or store per thread.
-// Measured 2491 GB/s, 59.3 us / 2336 GB/s, 18.1 us.
-// Why: the worst of the three. 40 KiB of shared memory a block leave 59 % of the warps, two barriers a tile keep
-// them in step, and the scales come as late as before.
+// Measured 2626 GB/s, 56.3 us / 2381 GB/s, 17.7 us.
+// Why: 6 % worse. 40 KiB of shared memory a block leave room for five blocks, 62.5 % of the warps; two barriers a
+// tile keep them in step, and the scales come as late as before.
 struct Bulk : v13_hints_choices { };
 extern "C" __global__ void __launch_bounds__(256) v28_bulk(const __grid_constant__ Weight w, Out* out) {
     constexpr u32 CHUNKS = 1024;               // a tile
@@ -564,7 +567,7 @@ extern "C" __global__ void __launch_bounds__(256) v28_bulk(const __grid_constant
     if (threadIdx.x == 0) {
         for (u32 side = 0; side < 2; side++)
             asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(shared(&full[side])) : "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // the copy engine sees the barriers
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // the TMA sees the barriers
         ask(blockIdx.x, 0);
         ask((u64)blockIdx.x + gridDim.x, 1);
     }
@@ -583,7 +586,7 @@ extern "C" __global__ void __launch_bounds__(256) v28_bulk(const __grid_constant
             const float scale = scale_of(w, (tile * CHUNKS + chunk) * CHUNK >> w.block_shift);
             result[side][chunk] = tables.outputs(w, codes, scale);
         }
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // the copy engine sees the outputs
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");    // the TMA sees the outputs
         __syncthreads();                       // all of them
         if (threadIdx.x == 0) {
             asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
@@ -606,48 +609,46 @@ LAUNCH(v28_bulk, 256, 4 * CHUNK, 5, 0, 0);
 
 // v29. Programmatic dependent launch: the next kernel's blocks begin as soon as this one's have all begun, and
 // wait before their first read. What is saved is the time from the last block's end to the next one's start.
-// Predicted 1.0 us less than v21 at every size: an empty kernel takes 1.4 us in a graph, 0.9 us so launched.
-// Measured 2831 GB/s, 52.2 us / 2661 GB/s, 15.9 us.
-// Why: 0.7 and 0.8 us; the rest of the gap is the wait for the last stores of the kernel before.
+// Predicted 1.0 us less than v21 at every size.
+// Measured 2809 GB/s, 52.6 us / 2569 GB/s, 16.4 us.
+// Why: 0.4 and 0.5 us; the wait for the last stores of the kernel before is left.
 VERSION(v29_overlap, v21_scales_warp_choices { SET bool overlap = true; });
 
 // v30. While it waits, every block fetches its codes, its scale codes and the 1 KiB of code2 into the L2: a
 // prefetch is no read.
 // Predicted 0.4 us less than v29: the first wave finds its codes in the L2.
-// Measured 2685 GB/s, 55.0 us / 2240 GB/s, 18.8 us.
-// Why: 3 us more. The eight lines of code2 are the same for all. A line lives in one slice of the L2, which answers
-// about one request a cycle: every block of the grid queues there, where a load would have been answered by the L1.
-// With 128 threads and one chunk, so four times the blocks, the same mistake took 118 us.
+// Measured 2718 GB/s, 54.4 us / 2336 GB/s, 18.1 us.
+// Why: 1.8 us more. The eight lines of code2 are the same for all. A line has its home in one slice of the L2: every
+// block of the grid queues there, where a load would have been answered by the L1.
 VERSION(v30_fetch_greedy, v29_overlap_choices { SET Fetch fetch = GREEDY; });
 
 // v31. Only the blocks of the first wave fetch, and one block alone fetches code2.
 // Predicted 0.4 us less than v29.
-// Measured 2850 GB/s, 51.8 us / 2651 GB/s, 15.9 us.
-// Why: one wave of codes is 2 MB, 0.7 us of the DRAM's time, and most of that was hidden by the wait anyway.
+// Measured 2843 GB/s, 52.0 us / 2677 GB/s, 15.8 us.
+// Why: 0.6 us. One wave of codes is 2 MB, 0.7 us of the DRAM's time, now read while it had nothing to do.
 VERSION(v31_fetch_wave, v29_overlap_choices { SET Fetch fetch = WAVE; });
 
 // v32. Every block fetches for the block that comes two waves later; the first two waves also for themselves.
 // Predicted 0.5 us less than v31: later waves find their codes in the L2 too, and while the DRAM would be idle
 // between two launches it reads up to two waves of codes.
-// Measured 2903 GB/s, 50.9 us / 2824 GB/s, 14.9 us.
-// Why: 1 us. The reads are a fifth of all bytes, and a part of them is now done while the DRAM had nothing to do.
-// One wave ahead is 0.3 us worse, four waves 0.9 us worse at 2048 x 8192, though 0.4 us better at 4096 x 14336.
+// Measured 2930 GB/s, 50.4 us / 2864 GB/s, 14.7 us.
+// Why: 1.5 us and 1.0 us. The reads are a fifth of all bytes, and a part of them is now done while the DRAM had
+// nothing to do; a block that starts finds its codes in the L2.
 VERSION(v32_fetch_ahead, v29_overlap_choices { SET Fetch fetch = AHEAD; });
 
 // v33. The same without the overlap: the fetches of the first waves come too late to be of use.
 // Predicted as v21.
-// Measured 2860 GB/s, 51.7 us / 2674 GB/s, 15.8 us.
+// Measured 2905 GB/s, 50.8 us / 2790 GB/s, 15.1 us.
 // Why: better than the overlap alone. Most waves are not the first: their codes wait in the L2.
 VERSION(v33_ahead_alone, v32_fetch_ahead_choices { SET bool overlap = false; });
 
 // v34, v35, v36. The same with the table shuffled, with 512 threads a block, with plain loads and stores.
 // Predicted as v32, as v32, and 4 % worse.
-// Measured v34: 2919 GB/s, 50.6 us / 2880 GB/s, 14.7 us;
-//          v35: 2856 GB/s, 51.7 us / 2658 GB/s, 15.9 us;
-//          v36: 2769 GB/s, 53.4 us / 2661 GB/s, 15.9 us.
-// Why: with the codes in the L2 the mask and the address that a shuffle saves do show: v34, without the barrier that
-// it does not need, is solution.cu. The hints still count: plain loads alone lose 0.4 us, plain stores 0.8 us, both
-// 3 us.
+// Measured v34: 2930 GB/s, 50.4 us / 2923 GB/s, 14.4 us;
+//          v35: 2894 GB/s, 51.1 us / 2673 GB/s, 15.8 us;
+//          v36: 2795 GB/s, 52.9 us / 2663 GB/s, 15.8 us.
+// Why: v34 is as fast as v32, and 2 % faster at the small size; without the barrier that it does not need it is
+// solution.cu. Here the hints count: without them 4.6 MB of codes are read twice, and it takes 5 % longer.
 VERSION(v34_ahead_shuffle, v32_fetch_ahead_choices { SET Table table = SHUFFLE; });
 VERSION(v35_ahead_512, v32_fetch_ahead_choices { SET u32 threads = 512; });
 VERSION(v36_ahead_no_hints, v32_fetch_ahead_choices { SET Hint load = NONE; SET Hint store = NONE; });

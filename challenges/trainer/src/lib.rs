@@ -6,7 +6,11 @@
 //! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
 //! ```
 //!
+//! [`constrain`] holds a model's calls to a tool's schema; no verb of this version uses it.
+//!
 //! The grader knows nothing of it, and nothing that only it needs is compiled before a scorecard.
+
+extern crate solutions as _; // the steps of challenge D that templates call
 
 mod cli;
 pub mod constrain;

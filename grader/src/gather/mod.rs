@@ -1,9 +1,9 @@
 //! Gather: run an attempt where it can do no harm, and write down what happened.
 //!
-//! One child process a challenge works through a list of *items* - checks, guards, measurements - and sends
+//! One child process a course works through a list of *items* - checks, guards, measurements - and sends
 //! a line of JSON for each thing it sees. Whatever ends the child early (a crash, an `exit(0)`, a time or
 //! memory limit) is the outcome of the item that it was working on; a new child goes on with the next one.
-//! So one step's fault never hides another step's answer.
+//! So one step's fault never hides another step's answer. An item that is *fresh* has a child of its own.
 //!
 //! What is asked and what is answered travels over a private connection (`link`), in neither the arguments nor
 //! the environment. The grader orders one item at a time, each with a nonce drawn for it; a result counts only
@@ -12,7 +12,7 @@
 //! Code in the child's own address space can still read a nonce out of its memory: a child is a fence against
 //! mistakes and against plain cheats, not against machine code written to deceive.
 //!
-//! A challenge of several ranks has a team of children instead of one (`team`): all of them get each item, rank 0
+//! A course of several ranks has a team of children instead of one (`team`): all of them get each item, rank 0
 //! reports, and the item is done when all are.
 
 mod child;
@@ -79,7 +79,7 @@ pub(crate) struct Effort {
 /// What an item is: its name says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind<'a> {
-    /// `A.4/ragged-tail-bf16`: a correctness check of a step.
+    /// `A.5/ragged-tail-bf16`: a correctness check of a step.
     Check,
     /// `guard/...`: a guard, by its own name.
     Guard(&'a str),
@@ -101,7 +101,7 @@ impl<'a> Kind<'a> {
 /// One thing to do, how long it may take, and what it may report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Item {
-    /// `A.4/ragged-tail-bf16` for a check; `guard/...`, `bench/...`, `watch/...` for the rest.
+    /// `A.5/ragged-tail-bf16` for a check; `guard/...`, `bench/...`, `watch/...` for the rest.
     pub name: String,
     /// Time limit.
     pub limit: Duration,

@@ -11,7 +11,7 @@ use super::team::{Launch, Stop, Team};
 use super::{Item, Message, Opening, Order, Request, Said};
 use crate::scorecard::{Check, Guard, Measurement, Outcome};
 
-/// Everything seen of one attempt at one challenge.
+/// Everything seen of one attempt at one course.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// Outcomes in the order of the items.

@@ -1,6 +1,6 @@
 //! Challenge C's row in the table of courses, and how an attempt at it is handed in.
 
-use challenges::graph::{Compile, HINTS, SOLUTION, Solution};
+use challenges::graph::{Compile, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
 use crate::Attempts;
@@ -21,7 +21,7 @@ pub(crate) const COURSE: Course = Course {
     step_through: |_, _, _| Err("a compiler is not single-stepped".into()),
     ranks: 1,
     memory_limit: 3 << 30, // the timed step operation by operation, twice
-    solution: SOLUTION,
+    solution: solution_text,
     hints: HINTS,
     takes: Some(Takes { course: "nf4", hole: "A.5: " }),
     together: &[

@@ -11,7 +11,7 @@ use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
 use reference::llama::train::{self, Recipe};
-use reference::llama::{Config, Form, Llama, Rope, Rows, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Llama, Rope, Rows, Scaling, Spec, Storage, parts, rope};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
@@ -61,28 +61,29 @@ impl Model {
             quantized: true,
         };
         let mut random = Random::named(seed, "weights");
-        let (mut forms, mut values) = (BTreeMap::new(), Values::new());
-        for need in config.needs() {
+        let (mut storages, mut values) = (BTreeMap::new(), Values::new());
+        for spec in config.tensor_specs() {
             let spread =
-                if need.name.ends_with("norm.weight") { 0.0 } else { (hidden as f64).sqrt().recip() };
+                if spec.name.ends_with("norm.weight") { 0.0 } else { (hidden as f64).sqrt().recip() };
             let middle = if spread == 0.0 { 1.0 } else { 0.0 };
-            let count: usize = need.shape.iter().product();
+            let count: usize = spec.shape.iter().product();
             let numbers: Vec<f32> =
                 (0..count).map(|_| (middle + spread * (2.0 * random.unit() - 1.0)) as f32).collect();
-            if need.quantizable {
-                let weight = nf4::Quantized::double(&numbers, &need.shape, nf4::Dtype::F32, 64);
+            if spec.quantizable {
+                let weight = nf4::Quantized::double(&numbers, &spec.shape, nf4::Dtype::F32, 64);
                 let weight = weight.map_err(|error| error.to_string())?;
-                values.append(&mut parts(&need.name, &weight));
-                let form = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
-                forms.insert(need.name, form);
+                values.append(&mut parts(&spec.name, &weight));
+                let form =
+                    Storage::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+                storages.insert(spec.name, form);
             } else {
-                let array = Array::floats(Dtype::F32, &need.shape, numbers.into_iter().map(f64::from));
-                values.insert(need.name.clone(), array);
-                forms.insert(need.name, Form::Dense(Dtype::F32));
+                let array = Array::floats(Dtype::F32, &spec.shape, numbers.into_iter().map(f64::from));
+                values.insert(spec.name.clone(), array);
+                storages.insert(spec.name, Storage::Dense(Dtype::F32));
             }
         }
         Self::adapted(
-            Spec { config, forms, compute: Dtype::F32, adapter: None, rows: Rows::default() },
+            Spec { config, storages, compute: Dtype::F32, adapter: None, rows: Rows::default() },
             values,
             None,
             seed,

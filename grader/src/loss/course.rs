@@ -1,6 +1,6 @@
 //! Challenge E's row in the table of courses, and how an attempt at it is handed in.
 
-use challenges::loss::{Chunked, HINTS, SOLUTION, Solution};
+use challenges::loss::{Chunked, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
 use crate::Attempts;
@@ -21,7 +21,7 @@ pub(crate) const COURSE: Course = Course {
     step_through: |_, _, _| Err("a plan is not single-stepped".into()),
     ranks: 1,
     memory_limit: 6 << 30, // the weight of the published size in f32, and what is drawn for it
-    solution: SOLUTION,
+    solution: solution_text,
     hints: HINTS,
     takes: Some(Takes { course: "graph", hole: "C." }),
     together: &[

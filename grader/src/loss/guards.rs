@@ -99,8 +99,13 @@ fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 fn oracle_called(attempt: &dyn Chunked) -> Option<String> {
     let clip = Clip::both(0.2);
     let tokens = Policy { average: Average::Tokens, ..Policy::gspo(0.1, clip) };
-    let policies =
-        [Policy::grpo(0.1, clip), Policy::dr_grpo(0.0, clip, 5.0), Policy::gspo(0.1, clip), tokens];
+    let policies = [
+        Policy::grpo(0.1, clip),
+        Policy::dapo(0.0, clip, 9.0),
+        Policy::dr_grpo(0.0, clip, 5.0),
+        Policy::gspo(0.1, clip),
+        tokens,
+    ];
     for given in [false, true] {
         let (old, reference) = (given, given);
         let sampled = Sampled { sequences: 3, length: 5, vocab: 7, temperature: 1.0, old, reference };

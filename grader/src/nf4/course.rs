@@ -1,6 +1,6 @@
 //! Challenge A's row in the table of courses, and how an attempt at it is handed in.
 
-use challenges::nf4::{HINTS, Nf4, SOLUTION, Solution};
+use challenges::nf4::{HINTS, Nf4, Solution, solution_text};
 
 use super::{facts, items, step_through, total_speedup, work};
 use crate::Attempts;
@@ -22,7 +22,7 @@ pub(crate) const COURSE: Course = Course {
     step_through: |attempts, source, as_timed| step_through(attempts.nf4_attempt(source)?, as_timed),
     ranks: 1,
     memory_limit: 3 << 30, // three matrices of the largest case, inputs and outputs, beside the attempt's own
-    solution: SOLUTION,
+    solution: solution_text,
     hints: HINTS,
     takes: None,
     together: &[

@@ -134,7 +134,7 @@ const MISTAKES: [Mistake; 22] = [
         ..RIGHT
     },
     Mistake {
-        cause: "f16 overflow: values past 65504 become infinity, not the largest number",
+        cause: "f16 overflow: values from 65520 on become infinity, not the largest number",
         round: |dtype, w| match dtype {
             Dtype::F16 => dtype.round(w.clamp(-65504.0, 65504.0)),
             _ => dtype.round(w),

@@ -155,7 +155,7 @@ fn here(found: &Found) {
         more(&format!("passed over: {refused}"));
     }
     if *kind == Kind::Driver && found.version.is_none_or(|version| version < (12, 0)) {
-        more("fix: update NVIDIA's driver; one of CUDA 12.0 or newer is needed");
+        more("fix: update NVIDIA's driver to one of CUDA 12.0 or newer");
     }
 }
 

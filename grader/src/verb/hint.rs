@@ -80,7 +80,7 @@ fn which(
     if let Some(step) = asked.filter(|_| is_step) {
         return Ok(Some((course, step.to_uppercase())));
     }
-    let steps = stub::steps(course.solution);
+    let steps = stub::steps(course.solution());
     let next = match progress.challenges.get(&course.key()) {
         Some(standing) => standing.next_step(&steps).map(|(step, _)| step.name.to_owned()),
         None => steps.first().map(|step| step.name.to_owned()),

@@ -136,7 +136,9 @@ fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Pl
     let code = code_hash(&text);
     let state = match known {
         Some(standing) if standing.code == code => State::Graded,
-        _ if stub::derive(course.solution, course.language()).is_ok_and(|stub| code_hash(&stub) == code) => {
+        _ if stub::derive(course.solution(), course.language())
+            .is_ok_and(|stub| code_hash(&stub) == code) =>
+        {
             State::Untouched
         }
         _ => State::Changed,
@@ -156,7 +158,7 @@ fn next(places: &[Place]) -> String {
 
 /// What there is to do in one exercise; `None` where every step has passed.
 fn to_do(Place { course, state, standing }: &Place) -> Option<String> {
-    let steps = stub::steps(course.solution);
+    let steps = stub::steps(course.solution());
     match state {
         State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
         State::Changed => {
@@ -238,7 +240,7 @@ fn challenge(place: &Place) -> String {
         told.push(format!("left: {left}"));
     }
     let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.name), &told.join("; "));
-    for step in stub::steps(course.solution) {
+    for step in stub::steps(course.solution()) {
         let (word, mark) = step_state(standing, step.name);
         let lead = format!("  {:<5} {word:<14} ", step.name);
         text += &hanging(&lead, &format!("{}{mark}", step.task));

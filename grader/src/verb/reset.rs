@@ -66,13 +66,13 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
 /// The text that is to be written.
 fn fresh(course: &Course, step: Option<&str>, old: Option<&[u8]>) -> Result<String, Failure> {
     let (Some(step), Some(old)) = (step, old) else {
-        return stub::derive(course.solution, course.language()).map_err(Failure::Fault);
+        return stub::derive(course.solution(), course.language()).map_err(Failure::Fault);
     };
     let whole = || format!("; `cargo grader reset {}` writes the whole file afresh", course.name);
     let text = std::str::from_utf8(old).map_err(|error| {
         Failure::Usage(format!("expected UTF-8 in {}: {error}{}", course.file(), whole()))
     })?;
-    stub::restore(text, course.solution, course.language(), step)
+    stub::restore(text, course.solution(), course.language(), step)
         .map_err(|reason| Failure::Usage(format!("{step} cannot be reset alone: {reason}{}", whole())))
 }
 
@@ -112,7 +112,7 @@ fn keep(folder: &Path, course: &Course, text: &[u8]) -> std::io::Result<PathBuf>
 /// Hints begin small again.
 fn forget_hints(workbook: &Workbook, course: &Course, step: Option<&str>) {
     let mut progress = Progress::load(workbook);
-    let steps = stub::steps(course.solution);
+    let steps = stub::steps(course.solution());
     let again = |name: &str| steps.iter().any(|own| own.name == name && step.is_none_or(|step| step == name));
     progress.hints.retain(|name, _| !again(name));
     let _ = progress.save(workbook);

@@ -159,7 +159,7 @@ fn finished(course: &Course, before: &Standing, after: &Standing) -> String {
         after.stands(step.name) == Stands::Passed
             && !matches!(before.stands(step.name), Stands::Passed | Stands::PassedEarlier)
     };
-    let steps = stub::steps(course.solution);
+    let steps = stub::steps(course.solution());
     let new = steps.iter().filter(is_new);
     new.map(|step| hanging(&format!("\u{2713} {} is finished: ", step.name), step.task)).collect()
 }
@@ -179,7 +179,7 @@ fn verdict(options: &Options, card: &Scorecard, course: &Course) -> String {
 /// The step that comes next, and where it is in the file.
 fn next_step(workbook: &Workbook, course: &'static Course) -> String {
     let progress = Progress::load(workbook);
-    let steps = stub::steps(course.solution);
+    let steps = stub::steps(course.solution());
     let standing = progress.challenges.get(&course.key()).cloned().unwrap_or_default();
     let step = standing.next_step(&steps).map(|(step, _)| step.name);
     let text = workbook.exercise(course).unwrap_or_default();

@@ -93,7 +93,7 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
     let facts = course::facts(rubric, &[course], &seen);
     guards.extend(own);
     let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
-    let code = code_hash(course.solution);
+    let code = code_hash(course.solution());
     let rest = blank(rubric, true);
     judged(rubric, &facts, Challenge { device, code, attempted: true, checks, measurements, ..rest })
 }

@@ -1,4 +1,6 @@
-//! Products of f32 matrices, by the `gemm` library's kernel for them, cut among threads as the plan says.
+//! Products of matrices by the `gemm` library's kernel for f32, cut among threads as the plan says.
+//!
+//! A product with a factor or a result in f16 or bf16 goes by way of `packed_gemm`, as [`Choice::Packed`] says.
 
 #![allow(unsafe_code)] // the library takes addresses; threads write disjoint parts of one result
 

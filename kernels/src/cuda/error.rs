@@ -101,7 +101,7 @@ impl fmt::Display for CudaError {
                 None => write!(f, "{call} failed: error {code}, {text}"),
             },
             Self::Memory { tag, asked, free } => {
-                write!(f, "{asked} bytes of the card's memory are needed for {tag}, {free} are free")
+                write!(f, "expected {asked} free bytes of the card's memory for {tag}, found {free}")
             }
             Self::Missing { name, module, code } => {
                 write!(

@@ -11,6 +11,9 @@
 //! condition   clocks, temperature, throttling, other processes
 //! generate    tile programs as CUDA C++
 //! device      the same seam as the CPU's
+//! plan        plans of passes that go lane by lane; any other step is refused
+//! driver      the driver's calls, each checked; error: what it refused
+//! texts       the kernel texts of this room
 //! ```
 //!
 //! No CUDA is needed to build, and no Cargo feature decides whether a GPU exists: every library is opened when

@@ -56,7 +56,7 @@ impl fmt::Display for NoGpu {
                 });
                 write!(
                     f,
-                    "the NVIDIA driver is too old: it is {version}, one for CUDA 12.0 or later is needed"
+                    "the NVIDIA driver is too old: expected one for CUDA 12.0 or later, found one {version}"
                 )?;
                 match lacks.split_first() {
                     None => Ok(()),
@@ -65,7 +65,7 @@ impl fmt::Display for NoGpu {
                 }
             }
             Self::NoDevice { count: 0, .. } => {
-                f.write_str("the NVIDIA driver is there, and finds no device it can use")
+                f.write_str("the NVIDIA driver finds no device that it can use")
             }
             Self::NoDevice { asked, count } => {
                 write!(f, "cuda:{asked} is not there: the driver knows {count} device(s), counted from 0")

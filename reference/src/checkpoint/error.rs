@@ -156,12 +156,12 @@ impl fmt::Display for Error {
             }
             Error::HeaderJson { source } => write!(f, "header does not parse: {source}"),
             Error::HeaderEntry { source } => write!(f, "header entry does not parse: {source}"),
-            Error::Offset { got, need } => write!(f, "data begins at byte {got}, needed is {need}"),
+            Error::Offset { got, need } => write!(f, "data offset: expected {need}, found {got}"),
             Error::PastEnd { begin, end, len } => {
                 write!(f, "data from byte {begin} to {end}, the file holds {len} bytes of data")
             }
             Error::ByteCount { got, need, dtype, shape } => {
-                write!(f, "{got} bytes of data, {need} needed for {shape:?} of {dtype}")
+                write!(f, "expected {need} bytes of data for {shape:?} of {dtype}, found {got}")
             }
             Error::TrailingBytes { got, need } => {
                 write!(f, "{got} bytes of data, the header describes {need}")
@@ -170,7 +170,7 @@ impl fmt::Display for Error {
                 write!(f, "neither model.safetensors nor model.safetensors.index.json in this folder")
             }
             Error::IndexJson { source } => write!(f, "index does not parse: {source}"),
-            Error::ShardName { got } => write!(f, "file `{got}`, needed is a name in the index's own folder"),
+            Error::ShardName { got } => write!(f, "expected a name in the index's own folder, found `{got}`"),
             Error::NotInShard => write!(f, "not in this file, where the index places it"),
         }
     }

@@ -252,24 +252,26 @@ impl error::Error for Error {}
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Arity { got, need } => write!(f, "{got} inputs, needed are {need}"),
+            Fault::Arity { got, need } => write!(f, "inputs: expected {need}, found {got}"),
             Fault::NoSuchNode { id } => write!(f, "%{} is no earlier node", id.0),
             Fault::Dtype { input, got, need } => {
-                write!(f, "input {input} is of {}, needed is {need}", got.name())
+                write!(f, "input {input}: expected {need}, found {}", got.name())
             }
             Fault::Shape { input, got, need } => {
-                write!(f, "input {input} has shape {}, needed is {need}", Shape(got))
+                write!(f, "input {input}: expected {need}, found shape {}", Shape(got))
             }
             Fault::NoSuchDim { dim, rank } => write!(f, "dimension {dim} of {rank}"),
-            Fault::Type { got, need } => write!(f, "its type is {got}, needed is {need}"),
+            Fault::Type { got, need } => write!(f, "expected {need}, found {got}"),
             Fault::Untyped => write!(f, "its type has to be given"),
-            Fault::Result { got, need } => write!(f, "its type is {got}, needed is {need}"),
-            Fault::Order { got, rank } => write!(f, "order {got:?}, needed is a permutation of 0..{rank}"),
+            Fault::Result { got, need } => write!(f, "expected {need}, found {got}"),
+            Fault::Order { got, rank } => {
+                write!(f, "order: expected a permutation of 0..{rank}, found {got:?}")
+            }
             Fault::Unproven { claim, known } => {
-                write!(f, "needed is {claim}, which does not follow from {known}")
+                write!(f, "expected {claim}, which does not follow from {known}")
             }
             Fault::Value { got, dtype } => write!(f, "{got:?} is no value of {}", dtype.name()),
-            Fault::Setting { what, got, need } => write!(f, "{what} is {got}, needed is {need}"),
+            Fault::Setting { what, got, need } => write!(f, "{what}: expected {need}, found {got}"),
             Fault::Facts { facts } => write!(f, "no size is in {facts}"),
             Fault::Twice => write!(f, "the name is used twice"),
             Fault::Program { error } => write!(f, "in its program: {error}"),
@@ -286,13 +288,13 @@ impl fmt::Display for Fault {
                 write!(f, "expected the values of all {size} ranks along {axis:?}, found those of one")
             }
             Fault::Ranks { got, need } => write!(f, "expected {need}, found {got}"),
-            Fault::Text { got, need } => write!(f, "{got}, needed is {need}"),
-            Fault::NotGiven { name } => write!(f, "the input `{name}` is not given"),
-            Fault::Given { got, need } => write!(f, "given is {got}, needed is {need}"),
-            Fault::Bound { symbol, got, need } => write!(f, "{symbol} is {got}, needed is {need}"),
+            Fault::Text { got, need } => write!(f, "expected {need}, found {got}"),
+            Fault::NotGiven { name } => write!(f, "missing input `{name}`"),
+            Fault::Given { got, need } => write!(f, "expected {need}, found {got}"),
+            Fault::Bound { symbol, got, need } => write!(f, "{symbol}: expected {need}, found {got}"),
             Fault::Unbound { symbol } => write!(f, "no input says how large {symbol} is"),
             Fault::Index { got, rows, element } => {
-                write!(f, "index[{element}] is {got}, needed is 0 to {}", *rows as i64 - 1)
+                write!(f, "index[{element}]: expected 0 to {}, found {got}", *rows as i64 - 1)
             }
             Fault::DivisionByZero { element } => write!(f, "element {element} is divided by 0"),
             Fault::Weight { reason } => write!(f, "the weight cannot be decoded: {reason}"),

@@ -343,7 +343,10 @@ impl<'a> Site<'a> {
         for (input, other) in self.inputs.iter().enumerate().skip(1) {
             self.dtype(input, |dtype| dtype == ty.dtype, ty.dtype.name())?;
             let mut need = ty.shape.clone();
-            let size = other.shape.get(dim).ok_or_else(|| self.shape(input, "as many dimensions"))?;
+            let size = other
+                .shape
+                .get(dim)
+                .ok_or_else(|| self.shape(input, format!("{} dimensions", ty.shape.len())))?;
             need[dim] = size.clone();
             if other.shape != need {
                 return Err(self.shape(input, super::error::Shape(&need).to_string()));

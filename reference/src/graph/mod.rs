@@ -14,6 +14,16 @@
 //! [`Graph::check`], which types them all again. What a node *means* is what [`interpret`](mod@interpret) computes.
 //! A graph prints as the text above, which [`Graph::parse`] reads back; its grammar is at the top of `graph/parse.rs`.
 //!
+//! ```text
+//! op, class, dim, array           an operation, what kind it is; sizes with symbols; tensors of numbers
+//! infer                           the type of every operation; error: what does not fit
+//! build, record, eager            handles; what stands behind them: a builder, or what computes at once
+//! interpret, attention            the meaning, and what attention stands for; programs: the usual masks and scores
+//! collective, ranks               what ranks do together, and what it means
+//! rewrite, substitute             the loop that carries every pass; other sizes for symbols
+//! print, parse                    the text
+//! ```
+//!
 //! Reading: Radul et al., "Autodidax" (the JAX documentation), for a representation whose rules are tables; Lattner et
 //! al., "MLIR" (2021), for what an operation has to say about itself.
 

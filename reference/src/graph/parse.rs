@@ -529,7 +529,7 @@ fn shown(text: &str) -> String {
         |(i, c): (usize, char)| (i > 0 && (Some(in_word(c)) != kind || kind == Some(false))).then_some(i);
     let end = text.char_indices().find_map(len).unwrap_or(text.len());
     match text[..end].char_indices().nth(32) {
-        _ if text.is_empty() => "the text ends".to_owned(),
+        _ if text.is_empty() => "the end of the text".to_owned(),
         Some((cut, _)) => format!("`{}..`", text[..cut].escape_debug()),
         None => format!("`{}`", text[..end].escape_debug()),
     }

@@ -26,7 +26,7 @@ pub struct Moment {
 /// Where the time comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's clock, in UTC.
+    /// The machine's clock, in UTC. Transformers takes the machine's local time.
     #[default]
     Utc,
     /// Always the same moment, so that a text can be rendered again.

@@ -30,7 +30,8 @@ pub enum Kind {
     Overflow,
     /// The template engine itself refuses at run time.
     Runtime,
-    /// The template does not parse.
+    /// The template does not parse. A `break` outside of a loop is such a mistake here; Jinja leaves it to Python's own
+    /// compiler, whose exception is a `SyntaxError`.
     Syntax,
     /// The template names a filter or a test that there is not.
     Assertion,

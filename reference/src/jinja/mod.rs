@@ -1,8 +1,8 @@
 //! What a chat template means: Jinja as transformers sets it up, over Python's values.
 //!
 //! A template is a program from the network, written for a Python program. Its text is right if it is, byte for byte,
-//! what transformers writes; and it must not hang, grow or read what is none of its business. No other engine is
-//! byte-equal, so the language is written out here.
+//! what transformers writes; and it must not hang, grow or read what is none of its business. An engine over other
+//! values than Python's writes other texts, so the language is written out here.
 //!
 //! ```text
 //! source -> syntax (Jinja's grammar) -> engine: names found, control flow, scopes, macros, limits

@@ -147,12 +147,12 @@ impl fmt::Display for Error {
             Error::Open { source } => write!(f, "cannot be opened: {source}"),
             Error::Write { source } => write!(f, "cannot be written: {source}"),
             Error::Json { source } => write!(f, "does not parse: {source}"),
-            Error::MissingField { field, need } => write!(f, "`{field}` is missing, needed is {need}"),
-            Error::Field { field, got, need } => write!(f, "`{field}` is {got}, needed is {need}"),
+            Error::MissingField { field, need } => write!(f, "missing `{field}`: expected {need}"),
+            Error::Field { field, got, need } => write!(f, "`{field}`: expected {need}, found {got}"),
             Error::Checkpoint(fault) => fault.fmt(f),
             Error::Nf4(fault) => fault.fmt(f),
-            Error::Shape { got, need } => write!(f, "its shape is {got:?}, needed is {need:?}"),
-            Error::Dtype { got, need } => write!(f, "its elements are {got}, needed is {need}"),
+            Error::Shape { got, need } => write!(f, "expected shape {need:?}, found {got:?}"),
+            Error::Dtype { got, need } => write!(f, "expected elements of {need}, found {got}"),
             Error::Unexpected => write!(f, "has no place in this model"),
         }
     }

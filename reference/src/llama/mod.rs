@@ -29,4 +29,4 @@ pub(crate) use fields::Fields;
 pub use model::{Model, Spec};
 pub use rows::Rows;
 pub(crate) use weights::dense;
-pub use weights::{Form, Forms, Llama, Need, StoredInput, parts};
+pub use weights::{Llama, Storage, Storages, StoredInput, TensorSpec, parts};

@@ -17,7 +17,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
 use super::rows::{PerRow, Rows};
-use super::weights::{Form, Forms};
+use super::weights::{Storage, Storages};
 use super::{Config, rope};
 use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
 use crate::nf4::Layout;
@@ -29,7 +29,7 @@ pub struct Spec {
     /// Sizes and settings.
     pub config: Config,
     /// How every weight is stored.
-    pub forms: Forms,
+    pub storages: Storages,
     /// The type of the residual stream and of the products: f32, f16 or bf16.
     pub compute: Dtype,
     /// The low-rank adapter beside the projections, if there is one.
@@ -106,7 +106,7 @@ impl Spec {
 impl<'a> Model<'a> {
     /// Nothing is written yet.
     pub fn new(spec: &'a Spec, tape: &'a Tape) -> Self {
-        let shapes = spec.config.needs().into_iter().map(|need| (need.name, need.shape)).collect();
+        let shapes = spec.config.tensor_specs().into_iter().map(|spec| (spec.name, spec.shape)).collect();
         Self { spec, tape, shapes, inputs: RefCell::default(), per_row: OnceCell::new() }
     }
 
@@ -286,11 +286,11 @@ impl<'a> Model<'a> {
     /// A weight in the type that it is stored in, or was before it was quantised.
     fn table(&self, name: &str) -> Tensor {
         let shape: Vec<Dim> = self.shapes[name].iter().map(|size| Dim::from(*size)).collect();
-        match self.spec.forms.get(name) {
-            Some(Form::Nf4 { dtype, block_size, nested }) => {
+        match self.spec.storages.get(name) {
+            Some(Storage::Nf4 { dtype, block_size, nested }) => {
                 self.dequantized(name, &Type { dtype: *dtype, shape }, *block_size, *nested)
             }
-            Some(Form::Dense(dtype)) => self.input(name, &Type { dtype: *dtype, shape }),
+            Some(Storage::Dense(dtype)) => self.input(name, &Type { dtype: *dtype, shape }),
             None => self.input(name, &Type { dtype: self.spec.compute, shape }),
         }
     }

@@ -14,7 +14,7 @@ use crate::nf4::{self, Layout, PartValues, QuantizedTensor};
 
 /// How a weight is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Storage {
     /// As numbers.
     Dense(Dtype),
     /// In NF4.
@@ -29,11 +29,11 @@ pub enum Form {
 }
 
 /// How every weight of a model is stored, by its name.
-pub type Forms = BTreeMap<String, Form>;
+pub type Storages = BTreeMap<String, Storage>;
 
 /// A weight that a model needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct TensorSpec {
     /// Its name in a checkpoint.
     pub name: String,
     /// Its dimensions: (out, in) of a projection.
@@ -47,7 +47,7 @@ pub struct Need {
 pub struct Llama {
     /// Its sizes and settings.
     pub config: Config,
-    forms: Forms,
+    storages: Storages,
     checkpoint: Checkpoint,
 }
 
@@ -67,28 +67,28 @@ pub struct StoredInput<'a> {
 
 impl Config {
     /// The weights of a model of these sizes, the embedding first.
-    pub fn needs(&self) -> Vec<Need> {
+    pub fn tensor_specs(&self) -> Vec<TensorSpec> {
         let table = [self.vocab, self.hidden];
-        let mut needs = vec![need("model.embed_tokens.weight", &table, false)];
+        let mut specs = vec![spec("model.embed_tokens.weight", &table, false)];
         for layer in 0..self.layers {
             let of_layer = |part: &str| format!("model.layers.{layer}.{part}.weight");
             for norm in ["input_layernorm", "post_attention_layernorm"] {
-                needs.push(need(&of_layer(norm), &[self.hidden], false));
+                specs.push(spec(&of_layer(norm), &[self.hidden], false));
             }
             for (part, outputs, inputs) in self.projections() {
-                needs.push(need(&of_layer(part), &[outputs, inputs], true));
+                specs.push(spec(&of_layer(part), &[outputs, inputs], true));
             }
         }
-        needs.push(need("model.norm.weight", &[self.hidden], false));
+        specs.push(spec("model.norm.weight", &[self.hidden], false));
         if !self.tied {
-            needs.push(need("lm_head.weight", &table, true));
+            specs.push(spec("lm_head.weight", &table, true));
         }
-        needs
+        specs
     }
 }
 
-fn need(name: &str, shape: &[usize], quantizable: bool) -> Need {
-    Need { name: name.to_owned(), shape: shape.to_vec(), quantizable }
+fn spec(name: &str, shape: &[usize], quantizable: bool) -> TensorSpec {
+    TensorSpec { name: name.to_owned(), shape: shape.to_vec(), quantizable }
 }
 
 impl Llama {
@@ -100,24 +100,24 @@ impl Llama {
         let folder = hub::find(model)?;
         let config = Config::read(&folder.join("config.json"))?;
         let checkpoint = Checkpoint::open(&folder)?;
-        let mut forms = Forms::new();
-        for need in config.needs() {
-            let form = form(&checkpoint, &need)?;
-            forms.insert(need.name, form);
+        let mut storages = Storages::new();
+        for spec in config.tensor_specs() {
+            let storage = storage(&checkpoint, &spec)?;
+            storages.insert(spec.name, storage);
         }
-        Ok(Self { config, forms, checkpoint })
+        Ok(Self { config, storages, checkpoint })
     }
 
     /// How every weight is stored.
-    pub fn forms(&self) -> &Forms {
-        &self.forms
+    pub fn storages(&self) -> &Storages {
+        &self.storages
     }
 
     /// The model as it is written into a graph: in f32, without an adapter.
     pub fn spec(&self) -> Spec {
         Spec {
             config: self.config.clone(),
-            forms: self.forms.clone(),
+            storages: self.storages.clone(),
             compute: Dtype::F32,
             adapter: None,
             rows: Rows::default(),
@@ -134,10 +134,12 @@ impl Llama {
     /// dense weight is one input; a quantised one is as many as it has parts.
     pub fn stored(&self) -> Result<Vec<StoredInput<'_>>, Error> {
         let mut inputs = Vec::new();
-        for Need { name, shape, .. } in self.config.needs() {
-            match self.forms[&name] {
-                Form::Nf4 { .. } => inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?)),
-                Form::Dense(dtype) => {
+        for TensorSpec { name, shape, .. } in self.config.tensor_specs() {
+            match self.storages[&name] {
+                Storage::Nf4 { .. } => {
+                    inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?))
+                }
+                Storage::Dense(dtype) => {
                     let bytes = self.checkpoint.tensor(&name)?.bytes.into();
                     inputs.push(StoredInput { name, dtype, shape, bytes });
                 }
@@ -157,21 +159,21 @@ fn stored_parts<'a>(name: &str, weight: &nf4::StoredWeight<'a>) -> impl Iterator
 }
 
 /// How a weight is stored, if it is as the model needs it.
-fn form(checkpoint: &Checkpoint, need: &Need) -> Result<Form, Error> {
-    let tensor = checkpoint.tensor(&need.name)?;
-    let (form, got) = if need.quantizable && tensor.dtype == Stored::U8 {
-        quantized_form(&checkpoint.nf4(&need.name)?)
+fn storage(checkpoint: &Checkpoint, spec: &TensorSpec) -> Result<Storage, Error> {
+    let tensor = checkpoint.tensor(&spec.name)?;
+    let (storage, got) = if spec.quantizable && tensor.dtype == Stored::U8 {
+        quantized_storage(&checkpoint.nf4(&spec.name)?)
     } else {
-        (float(tensor.dtype).map(Form::Dense), tensor.shape.to_vec())
+        (float(tensor.dtype).map(Storage::Dense), tensor.shape.to_vec())
     };
-    let shape = || Error::Shape { got: got.clone(), need: need.shape.clone() };
-    let checked = form.and_then(|form| if got == need.shape { Ok(form) } else { Err(shape()) });
-    checked.map_err(|fault| fault.of(&need.name))
+    let shape = || Error::Shape { got: got.clone(), need: spec.shape.clone() };
+    let checked = storage.and_then(|storage| if got == spec.shape { Ok(storage) } else { Err(shape()) });
+    checked.map_err(|fault| fault.of(&spec.name))
 }
 
-fn quantized_form(weight: &QuantizedTensor) -> (Result<Form, Error>, Vec<usize>) {
+fn quantized_storage(weight: &QuantizedTensor) -> (Result<Storage, Error>, Vec<usize>) {
     let Layout { block_size, nested, .. } = weight.view().layout();
-    (Ok(Form::Nf4 { dtype: weight.dtype.into(), block_size, nested }), weight.shape.clone())
+    (Ok(Storage::Nf4 { dtype: weight.dtype.into(), block_size, nested }), weight.shape.clone())
 }
 
 /// A stored type that a dense weight may have.

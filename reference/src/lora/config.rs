@@ -176,11 +176,12 @@ fn supported(fields: &Fields) -> Result<(), Error> {
         value.is_boolean() || ["gaussian", "orthogonal", "eva"].iter().any(|own| value == own)
     };
     if fields.get("init_lora_weights").is_some_and(|value| !own(value)) {
-        return Err(fields.wrong("init_lora_weights", "one that leaves the model's weights as they are"));
+        return Err(fields
+            .wrong("init_lora_weights", "an initialisation that leaves the model's weights as they are"));
     }
     let asks = |field: &&str| !KNOWN.contains(field) && !fields.get(field).is_none_or(is_nothing);
     match fields.names().find(asks) {
-        Some(field) => Err(fields.wrong(field, "nothing, for it is not supported")),
+        Some(field) => Err(fields.wrong(field, "no value (unsupported field)")),
         None => Ok(()),
     }
 }

@@ -34,7 +34,7 @@ impl Divergence {
         match *self {
             Divergence::ForwardKl => Ok(()),
             Divergence::JensenShannon { beta } => {
-                check::setting("beta", beta, beta > 0.0 && beta < 1.0, "above 0 and below 1")
+                check::setting("beta", beta, beta > 0.0 && beta < 1.0, "a number above 0 and below 1")
             }
         }
     }

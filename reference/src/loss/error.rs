@@ -64,18 +64,20 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Length { what, got, need } => write!(f, "`{what}` has {got} elements, needed are {need}"),
+            Error::Length { what, got, need } => {
+                write!(f, "length of `{what}`: expected {need}, found {got}")
+            }
             Error::Empty { what } => write!(f, "`{what}` has no elements"),
             Error::Width { what, got, width } => {
                 write!(f, "`{what}` has {got} elements, which make no whole rows of {width}")
             }
             Error::Label { row, got, vocab, ignored } => {
-                write!(f, "`labels`[{row}] is {got}, needed is 0 to {} or {ignored}", *vocab as i64 - 1)
+                write!(f, "`labels`[{row}]: expected 0 to {} or {ignored}, found {got}", *vocab as i64 - 1)
             }
             Error::NotFinite { what, index, got } => {
-                write!(f, "`{what}`[{index}] is {got}, needed is a finite number")
+                write!(f, "`{what}`[{index}]: expected a finite number, found {got}")
             }
-            Error::Setting { what, got, need } => write!(f, "`{what}` is {got}, needed is {need}"),
+            Error::Setting { what, got, need } => write!(f, "`{what}`: expected {need}, found {got}"),
         }
     }
 }

@@ -13,15 +13,25 @@
 //!
 //! ```text
 //! Average::Sequences   v = sum m_t l_t / sum m_t,   w = 1             mean: GRPO, GSPO
-//! Average::Tokens      v = sum m_t l_t,             w = sum m_t       mean: BNPO, DAPO
+//! Average::Tokens      v = sum m_t l_t,             w = sum m_t       mean: BNPO
+//! Average::Items(n)    v = sum m_t l_t,             w = n / R         mean: DAPO
 //! Average::Length(n)   v = sum m_t l_t,             w = n             mean: Dr. GRPO
 //! ```
 //!
+//! R are the sequences at hand. Batches that share an update add up to one large batch if each divides by what all of
+//! them have: with `Average::Items` by all their tokens, or with [`Reduction::Items`](super::Reduction::Items) by the
+//! sum of all their weights. Means of `Average::Tokens` do not, where batches have unequally many tokens.
+//!
+//! The term with beta is the estimator k3 of the distance KL(policy || reference): its mean over tokens that the policy
+//! samples is that distance, and no token's is below 0.
+//!
 //! A temperature belongs to the logits ([`super::Head::temperature`]).
 //!
-//! Source: Shao et al., "`DeepSeekMath`" (2024), equations 3 and 4; Yu et al., "DAPO" (2025), equations 8 and 12; Liu et
-//! al., "Understanding R1-Zero-Like Training" (2025), for Dr. GRPO; Zheng et al., "Group Sequence Policy Optimization"
-//! (2025), equations 5 and 7; Prime Intellect, "INTELLECT-2" (2025), for delta; the `GRPOTrainer` of the library TRL.
+//! Source: Shao et al., "`DeepSeekMath`" (2024), equations 3 and 4; Yu et al., "DAPO" (2025), equations 8 and 12; Liu
+//! et al., "Understanding R1-Zero-Like Training" (2025), for Dr. GRPO; Zheng et al., "Group Sequence Policy
+//! Optimization" (2025), equations 5 and 7; Prime Intellect, "INTELLECT-2" (2025), for delta; Schulman, "Approximating
+//! KL Divergence" (2020), for k3; the `GRPOTrainer` of the library TRL 1.16, whose `bnpo` divides by the tokens of the
+//! batch at hand and whose `dapo` divides by those of all batches that share an update.
 
 use super::functions::each_row;
 use super::reduction::inverse;
@@ -66,8 +76,10 @@ pub enum Level {
 pub enum Average {
     /// The mean over the sequences of each one's mean.
     Sequences,
-    /// The mean over all tokens.
+    /// The mean over all tokens at hand.
     Tokens,
+    /// The sum over all tokens, over a given number: the tokens of all batches that share an update.
+    Items(f64),
     /// The sum over all tokens, over R times this length: over as many tokens as there could be.
     Length(f64),
 }
@@ -131,9 +143,14 @@ impl Policy {
         Self { beta, clip, level: Level::Token, average: Average::Sequences }
     }
 
-    /// The same over all tokens: BNPO, and DAPO, whose clip has two sides.
+    /// The same over all tokens of the batch at hand.
     pub fn bnpo(beta: f64, clip: Clip) -> Self {
         Self { average: Average::Tokens, ..Self::grpo(beta, clip) }
+    }
+
+    /// The same over the `tokens` of all batches that share an update. DAPO's clip has two sides.
+    pub fn dapo(beta: f64, clip: Clip, tokens: f64) -> Self {
+        Self { average: Average::Items(tokens), ..Self::grpo(beta, clip) }
     }
 
     /// The same over the largest length of a completion.
@@ -152,8 +169,11 @@ impl Policy {
         check::share("clip low", self.clip.low)?;
         check::not_negative("clip high", self.clip.high)?;
         check::positive("clip delta", self.clip.delta.unwrap_or(1.0))?;
-        let length = if let Average::Length(length) = self.average { length } else { 1.0 };
-        check::positive("max_completion_length", length)
+        match self.average {
+            Average::Sequences | Average::Tokens => Ok(()),
+            Average::Items(items) => check::positive("items", items),
+            Average::Length(length) => check::positive("max_completion_length", length),
+        }
     }
 
     /// v of each sequence; gradient (R, T).
@@ -168,7 +188,11 @@ impl Policy {
         check::length("reference", given.reference.unwrap_or(given.log_p), tokens)?;
         check::finite("advantages", given.advantages, rows)?;
         check::finite("mask", given.mask, tokens)?;
-        Ok(each_row(rows, |i| self.row(&given.row(i, length), given.advantages[i])))
+        let mut all = each_row(rows, |i| self.row(&given.row(i, length), given.advantages[i]));
+        if let Average::Items(items) = self.average {
+            all.weights.fill(items / rows as f64);
+        }
+        Ok(all)
     }
 
     /// One sequence.
@@ -221,6 +245,7 @@ impl Policy {
         let (value, weight) = match self.average {
             Average::Sequences => (&sum * &inverse(&count), count.like(1.0)),
             Average::Tokens => (sum, count),
+            Average::Items(items) => (sum, &count.like(items) / &count.like(1.0).total()),
             Average::Length(length) => (sum, count.like(length)),
         };
         Rows { values: value.reshape(rows()), weights: weight.reshape(rows()) }
@@ -276,7 +301,7 @@ impl Tokens<Tensor> {
 }
 
 impl Average {
-    /// What each token counts in its sequence's value, and the sequence's weight.
+    /// What each token counts in its sequence's value, and the sequence's weight; with `Items` that of all sequences.
     fn shares(self, mask: &[f64]) -> (Vec<f64>, f64) {
         let all = mask.iter().sum::<f64>();
         let times = |factor: f64| mask.iter().map(|m| m * factor).collect();
@@ -284,7 +309,7 @@ impl Average {
             Average::Sequences if all == 0.0 => (times(0.0), 1.0),
             Average::Sequences => (times(1.0 / all), 1.0),
             Average::Tokens => (mask.to_vec(), all),
-            Average::Length(length) => (mask.to_vec(), length),
+            Average::Items(total) | Average::Length(total) => (mask.to_vec(), total),
         }
     }
 }

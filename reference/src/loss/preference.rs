@@ -9,14 +9,16 @@
 //! dlnσ(x)/dx = σ(-x)        dσ(x)/dx = σ(x) σ(-x)        d ln(1 - e^c)/dc = -e^c / (1 - e^c)
 //! ```
 //!
-//! c and r are the log-probabilities of the chosen and the rejected answer, p of any answer; rc, rr, rp the same of the
-//! frozen reference model; summed over the tokens for DPO and KTO, their mean for `SimPO` and ORPO ([`super::Pool`]). What ORPO
-//! adds for the chosen answers, the mean of -ln p over their tokens, is [`Orpo::exact_tokens`]. Every pair, and every
+//! c and r are the log-probabilities of the chosen and the rejected answer, p of any answer; rc, rr, rp the same of
+//! the frozen reference model; summed over the tokens for DPO and KTO, their mean for `SimPO` and ORPO
+//! ([`super::Pool`]). What ORPO adds for the chosen answers, the mean of -ln p over tokens, is [`Orpo::exact_tokens`],
+//! whose mask says which: of the answer, as here by default, or of prompt and answer, as in TRL. Every pair, and every
 //! answer of KTO, weighs 1.
 //!
-//! Source: Rafailov et al., "Direct Preference Optimization" (2023), equation 7, with the smoothing e of Mitchell, "A note
-//! on DPO with noisy preferences" (2023); Meng et al., "`SimPO`" (2024), equation 6; Hong et al., "ORPO" (2024), equations 4
-//! to 7; Ethayarajh et al., "KTO" (2024), equation 8.
+//! Source: Rafailov et al., "Direct Preference Optimization" (2023), equation 7, with the smoothing e of Mitchell, "A
+//! note on DPO with noisy preferences" (2023); Meng et al., "`SimPO`" (2024), equation 6; Hong et al., "ORPO" (2024),
+//! equations 4 to 7; Ethayarajh et al., "KTO" (2024), equation 8; for the prompts of ORPO's plain loss the
+//! `ORPOTrainer` of the library TRL 1.16 (`trl.experimental.orpo`).
 
 use super::functions::{
     each_row, log_one_minus_exp, log_one_minus_exp_of, log_sigmoid, log_sigmoid_of, sigmoid_of,
@@ -87,7 +89,8 @@ fn smoothed_rows(x: &Tensor, e: f64) -> Rows {
 pub struct Dpo {
     /// How dear it is to leave the reference model.
     pub beta: f64,
-    /// e: the share of pairs that are the wrong way round.
+    /// e: the share of pairs that are the wrong way round. TRL 1.16 has no such term in its `sigmoid` loss, and
+    /// another one in its `robust`.
     pub label_smoothing: f64,
 }
 
@@ -169,8 +172,8 @@ impl Orpo {
         }))
     }
 
-    /// The plain loss beside it: v = -m x, weight m, of the log-probabilities of the chosen answers' tokens and
-    /// their mask, as long.
+    /// The plain loss beside it: v = -m x, weight m, of the log-probabilities of tokens of the chosen texts and
+    /// their mask, as long: 1 for each token of an answer, and of its prompt if prompts are to be learnt too.
     ///
     /// Fails where a length is another, or the mask is not finite.
     pub fn exact_tokens(self, tokens: &[f64], mask: &[f64]) -> Result<Exact, Error> {

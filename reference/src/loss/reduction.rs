@@ -88,7 +88,12 @@ impl Reduction {
             Reduction::Mean => 1.0 / weights,
             Reduction::None | Reduction::Sum => 1.0,
             Reduction::Items(items) => {
-                check::setting("items", items, items != 0.0 && items.is_finite(), "a finite number but 0")?;
+                check::setting(
+                    "items",
+                    items,
+                    items != 0.0 && items.is_finite(),
+                    "a finite number other than 0",
+                )?;
                 1.0 / items
             }
         })

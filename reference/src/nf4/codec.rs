@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Every line rounds once, to f32, and the last once more to the output's type. The product and the sum of
-//! the first two lines are never fused: a fused multiply-add skips the rounding of `t`, and about four f16
-//! outputs in a million come out one step away - near enough for a tolerance, and wrong. Rust does not
+//! the first two lines are never fused: a fused multiply-add skips the rounding of `t`, and a few f16 outputs
+//! in a million come out one step away - near enough for a tolerance, and wrong. Rust does not
 //! contract `a * b + c` by itself, so the lines below are the definition.
 //!
 //! f32 subnormals are kept (IEEE 754). The original flushes them to zero on a GPU, which shows only where

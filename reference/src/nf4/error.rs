@@ -117,23 +117,23 @@ impl fmt::Display for Error {
         match self {
             Error::InTensor { tensor, fault } => write!(f, "tensor `{tensor}`: {fault}"),
             Error::BlockSize { what, got } => {
-                write!(f, "{what} is {got}, needed is a power of two from 32 to 4096")
+                write!(f, "{what}: expected a power of two from 32 to 4096, found {got}")
             }
-            Error::Length { what, got, need } => write!(f, "length of {what} is {got}, needed is {need}"),
+            Error::Length { what, got, need } => write!(f, "length of {what}: expected {need}, found {got}"),
             Error::NotFinite { what, index, value } => {
-                write!(f, "{what}[{index}] is {value}, needed is a finite number")
+                write!(f, "{what}[{index}]: expected a finite number, found {value}")
             }
             Error::ShapeOverflow { shape } => {
                 write!(f, "shape {shape:?} has more elements than fit in memory")
             }
             Error::Checkpoint(fault) => fault.fmt(f),
             Error::MissingPart { part } => write!(f, "its companion `.{part}` is not in the checkpoint"),
-            Error::WrongDtype { part, got, need } => write!(f, "{part} is of type {got}, needed is {need}"),
-            Error::QuantType { got } => write!(f, "quantised as `{got}`, needed is `nf4`"),
+            Error::WrongDtype { part, got, need } => write!(f, "{part}: expected {need}, found {got}"),
+            Error::QuantType { got } => write!(f, "expected quantisation `nf4`, found `{got}`"),
             Error::QuantState { source } => write!(f, "its quantisation state does not parse: {source}"),
             Error::StateField { need } => write!(f, "its quantisation state lacks `{need}`"),
             Error::StateDtype { what, got, need } => {
-                write!(f, "its quantisation state has {what} `{got}`, needed is {need}")
+                write!(f, "its quantisation state: expected {what} {need}, found `{got}`")
             }
         }
     }

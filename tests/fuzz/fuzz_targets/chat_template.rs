@@ -5,6 +5,8 @@
 
 #![no_main]
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::time::Duration;
 
 use challenges::issues::chat::{Conversation, Limits, Options, Template, own};

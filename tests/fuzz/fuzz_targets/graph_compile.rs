@@ -5,6 +5,8 @@
 
 #![no_main]
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;

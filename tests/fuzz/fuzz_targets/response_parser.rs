@@ -4,6 +4,8 @@
 
 #![no_main]
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::sync::LazyLock;
 
 use challenges::issues::chat::own;

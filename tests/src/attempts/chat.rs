@@ -24,7 +24,7 @@ pub const CHATTERS: [Entry; 5] = [
 ];
 
 /// Every slip.
-pub const CHAT_SLIPS: [Entry; 15] = [
+pub const CHAT_SLIPS: [Entry; 16] = [
     Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
     Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
     Entry { name: "leaves U+007F", hand_in: |all| all.chat(Mine { json_string: ascii_stays, ..HONEST }) },
@@ -37,6 +37,7 @@ pub const CHAT_SLIPS: [Entry; 15] = [
     Entry { name: "looks at every span", hand_in: |all| all.chat(Mine { token_mask: each, ..HONEST }) },
     Entry { name: "replaces tokens", hand_in: |all| all.chat(Mine { defuse: replace, ..HONEST }) },
     Entry { name: "asks for everything", hand_in: |all| all.chat(Mine { tool: everything, ..HONEST }) },
+    Entry { name: "takes nullable for optional", hand_in: |all| all.chat(Mine { tool: by_type, ..HONEST }) },
     Entry { name: "asks for nothing by name", hand_in: |all| all.chat(Mine { tool: empty, ..HONEST }) },
     Entry { name: "holds nothing back", hand_in: |all| all.chat(Mine { find: hold_nothing, ..HONEST }) },
     Entry { name: "holds too little back", hand_in: |all| all.chat(Mine { find: hold_little, ..HONEST }) },
@@ -227,6 +228,14 @@ fn replace(text: &str, special: &[&str], mark: char) -> String {
 fn everything(signature: &Signature) -> Tool {
     let mut all = signature.clone();
     all.arguments.iter_mut().for_each(|argument| argument.optional = false);
+    Solution.tool(&all)
+}
+
+/// Leaves out of `required` whatever may be null, with a default or without.
+fn by_type(signature: &Signature) -> Tool {
+    let mut all = signature.clone();
+    let nullable = |kind: &ArgumentType| matches!(kind, ArgumentType::Nullable(_));
+    all.arguments.iter_mut().for_each(|argument| argument.optional = nullable(&argument.kind));
     Solution.tool(&all)
 }
 

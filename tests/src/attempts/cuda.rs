@@ -3,7 +3,7 @@
 //! A kernel cannot call the host, but the globals of its module live from launch to launch: that is what the
 //! cheats remember with. `last_block` is where they do it: in the block that ends last.
 
-use challenges::nf4::cuda::{Attempt, SOLUTION};
+use challenges::nf4::cuda::{Attempt, solution_text};
 
 /// A kernel text with a name.
 pub struct Kernels {
@@ -273,7 +273,7 @@ pub const CUDA_MISTAKES: [(Kernels, &str); 3] = [
 impl Kernels {
     /// The solution's text with this kernel for its last.
     pub fn attempt(&self) -> Attempt {
-        let others = SOLUTION
+        let others = solution_text()
             .replace(" dequantize(const", " the_solutions_own(const")
             .replace("LAUNCH(dequantize,", "LAUNCH(the_solutions_own,");
         let launch = match self.launch {

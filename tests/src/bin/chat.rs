@@ -15,6 +15,8 @@
 //! The file of `rows` has a JSON line for each row: `template` and `context`; with `messages` that many short ones are added. A
 //! JSON line tells the text or the error's kind and what it says, and how many bytes the render took at its peak.
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -64,7 +66,7 @@ fn job(job: &Value) -> Result<Job, Failure> {
 fn render(jobs: &[Value]) -> Result<(), Failure> {
     let jobs: Vec<Job> = jobs.iter().map(job).collect::<Result<_, _>>()?;
     for order in orders() {
-        let [at, repeats] = order?[..] else { return Err("chat: needed are a template and a count".into()) };
+        let [at, repeats] = order?[..] else { return Err("chat: expected a template and a count".into()) };
         let (template, conversations) = jobs.get(at).ok_or("chat: no such template")?;
         let start = Instant::now();
         for _ in 0..repeats {
@@ -108,7 +110,7 @@ fn parse(jobs: &[Value]) -> Result<(), Failure> {
     let templates = jobs.iter().map(template).collect::<Result<Vec<_>, _>>()?;
     for order in orders() {
         let [at, bytes, repeats] = order?[..] else {
-            return Err("chat: needed are a family, the bytes of a piece and a count".into());
+            return Err("chat: expected a family, the bytes of a piece and a count".into());
         };
         let (Some(template), Some(job)) = (templates.get(at), jobs.get(at)) else {
             return Err("chat: no such family".into());

@@ -6,6 +6,8 @@
 //! it computes the mean cross entropy with its gradients, `SIZE` rows at a time, and prints the milliseconds, the loss
 //! and the norm of each gradient.
 
+extern crate solutions as _; // what `Solution` calls
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -25,7 +27,7 @@ fn main() -> Result<(), Failure> {
     let [folder, numbers @ ..] = &arguments[..] else { return Err("chunked: no folder is named".into()) };
     let numbers: Vec<usize> = numbers.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     let [rows, width, vocab, size, trained] = numbers[..] else {
-        return Err("chunked: needed are five numbers after the folder".into());
+        return Err("chunked: expected five numbers after the folder".into());
     };
     let device = Cpu::new();
     let read = |name: &str, shape: &[usize]| -> Result<DeviceTensor, Failure> {

@@ -48,7 +48,10 @@ fn agree(name: &str, got: &Values<f32>, want: &Values<f32>) {
         let got = &got[output];
         assert_eq!((&got.shape, got.dtype), (&want.shape, want.dtype), "{name}: {output}");
         for (got, want) in got.wide().into_iter().zip(want.wide()) {
-            assert!((got - want).abs() <= 2e-7 * want.abs(), "{name}: {output} is {got}, needed is {want}");
+            assert!(
+                (got - want).abs() <= 2e-7 * want.abs(),
+                "{name}: {output}: expected {want}, found {got}"
+            );
         }
     }
 }
@@ -288,7 +291,7 @@ fn an_example_that_does_not_fit_is_named() {
     let [captured, eager, _] = mistakes(&program, &values("x", &[1.0; 9]));
     for error in [captured, eager] {
         let error = error.expect("nine are too many");
-        assert!(error.to_string().contains("T is 9, needed is 1..=8"), "{error}");
+        assert!(error.to_string().contains("T: expected 1..=8, found 9"), "{error}");
         assert!(error.source.is_some(), "{error}");
     }
     let [captured, eager, _] = mistakes(&program, &Values::new());
@@ -489,7 +492,7 @@ fn labels_are_one_a_row() {
     ];
     for write in writes {
         let told = labelled(&[2], write).expect_err("two labels a row").to_string();
-        assert!(told.contains("needed is 8 elements of i32"), "{told}");
+        assert!(told.contains("expected 8 elements of i32"), "{told}");
         let (one, column) = (labelled(&[], write), labelled(&[1], write));
         assert_eq!(one.expect("a graph").outputs().len(), column.expect("a graph").outputs().len());
     }

@@ -4,13 +4,13 @@
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use challenges::nf4::Weight;
 use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
 use challenges::nf4::tile::{run, run_in_three, upload};
+use challenges::nf4::{Absmax, Weight};
 use kernels::cuda::{Arguments, FILL, Gpu, Grid, PRELUDE, Source, Target, compile, output_defines};
 use kernels::tile::Element;
 use kernels::{Counts, Cpu, Device, DeviceError};
-use reference::nf4::{Dtype, dequantize_bits};
+use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
 
 use crate::device::with_weight;
 
@@ -43,7 +43,11 @@ pub(crate) fn probed() -> Option<Alone> {
 
 /// What a kernel of the solution makes of a weight.
 pub(crate) fn dequantized(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype) -> Vec<u32> {
-    let (attempt, defines) = (Attempt::solution(), Build::of(dtype).defines());
+    built(gpu, kernel, weight, dtype, Build::of(dtype))
+}
+
+fn built(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype, build: Build) -> Vec<u32> {
+    let (attempt, defines) = (Attempt::solution(), build.defines());
     let module = gpu.build(&source(&attempt, &defines)).expect("compiles");
     let kernel = Kernel::of(&module, kernel).expect("is there");
     let on_card = OnCard::upload(gpu, weight, 0).expect("room");
@@ -77,6 +81,30 @@ fn a_tile_program_gives_the_same_bits_on_a_card() {
                 assert_eq!(bits(&*gpu, &out, dtype), want, "in three, {len}, {dtype:?}");
             }
         });
+    }
+}
+
+/// A scale that overflowed times the table's zero is the card's NaN, 0x7fffffff.
+#[test]
+fn a_nan_stays_a_nan_with_and_without_inline_ptx() {
+    let Some(gpu) = probed() else { return };
+    let packed: Vec<u8> = (0..64).map(|i| (i * 17) as u8).collect();
+    let (codes, scales) = ([255_u8, 0], [f32::MAX]);
+    let absmax =
+        Absmax::Double { codes: &codes, table: &CODE2, scales: &scales, block_size: 256, offset: f32::MAX };
+    let weight = Weight { len: 128, block_size: 64, packed: &packed, table: &NF4, absmax };
+    for dtype in [Dtype::F16, Dtype::Bf16] {
+        let want = dequantize_bits(&weight, dtype);
+        assert!(want.iter().any(|bits| dtype.value(*bits).is_nan()), "{dtype:?}");
+        for kernel in ["dequantize_naive", "dequantize_wide", "dequantize"] {
+            for build in [Build::of(dtype), Build::of(dtype).plain()] {
+                let got = built(&gpu, kernel, &weight, dtype, build);
+                for (got, want) in got.iter().zip(&want) {
+                    let right = if dtype.value(*want).is_nan() { 0x7fff } else { *want };
+                    assert_eq!(*got, right, "{kernel} to {dtype:?}, {build:?}: {got:x}, not {right:x}");
+                }
+            }
+        }
     }
 }
 
@@ -122,7 +150,7 @@ fn memory_is_counted_by_tag_and_given_back() {
     gpu.reset_peak();
     assert_eq!(gpu.usage().peak, 900);
     let told = gpu.reserve("the moon", 1 << 50).expect_err("more than any card has").to_string();
-    assert!(told.contains("bytes of the card's memory are needed for the moon"), "{told}");
+    assert!(told.contains("free bytes of the card's memory for the moon"), "{told}");
 }
 
 /// The kernel that fills memory with random words.

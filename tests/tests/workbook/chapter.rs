@@ -18,7 +18,7 @@ use reference::graph::{
     Array, Attention, Builder, Dtype, Facts, Graph, Host, Id, Known, Op, Symbol, Tape, Tensor, Type, programs,
 };
 use reference::llama::train::{Recipe, step_graph};
-use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec};
+use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::loss::{Clip, CrossEntropy, Head, Policy, Reduction};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
@@ -152,12 +152,13 @@ fn llama() -> Spec {
         tied: false,
         quantized: true,
     };
-    let nf4 = Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
-    let form = |quantizable: bool| if quantizable { nf4 } else { Form::Dense(Dtype::F32) };
-    let forms = config.needs().into_iter().map(|need| (need.name, form(need.quantizable))).collect();
+    let nf4 = Storage::Nf4 { dtype: Dtype::F32, block_size: 64, nested: Some(nf4::NESTED_BLOCK) };
+    let storage = |quantizable: bool| if quantizable { nf4 } else { Storage::Dense(Dtype::F32) };
+    let storages =
+        config.tensor_specs().into_iter().map(|spec| (spec.name, storage(spec.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
     let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
-    Spec { config, forms, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
+    Spec { config, storages, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
 }
 
 fn step() -> Graph {
@@ -397,12 +398,12 @@ fn a_chunked_loss_is_four_graphs() {
 }
 
 #[test]
-fn a_ratio_of_a_sequence_takes_two_passes() {
+fn a_ratio_of_a_sequence_takes_two_passes_where_the_head_is_trained() {
     let sampled =
         Sampled { sequences: 2, length: 3, vocab: 5, temperature: 1.0, old: true, reference: false };
-    let passes = |policy: &Policy| {
+    let products = |policy: &Policy, weight: bool| {
         let loss = loss::Solution.policy(policy, &sampled).expect("shapes fit");
-        let trains = Trains { hidden: true, weight: false, bias: false };
+        let trains = Trains { hidden: true, weight, bias: false };
         let problem = Problem {
             loss,
             width: 4,
@@ -413,16 +414,21 @@ fn a_ratio_of_a_sequence_takes_two_passes() {
             trains,
         };
         let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
-        1 + usize::from(plan.first.is_some())
+        plan.passes.products()
     };
     let clip = Clip::both(0.2);
     let all = [
         ("GRPO", Policy::grpo(0.0, clip)),
         ("BNPO", Policy::bnpo(0.0, clip)),
-        ("DAPO", Policy::bnpo(0.0, Clip { high: 0.28, ..clip })),
+        ("DAPO", Policy::dapo(0.0, Clip { high: 0.28, ..clip }, 6.0)),
         ("Dr. GRPO", Policy::dr_grpo(0.0, clip, 3.0)),
         ("GSPO", Policy::gspo(0.0, clip)),
     ];
-    let lines: String = all.map(|(name, policy)| format!("{name:<9}{}\n", passes(&policy))).concat();
-    looks_like("loss/passes.txt", &format!("         passes over the chunks\n{lines}"));
+    let line =
+        |(name, policy)| format!("{name:<9}{:<13}{}\n", products(&policy, false), products(&policy, true));
+    let lines: String = all.map(line).concat();
+    looks_like(
+        "loss/passes.txt",
+        &format!("how often a row's logits are computed\n         frozen head  trained head\n{lines}"),
+    );
 }

@@ -9,6 +9,15 @@ mod tools;
 use challenges::issues::chat::{Clock, Error, Limits, Moment, Options, Rendered, Template, Variables};
 use serde_json::Value;
 
+/// Templates of a line or two by the test that reads them, and what jinja2 makes of them: `tests/peers/chat_python.py`.
+const WRITTEN: &str = include_str!("chat/written.jsonl");
+
+/// The rows of a test.
+pub(super) fn written(test: &str) -> impl Iterator<Item = Value> {
+    let rows = WRITTEN.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    rows.filter(move |row: &Value| row["test"] == test)
+}
+
 /// A moment to write, the one of the golden files.
 const NOON: Moment = Moment { year: 2026, month: 1, day: 5, hour: 9, minute: 7, second: 3 };
 

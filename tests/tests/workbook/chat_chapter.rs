@@ -11,9 +11,10 @@ use challenges::issues::chat::{
     Chat, Conversation, Find, Kind, Layout, Limits, Options, Rendered, Solution, Steps, Template, Variables,
     defuse, json_text, lint, parse,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use trainer::repair;
 
+use crate::chat::written;
 use crate::look::looks_like;
 
 fn shows(name: &str, text: &str) {
@@ -125,11 +126,21 @@ fn tokens_of_the_small_vocabulary_cover_a_text_in_order() {
     assert_eq!(bytes, [0xf0, 0x9f, 0xa6, 0xa5]);
 }
 
+/// Whether Python's `repr` of a float is this text, by what the checks of D.1 keep of it.
+fn python_wrote(value: f64, text: &str) -> bool {
+    let kept = include_str!("../../../grader/src/issues/chat/python.json");
+    let kept: Value = serde_json::from_str(kept).expect("JSON");
+    let mut rows =
+        kept["floats"].as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
+    rows.any(|row| row[0].as_f64().map(f64::to_bits) == Some(value.to_bits()) && row[1] == text)
+}
+
 #[test]
 fn python_writes_json_in_its_own_way() {
     let mut text = String::from("{}                       {:?}        serde_json   Python\n");
     for value in [1e22, 1e16, 3.0, 0.00001, -0.0] {
         let python = json_text(&json!(value), &Layout::default(), &Steps::default()).expect("JSON");
+        assert!(python_wrote(value, &python), "{value:e} is not {python} in python.json");
         let debug = format!("{value:?}");
         _ = writeln!(text, "{value:<25}{debug:<12}{:<13}{python}", json!(value).to_string());
     }
@@ -245,6 +256,13 @@ fn values_that_are_not_json_are_written_as_python_writes_them() {
     shows("true", &ways(&[("{{ arguments }}", plain), ("{{ arguments | tojson }}", json)]));
 }
 
+/// What jinja2 wrote by its own filters, which are made for pages.
+fn jinja_wrote(source: &str, context: &Value) -> String {
+    let mut rows =
+        written("jinja's own").filter(|row| row["template"] == source && row["context"] == *context);
+    rows.next().and_then(|row| row["text"].as_str().map(str::to_owned)).expect("jinja2 wrote it")
+}
+
 #[test]
 fn keys_and_separators_are_the_authors() {
     let call = json!({"arguments": {"name": "x", "args": [1, 2]}});
@@ -255,19 +273,18 @@ fn keys_and_separators_are_the_authors() {
         each("{{ arguments | tojson(sort_keys=true) }}"),
     ];
     let rows: Vec<(&str, String)> = rows.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+    let own = jinja_wrote("{{ arguments | tojson }}", &call);
     let compact = call["arguments"].to_string();
-    shows("layout", &ways(&[&rows[..], &[("serde_json", compact)]].concat()));
+    shows("layout", &ways(&[&rows[..], &[("by Jinja's own tojson", own), ("serde_json", compact)]].concat()));
 }
 
 #[test]
 fn what_is_safe_in_a_page_is_another_text_for_a_model() {
     let call = json!({"text": "1 < 2 & it's <b>"});
-    let escaped = "{{ text | tojson | replace('<', '\\\\u003c') | replace('>', '\\\\u003e') | replace('&', '\\\\u0026') \
-                   | replace(\"'\", '\\\\u0027') }}";
     let rows = [
-        ("escaped for a page, as JSON", line(escaped, &call)),
-        ("escaped for a page, as markup", line("\"{{ text | escape }}\"", &call)),
-        ("as it is", line("{{ text | tojson }}", &call)),
+        ("by Jinja's own tojson", jinja_wrote("{{ text | tojson }}", &call)),
+        ("by Jinja's own escape, as markup", jinja_wrote("\"{{ text | escape }}\"", &call)),
+        ("by the tojson of transformers", line("{{ text | tojson }}", &call)),
     ];
     let tokens = |text: &str| Toy::new(&[]).encode(text, false).len();
     let rows = rows.map(|(name, text)| (format!("{name}: {} tokens", tokens(&text)), text));
@@ -452,11 +469,19 @@ fn a_marker_inside_an_argument_ends_the_call_unless_the_template_breaks_it() {
         }
         Err(error) => error.to_string(),
     };
-    let row = |name: &str, text: &str| format!("{name}\n{}  -> {}\n", indented(text.trim_end()), read(text));
-    shows(
-        "inside",
-        &(row("as it is", &as_it_is) + "\n" + &row("the slash escaped, which JSON allows", &broken)),
-    );
+    let shown =
+        |name: &str, text: &str, read: &str| format!("{name}\n{}  -> {read}\n", indented(text.trim_end()));
+    let row = |name: &str, text: &str| shown(name, text, &read(text));
+    let bare = "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>";
+    let glm = parse::Template::new(&own("glm").response).expect("it is one");
+    let message = parse::parse(&glm, "<|assistant|>", bare).expect("it refuses nothing here");
+    let message = json_text(&message.into(), &Layout::default(), &Steps::default()).expect("JSON");
+    let rows = [
+        row("JSON, as it is", &as_it_is),
+        row("JSON, the slash escaped, which JSON allows", &broken),
+        shown("bare, which has no escape (glm)", bare, &message),
+    ];
+    shows("inside", &rows.join("\n"));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn a_cheating_chatter_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 15] = [
+const SEEN: [(&str, &str, &str); 16] = [
     ("escapes markup", "D.1/plain", r"\\u0026"),
     ("escapes code points", "D.1/ensure-ascii", r"\\ud83d"),
     ("leaves U+007F", "D.1/ensure-ascii", r"\\u007f"),
@@ -35,7 +35,8 @@ const SEEN: [(&str, &str, &str); 15] = [
     ("looks at the first span", "D.2/nothing", "when asked for the mask of tokens at ["),
     ("looks at every span", "D.2/many-of-both", "D.2/many-of-both"),
     ("replaces tokens", "D.3/inside-another", "and | for the mark"),
-    ("asks for everything", "D.4/required", "the arguments "),
+    ("asks for everything", "D.4/required", "the function f("),
+    ("takes nullable for optional", "D.4/required", "f(city: Optional[str], days: int = 1"),
     ("asks for nothing by name", "D.4/nothing-required", "required"),
     ("holds nothing back", "D.5/begun", "want Pending(2)"),
     ("holds too little back", "D.5/begun-twice", "want Pending(0)"),

@@ -1,6 +1,7 @@
 //! Challenge E: a loss made chunk by chunk is the loss, and costs what is said.
 //!
-//! Below: every golden loss in chunks; laws on drawn problems; what is told of nonsense; counted bytes; a training run.
+//! Below: every golden loss in chunks; what TRL answers; laws on drawn problems; what is told of nonsense; counted
+//! bytes; a training run.
 
 mod bytes;
 mod case;
@@ -9,3 +10,4 @@ mod errors;
 mod golden;
 mod laws;
 mod llama;
+mod trl;

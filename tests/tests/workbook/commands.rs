@@ -142,7 +142,7 @@ fn backups(folder: &Path) -> Vec<Vec<u8>> {
 fn one_step_is_reset_and_the_others_stay() {
     let folder = exercises();
     let [derived, solved] = [true, false].map(|derived| {
-        let solution = challenges::nf4::SOLUTION;
+        let solution = challenges::nf4::solution_text();
         let derive = || stub::derive(solution, stub::Language::Rust).expect("sound markers");
         if derived { derive() } else { solution.replace("Solution", "Exercise") }
     });
@@ -153,7 +153,7 @@ fn one_step_is_reset_and_the_others_stay() {
     let text = fs::read_to_string(&path).expect("the exercise");
     assert!(text.contains("todo!(\"A.6: the same bits") && !text.contains("todo!(\"A.5"), "{text}");
     assert_eq!(backups(folder.path()), [solved.as_bytes()]);
-    for step in stub::steps(challenges::nf4::SOLUTION) {
+    for step in stub::steps(challenges::nf4::solution_text()) {
         assert_eq!(run(Path::new(GRADER), folder.path(), &["reset", step.name]).code, 0);
     }
     let text = fs::read_to_string(&path).expect("the exercise");

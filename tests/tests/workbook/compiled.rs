@@ -269,9 +269,9 @@ fn sizes_are_held_against_what_is_known() {
         let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options());
         compiled.err().map(|error| error.to_string())
     };
-    let need = "needed is 4..=64 by 4";
+    let need = "expected 4..=64 by 4";
     for size in [-1, 0, 3, 6, 65, i64::MIN, i64::MAX] {
-        assert_eq!(told(&[("T", size)]), Some(format!("`stretchable`: T is {size}, {need}")));
+        assert_eq!(told(&[("T", size)]), Some(format!("`stretchable`: T: {need}, found {size}")));
     }
     assert_eq!(told(&[("T", 8)]), None);
     assert_eq!(told(&[]), Some("%0 input \"x\": no input says how large T is".into()));

@@ -146,7 +146,7 @@ fn region(text: &str, step: usize) -> std::ops::Range<usize> {
 
 /// The solution as a reader would have typed it.
 fn solved() -> String {
-    challenges::nf4::SOLUTION.replace("Solution", "Exercise")
+    challenges::nf4::solution_text().replace("Solution", "Exercise")
 }
 
 fn outcomes(card: &Scorecard, step: &str) -> Vec<Outcome> {
@@ -167,7 +167,7 @@ fn an_untouched_workbook_is_worth_nothing_and_costs_nothing() {
     assert_eq!(first.code, 0);
     let ran = copy.grader(&["score", "--quick", "--json"]);
     let card = ran.card();
-    for step in stub::steps(challenges::nf4::SOLUTION) {
+    for step in stub::steps(challenges::nf4::solution_text()) {
         all(&card, step.name, Outcome::NotAttempted);
     }
     for (challenge, points) in [(0, 0), (2, -1)] {
@@ -200,7 +200,7 @@ fn a_typed_in_solution_gets_every_point_of_the_cpu() {
 fn a_typed_in_compiler_gets_every_point() {
     let copy = copy();
     copy.fresh();
-    let solution = challenges::graph::SOLUTION.replace("Solution", "Exercise");
+    let solution = challenges::graph::solution_text().replace("Solution", "Exercise");
     fs::write(copy.root.join(COMPILER), solution).expect("the exercise can be written");
     let ran = copy.grader(&["score", "C", "--quick", "--json"]);
     let card = ran.card();
@@ -227,8 +227,8 @@ fn a_graph_of_ones_own_is_tried_by_the_exercise_as_it_stands() {
     fs::create_dir_all(file.parent().expect("a folder")).expect("a folder for the graph");
     fs::write(&file, PRODUCT).expect("the graph can be written");
     let file = file.to_str().expect("a plain path");
-    let solution = challenges::graph::SOLUTION.replace("Solution", "Exercise");
-    let hole = stub::derive(challenges::graph::SOLUTION, stub::Language::Rust).expect("sound markers");
+    let solution = challenges::graph::solution_text().replace("Solution", "Exercise");
+    let hole = stub::derive(challenges::graph::solution_text(), stub::Language::Rust).expect("sound markers");
     let tune = anchored(&solution, "graph-step-7");
     let half = solution.replace(tune, anchored(&hole, "graph-step-7"));
     let negates = "Op::Unary(unary) => ";
@@ -319,7 +319,7 @@ fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_righ
         let text = text.replace("Solution", "Exercise");
         fs::write(copy.root.join(path), text).expect("the exercise can be written");
     };
-    typed(CHUNKER, challenges::loss::SOLUTION);
+    typed(CHUNKER, challenges::loss::solution_text());
     let tested = copy.grader(&["test", "E", "--json"]).card();
     let checks = &tested.challenges[4].checks;
     assert!(!checks.is_empty() && checks.iter().all(|check| check.outcome == Outcome::Passed), "{checks:#?}");
@@ -328,9 +328,9 @@ fn a_typed_in_chunker_is_compiled_by_the_readers_own_compiler_where_that_is_righ
         ran.card().challenges[4].measurements.get("loss.training.own").map(|apart| apart.value)
     };
     assert_eq!(own(), None, "there is no attempt at C");
-    typed(COMPILER, challenges::graph::SOLUTION);
+    typed(COMPILER, challenges::graph::solution_text());
     assert!(own().is_some_and(|apart| apart <= 1e-6), "the reader's own compiler is the chunks'");
-    typed(COMPILER, &challenges::graph::SOLUTION.replacen("fn prune(", "fn prune(;", 1));
+    typed(COMPILER, &challenges::graph::solution_text().replacen("fn prune(", "fn prune(;", 1));
     assert_eq!(own(), None, "and stops nothing where it is half typed");
 }
 
@@ -343,7 +343,7 @@ fn tool_calling_typed_in_wins_its_point_and_untouched_nothing() {
     assert!(!untouched.attempted && untouched.built && untouched.points == 0, "{:#?}", untouched.rows);
     let open = |check: &Check| check.outcome != Outcome::NotAttempted;
     assert!(!untouched.checks.iter().any(open), "{:#?}", untouched.checks);
-    let text = challenges::issues::chat::SOLUTION.replace("Solution", "Exercise");
+    let text = challenges::issues::chat::solution_text().replace("Solution", "Exercise");
     fs::write(copy.root.join(CHATTER), &text).expect("the exercise can be written");
     let typed = graded();
     assert_eq!((typed.points, typed.rows[0].fact), (1, Truth::Met), "{:#?}", typed.checks);
@@ -387,7 +387,7 @@ fn the_first_three_steps_pass(copy: &Copy) {
 fn its_step_says_what_the_compiler_said(copy: &Copy) {
     let ran = copy.grader(&["score", "nf4", "--json"]);
     let card = ran.card();
-    for step in stub::steps(challenges::nf4::SOLUTION) {
+    for step in stub::steps(challenges::nf4::solution_text()) {
         all(&card, step.name, Outcome::DoesNotCompile);
     }
     for check in checks(&card) {
@@ -417,7 +417,7 @@ fn the_other_verbs_go_on(copy: &Copy, broken: &str) {
     assert_eq!(copy.read(), broken);
     let reset = copy.grader(&["reset", "nf4", "--yes"]);
     assert_eq!(reset.code, 0, "{}", reset.stderr);
-    let derived = stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust)
+    let derived = stub::derive(challenges::nf4::solution_text(), stub::Language::Rust)
         .expect("the solution's markers are sound");
     assert_eq!(copy.read(), derived, "`reset` writes the exercise afresh");
     assert_eq!(backups(copy), [broken], "the reader's text is kept");
@@ -448,7 +448,7 @@ fn an_exercise_that_is_gone_is_an_answer_too() {
     assert_eq!(copy.grader(&["reset", "nf4"]).code, 0);
     assert_eq!(
         copy.read(),
-        stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust).expect("sound markers")
+        stub::derive(challenges::nf4::solution_text(), stub::Language::Rust).expect("sound markers")
     );
 }
 
@@ -465,7 +465,7 @@ fn hints_grow_and_end_with_the_largest() {
 
 /// The last line of a run, after challenge E was written with some words replaced.
 fn last_line(copy: &Copy, [from, to]: [&str; 2], arguments: &[&str]) -> String {
-    let solution = challenges::loss::SOLUTION;
+    let solution = challenges::loss::solution_text();
     assert!(solution.contains(from), "the solution has no {from}");
     let text = solution.replace(from, to).replace("Solution", "Exercise");
     fs::write(copy.root.join(CHUNKER), text).expect("the exercise can be written");
@@ -630,8 +630,10 @@ fn includes_no_exercise(file: &Path) {
 
 #[test]
 fn a_stub_has_the_solution_s_items_in_their_order() {
-    let (solution, stub) =
-        (solved(), stub::derive(challenges::nf4::SOLUTION, stub::Language::Rust).expect("sound markers"));
+    let (solution, stub) = (
+        solved(),
+        stub::derive(challenges::nf4::solution_text(), stub::Language::Rust).expect("sound markers"),
+    );
     let item = |line: &&str| {
         let heads =
             ["fn ", "unsafe fn ", "pub ", "struct ", "enum ", "impl ", "trait ", "const ", "use ", "#["];

@@ -88,10 +88,22 @@ fn the_solution_without_inline_ptx_has_none() {
     }
 }
 
+/// The sum that rounds to bf16 would carry the card's NaN, 0x7fffffff, into -0.
+#[test]
+fn rounding_on_the_bits_looks_for_nan_first() {
+    for kept in KEPT.iter().filter(|kept| kept.name.ends_with("bf16-75") && kept.name.starts_with("nf4")) {
+        let count =
+            |of: &[&str]| kept.ptx.lines().filter(|line| of.iter().all(|part| line.contains(part))).count();
+        let (sums, questions) = (count(&["add.s32", ", 32767;"]), count(&["setp.nan.f32"]));
+        assert!(sums > 0 && questions == sums, "{}: {questions} of {sums} roundings ask", kept.name);
+    }
+}
+
 #[test]
 fn a_stub_compiles_and_every_step_is_a_hole() {
-    let stub = stub::derive(challenges::nf4::cuda::SOLUTION, Language::Cuda).expect("the markers are sound");
-    for step in stub::steps(challenges::nf4::cuda::SOLUTION) {
+    let stub =
+        stub::derive(challenges::nf4::cuda::solution_text(), Language::Cuda).expect("the markers are sound");
+    for step in stub::steps(challenges::nf4::cuda::solution_text()) {
         assert!(stub.contains(&format!("TODO(\"{}: ", step.name)), "{} is no hole", step.name);
     }
     let attempt = Attempt { name: "exercise.cu".into(), text: stub };

@@ -118,7 +118,10 @@ fn agrees(what: &str, graph: &Graph, values: &Values<f32>, donate: Options) -> C
     for ((name, _), want) in graph.outputs().iter().zip(&want) {
         let largest = want.wide().iter().fold(1.0_f64, |max, x| max.max(x.abs()));
         for (i, (got, want)) in got[name].wide().iter().zip(want.wide()).enumerate() {
-            assert!((got - want).abs() <= 1e-5 * largest, "{what}: {name} at {i} is {got}, needed is {want}");
+            assert!(
+                (got - want).abs() <= 1e-5 * largest,
+                "{what}: {name} at {i}: expected {want}, found {got}"
+            );
         }
     }
     compiled

@@ -29,112 +29,112 @@ const INPUTS: &str = r#"graph "g" (T in 2..=8, U in 0..=9) {
 /// Every refusal: a node, and what its error says.
 const REFUSED: [(&str, &str); 78] = [
     // Numbers of inputs.
-    ("input %0 \"y\" : f32[]", "input \"y\": 1 inputs, needed are 0"),
-    ("neg %0 %0 : f32[T, 3]", "neg: 2 inputs, needed are 1"),
-    ("detach : f32[T, 3]", "detach: 0 inputs, needed are 1"),
-    ("cast %0 %0 : f32[T, 3]", "cast: 2 inputs, needed are 1"),
-    ("add %0 : f32[T, 3]", "add: 1 inputs, needed are 2"),
-    ("less %0 : u8[T, 3]", "less: 1 inputs, needed are 2"),
-    ("select %2 %0 : f32[T, 3]", "select: 2 inputs, needed are 3"),
-    ("sum dim 0 : f32[1]", "sum: 0 inputs, needed are 1"),
-    ("matmul %0 : f32[T, 3]", "matmul: 1 inputs, needed are 2"),
-    ("gather %0 : f32[T, 3]", "gather: 1 inputs, needed are 2"),
-    ("scatter_add %0 : f32[T, 3]", "scatter_add: 1 inputs, needed are 2"),
-    ("reshape : f32[T, 3]", "reshape: 0 inputs, needed are 1"),
-    ("transpose order : f32[]", "transpose: 0 inputs, needed are 1"),
-    ("broadcast : f32[T, 3]", "broadcast: 0 inputs, needed are 1"),
-    ("slice %0 %0 dim 0 from 0 to 1 : f32[1, 3]", "slice: 2 inputs, needed are 1"),
-    ("concat dim 0 : f32[]", "concat: 0 inputs, needed are at least 1"),
-    ("constant %0 1.0 : f32[]", "constant: 1 inputs, needed are 0"),
-    ("iota %0 dim 0 : i32[4]", "iota: 1 inputs, needed are 0"),
-    ("dequantize %8 %9 block 32 : f32[32]", "dequantize: 2 inputs, needed are 3"),
-    ("dequantize %8 %9 %10 block 32 nested 32 : f32[32]", "dequantize: 3 inputs, needed are 6"),
-    ("attention %6 %6 scale 1.0 : f32[2, 4, T, 8]", "attention: 2 inputs, needed are at least 3"),
-    ("attention_grad wrt 0 scale 1.0 : f32[]", "needed are those of an attention and a gradient"),
+    ("input %0 \"y\" : f32[]", "input \"y\": inputs: expected 0, found 1"),
+    ("neg %0 %0 : f32[T, 3]", "neg: inputs: expected 1, found 2"),
+    ("detach : f32[T, 3]", "detach: inputs: expected 1, found 0"),
+    ("cast %0 %0 : f32[T, 3]", "cast: inputs: expected 1, found 2"),
+    ("add %0 : f32[T, 3]", "add: inputs: expected 2, found 1"),
+    ("less %0 : u8[T, 3]", "less: inputs: expected 2, found 1"),
+    ("select %2 %0 : f32[T, 3]", "select: inputs: expected 3, found 2"),
+    ("sum dim 0 : f32[1]", "sum: inputs: expected 1, found 0"),
+    ("matmul %0 : f32[T, 3]", "matmul: inputs: expected 2, found 1"),
+    ("gather %0 : f32[T, 3]", "gather: inputs: expected 2, found 1"),
+    ("scatter_add %0 : f32[T, 3]", "scatter_add: inputs: expected 2, found 1"),
+    ("reshape : f32[T, 3]", "reshape: inputs: expected 1, found 0"),
+    ("transpose order : f32[]", "transpose: inputs: expected 1, found 0"),
+    ("broadcast : f32[T, 3]", "broadcast: inputs: expected 1, found 0"),
+    ("slice %0 %0 dim 0 from 0 to 1 : f32[1, 3]", "slice: inputs: expected 1, found 2"),
+    ("concat dim 0 : f32[]", "concat: inputs: expected at least 1, found 0"),
+    ("constant %0 1.0 : f32[]", "constant: inputs: expected 0, found 1"),
+    ("iota %0 dim 0 : i32[4]", "iota: inputs: expected 0, found 1"),
+    ("dequantize %8 %9 block 32 : f32[32]", "dequantize: inputs: expected 3, found 2"),
+    ("dequantize %8 %9 %10 block 32 nested 32 : f32[32]", "dequantize: inputs: expected 6, found 3"),
+    ("attention %6 %6 scale 1.0 : f32[2, 4, T, 8]", "attention: inputs: expected at least 3, found 2"),
+    ("attention_grad wrt 0 scale 1.0 : f32[]", "inputs: expected those of an attention and a gradient"),
     // Types of elements.
     ("constant 0.5 : i32[]", "constant: 0.5 is no value of i32"),
     ("constant 256.0 : u8[]", "constant: 256.0 is no value of u8"),
     ("constant nan : u8[]", "constant: NaN is no value of u8"),
     ("constant 3e9 : i32[]", "constant: 3000000000.0 is no value of i32"),
-    ("iota dim 0 : f32[4]", "iota: its type is f32[4], needed is i32"),
-    ("exp %1 : i32[T, 3]", "exp: input 0 is of i32, needed is a float"),
-    ("neg %2 : u8[T, 3]", "neg: input 0 is of u8, needed is a float or i32"),
-    ("add %2 %2 : u8[T, 3]", "add: input 0 is of u8, needed is a float or i32"),
-    ("add %0 %3 : f32[T, 3]", "add: input 1 is of f16, needed is f32"),
-    ("less %1 %0 : u8[T, 3]", "less: input 1 is of f32, needed is i32"),
-    ("select %0 %0 %0 : f32[T, 3]", "select: input 0 is of f32, needed is u8"),
-    ("select %2 %0 %3 : f32[T, 3]", "select: input 2 is of f16, needed is f32"),
-    ("sum %2 dim 0 : u8[1, 3]", "sum: input 0 is of u8, needed is a float or i32"),
-    ("reduce_max %1 dim 0 : i32[1, 3]", "reduce_max: input 0 is of i32, needed is a float"),
-    ("matmul %1 %4 : i32[T, 5]", "matmul: input 0 is of i32, needed is a float"),
-    ("matmul %3 %4 : f16[T, 5]", "matmul: input 1 is of f32, needed is f16"),
-    ("gather %4 %0 : f32[T, 3, 5]", "gather: input 1 is of f32, needed is i32"),
-    ("scatter_add %1 %1 : i32[4]", "scatter_add: input 0 is of i32, needed is a float"),
-    ("scatter_add %0 %0 : f32[4]", "scatter_add: input 1 is of f32, needed is i32"),
-    ("concat %0 %3 dim 0 : f32[2*T, 3]", "concat: input 1 is of f16, needed is f32"),
-    ("dequantize %9 %9 %10 block 32 : f32[32]", "dequantize: input 0 is of f32, needed is u8"),
-    (
-        "dequantize %8 %9 %10 block 32 : u8[32]",
-        "dequantize: its type is u8[32], needed is a float of fixed sizes",
-    ),
-    ("attention %1 %1 %1 scale 1.0 : i32[T, 3]", "attention: input 0 is of i32, needed is a float"),
+    ("iota dim 0 : f32[4]", "iota: expected i32, found f32[4]"),
+    ("exp %1 : i32[T, 3]", "exp: input 0: expected a float, found i32"),
+    ("neg %2 : u8[T, 3]", "neg: input 0: expected a float or i32, found u8"),
+    ("add %2 %2 : u8[T, 3]", "add: input 0: expected a float or i32, found u8"),
+    ("add %0 %3 : f32[T, 3]", "add: input 1: expected f32, found f16"),
+    ("less %1 %0 : u8[T, 3]", "less: input 1: expected i32, found f32"),
+    ("select %0 %0 %0 : f32[T, 3]", "select: input 0: expected u8, found f32"),
+    ("select %2 %0 %3 : f32[T, 3]", "select: input 2: expected f32, found f16"),
+    ("sum %2 dim 0 : u8[1, 3]", "sum: input 0: expected a float or i32, found u8"),
+    ("reduce_max %1 dim 0 : i32[1, 3]", "reduce_max: input 0: expected a float, found i32"),
+    ("matmul %1 %4 : i32[T, 5]", "matmul: input 0: expected a float, found i32"),
+    ("matmul %3 %4 : f16[T, 5]", "matmul: input 1: expected f16, found f32"),
+    ("gather %4 %0 : f32[T, 3, 5]", "gather: input 1: expected i32, found f32"),
+    ("scatter_add %1 %1 : i32[4]", "scatter_add: input 0: expected a float, found i32"),
+    ("scatter_add %0 %0 : f32[4]", "scatter_add: input 1: expected i32, found f32"),
+    ("concat %0 %3 dim 0 : f32[2*T, 3]", "concat: input 1: expected f32, found f16"),
+    ("dequantize %9 %9 %10 block 32 : f32[32]", "dequantize: input 0: expected u8, found f32"),
+    ("dequantize %8 %9 %10 block 32 : u8[32]", "dequantize: expected a float of fixed sizes, found u8[32]"),
+    ("attention %1 %1 %1 scale 1.0 : i32[T, 3]", "attention: input 0: expected a float, found i32"),
     // Shapes.
     ("iota dim 1 : i32[4]", "iota: dimension 1 of 1"),
-    ("add %0 %4 : f32[T, 3]", "add: input 1 has shape [3, 5], needed is [T, 3]"),
-    ("select %2 %4 %4 : f32[3, 5]", "select: input 0 has shape [T, 3], needed is [3, 5]"),
-    ("cast %0 : f16[3, T]", "cast: its type is f16[3, T], needed is the shape of its input"),
+    ("add %0 %4 : f32[T, 3]", "add: input 1: expected [T, 3], found shape [3, 5]"),
+    ("select %2 %4 %4 : f32[3, 5]", "select: input 0: expected [3, 5], found shape [T, 3]"),
+    ("cast %0 : f16[3, T]", "cast: expected the shape of its input, found f16[3, T]"),
     ("sum %0 dim 2 : f32[1, 3]", "sum: dimension 2 of 2"),
-    ("matmul %5 %4 : f32[5]", "matmul: input 0 has shape [], needed is [.., M, K]"),
-    ("matmul %0 %0 : f32[T, 3]", "matmul: input 1 has shape [T, 3], needed is [], then 3, then N"),
-    ("matmul %6 %4 : f32[2, 4, T, 5]", "matmul: input 1 has shape [3, 5], needed is [2, 4], then 8, then N"),
-    ("gather %5 %1 : f32[T, 3]", "gather: input 0 has shape [], needed is [n, ..]"),
-    ("scatter_add %4 %1 : f32[4]", "scatter_add: input 0 has shape [3, 5], needed is [T, 3] and a row"),
-    ("scatter_add %0 %1 : f32[4, 3]", "scatter_add: its type is f32[4, 3], needed is n rows [] of f32"),
-    ("scatter_add %0 %1 : f32[]", "scatter_add: its type is f32[], needed is n rows [] of f32"),
-    ("reshape %0 : f32[T, 4]", "reshape: its type is f32[T, 4], needed is 3*T elements of f32"),
-    ("reshape %0 : f16[3*T]", "reshape: its type is f16[3*T], needed is 3*T elements of f32"),
-    ("transpose %0 order 0 0 : f32[T, T]", "transpose: order [0, 0], needed is a permutation of 0..2"),
-    ("transpose %0 order 1 : f32[3]", "transpose: order [1], needed is a permutation of 0..2"),
-    ("broadcast %0 : f32[T, 6]", "broadcast: its type is f32[T, 6], needed is f32[T, 3], with a 1 repeated"),
-    ("broadcast %5 : f32[1]", "broadcast: its type is f32[1], needed is f32[], with a 1 repeated"),
+    ("matmul %5 %4 : f32[5]", "matmul: input 0: expected [.., M, K], found shape []"),
+    ("matmul %0 %0 : f32[T, 3]", "matmul: input 1: expected [], then 3, then N, found shape [T, 3]"),
+    (
+        "matmul %6 %4 : f32[2, 4, T, 5]",
+        "matmul: input 1: expected [2, 4], then 8, then N, found shape [3, 5]",
+    ),
+    ("gather %5 %1 : f32[T, 3]", "gather: input 0: expected [n, ..], found shape []"),
+    ("scatter_add %4 %1 : f32[4]", "scatter_add: input 0: expected [T, 3] and a row, found shape [3, 5]"),
+    ("scatter_add %0 %1 : f32[4, 3]", "scatter_add: expected n rows [] of f32, found f32[4, 3]"),
+    ("scatter_add %0 %1 : f32[]", "scatter_add: expected n rows [] of f32, found f32[]"),
+    ("reshape %0 : f32[T, 4]", "reshape: expected 3*T elements of f32, found f32[T, 4]"),
+    ("reshape %0 : f16[3*T]", "reshape: expected 3*T elements of f32, found f16[3*T]"),
+    ("transpose %0 order 0 0 : f32[T, T]", "transpose: order: expected a permutation of 0..2, found [0, 0]"),
+    ("transpose %0 order 1 : f32[3]", "transpose: order: expected a permutation of 0..2, found [1]"),
+    ("broadcast %0 : f32[T, 6]", "broadcast: expected f32[T, 3], with a 1 repeated, found f32[T, 6]"),
+    ("broadcast %5 : f32[1]", "broadcast: expected f32[], with a 1 repeated, found f32[1]"),
     ("slice %0 dim 2 from 0 to 1 : f32[T, 3]", "slice: dimension 2 of 2"),
     (
         "slice %0 dim 1 from 2 to 4 : f32[T, 2]",
-        "slice: needed is 4 <= 3, which does not follow from the sizes",
+        "slice: expected 4 <= 3, which does not follow from the sizes",
     ),
     (
         "slice %0 dim 0 from 0 to 3 : f32[3, 3]",
-        "slice: needed is 3 <= T, which does not follow from T in 2..=8",
+        "slice: expected 3 <= T, which does not follow from T in 2..=8",
     ),
     (
         "slice %0 dim 0 from -1 to 1 : f32[2, 3]",
-        "slice: needed is 0 <= -1, which does not follow from the sizes",
+        "slice: expected 0 <= -1, which does not follow from the sizes",
     ),
     (
         "slice %0 dim 0 from U to T : f32[T - U, 3]",
-        "needed is U <= T, which does not follow from T in 2..=8, U in 0..=9",
+        "expected U <= T, which does not follow from T in 2..=8, U in 0..=9",
     ),
-    ("concat %0 %4 dim 0 : f32[T + 3, 3]", "concat: input 1 has shape [3, 5], needed is [3, 3]"),
-    ("concat %0 %5 dim 0 : f32[T, 3]", "concat: input 1 has shape [], needed is as many dimensions"),
+    ("concat %0 %4 dim 0 : f32[T + 3, 3]", "concat: input 1: expected [3, 3], found shape [3, 5]"),
+    ("concat %0 %5 dim 0 : f32[T, 3]", "concat: input 1: expected 2 dimensions, found shape []"),
     ("concat %0 dim 2 : f32[T, 3]", "concat: dimension 2 of 2"),
+    ("dequantize %8 %9 %10 block 32 : f32[T]", "dequantize: expected a float of fixed sizes, found f32[T]"),
+    ("dequantize %8 %9 %10 block 32 : f32[34]", "dequantize: input 0: expected [17], found shape [16]"),
     (
-        "dequantize %8 %9 %10 block 32 : f32[T]",
-        "dequantize: its type is f32[T], needed is a float of fixed sizes",
+        "dequantize %8 %9 %10 block 48 : f32[32]",
+        "block size: expected a power of two from 32 to 4096, found 48",
     ),
-    ("dequantize %8 %9 %10 block 32 : f32[34]", "dequantize: input 0 has shape [16], needed is [17]"),
-    ("dequantize %8 %9 %10 block 48 : f32[32]", "block size is 48, needed is a power of two from 32 to 4096"),
     (
         "attention %6 %7 %7 scale 1.0 : f32[2, 4, T, 8]",
-        "input 1 has shape [2, 3, T, 8], needed is a number of key heads that divides 4",
+        "input 1: expected a number of key heads that divides 4, found shape [2, 3, T, 8]",
     ),
     (
         "attention %6 %6 %4 scale 1.0 : f32[2, 4, T, 8]",
-        "input 2 has shape [3, 5], needed is [batch, key heads, keys, Dv]",
+        "input 2: expected [batch, key heads, keys, Dv], found shape [3, 5]",
     ),
-    ("attention %6 %6 %6 scale inf : f32[2, 4, T, 8]", "scale is inf, needed is a finite number"),
+    ("attention %6 %6 %6 scale inf : f32[2, 4, T, 8]", "scale: expected a finite number, found inf"),
     (
         "attention_grad %6 %6 %6 %6 wrt 3 scale 1.0 : f32[2, 4, T, 8]",
-        "wrt is 3, needed is the number of an input of floats",
+        "wrt: expected the number of an input of floats, found 3",
     ),
 ];
 
@@ -150,15 +150,12 @@ fn the_type_checker_refuses_with_what_is_there_and_what_is_needed() {
 #[test]
 fn a_type_that_follows_otherwise_is_refused() {
     for (node, want) in [
-        ("neg %0 : f16[T, 3]", "neg: its type is f16[T, 3], needed is f32[T, 3]"),
-        ("sum %0 dim 1 : f32[T]", "sum: its type is f32[T], needed is f32[T, 1]"),
-        ("less %0 %0 : f32[T, 3]", "less: its type is f32[T, 3], needed is u8[T, 3]"),
-        ("slice %0 dim 0 from 1 to T : f32[T, 3]", "slice: its type is f32[T, 3], needed is f32[T - 1, 3]"),
-        ("concat %0 %0 dim 0 : f32[T, 3]", "concat: its type is f32[T, 3], needed is f32[2*T, 3]"),
-        (
-            "attention %6 %6 %6 scale 1.0 : f32[2, 4, 8, T]",
-            "its type is f32[2, 4, 8, T], needed is f32[2, 4, T, 8]",
-        ),
+        ("neg %0 : f16[T, 3]", "neg: expected f32[T, 3], found f16[T, 3]"),
+        ("sum %0 dim 1 : f32[T]", "sum: expected f32[T, 1], found f32[T]"),
+        ("less %0 %0 : f32[T, 3]", "less: expected u8[T, 3], found f32[T, 3]"),
+        ("slice %0 dim 0 from 1 to T : f32[T, 3]", "slice: expected f32[T - 1, 3], found f32[T, 3]"),
+        ("concat %0 %0 dim 0 : f32[T, 3]", "concat: expected f32[2*T, 3], found f32[T, 3]"),
+        ("attention %6 %6 %6 scale 1.0 : f32[2, 4, 8, T]", "expected f32[2, 4, T, 8], found f32[2, 4, 8, T]"),
     ] {
         let text = format!("{INPUTS}  %11 = {node}\n}}");
         let got = Graph::parse(&text).expect_err(node).to_string();
@@ -186,30 +183,26 @@ fn a_program_that_is_none_is_refused() {
         (
             scored("return \"y\" %0"),
             "%1",
-            "`p`: 5 inputs, needed are score, batch, head, query, key and the extras",
+            "`p`: inputs: expected score, batch, head, query, key and the extras, found 5",
         ),
-        (
-            scored("%5 = input \"e\" : f32[5] return \"y\" %0"),
-            "%1",
-            "`e`: its type is f32[5], needed is f32[4]",
-        ),
-        (scored(""), "", "`p`: number of outputs is 0, needed is 1"),
-        (scored("return \"y\" %0, \"z\" %0"), "", "`p`: number of outputs is 2, needed is 1"),
-        (scored("return \"y\" %1"), "", "`y`: its type is i32[], needed is f32[]"),
-        (masked("return \"y\" %0"), "", "`y`: its type is f32[], needed is u8[]"),
+        (scored("%5 = input \"e\" : f32[5] return \"y\" %0"), "%1", "`e`: expected f32[4], found f32[5]"),
+        (scored(""), "", "`p`: number of outputs: expected 1, found 0"),
+        (scored("return \"y\" %0, \"z\" %0"), "", "`p`: number of outputs: expected 1, found 2"),
+        (scored("return \"y\" %1"), "", "`y`: expected f32[], found i32[]"),
+        (masked("return \"y\" %0"), "", "`y`: expected u8[], found f32[]"),
         (
             scored(
                 "%5 = reshape %0 : f32[1] %6 = sum %5 dim 0 : f32[1] %7 = reshape %6 : f32[] return \"y\" %7",
             ),
             "",
-            "%5 reshape: its type is f32[1], needed is a scalar, element by element or read from a table",
+            "%5 reshape: expected a scalar, element by element or read from a table, found f32[1]",
         ),
         (
             scored(
                 "%5 = input \"e\" : f32[4] %6 = constant 0.0 : i32[1] %7 = reshape %1 : i32[] %8 = gather %5 %7 : f32[] return \"y\" %8",
             ),
             "%1",
-            "%7 reshape: its type is i32[], needed is a scalar",
+            "%7 reshape: expected a scalar, element by element or read from a table, found i32[]",
         ),
     ] {
         let got = program_refused(&program, extras);
@@ -249,7 +242,7 @@ fn a_fact_taken_back_spoils_the_slice_that_it_proved() {
         .expect("sound");
     graph.know("T", Facts::range(1, 8));
     let got = graph.check().expect_err("unproven").to_string();
-    assert_eq!(got, "%11 slice: needed is 2 <= T, which does not follow from T in 1..=8");
+    assert_eq!(got, "%11 slice: expected 2 <= T, which does not follow from T in 1..=8");
 }
 
 #[test]
@@ -466,9 +459,9 @@ fn inlining_without_an_input_or_with_another_type_is_refused() {
     let inner = Graph::parse("graph \"f\" { %0 = input \"x\" : f32[2] return \"y\" %0 }").expect("sound");
     let mut outer = Graph::parse("graph \"g\" { %0 = input \"a\" : f32[3] }").expect("sound");
     let missing = outer.inline(&inner, &BTreeMap::new()).expect_err("missing").to_string();
-    assert_eq!(missing, "`x`: the input `x` is not given");
+    assert_eq!(missing, "`x`: missing input `x`");
     let other = outer.inline(&inner, &BTreeMap::from([("x", Id(0))])).expect_err("other").to_string();
-    assert_eq!(other, "`x`: its type is f32[3], needed is f32[2]");
+    assert_eq!(other, "`x`: expected f32[2], found f32[3]");
 }
 
 #[test]

@@ -232,11 +232,11 @@ fn what_cannot_be_tried_is_refused_with_its_reason() {
     let wide = wide.replace("f32[4, T]", "f32[1, T]");
     let cases = [
         (node("%1 = neg %0 : f64[4, T]"), "  3:17 |   %1 = neg %0 : f64[4, T]"),
-        (node("%1 = neg %0 : f32[4, 2]"), "line 3: %1 neg: its type is f32[4, 2], needed is f32[4, T]"),
+        (node("%1 = neg %0 : f32[4, 2]"), "line 3: %1 neg: expected f32[4, T], found f32[4, 2]"),
         (node("%1 = iota dim 0 : i32[S]"), "%1 iota: expected an input with the dimension S, found none"),
         (node("%1 = neg %0 : f32[4, T]").replace("return \"y\" %1", ""), "expected an output"),
         (wide, "expected values of at most 1073741824 bytes, found"),
-        (String::new(), "line 1: the text ends, needed is `graph`"),
+        (String::new(), "line 1: expected `graph`, found the end of the text"),
         ("x".repeat(trial::MOST_TEXT_BYTES + 1), "expected at most 4194304 bytes of text, found more"),
     ];
     for (text, told) in &cases {

@@ -139,24 +139,24 @@ fn a_missing_part_is_named() {
 fn a_part_of_another_type_is_named() {
     let half = || Part { dtype: "F16", shape: vec![2], bytes: vec![0; 4] };
     let wrong = |name| Parts::sound().with(name, half()).error();
-    assert_eq!(wrong("w"), "tensor `w`: weight is of type F16, needed is U8");
-    assert_eq!(wrong("w.absmax"), "tensor `w`: absmax is of type F16, needed is U8");
-    assert_eq!(wrong("w.nested_absmax"), "tensor `w`: nested_absmax is of type F16, needed is F32");
+    assert_eq!(wrong("w"), "tensor `w`: weight: expected U8, found F16");
+    assert_eq!(wrong("w.absmax"), "tensor `w`: absmax: expected U8, found F16");
+    assert_eq!(wrong("w.nested_absmax"), "tensor `w`: nested_absmax: expected F32, found F16");
     let one_level = Parts::sound().with_state(&state("64", "[5, 13]", "")).error();
-    assert_eq!(one_level, "tensor `w`: absmax is of type U8, needed is F32");
+    assert_eq!(one_level, "tensor `w`: absmax: expected F32, found U8");
 }
 
 #[test]
 fn a_part_of_another_length_is_named() {
     let short = |name, bytes| Parts::sound().shortened(name, bytes).error();
-    assert_eq!(short("w", 1), "tensor `w`: length of packed bytes is 32, needed is 33");
-    assert_eq!(short("w.absmax", 1), "tensor `w`: length of absmax is 1, needed is 2");
-    assert_eq!(short("w.quant_map", 4), "tensor `w`: length of quant_map is 15, needed is 16");
+    assert_eq!(short("w", 1), "tensor `w`: length of packed bytes: expected 33, found 32");
+    assert_eq!(short("w.absmax", 1), "tensor `w`: length of absmax: expected 2, found 1");
+    assert_eq!(short("w.quant_map", 4), "tensor `w`: length of quant_map: expected 16, found 15");
     assert_eq!(
         short("w.nested_quant_map", 4),
-        "tensor `w`: length of nested_quant_map is 255, needed is 256"
+        "tensor `w`: length of nested_quant_map: expected 256, found 255"
     );
-    assert_eq!(short("w.nested_absmax", 4), "tensor `w`: length of nested_absmax is 0, needed is 1");
+    assert_eq!(short("w.nested_absmax", 4), "tensor `w`: length of nested_absmax: expected 1, found 0");
 }
 
 #[test]
@@ -164,40 +164,40 @@ fn a_value_that_is_not_finite_is_named() {
     let spoilt = |name, at, value| Parts::sound().with_float(name, at, value).error();
     assert_eq!(
         spoilt("w.nested_absmax", 0, f32::NAN),
-        "tensor `w`: nested_absmax[0] is NaN, needed is a finite number"
+        "tensor `w`: nested_absmax[0]: expected a finite number, found NaN"
     );
     assert_eq!(
         spoilt("w.nested_quant_map", 9, f32::INFINITY),
-        "tensor `w`: nested_quant_map[9] is inf, needed is a finite number"
+        "tensor `w`: nested_quant_map[9]: expected a finite number, found inf"
     );
     assert_eq!(
         spoilt("w.quant_map", 15, f32::NEG_INFINITY),
-        "tensor `w`: quant_map[15] is -inf, needed is a finite number"
+        "tensor `w`: quant_map[15]: expected a finite number, found -inf"
     );
     let offset = NESTED.replace("0.5", "1e300");
     assert_eq!(
         Parts::sound().with_state(&state("64", "[5, 13]", &offset)).error(),
-        "tensor `w`: nested_offset[0] is inf, needed is a finite number"
+        "tensor `w`: nested_offset[0]: expected a finite number, found inf"
     );
 }
 
 #[test]
 fn a_block_size_outside_the_format_is_named() {
     for size in ["0", "1", "48", "16", "8192", "18446744073709551615"] {
-        let need = "needed is a power of two from 32 to 4096";
+        let need = "expected a power of two from 32 to 4096";
         let first = Parts::sound().with_state(&state(size, "[5, 13]", NESTED)).error();
-        assert_eq!(first, format!("tensor `w`: blocksize is {size}, {need}"));
+        assert_eq!(first, format!("tensor `w`: blocksize: {need}, found {size}"));
         let nested = NESTED.replace("256", size);
         let second = Parts::sound().with_state(&state("64", "[5, 13]", &nested)).error();
-        assert_eq!(second, format!("tensor `w`: nested_blocksize is {size}, {need}"));
+        assert_eq!(second, format!("tensor `w`: nested_blocksize: {need}, found {size}"));
     }
 }
 
 #[test]
 fn a_shape_that_does_not_fit_its_codes_is_named() {
     let shaped = |shape| Parts::sound().with_state(&state("64", shape, NESTED)).error();
-    assert_eq!(shaped("[5, 14]"), "tensor `w`: length of packed bytes is 33, needed is 35");
-    assert_eq!(shaped("[]"), "tensor `w`: length of packed bytes is 33, needed is 1");
+    assert_eq!(shaped("[5, 14]"), "tensor `w`: length of packed bytes: expected 35, found 33");
+    assert_eq!(shaped("[]"), "tensor `w`: length of packed bytes: expected 1, found 33");
     assert_eq!(
         shaped("[4294967296, 4294967296, 2]"),
         "tensor `w`: shape [4294967296, 4294967296, 2] has more elements than fit in memory"
@@ -209,11 +209,11 @@ fn a_shape_that_does_not_fit_its_codes_is_named() {
 #[test]
 fn another_quantisation_is_named() {
     let fp4 = Parts::sound().without(STATE).with("w.quant_state.bitsandbytes__fp4", text("{}"));
-    assert_eq!(fp4.error(), "tensor `w`: quantised as `fp4`, needed is `nf4`");
+    assert_eq!(fp4.error(), "tensor `w`: expected quantisation `nf4`, found `fp4`");
     let inside = state("64", "[5, 13]", NESTED).replace("nf4", "int8");
     assert_eq!(
         Parts::sound().with_state(&inside).error(),
-        "tensor `w`: quantised as `int8`, needed is `nf4`"
+        "tensor `w`: expected quantisation `nf4`, found `int8`"
     );
 }
 
@@ -223,11 +223,11 @@ fn a_state_that_makes_no_sense_is_named() {
     let sound = state("64", "[5, 13]", NESTED);
     assert_eq!(
         with(&sound.replace("float16", "float8")),
-        "tensor `w`: its quantisation state has dtype `float8`, needed is float16, bfloat16 or float32"
+        "tensor `w`: its quantisation state: expected dtype float16, bfloat16 or float32, found `float8`"
     );
     assert_eq!(
         with(&sound.replace("float32", "float16")),
-        "tensor `w`: its quantisation state has nested_dtype `float16`, needed is float32"
+        "tensor `w`: its quantisation state: expected nested_dtype float32, found `float16`"
     );
     for field in ["nested_blocksize", "nested_dtype", "nested_offset"] {
         let error = with(&sound.replace(field, "something_else"));
@@ -320,9 +320,9 @@ fn offsets_that_lie_are_named() {
         lie([0, usize::MAX]),
         format!("tensor `a`: data from byte 0 to {}, the file holds 8 bytes of data", usize::MAX)
     );
-    assert_eq!(lie([4, 8]), "tensor `a`: data begins at byte 4, needed is 0");
-    assert_eq!(lie([usize::MAX, 0]), format!("tensor `a`: data begins at byte {}, needed is 0", usize::MAX));
-    assert_eq!(lie([0, 8]), "tensor `a`: 8 bytes of data, 4 needed for [4] of U8");
+    assert_eq!(lie([4, 8]), "tensor `a`: data offset: expected 0, found 4");
+    assert_eq!(lie([usize::MAX, 0]), format!("tensor `a`: data offset: expected 0, found {}", usize::MAX));
+    assert_eq!(lie([0, 8]), "tensor `a`: expected 4 bytes of data for [4] of U8, found 8");
     assert_eq!(lie([0, 4]), "8 bytes of data, the header describes 4");
 }
 
@@ -332,8 +332,8 @@ fn data_that_overlaps_or_leaves_a_gap_is_named() {
         let entries = [entry("a", "U8", &[4], [0, 4]), entry("b", "U8", &[4], second)];
         open_error(file(&format!("{{{}}}", entries.join(",")), &[0; 9]))
     };
-    assert_eq!(two([3, 7]), "tensor `b`: data begins at byte 3, needed is 4");
-    assert_eq!(two([5, 9]), "tensor `b`: data begins at byte 5, needed is 4");
+    assert_eq!(two([3, 7]), "tensor `b`: data offset: expected 4, found 3");
+    assert_eq!(two([5, 9]), "tensor `b`: data offset: expected 4, found 5");
     assert_eq!(two([4, 3]), "tensor `b`: data from byte 4 to 3, the file holds 9 bytes of data");
 }
 
@@ -411,7 +411,7 @@ fn an_index_that_makes_no_sense_is_named() {
         let json = serde_json::json!({"weight_map": {"w": name}});
         fs::write(&index, json.to_string()).expect("written");
         let error = Checkpoint::open(folder.path()).expect_err("a name elsewhere").to_string();
-        let need = format!("tensor `w`: file `{name}`, needed is a name in the index's own folder");
+        let need = format!("tensor `w`: expected a name in the index's own folder, found `{name}`");
         assert_eq!(error, format!("`{}`: {need}", index.display()));
     }
 }
@@ -422,21 +422,21 @@ fn a_weight_put_together_wrongly_fails_its_check() {
     let view = sound.view();
     assert!(view.check().is_ok());
     let fails = |weight: Weight| weight.check().expect_err("wrong").to_string();
-    assert_eq!(fails(Weight { len: 67, ..view }), "length of packed bytes is 33, needed is 34");
+    assert_eq!(fails(Weight { len: 67, ..view }), "length of packed bytes: expected 34, found 33");
     assert_eq!(
         fails(Weight { len: usize::MAX, ..view }),
-        format!("length of packed bytes is 33, needed is {}", usize::MAX / 2 + 1)
+        format!("length of packed bytes: expected {}, found 33", usize::MAX / 2 + 1)
     );
     assert_eq!(
         fails(Weight { block_size: 0, ..view }),
-        "blocksize is 0, needed is a power of two from 32 to 4096"
+        "blocksize: expected a power of two from 32 to 4096, found 0"
     );
     assert_eq!(
         fails(Weight { absmax: Absmax::Single(&[1.0]), ..view }),
-        "length of absmax is 1, needed is 2"
+        "length of absmax: expected 2, found 1"
     );
     let nan = Weight { absmax: Absmax::Single(&[1.0, f32::NAN]), ..view };
-    assert_eq!(fails(nan), "absmax[1] is NaN, needed is a finite number");
+    assert_eq!(fails(nan), "absmax[1]: expected a finite number, found NaN");
     let overflowing = Quantized { shape: vec![usize::MAX, 2], ..sound };
     assert!(overflowing.view().check().is_err());
 }

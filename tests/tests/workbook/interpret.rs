@@ -504,33 +504,30 @@ const PAIR: &str = "graph \"g\" (T in 2..=8 by 2) { %0 = input \"x0\" : f32[T, 3
 #[test]
 fn what_does_not_fit_an_input_is_refused() {
     for (values, want) in [
-        (vec![zeros(&[4, 3])], "`g`: the input `x1` is not given"),
-        (vec![zeros(&[4]), zeros(&[5])], "`x0`: given is f32[4], needed is f32[T, 3]"),
-        (vec![zeros(&[4, 2]), zeros(&[5])], "`x0`: given is f32[4, 2], needed is f32[T, 3]"),
-        (vec![zeros(&[4, 3]), zeros(&[4])], "`x1`: given is f32[4], needed is f32[T + 1]"),
-        (
-            vec![zeros(&[4, 3]), Array::integers(&[5], vec![0; 5])],
-            "`x1`: given is i32[5], needed is f32[T + 1]",
-        ),
-        (vec![zeros(&[0, 3]), zeros(&[1])], "`g`: T is 0, needed is 2..=8 by 2"),
-        (vec![zeros(&[3, 3]), zeros(&[4])], "`g`: T is 3, needed is 2..=8 by 2"),
-        (vec![zeros(&[10, 3]), zeros(&[11])], "`g`: T is 10, needed is 2..=8 by 2"),
+        (vec![zeros(&[4, 3])], "`g`: missing input `x1`"),
+        (vec![zeros(&[4]), zeros(&[5])], "`x0`: expected f32[T, 3], found f32[4]"),
+        (vec![zeros(&[4, 2]), zeros(&[5])], "`x0`: expected f32[T, 3], found f32[4, 2]"),
+        (vec![zeros(&[4, 3]), zeros(&[4])], "`x1`: expected f32[T + 1], found f32[4]"),
+        (vec![zeros(&[4, 3]), Array::integers(&[5], vec![0; 5])], "`x1`: expected f32[T + 1], found i32[5]"),
+        (vec![zeros(&[0, 3]), zeros(&[1])], "`g`: T: expected 2..=8 by 2, found 0"),
+        (vec![zeros(&[3, 3]), zeros(&[4])], "`g`: T: expected 2..=8 by 2, found 3"),
+        (vec![zeros(&[10, 3]), zeros(&[11])], "`g`: T: expected 2..=8 by 2, found 10"),
     ] {
         assert_eq!(refused(PAIR, &named(values)), want);
     }
     let unsound = Array { dtype: Dtype::F32, shape: vec![4, 3], data: Data::Float(vec![0.0; 11]) };
-    assert_eq!(
-        refused(PAIR, &named([unsound, zeros(&[5])])),
-        "`x0`: given is f32[4, 3], needed is f32[T, 3]"
-    );
+    assert_eq!(refused(PAIR, &named([unsound, zeros(&[5])])), "`x0`: expected f32[T, 3], found f32[4, 3]");
     let mixed = Array { dtype: Dtype::F32, shape: vec![4, 3], data: Data::U8(vec![0; 12]) };
-    assert_eq!(refused(PAIR, &named([mixed, zeros(&[5])])), "`x0`: given is f32[4, 3], needed is f32[T, 3]");
+    assert_eq!(refused(PAIR, &named([mixed, zeros(&[5])])), "`x0`: expected f32[T, 3], found f32[4, 3]");
 }
 
 #[test]
 fn a_symbol_has_one_value_and_some_input_says_which() {
     let twice = "graph \"g\" { %0 = input \"x0\" : f32[T] %1 = input \"x1\" : f32[T] %2 = add %0 %1 : f32[T] return \"y\" %2 }";
-    assert_eq!(refused(twice, &named([zeros(&[2]), zeros(&[3])])), "`g`: T is 3, needed is 2, as elsewhere");
+    assert_eq!(
+        refused(twice, &named([zeros(&[2]), zeros(&[3])])),
+        "`g`: T: expected 2, as elsewhere, found 3"
+    );
     let nowhere = "graph \"g\" { %0 = input \"x0\" : f32[2*T] return \"y\" %0 }";
     assert_eq!(refused(nowhere, &named([zeros(&[4])])), "`x0`: no input says how large T is");
     let made = "graph \"g\" { %0 = constant 1.0 : f32[T] return \"y\" %0 }";
@@ -545,11 +542,11 @@ fn an_index_outside_its_table_is_refused() {
                    %2 = scatter_add %0 %1 : f32[3] return \"y\" %2 }";
     let index = |shape: &[usize], numbers: [i32; 4]| Array::integers(shape, numbers.to_vec());
     let error = refused(gather, &named([zeros(&[4, 2]), index(&[2, 2], [0, 3, 4, 0])]));
-    assert_eq!(error, "%2 gather: index[2] is 4, needed is 0 to 3");
+    assert_eq!(error, "%2 gather: index[2]: expected 0 to 3, found 4");
     let error = refused(gather, &named([zeros(&[4, 2]), index(&[2, 2], [0, -1, 0, 0])]));
-    assert_eq!(error, "%2 gather: index[1] is -1, needed is 0 to 3");
+    assert_eq!(error, "%2 gather: index[1]: expected 0 to 3, found -1");
     let error = refused(scatter, &named([zeros(&[4]), index(&[4], [0, 1, 2, 3])]));
-    assert_eq!(error, "%2 scatter_add: index[3] is 3, needed is 0 to 2");
+    assert_eq!(error, "%2 scatter_add: index[3]: expected 0 to 2, found 3");
 }
 
 #[test]

@@ -274,7 +274,7 @@ fn a_value_that_is_not_finite_is_refused_and_named() {
         let mut x = [0.5; 70];
         x[67] = bad;
         let error = quantize(&x, 64).expect_err("there is no code for it");
-        assert_eq!(error.to_string(), format!("values[67] is {bad}, needed is a finite number"));
+        assert_eq!(error.to_string(), format!("values[67]: expected a finite number, found {bad}"));
     }
 }
 
@@ -289,7 +289,7 @@ fn a_block_size_out_of_the_format_is_refused() {
 #[test]
 fn a_shape_that_does_not_fit_its_values_is_refused() {
     let short = Quantized::single(&[1.0; 6], &[2, 4], Dtype::F16, 64).expect_err("6 values of 8");
-    assert_eq!(short.to_string(), "length of values is 6, needed is 8");
+    assert_eq!(short.to_string(), "length of values: expected 8, found 6");
     let huge = Quantized::single(&[], &[usize::MAX, 2], Dtype::F16, 64).expect_err("too many elements");
     assert!(matches!(huge, Error::ShapeOverflow { .. }), "{huge}");
 }

@@ -5,7 +5,7 @@ use std::fs;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Real, interpret};
 use reference::llama::train::{Recipe, Report, Trainer, step_graph};
-use reference::llama::{Form, Llama, Model, Rope, Scaling, Spec, hub, rope};
+use reference::llama::{Llama, Model, Rope, Scaling, Spec, Storage, hub, rope};
 use reference::optim::AdamW;
 use safetensors::tensor::Dtype as StoredDtype;
 use serde_json::{Value, json};
@@ -131,62 +131,65 @@ fn fields_that_may_be_missing_have_their_defaults() {
     }
     let uneven =
         small.clone().with("num_attention_heads", json!(5)).with("num_key_value_heads", json!(1)).error();
-    assert!(uneven.contains("`hidden_size` is 12, needed is an even size for each of 5 heads"), "{uneven}");
+    assert!(
+        uneven.contains("`hidden_size`: expected an even size for each of 5 heads, found 12"),
+        "{uneven}"
+    );
     let (hidden, heads) = (json!(24), json!(6));
     let error = small.with("hidden_size", hidden).with("num_attention_heads", heads).error();
-    assert!(error.contains("its shape is [17, 12], needed is [17, 24]"), "{error}"); // it was read that far
+    assert!(error.contains("expected shape [17, 24], found [17, 12]"), "{error}"); // it was read that far
 }
 
 #[test]
 fn a_configuration_that_is_not_this_model_is_refused_by_its_field() {
     let rope = |rope_type: &str, name: &str| json!({name: rope_type, "factor": 2.0});
     let table = [
-        ("model_type", json!("mistral"), r#"`model_type` is "mistral", needed is "llama""#),
-        ("model_type", Value::Null, r#"`model_type` is missing, needed is "llama""#),
-        ("architectures", json!(["LlamaForSequenceClassification"]), r#"needed is ["LlamaForCausalLM"]"#),
-        ("hidden_act", json!("gelu"), r#"`hidden_act` is "gelu", needed is "silu""#),
-        ("attention_bias", json!(true), "`attention_bias` is true, needed is false"),
-        ("mlp_bias", json!(true), "`mlp_bias` is true, needed is false"),
-        ("attention_dropout", json!(0.1), "`attention_dropout` is 0.1, needed is 0"),
-        ("hidden_size", json!(0), "`hidden_size` is 0, needed is an integer from 1"),
-        ("hidden_size", json!(1e30), "`hidden_size` is 1e+30, needed is an integer from 1"),
-        ("hidden_size", json!("12"), r#"`hidden_size` is "12", needed is an integer"#),
-        ("vocab_size", Value::Null, "`vocab_size` is missing"),
-        ("num_hidden_layers", json!(-1), "`num_hidden_layers` is -1"),
-        ("num_key_value_heads", json!(4), "`num_key_value_heads` is 4, needed is a divisor of 6 heads"),
-        ("head_dim", json!(3), "`head_dim` is 3, needed is an even size"),
-        ("head_dim", json!(1 << 23), "`head_dim` is 8388608, needed is at most"),
-        ("rms_norm_eps", json!(0), "`rms_norm_eps` is 0, needed is a number above 0"),
-        ("rope_theta", json!(-1), "`rope_theta` is -1"),
-        ("rope_scaling", json!(3), "`rope_scaling` is 3, needed is an object or null"),
+        ("model_type", json!("mistral"), r#"`model_type`: expected "llama", found "mistral""#),
+        ("model_type", Value::Null, r#"missing `model_type`: expected "llama""#),
+        ("architectures", json!(["LlamaForSequenceClassification"]), r#"expected ["LlamaForCausalLM"]"#),
+        ("hidden_act", json!("gelu"), r#"`hidden_act`: expected "silu", found "gelu""#),
+        ("attention_bias", json!(true), "`attention_bias`: expected false, found true"),
+        ("mlp_bias", json!(true), "`mlp_bias`: expected false, found true"),
+        ("attention_dropout", json!(0.1), "`attention_dropout`: expected 0, found 0.1"),
+        ("hidden_size", json!(0), "`hidden_size`: expected an integer from 1 to 16777216, found 0"),
+        ("hidden_size", json!(1e30), "`hidden_size`: expected an integer from 1 to 16777216, found 1e+30"),
+        ("hidden_size", json!("12"), r#"`hidden_size`: expected an integer from 1 to 16777216, found "12""#),
+        ("vocab_size", Value::Null, "missing `vocab_size`: "),
         (
-            "rope_scaling",
-            rope("yarn", "rope_type"),
-            r#"`rope_scaling.rope_type` is "yarn", needed is "default","#,
+            "num_hidden_layers",
+            json!(-1),
+            "`num_hidden_layers`: expected an integer from 1 to 16777216, found -1",
         ),
-        ("rope_scaling", rope("dynamic", "type"), r#"`rope_scaling.type` is "dynamic""#),
-        ("rope_parameters", rope("longrope", "rope_type"), r#"`rope_parameters.rope_type` is "longrope""#),
+        ("num_key_value_heads", json!(4), "`num_key_value_heads`: expected a divisor of 6 heads, found 4"),
+        ("head_dim", json!(3), "`head_dim`: expected an even size, found 3"),
+        ("head_dim", json!(1 << 23), "`head_dim`: expected at most"),
+        ("rms_norm_eps", json!(0), "`rms_norm_eps`: expected a number above 0, found 0"),
+        ("rope_theta", json!(-1), "`rope_theta`: expected a number above 0, found -1"),
+        ("rope_scaling", json!(3), "`rope_scaling`: expected an object or null, found 3"),
+        ("rope_scaling", rope("yarn", "rope_type"), r#"`rope_scaling.rope_type`: expected "default","#),
+        ("rope_scaling", rope("dynamic", "type"), r#""llama3", found "dynamic""#),
+        ("rope_parameters", rope("longrope", "rope_type"), r#""llama3", found "longrope""#),
         (
             "rope_scaling",
             json!({"type": "linear"}),
-            "`rope_scaling.factor` is missing, needed is a number above 0",
+            "missing `rope_scaling.factor`: expected a number above 0",
         ),
-        ("rope_parameters", rope("llama3", "rope_type"), "`rope_parameters.low_freq_factor` is missing"),
+        ("rope_parameters", rope("llama3", "rope_type"), "missing `rope_parameters.low_freq_factor`: "),
         (
             "quantization_config",
             json!({"quant_method": "gptq"}),
-            r#"`quantization_config.quant_method` is "gptq""#,
+            r#"`quantization_config.quant_method`: expected "bitsandbytes", found "gptq""#,
         ),
-        ("quantization_config", json!({}), "`quantization_config.quant_method` is missing"),
+        ("quantization_config", json!({}), "missing `quantization_config.quant_method`: "),
         (
             "quantization_config",
             json!({"quant_method": "bitsandbytes", "load_in_8bit": true}),
-            "load_in_8bit` is true",
+            "load_in_8bit`: expected false, found true",
         ),
         (
             "quantization_config",
             json!({"quant_method": "bitsandbytes", "bnb_4bit_quant_type": "fp4"}),
-            r#"bnb_4bit_quant_type` is "fp4", needed is "nf4""#,
+            r#"bnb_4bit_quant_type`: expected "nf4", found "fp4""#,
         ),
     ];
     for (field, value, words) in table {
@@ -207,9 +210,9 @@ fn a_tensor_that_does_not_fit_is_refused_by_its_name() {
         small.error()
     };
     let turned = with(Stored::floats(&[12, 20], 0));
-    assert_eq!(turned, format!("tensor `{name}`: its shape is [12, 20], needed is [20, 12]"));
+    assert_eq!(turned, format!("tensor `{name}`: expected shape [20, 12], found [12, 20]"));
     let integers = with(Stored { dtype: StoredDtype::I8, shape: vec![20, 12], bytes: vec![0; 240] });
-    assert_eq!(integers, format!("tensor `{name}`: its elements are I8, needed is F32, F16 or BF16"));
+    assert_eq!(integers, format!("tensor `{name}`: expected elements of F32, F16 or BF16, found I8"));
     let packed = with(Stored { dtype: StoredDtype::U8, shape: vec![120, 1], bytes: vec![0; 120] });
     assert!(packed.contains(name) && packed.contains("quant_state.bitsandbytes__nf4"), "{packed}");
 }
@@ -220,7 +223,7 @@ fn an_embedding_in_bytes_is_refused() {
     let bytes = Stored { dtype: StoredDtype::U8, shape: vec![17, 12], bytes: vec![0; 204] };
     small.tensors.insert("model.embed_tokens.weight".into(), bytes);
     let error = small.error();
-    assert_eq!(error, "tensor `model.embed_tokens.weight`: its elements are U8, needed is F32, F16 or BF16");
+    assert_eq!(error, "tensor `model.embed_tokens.weight`: expected elements of F32, F16 or BF16, found U8");
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn narrow_weights_and_a_narrow_compute_type_are_near_the_wide_model() {
     let mut small = SmallLlama::sound();
     small.tensors.values_mut().for_each(|stored| *stored = stored.to_bf16());
     let llama = small.open().expect("sound");
-    assert!(llama.forms().values().all(|form| *form == Form::Dense(Dtype::Bf16)));
+    assert!(llama.storages().values().all(|form| *form == Storage::Dense(Dtype::Bf16)));
     let truth = small_logits_in::<f64>(&llama, Dtype::F32).wide();
     let off = |compute| farthest(&small_logits_in::<f32>(&llama, compute).wide(), &truth);
     let [wide, half, narrow] = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(off);
@@ -313,7 +316,7 @@ fn a_sequence_longer_than_the_model_is_made_for_is_refused() {
     let graph = llama.spec().forward().expect("a graph");
     let ids = Array::<f32>::integers(&[1, 33], vec![0; 33]);
     let error = interpret(&graph, &inputs(&llama, &ids)).expect_err("33 of 32 positions").to_string();
-    assert!(error.contains("T is 33"), "{error}");
+    assert!(error.contains("T: expected ") && error.contains("found 33"), "{error}");
 }
 
 #[test]
@@ -322,7 +325,7 @@ fn a_token_outside_the_vocabulary_is_named() {
     let graph = llama.spec().forward().expect("a graph");
     let ids = Array::<f32>::integers(&[1, 3], vec![0, 17, 2]);
     let error = interpret(&graph, &inputs(&llama, &ids)).expect_err("no such token").to_string();
-    assert!(error.contains("index[1] is 17, needed is 0 to 16"), "{error}");
+    assert!(error.contains("index[1]: expected 0 to 16, found 17"), "{error}");
 }
 
 #[test]

@@ -93,31 +93,43 @@ fn an_adapter_is_a_change_of_the_weight() {
 #[test]
 fn settings_that_would_change_the_result_are_refused_by_name() {
     let table = [
-        ("peft_type", json!("LOHA"), r#"`peft_type` is "LOHA", needed is "LORA""#),
-        ("r", json!(0), "`r` is 0, needed is an integer from 1"),
-        ("r", Value::Null, "`r` is missing"),
-        ("lora_alpha", json!(-1), "`lora_alpha` is -1, needed is a number above 0"),
-        ("lora_dropout", json!(0.05), "`lora_dropout` is 0.05, needed is 0"),
-        ("use_dora", json!(true), "`use_dora` is true, needed is nothing"),
-        ("rank_pattern", json!({"q_proj": 4}), "`rank_pattern` is"),
-        ("alpha_pattern", json!({"q_proj": 4}), "`alpha_pattern` is"),
-        ("bias", json!("all"), r#"`bias` is "all", needed is "none""#),
-        ("lora_bias", json!(true), "`lora_bias` is true"),
-        ("modules_to_save", json!(["lm_head"]), "`modules_to_save` is"),
-        ("fan_in_fan_out", json!(true), "`fan_in_fan_out` is true"),
-        ("layers_to_transform", json!([0]), "`layers_to_transform` is [0]"),
-        ("exclude_modules", json!("o_proj"), "`exclude_modules` is"),
-        ("layer_replication", json!([[0, 1]]), "`layer_replication` is"),
-        ("trainable_token_indices", json!([1]), "`trainable_token_indices` is"),
-        ("target_parameters", json!(["x"]), "`target_parameters` is"),
-        ("init_lora_weights", json!("pissa"), r#"`init_lora_weights` is "pissa""#),
-        ("use_qalora", json!(true), "`use_qalora` is true"),
-        ("a_field_of_tomorrow", json!("on"), "`a_field_of_tomorrow` is"),
-        ("target_modules", json!(".*_proj"), "`target_modules` is"),
-        ("target_modules", json!([]), "`target_modules` is []"),
-        ("target_modules", json!(["q_proj", "lm_head"]), r#"`target_modules` is "lm_head""#),
-        ("target_modules", json!(["proj"]), r#"`target_modules` is "proj""#),
-        ("use_rslora", json!("yes"), "`use_rslora` is"),
+        ("peft_type", json!("LOHA"), r#"`peft_type`: expected "LORA", found "LOHA""#),
+        ("r", json!(0), "`r`: expected an integer from 1 to 65536, found 0"),
+        ("r", Value::Null, "missing `r`: "),
+        ("lora_alpha", json!(-1), "`lora_alpha`: expected a number above 0, found -1"),
+        ("lora_dropout", json!(0.05), "`lora_dropout`: expected 0, found 0.05"),
+        ("use_dora", json!(true), "`use_dora`: expected no value (unsupported field), found true"),
+        ("rank_pattern", json!({"q_proj": 4}), "`rank_pattern`: expected no value (unsupported field)"),
+        ("alpha_pattern", json!({"q_proj": 4}), "`alpha_pattern`: expected no value (unsupported field)"),
+        ("bias", json!("all"), r#"`bias`: expected "none", found "all""#),
+        ("lora_bias", json!(true), "`lora_bias`: expected no value (unsupported field), found true"),
+        ("modules_to_save", json!(["lm_head"]), "`modules_to_save`: expected no value (unsupported field)"),
+        (
+            "fan_in_fan_out",
+            json!(true),
+            "`fan_in_fan_out`: expected no value (unsupported field), found true",
+        ),
+        (
+            "layers_to_transform",
+            json!([0]),
+            "`layers_to_transform`: expected no value (unsupported field), found [0]",
+        ),
+        ("exclude_modules", json!("o_proj"), "`exclude_modules`: expected no value (unsupported field)"),
+        ("layer_replication", json!([[0, 1]]), "`layer_replication`: expected no value (unsupported field)"),
+        (
+            "trainable_token_indices",
+            json!([1]),
+            "`trainable_token_indices`: expected no value (unsupported field)",
+        ),
+        ("target_parameters", json!(["x"]), "`target_parameters`: expected no value (unsupported field)"),
+        ("init_lora_weights", json!("pissa"), r#"the model's weights as they are, found "pissa""#),
+        ("use_qalora", json!(true), "`use_qalora`: expected no value (unsupported field), found true"),
+        ("a_field_of_tomorrow", json!("on"), "`a_field_of_tomorrow`: expected no value (unsupported field)"),
+        ("target_modules", json!(".*_proj"), "`target_modules`: expected "),
+        ("target_modules", json!([]), "or a list of names, found []"),
+        ("target_modules", json!(["q_proj", "lm_head"]), r#"such as q_proj, found "lm_head""#),
+        ("target_modules", json!(["proj"]), r#"such as q_proj, found "proj""#),
+        ("use_rslora", json!("yes"), "`use_rslora`: expected "),
     ];
     let folder = saved(config(Targets::AllLinear));
     let path = folder.path().join("adapter_config.json");
@@ -150,7 +162,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     let missing = error(&|tensors| drop(tensors.remove(&b)));
     assert!(missing.contains(&format!("tensor `{b}`: not in the checkpoint")), "{missing}");
     let shape = error(&|tensors| drop(tensors.insert(a.clone(), Stored::floats(&[12, 3], 0))));
-    assert!(shape.contains(&format!("tensor `{a}`: its shape is [12, 3], needed is [3, 12]")), "{shape}");
+    assert!(shape.contains(&format!("tensor `{a}`: expected shape [3, 12], found [12, 3]")), "{shape}");
     let integers = Stored { dtype: StoredDtype::I32, shape: vec![8, 3], bytes: vec![0; 96] };
     let integers = error(&|tensors| drop(tensors.insert(b.clone(), integers.clone())));
     assert!(integers.contains(&format!("tensor `{b}`: its elements are I32")), "{integers}");
@@ -170,7 +182,7 @@ fn numbers_of_another_model_make_no_adapter() {
     let wide = llama::Config { hidden: 24, ..model };
     let error =
         Adapter::of(adapter.config.clone(), &wide, &adapter.values::<f64>()).expect_err("other sizes");
-    assert!(error.to_string().contains("needed is [3, 24]"), "{error}");
+    assert!(error.to_string().contains("expected shape [3, 24]"), "{error}");
 }
 
 fn small() -> Llama {

@@ -42,7 +42,7 @@ fn a_label_outside_the_vocabulary_is_an_error_that_names_its_row() {
         let mut labels = [0; 4];
         labels[row] = label;
         let error = run(&labels).expect_err("no such label").to_string();
-        assert!(error.contains(&format!("index[{row}] is {label}, needed is 0 to 2")), "{error}");
+        assert!(error.contains(&format!("index[{row}]: expected 0 to 2, found {label}")), "{error}");
     }
 }
 

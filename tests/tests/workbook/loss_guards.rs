@@ -65,12 +65,12 @@ const SEEN: [(&str, &str, &str); 12] = [
     (
         "gives the loss beside its seeds",
         "E.4/nothing-but-seeds",
-        "`loss` is an output of `seeds`, expected `seed.NAME` for each value and no other",
+        "`loss`: expected `seed.NAME` for each value and no other",
     ),
     (
         "has no seed for a metric",
         "E.4/a-value-that-nobody-asks-for",
-        "`seed.largest` is no output of `seeds`, expected 13 numbers",
+        "`seed.largest`: expected 13 numbers, found no output of `seeds`",
     ),
     ("shifts over the end", "E.4/shift", "in sequences of "),
     ("clips both sides alike", "E.5/two-sided-clip", "4 rows at a time: "),

@@ -177,6 +177,26 @@ fn every_own_call_is_read_back_wherever_the_text_is_cut() {
     }
 }
 
+/// Calls as the documents of those who trained a model write them, and what transformers or Python reads of them:
+/// `tests/peers/chat_python.py`.
+const SPOKEN: &str = include_str!("chat/spoken.jsonl");
+
+#[test]
+fn calls_as_models_documents_write_them_are_read_too() {
+    for line in SPOKEN.lines() {
+        let row: Value = serde_json::from_str(line).expect("a line of JSON");
+        let (name, text) = (row["format"].as_str().expect("a name"), row["text"].as_str().expect("a text"));
+        let reader = Reader::new(&own(name).response).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for cuts in (0..=text.len()).map(|cut| vec![cut]).chain([(0..text.len()).collect()]) {
+            let message = read(&reader, &Tools::default(), "", text.as_bytes(), &cuts);
+            match message {
+                Ok(message) => assert_eq!(Value::Object(message), row["message"], "{text:?} cut at {cuts:?}"),
+                Err(error) => assert!(row["message"].is_null(), "{text:?} cut at {cuts:?}: {error}"),
+            }
+        }
+    }
+}
+
 /// Pieces of which arguments are made: markers of all formats, and what has to be escaped.
 const PIECES: [&str; 46] = [
     "<|python_tag|>",

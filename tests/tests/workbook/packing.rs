@@ -203,7 +203,7 @@ fn near(what: &str, got: &[f64], want: &[f64], slack: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     let scale = want.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= slack * scale, "{what}: element {i} is {got}, needed is {want}");
+        assert!((got - want).abs() <= slack * scale, "{what}: element {i}: expected {want}, found {got}");
     }
 }
 
@@ -411,7 +411,7 @@ fn a_position_outside_the_tables_and_a_missing_input_are_named() {
             positions[row] = position;
             values.insert("positions".into(), Array::integers(&[1, 3], positions));
         });
-        assert!(told.contains(&format!("index[{row}] is {position}, needed is 0 to 31")), "{told}");
+        assert!(told.contains(&format!("index[{row}]: expected 0 to 31, found {position}")), "{told}");
     }
     for name in ["positions", "documents"] {
         let told = refused(&|values| drop(values.remove(name)));

@@ -114,7 +114,7 @@ fn agrees<R: Real>(
     for (((name, _), want), got) in graph.outputs().iter().zip(&want).zip(&got) {
         if bits(want, &want.shape) != bits(got, &want.shape) {
             return Err(format!(
-                "{name:?}, {real:?} in {to:?}: {got:?}\nneeded is {want:?}\n{graph}\n{}",
+                "{name:?}, {real:?} in {to:?}: found {got:?}\nexpected {want:?}\n{graph}\n{}",
                 padded.graph
             ));
         }

@@ -213,7 +213,7 @@ fn a_word_boundary_waits_for_the_next_character() {
 }
 
 #[test]
-fn what_an_automaton_cannot_do_is_refused_by_name() {
+fn what_patterns_may_not_hold_is_refused_by_name() {
     let refused = [
         ("(?<=a)b", "(?<="),
         ("(a)\\1", "\\1"),

@@ -20,7 +20,7 @@ const DRIVERS: [(&str, &[&str]); 5] = [
     ("", &[CARD, "CUDA driver   13.0, ", "not used: the NVIDIA driver does not start: "]),
     ("old", &[CARD, "CUDA driver   12.4, ", "not used: the NVIDIA driver does not start: "]),
     ("ancient", &[NONE, "the NVIDIA driver is too old", "CUDA driver   11.4, ", "fix: update"]),
-    ("empty", &[NONE, "the NVIDIA driver is there, and finds no device"]),
+    ("empty", &[NONE, "the NVIDIA driver finds no device"]),
     ("bare", &[NONE, "the NVIDIA driver is too old", "fix: update"]),
 ];
 const CARD: &str = "GPU 0         Tesla T4, compute capability 7.5, 40 SMs, 14.6 GiB";

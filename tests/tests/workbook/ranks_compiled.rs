@@ -648,7 +648,7 @@ fn a_worlds_size_may_be_a_symbol() {
             world.is_what_it_means().expect("means it");
         } else {
             for outcome in world.run() {
-                assert_eq!(outcome, Err("W is 4, expected 1..=3".to_owned()));
+                assert_eq!(outcome, Err("W: expected 1..=3, found 4".to_owned()));
             }
         }
     }
@@ -845,8 +845,8 @@ fn a_rank_that_cannot_run_or_leaves_tells_the_others() {
     let mut values = vec![both(0), both(1)];
     values[1].remove("y");
     let outcomes = World::new(&graph, &values, Level::O2).run();
-    assert_eq!(outcomes[0], Err("rank 1 aborted: input `y` is not given".to_owned()));
-    assert_eq!(outcomes[1], Err("input `y` is not given".to_owned()));
+    assert_eq!(outcomes[0], Err("rank 1 aborted: missing input `y`".to_owned()));
+    assert_eq!(outcomes[1], Err("missing input `y`".to_owned()));
     let left = launch(2, GENEROUS, move |comm| {
         let rank = comm.rank();
         let groups = Groups::line(AXIS, comm);

@@ -13,7 +13,7 @@ use kernels::bytes::Peak;
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol};
-use reference::llama::{self, Config, Form, Rope, Rows, Scaling, Spec, rope, train};
+use reference::llama::{self, Config, Rope, Rows, Scaling, Spec, Storage, rope, train};
 use reference::{grad, lora};
 use tests::one_graph::{CPU, OneGraph, upload};
 use tests::tiny_llama::TinyLlama;
@@ -57,21 +57,21 @@ impl Model {
     /// Its training step, and values for everything but the tokens.
     fn step(&self) -> (Graph, Values<f32>) {
         let config = self.config();
-        let (mut forms, mut values) = (BTreeMap::new(), Values::new());
-        for (seed, need) in config.needs().into_iter().enumerate() {
-            let count = need.shape.iter().product();
-            let offset = if need.name.ends_with("norm.weight") { 1.0 } else { 0.0 };
+        let (mut storages, mut values) = (BTreeMap::new(), Values::new());
+        for (seed, spec) in config.tensor_specs().into_iter().enumerate() {
+            let count = spec.shape.iter().product();
+            let offset = if spec.name.ends_with("norm.weight") { 1.0 } else { 0.0 };
             let weights: Vec<f64> = numbers(count, seed).map(|x| offset + 0.2 * x).collect();
-            if need.quantizable && self.quantized {
+            if spec.quantizable && self.quantized {
                 let weights: Vec<f32> = weights.iter().map(|x| *x as f32).collect();
                 let dtype = reference::nf4::Dtype::F32;
-                let weight = reference::nf4::Quantized::double(&weights, &need.shape, dtype, 64);
-                values.append(&mut llama::parts(&need.name, &weight.expect("a sound weight")));
+                let weight = reference::nf4::Quantized::double(&weights, &spec.shape, dtype, 64);
+                values.append(&mut llama::parts(&spec.name, &weight.expect("a sound weight")));
                 let nested = Some(reference::nf4::NESTED_BLOCK);
-                forms.insert(need.name, Form::Nf4 { dtype: Dtype::F32, block_size: 64, nested });
+                storages.insert(spec.name, Storage::Nf4 { dtype: Dtype::F32, block_size: 64, nested });
             } else {
-                values.insert(need.name.clone(), Array::floats(Dtype::F32, &need.shape, weights));
-                forms.insert(need.name, Form::Dense(Dtype::F32));
+                values.insert(spec.name.clone(), Array::floats(Dtype::F32, &spec.shape, weights));
+                storages.insert(spec.name, Storage::Dense(Dtype::F32));
             }
         }
         let targets = lora::Targets::AllLinear;
@@ -81,7 +81,7 @@ impl Model {
             values.insert(name, Array::floats(Dtype::F32, &shape, pair));
         }
         let spec =
-            Spec { config, forms, compute: self.compute, adapter: Some(adapter), rows: Rows::default() };
+            Spec { config, storages, compute: self.compute, adapter: Some(adapter), rows: Rows::default() };
         let optimizer = reference::optim::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
         let step = train::step_graph(&spec, &train::Recipe { optimizer, max_norm: 1.0 }).expect("a step");
         values.append(&mut optimizer.rates(3, 1e-3));
@@ -121,7 +121,7 @@ fn results(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Vec<Arr
 fn changes_nothing(graph: &Graph, values: &Values<f32>, want: &[Array<f32>], policy: &RematPolicy) {
     let got = results(graph, values, policy);
     for (((name, _), got), want) in graph.outputs().iter().zip(&got).zip(want) {
-        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name} is {got:?}, needed is {want:?}");
+        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name}: expected {want:?}, found {got:?}");
     }
 }
 

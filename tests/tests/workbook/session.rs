@@ -72,12 +72,12 @@ fn apart(graph: &Graph, got: &BTreeMap<String, DeviceTensor>, want: &[Array<f32>
         let given = &got[name];
         let got = Array::from_memory(graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>());
         if got.shape != want.shape {
-            return Some(format!("{name} has the shape {:?}, needed is {:?}", got.shape, want.shape));
+            return Some(format!("{name}: expected shape {:?}, found {:?}", want.shape, got.shape));
         }
         let (Data::Float(got), Data::Float(want)) = (&got.data, &want.data) else { return None };
         let largest = want.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
         let far = (0..got.len()).find(|i| got[*i].is_nan() || (got[*i] - want[*i]).abs() > 3e-5 * largest)?;
-        Some(format!("{name}: element {far} is {}, needed is {}", got[far], want[far]))
+        Some(format!("{name}: element {far}: expected {}, found {}", want[far], got[far]))
     })
 }
 
@@ -161,14 +161,14 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         spoil(&mut values);
         session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
     };
-    assert_eq!(refused(&|values| _ = values.remove("labels")), "input `labels` is not given");
+    assert_eq!(refused(&|values| _ = values.remove("labels")), "missing input `labels`");
     let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
     assert_eq!(told, "input `labels`: expected i32[B, T], found the shape [1, 4]");
     let told = refused(&|values| {
         values.insert("ids".into(), Array::integers(&[1, 5000], vec![1; 5000]));
         values.insert("labels".into(), Array::integers(&[1, 5000], vec![1; 5000]));
     });
-    assert_eq!(told, "T is 5000, expected 1..=4096");
+    assert_eq!(told, "T: expected 1..=4096, found 5000");
 }
 
 #[test]
@@ -346,7 +346,9 @@ fn a_tensor_of_neither_size_is_refused_by_name() {
     let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
     let program = session.load(&graph).expect("it can be padded");
     let x = DeviceTensor::new(&device, &[40, 3], &[0; 480]).expect("room");
-    for (rows, words) in [(33, "input `x`: expected f32[N, 3], found the shape [40, 3]"), (101, "N is 101")] {
+    for (rows, words) in
+        [(33, "input `x`: expected f32[N, 3], found the shape [40, 3]"), (101, "N: expected ")]
+    {
         let sizes = BTreeMap::from([("N".into(), rows)]);
         let told = session.run(program, io(&x, &sizes)).map(|_| ()).expect_err("neither").to_string();
         assert!(told.contains(words), "{told}");

@@ -198,42 +198,45 @@ fn space_and_the_order_of_terms_do_not_matter() {
 fn a_text_that_breaks_the_grammar_is_told_what_stands_there_and_what_is_needed() {
     let node = |line: &str| format!("graph \"g\" {{\n  %0 = input \"x\" : f32[4, 2]\n  {line}\n}}");
     for (text, want) in [
-        ("", "line 1: the text ends, needed is `graph`"),
-        ("graf \"g\" {}", "line 1: `graf`, needed is `graph`"),
-        ("graph g {}", "line 1: `g`, needed is a name in quotes"),
-        ("graph \"g {}", "line 1: `\\\"`, needed is a closing quote"),
-        ("graph \"g\\q\" {}", "line 1: `\\\\`, needed is \\\", \\\\, \\n or \\u{..}"),
-        ("graph \"g\\u{110000}\" {}", "line 1: `\\\\`, needed is \\\", \\\\, \\n or \\u{..}"),
-        ("graph \"g\" {", "line 1: the text ends, needed is `}`"),
-        ("graph \"g\" {}\n\n x", "line 3: `x`, needed is nothing more"),
-        ("graph \"g\" (T 1..=2) {}", "line 1: `1`, needed is `in`"),
-        ("graph \"g\" (T in 1 ..= x) {}", "line 1: `x`, needed is a number of 64 bits"),
+        ("", "line 1: expected `graph`, found the end of the text"),
+        ("graf \"g\" {}", "line 1: expected `graph`, found `graf`"),
+        ("graph g {}", "line 1: expected a name in quotes, found `g`"),
+        ("graph \"g {}", "line 1: expected a closing quote, found `\\\"`"),
+        ("graph \"g\\q\" {}", "line 1: expected \\\", \\\\, \\n or \\u{..}, found `\\\\`"),
+        ("graph \"g\\u{110000}\" {}", "line 1: expected \\\", \\\\, \\n or \\u{..}, found `\\\\`"),
+        ("graph \"g\" {", "line 1: expected `}`, found the end of the text"),
+        ("graph \"g\" {}\n\n x", "line 3: expected nothing more, found `x`"),
+        ("graph \"g\" (T 1..=2) {}", "line 1: expected `in`, found `1`"),
+        ("graph \"g\" (T in 1 ..= x) {}", "line 1: expected a number of 64 bits, found `x`"),
         (
             "graph \"g\" (T in 1..=99999999999999999999) {}",
-            "line 1: `99999999999999999999`, needed is a number",
+            "line 1: expected a number of 64 bits, found `99999999999999999999`",
         ),
         ("graph \"g\" (T in 2..=1) {}", "line 1: `T`: no size is in 2..=1"),
         ("graph \"g\" (T in -1..=1) {}", "line 1: `T`: no size is in -1..=1"),
         ("graph \"g\" (T in 1..=7 by 8) {}", "line 1: `T`: no size is in 1..=7 by 8"),
         ("graph \"g\" (T in 1..=7 by 0) {}", "line 1: `T`: no size is in 1..=7 by 0"),
         ("graph \"g\" (T in 1..=7,\n T in 1..=8) {}", "line 2: `T`: the name is used twice"),
-        (&node("%2 = neg %0 : f32[4, 2]"), "line 3: `%`, needed is %1"),
-        (&node("%x = neg %0 : f32[4, 2]"), "line 3: `%`, needed is a node such as %0"),
-        (&node("%1 = fold %0 : f32[4, 2]"), "line 3: `fold`, needed is an operation"),
-        (&node("%1 = neg %0 : f64[4, 2]"), "line 3: `f64`, needed is f32, f16, bf16, u8 or i32"),
-        (&node("%1 = neg %0 : f32[4, 2"), "line 4: `}`, needed is `]`"),
-        (&node("%1 = neg %0 : f32[4, ]"), "line 3: `]`, needed is a symbol"),
+        (&node("%2 = neg %0 : f32[4, 2]"), "line 3: expected %1, found `%`"),
+        (&node("%x = neg %0 : f32[4, 2]"), "line 3: expected a node such as %0, found `%`"),
+        (&node("%1 = fold %0 : f32[4, 2]"), "line 3: expected an operation, found `fold`"),
+        (&node("%1 = neg %0 : f64[4, 2]"), "line 3: expected f32, f16, bf16, u8 or i32, found `f64`"),
+        (&node("%1 = neg %0 : f32[4, 2"), "line 4: expected `]`, found `}`"),
+        (&node("%1 = neg %0 : f32[4, ]"), "line 3: expected a symbol, found `]`"),
         (
             &node("%1 = neg %0 : f32[4, 9223372036854775808]"),
-            "line 3: `9223372036854775808`, needed is a size of 64",
+            "line 3: expected a size of 64 bits, found `9223372036854775808`",
         ),
-        (&node("%1 = sum %0 : f32[4, 1]"), "line 3: `:`, needed is `dim`"),
-        (&node("%1 = sum %0 dim -1 : f32[4, 1]"), "line 3: `-`, needed is a number from 0 on"),
-        (&node("%1 = constant one : f32[]"), "line 3: `one`, needed is a number such as 0.5, inf or nan"),
-        (&node("%1 = constant nan(0x1) : f32[]"), "line 3: `nan`, needed is the bits of a NaN"),
-        (&node("%1 = neg %0 : f32[4, 2] @ "), "line 4: `}`, needed is a part of the model"),
+        (&node("%1 = sum %0 : f32[4, 1]"), "line 3: expected `dim`, found `:`"),
+        (&node("%1 = sum %0 dim -1 : f32[4, 1]"), "line 3: expected a number from 0 on, found `-`"),
+        (
+            &node("%1 = constant one : f32[]"),
+            "line 3: expected a number such as 0.5, inf or nan, found `one`",
+        ),
+        (&node("%1 = constant nan(0x1) : f32[]"), "line 3: expected the bits of a NaN, found `nan`"),
+        (&node("%1 = neg %0 : f32[4, 2] @ "), "line 4: expected a part of the model, found `}`"),
         (&node("%1 = neg %3 : f32[4, 2]"), "line 3: %1 neg: %3 is no earlier node"),
-        (&node("%1 = neg %0 : f32[4, 3]"), "line 3: %1 neg: its type is f32[4, 3], needed is f32[4, 2]"),
+        (&node("%1 = neg %0 : f32[4, 3]"), "line 3: %1 neg: expected f32[4, 2], found f32[4, 3]"),
         (&node("%1 = input \"x\" : f32[]"), "line 3: `x`: the name is used twice"),
         (&node("return \"y\" %0,\n \"y\" %0"), "line 4: `y`: the name is used twice"),
         (&node("return \"y\" %1"), "line 3: `y`: %1 is no earlier node"),
@@ -248,7 +251,7 @@ fn a_mistake_within_a_program_names_its_line() {
     let text = sampler().to_string().replacen("%12 = sub %4 %3 : i32[]", "%12 = sub %4 %3 : f32[]", 1);
     let got = refused(&text);
     let line = 1 + text.lines().position(|line| line.contains("sub %4 %3 : f32[]")).expect("it is there");
-    let want = format!("line {line}: %12 sub: its type is f32[]");
+    let want = format!("line {line}: %12 sub: expected ");
     assert!(got.starts_with(&want), "{got}\n{want}");
 }
 
@@ -260,7 +263,7 @@ fn programs_in_each_other_do_not_exhaust_the_stack() {
     };
     assert!(refused(&nested(9)).contains("at most 8 programs in each other"));
     assert!(refused(&nested(200_000)).contains("at most 8 programs in each other"));
-    assert!(refused(&"[".repeat(1_000_000)).contains("needed is `graph`"));
+    assert!(refused(&"[".repeat(1_000_000)).contains("expected `graph`"));
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn a_size_that_would_grow_without_bound_is_refused() {
     assert!(refused(&input(&symbols(100_000, "*"))).contains("at most 64 factors"));
     assert!(
         refused(&input(&symbols(100_000, ", ")))
-            .contains("number of dimensions is 100000, needed is at most 64")
+            .contains("number of dimensions: expected at most 64, found 100000")
     );
     let sums = (0..60).map(|i| format!("a{i} + b{i}")).collect::<Vec<_>>().join(", ");
     let text = format!("graph \"g\" {{ %0 = input \"x\" : f32[{sums}] %1 = reshape %0 : f32[1] }}");
@@ -284,7 +287,7 @@ fn a_long_concat_of_different_sizes_is_refused_soon() {
     let all: Vec<String> = (0..50_000).map(|i| format!("%{i}")).collect();
     let (inputs, all) = (inputs.join("\n"), all.join(" "));
     let text = format!("graph \"g\" {{ {inputs} %50000 = concat {all} dim 0 : f32[1] }}");
-    assert!(refused(&text).contains("number of terms of a size is 65, needed is at most 64"));
+    assert!(refused(&text).contains("number of terms of a size: expected at most 64, found 65"));
 }
 
 #[test]

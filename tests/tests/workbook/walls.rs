@@ -38,8 +38,18 @@ fn dependencies(room: &str) -> BTreeSet<String> {
     used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
 }
 
-const ROOMS: [&str; 8] =
-    ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "tests", "book"];
+const ROOMS: [&str; 10] = [
+    "reference",
+    "kernels",
+    "compiler",
+    "challenges",
+    "solutions",
+    "trainer",
+    "grading",
+    "grader",
+    "tests",
+    "book",
+];
 
 /// Libraries that nothing calls: see the workspace's `Cargo.toml`.
 const FOR_THEIR_FEATURES: [&str; 4] = ["num-traits", "once_cell", "regex", "syn"];
@@ -96,7 +106,7 @@ fn the_trainer_and_the_grader_do_not_know_each_other() {
         "toml",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES, &["getrandom", "libc"]].concat();
-    may_use("trainer", &["reference", "kernels", "challenges"], &all);
+    may_use("trainer", &["reference", "kernels", "challenges", "solutions"], &all);
     calls_no_library_of_features("challenges/trainer/src/");
     let compiled = packages(&["--package", "grader", "--edges", "normal,build"]);
     for name in ["trainer", "image", "jiff", "llguidance", "similar", "tokenizers"] {
@@ -125,7 +135,7 @@ fn the_grader_uses_what_it_grades_and_nothing_of_the_book() {
         "toml",
     ];
     let all = [&libraries[..], &FOR_THEIR_FEATURES].concat();
-    may_use("grader", &["challenges", "compiler", "reference", "kernels"], &all);
+    may_use("grading", &["challenges", "compiler", "reference", "kernels"], &all);
     calls_no_library_of_features("grader/src/");
 }
 
@@ -161,9 +171,26 @@ fn each_library_is_compiled_once_whichever_command_comes_first() {
     }
 }
 
+/// A changed line of a solution compiles the solutions and links: nothing that takes long is built on them.
+#[test]
+fn only_programs_are_linked_with_the_solutions() {
+    let libraries = ["half", "serde_json"];
+    may_use("solutions", &["challenges", "compiler", "reference", "kernels"], &libraries);
+    may_use("grader", &["challenges", "grading", "kernels", "solutions"], &[]);
+    let lines: usize = sources()
+        .filter(|(path, _)| path.starts_with("grader/program/"))
+        .map(|(_, text)| text.lines().filter(|line| !line.starts_with("//")).count())
+        .sum();
+    assert!(lines < 20, "the package `grader` has {lines} lines beside comments; they belong to `grading`");
+    for room in ROOMS {
+        let may = ["grader", "trainer", "tests"].contains(&room);
+        assert!(may || !dependencies(room).contains("solutions"), "{room} waits for the solutions");
+    }
+}
+
 #[test]
 fn nothing_uses_the_book() {
-    for room in ["reference", "kernels", "compiler", "challenges", "trainer", "grader", "attempts"] {
+    for room in ROOMS.into_iter().filter(|room| !["book", "tests"].contains(room)).chain(["attempts"]) {
         assert!(!dependencies(room).contains("book"), "{room} uses the book");
     }
 }
@@ -275,10 +302,12 @@ fn unsafe_stands_only_where_the_machine_is_touched() {
         "kernels/src/cpu/tick.rs",           // the processor's counter
         "kernels/src/cpu/transpose.rs",      // vector code
         "kernels/src/cuda/",
-        "kernels/tests/allocation.rs", // a global allocator that counts
-        "challenges/src/",             // vector code
-        "grader/attempts/",            // the reader's own
-        "tests/",                      // attempts that crash on purpose
+        "kernels/tests/allocation.rs",     // a global allocator that counts
+        "challenges/src/nf4/",             // vector code
+        "challenges/src/solutions.rs",     // a function that the linker finds
+        "challenges/solutions/src/lib.rs", // and what it finds
+        "grader/attempts/",                // the reader's own
+        "tests/",                          // attempts that crash on purpose
     ];
     for (path, text) in sources() {
         let asks = text.contains("allow(unsafe_code)") || text.contains("unsafe_code,");
@@ -309,7 +338,8 @@ fn every_unsafe_block_gives_its_reason() {
         let lines: Vec<&str> = text.lines().collect();
         for (i, line) in lines.iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
-            if code.contains("unsafe {") || code.contains("unsafe impl") {
+            let declared = code.trim_start().starts_with("safe fn ");
+            if declared || code.contains("unsafe {") || code.contains("unsafe impl") {
                 let above = lines[i.saturating_sub(6)..=i].iter().any(|line| line.contains("SAFETY:"));
                 assert!(above, "{path}:{}: an unsafe block without its reason", i + 1);
             }
@@ -322,6 +352,39 @@ fn only_the_cuda_device_names_cudarc() {
     for (path, text) in sources() {
         let exempt = path.starts_with("kernels/src/cuda/") || path.ends_with("walls.rs");
         assert!(exempt || !text.contains("cudarc::"), "{path} names cudarc");
+    }
+}
+
+/// A wall is worth as much as its test, so what is named has to be there. A screen is 50 lines of 120 columns.
+#[test]
+fn the_architecture_names_what_is_there_in_two_screens_a_room() {
+    let architecture = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("a text");
+    let prose: String = architecture.split("```").step_by(2).collect();
+    let quoted: BTreeSet<&str> = prose.split('`').skip(1).step_by(2).collect();
+    let sources: Vec<(String, String)> = sources().collect();
+    let is_there = |name: &str| {
+        let (function, module) = (format!("fn {name}("), format!("/{name}.rs"));
+        sources.iter().any(|(path, text)| path.ends_with(&module) || text.contains(&function))
+    };
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let names: Vec<&str> =
+        quoted.iter().copied().filter(|name| name.contains('_') && name.chars().all(is_word)).collect();
+    let missing: Vec<&str> = names.iter().copied().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty() && names.len() > 100, "of {} names no test has {missing:?}", names.len());
+    let rooms = ["reference/", "kernels/", "challenges/", "grader/", "tests/", "book/"];
+    for path in quoted.iter().filter(|path| rooms.iter().any(|room| path.starts_with(room))) {
+        let is_pattern = path.contains('{') || path.contains("NAME");
+        assert!(is_pattern || root().join(path).exists(), "there is no {path}");
+    }
+    for (number, line) in architecture.lines().enumerate() {
+        assert!(line.chars().count() <= 120, "line {} is too long", number + 1);
+    }
+    for section in architecture.split("\n## ") {
+        assert!(
+            section.lines().count() <= 100,
+            "longer than two screens: {}",
+            section.lines().next().unwrap_or("")
+        );
     }
 }
 

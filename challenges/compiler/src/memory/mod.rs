@@ -1,4 +1,4 @@
-//! What buffers share, and what they come to.
+//! What buffers share memory ([`donate`], [`reuse`]), and what they come to ([`profile`]).
 
 pub mod donate;
 pub mod profile;

@@ -1,4 +1,4 @@
-//! From graph to graph, before anything is fused.
+//! From graph to graph, before anything is fused: [`pad`] when a session loads a graph, the others when it is compiled.
 
 pub mod attend;
 pub mod collective;

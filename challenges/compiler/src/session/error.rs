@@ -96,7 +96,7 @@ impl fmt::Display for Error {
             Error::Device(error) => error.fmt(f),
             Error::Tuned(error) => error.fmt(f),
             Error::Groups(error) => error.fmt(f),
-            Error::Missing { name } => write!(f, "input `{name}` is not given"),
+            Error::Missing { name } => write!(f, "missing input `{name}`"),
             Error::NotDonated { name } => {
                 write!(f, "input `{name}` is updated by the run: expected it donated or kept, found neither")
             }
@@ -108,7 +108,7 @@ impl fmt::Display for Error {
             Error::Shape { name, got, need } => {
                 write!(f, "input `{name}`: expected {need}, found the shape {got:?}")
             }
-            Error::Size { symbol, got, need } => write!(f, "{symbol} is {got}, expected {need}"),
+            Error::Size { symbol, got, need } => write!(f, "{symbol}: expected {need}, found {got}"),
             Error::Buckets { symbol, size, buckets } => {
                 write!(
                     f,

@@ -3,7 +3,8 @@
 //! A template writes `<|im_end|>` to end a message, and a tokenizer makes one token of these characters wherever they
 //! stand. A user who writes them too ends the message and begins one of their own, as the system or the assistant. Two
 //! ways out: [`marked`] texts stay what they are and say which of their characters are no token, for a tokenizer that
-//! can be told; [`defused`] texts hold no special token any more, for one that cannot.
+//! can be told; [`defused`] texts hold no special token any more, for one that cannot and does not remove what breaks
+//! them.
 
 use std::collections::BTreeSet;
 
@@ -50,9 +51,13 @@ pub fn pieces(rendered: &str, special: &[&str]) -> Vec<(String, bool)> {
     out
 }
 
-/// `value` with every special token in its texts broken by a character of no width ([`super::Chat::defuse`]); keys are left
-/// as they are. The text reads the same, and no token of `special` is left in it or begins in it: two texts may be written
-/// one behind the other.
+/// `value` with every special token in its texts broken by a character of no width ([`super::Chat::defuse`]); keys are
+/// left as they are. The text reads the same, and no token of `special` is left in it or begins in it: two texts may be
+/// written one behind the other.
+///
+/// That holds for a tokenizer that looks for its special tokens in the text as it is. One that normalises first, by a
+/// normaliser that removes such characters, finds the tokens again: Bert's removes all four
+/// (`book/src/results/chat-normalisers.txt`). [`marked`] has no such gap.
 pub fn defused(value: &Json, special: &[&str], steps: &Steps) -> Json {
     Defuser::new(special, steps).defused(value)
 }

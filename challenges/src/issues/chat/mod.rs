@@ -20,7 +20,6 @@ pub mod lint;
 pub mod own;
 pub mod parse;
 pub mod render;
-mod solution;
 pub mod steps;
 pub mod tools;
 pub mod toy;
@@ -30,6 +29,7 @@ use std::ops::Range;
 use serde_json::Value;
 
 use crate::calls::Calls;
+use crate::linked::{Linked, linked};
 use lint::Criterion;
 use tools::{ArgumentType, Signature};
 
@@ -67,14 +67,14 @@ pub trait Chat: Send + Sync {
     /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`,
     /// with `enum`, `items`, `prefixItems` or `additionalProperties` behind the type where there is a need;
     /// `{}` for anything. [`ArgumentType::Nullable`] has the schema of what it holds, whatever that is, and
-    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null` the type
-    /// `null` with it.
+    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null`, which
+    /// Python cannot say, the type `null` with it.
     fn schema(&self, kind: &ArgumentType) -> Value;
 
     /// D.4 - a function as a tool: its `parameters` are `{"type": "object", "properties": {..}}`, where
     /// `properties` has each argument by its name, in order, with its schema and, as the last key of that,
     /// `description`; then, behind `properties`, `required`: the names of those that a call may not leave
-    /// out, if there are some.
+    /// out, nullable or not, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 
     /// D.5 - where `marker`, which is not empty, is first in a text that may go on: [`Find::Found`] its first byte; or,
@@ -108,6 +108,8 @@ pub trait Chat: Send + Sync {
 }
 // ANCHOR_END: chat-trait
 
+linked!(warpbook_chat -> Linked<dyn Chat>);
+
 static CALLS: Calls = Calls::new();
 
 /// Calls of this process so far to any step of [`Solution`].
@@ -120,9 +122,9 @@ pub fn solution_calls() -> u64 {
 pub struct Solution;
 
 impl Solution {
-    fn counted() -> solution::Solution {
+    fn counted() -> &'static dyn Chat {
         CALLS.count();
-        solution::Solution
+        warpbook_chat().steps
     }
 }
 
@@ -209,12 +211,15 @@ pub enum Next {
 }
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.
-pub const SOLUTION: &str = include_str!("solution.rs");
+pub fn solution_text() -> &'static str {
+    warpbook_chat().text
+}
 
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");
 
-/// Whether a character belongs to a word, as `\w` in a pattern of Python.
+/// Whether a character belongs to a word, as `\w` in a pattern of the Python package `regex`, by which transformers reads
+/// the dialects. In Python's own `re` combining marks do not, and digits such as `²` do.
 pub fn is_word(c: char) -> bool {
     regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }

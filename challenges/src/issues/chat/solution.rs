@@ -111,8 +111,9 @@ impl Chat for Solution {
         }
     }
 
-    // why: `required` is what must be there, so an argument with a default is not in it; and a list of nothing is left
-    // out, since that is what the templates' authors saw when they wrote `if required`.
+    // why: `required` is what must be there, so an argument with a default is not in it; whether it may be null is
+    // another question. A list of nothing is left out, since that is what the templates' authors saw when they wrote
+    // `if required`.
     // step D.4: write a function as a tool
     fn tool(&self, signature: &Signature) -> Tool {
         let mut properties = Map::new();

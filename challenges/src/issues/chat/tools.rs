@@ -29,7 +29,7 @@ pub struct Argument {
     pub description: String,
     /// What it may be.
     pub kind: ArgumentType,
-    /// Whether a call may leave it out.
+    /// Whether a call may leave it out: in Python, whether it has a default. That it may be null is part of its type.
     pub optional: bool,
 }
 
@@ -68,6 +68,10 @@ impl Signature {
 }
 
 /// A type of Rust that an argument can have.
+///
+/// In Python a default and `None` are two things: `days: int = 1` may be left out and may not be null, `days: Optional[int]`
+/// may be null and may not be left out. Rust has no defaults, so here `Option<T>` is both, as `Optional[int] = None` is in
+/// Python. A [`Signature`] can say either alone.
 pub trait Typed {
     /// What an argument of the type may be.
     fn kind() -> ArgumentType;

@@ -1,8 +1,8 @@
 //! A toy tokenizer, to look at tokens with: all bytes, a few words, and special tokens.
 //!
-//! Real ones have a hundred thousand entries and rules of their own for what is merged first. What they share is here:
-//! a special token is one wherever its characters stand, of the rest the longest entry wins, and nothing is without a
-//! token.
+//! A special token is one wherever its characters stand, and bytes leave nothing without a token: that is so in the
+//! byte-level vocabularies of large models too. Of the rest the longest entry wins here; theirs have a hundred thousand
+//! entries and rules of their own for what is merged first.
 
 use std::ops::Range;
 

@@ -61,14 +61,21 @@ impl fmt::Display for Error {
         match self {
             Error::Graph(error) => error.fmt(f),
             Error::Session(error) => error.fmt(f),
-            Error::Missing { name } => write!(f, "input `{name}` is not given"),
-            Error::Shape { name, got, need } => write!(f, "`{name}` is {got}, expected {need}"),
+            Error::Missing { name } => write!(f, "missing input `{name}`"),
+            Error::Shape { name, got, need } => write!(f, "`{name}`: expected {need}, found {got}"),
             Error::Label { row, got, vocab } => {
-                write!(f, "`labels`[{row}] is {got}, and the row counts: expected 0 to {}", *vocab as i64 - 1)
+                write!(
+                    f,
+                    "`labels`[{row}] of a row that counts: expected 0 to {}, found {got}",
+                    *vocab as i64 - 1
+                )
             }
             Error::Chunks { fault } => write!(f, "the chunks: {fault}"),
             Error::Budget { budget, least } => {
-                write!(f, "a chunk of one row takes {least} bytes, and there are {budget}")
+                write!(
+                    f,
+                    "budget: expected at least {least} bytes, as a chunk of one row takes, found {budget}"
+                )
             }
         }
     }

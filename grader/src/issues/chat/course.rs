@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use challenges::issues::chat::{Chat, HINTS, SOLUTION, Solution};
+use challenges::issues::chat::{Chat, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
 use crate::Attempts;
@@ -23,7 +23,7 @@ pub(crate) const COURSE: Course = Course {
     step_through: |_, _, _| Err("a parser is not single-stepped".into()),
     ranks: 1,
     memory_limit: 2 << 30,
-    solution: SOLUTION,
+    solution: solution_text,
     hints: HINTS,
     takes: None,
     together: &[&["issues.prompts.same", "issues.prompts.all"], &["issues.calls.same", "issues.calls.all"]],

@@ -10,6 +10,7 @@ mod losses;
 mod marker;
 mod mask;
 mod prompts;
+mod python;
 mod schema;
 mod special;
 mod speed;

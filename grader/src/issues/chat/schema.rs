@@ -1,93 +1,71 @@
-//! D.4: a function as a tool.
+//! D.4: a function as a tool, against what transformers' `get_json_schema` writes of it.
 
 use challenges::issues::chat::Steps;
 use challenges::issues::chat::tools::{Argument, ArgumentType, Signature};
-use serde_json::{Value, json};
 
-use super::{Check, Rows, same_text};
+use super::{Check, Rows, python, same_text};
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("simple-types", |steps, _| {
-        SIMPLE.iter().try_for_each(|(kind, name)| one(steps, kind, &json!({ "type": name })))
-    }),
-    ("choice", |steps, _| {
-        let kind = ArgumentType::Choice(vec!["z".into(), "a".into()]);
-        one(steps, &kind, &json!({ "type": "string", "enum": ["z", "a"] }))
-    }),
-    ("nested-types", |steps, _| nested(steps)),
-    ("required", |steps, _| {
-        tool(steps, &[("city", false), ("days", true), ("unit", false)], Some(&["city", "unit"]))
-    }),
-    ("nothing-required", |steps, _| {
-        tool(steps, &[("days", true)], None).and_then(|()| tool(steps, &[], None))
-    }),
-    ("order", |steps, _| tool(steps, &[("z", false), ("a", true), ("m", false)], Some(&["z", "m"]))),
+    ("simple-types", |steps, _| schemas(steps, "simple-types")),
+    ("choice", |steps, _| schemas(steps, "choice")),
+    ("nested-types", |steps, _| schemas(steps, "nested-types")),
+    ("required", |steps, _| tools(steps, "required")),
+    ("nothing-required", |steps, _| tools(steps, "nothing-required")),
+    ("order", |steps, _| tools(steps, "order")),
 ];
 
-const SIMPLE: [(ArgumentType, &str); 5] = [
-    (ArgumentType::Null, "null"),
-    (ArgumentType::Boolean, "boolean"),
-    (ArgumentType::Integer, "integer"),
-    (ArgumentType::Number, "number"),
-    (ArgumentType::Text, "string"),
-];
-
-/// Keys count in their order: a template writes them in it.
-fn one(steps: &Steps, kind: &ArgumentType, want: &Value) -> Result<(), String> {
-    same_text(&format!("{kind:?}"), &steps.chat().schema(kind).to_string(), &want.to_string())
+/// Types by their annotation in Python. Keys count in their order: a template writes them in it.
+fn schemas(steps: &Steps, check: &str) -> Result<(), String> {
+    python::rows("schemas", check).iter().try_for_each(|row| {
+        let kind = kind(python::text(&row[0]));
+        same_text(&format!("{kind:?}"), &steps.chat().schema(&kind).to_string(), &row[1].to_string())
+    })
 }
 
-fn nested(steps: &Steps) -> Result<(), String> {
-    use ArgumentType::{Any, Integer, List, Map, Nullable, Text, Tuple};
-    let boxed = Box::new;
-    let cases = [
-        (Any, json!({})),
-        (List(boxed(Integer)), json!({ "type": "array", "items": { "type": "integer" } })),
-        (List(boxed(Any)), json!({ "type": "array", "items": {} })),
-        (
-            Tuple(vec![Text, List(boxed(Text))]),
-            json!({ "type": "array", "prefixItems": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] }),
-        ),
-        (Map(boxed(Integer)), json!({ "type": "object", "additionalProperties": { "type": "integer" } })),
-        (
-            Nullable(boxed(List(boxed(Nullable(boxed(Integer)))))),
-            json!({ "type": "array", "items": { "type": "integer", "nullable": true }, "nullable": true }),
-        ),
-    ];
-    cases.iter().try_for_each(|(kind, want)| one(steps, kind, want))
-}
-
-/// A tool with arguments that are whole numbers, or texts that may be left out.
-fn tool(steps: &Steps, arguments: &[(&str, bool)], required: Option<&[&str]>) -> Result<(), String> {
-    let argument = |&(name, optional): &(&str, bool)| {
-        let kind = if optional {
-            ArgumentType::Nullable(Box::new(ArgumentType::Text))
-        } else {
-            ArgumentType::Integer
-        };
-        Argument { name: name.into(), description: format!("About {name}."), kind, optional }
-    };
-    let signature = Signature {
-        name: "f".into(),
-        description: "Does it.".into(),
-        arguments: arguments.iter().map(argument).collect(),
-    };
-    let property = |&(name, optional): &(&str, bool)| {
-        let about = format!("About {name}.");
-        let schema = if optional {
-            json!({ "type": "string", "nullable": true, "description": about })
-        } else {
-            json!({ "type": "integer", "description": about })
-        };
-        (name.to_owned(), schema)
-    };
-    let properties: serde_json::Map<_, _> = arguments.iter().map(property).collect();
-    let mut parameters = json!({ "type": "object", "properties": properties });
-    if let Some(required) = required {
-        parameters["required"] = json!(required);
+/// The type that an annotation of Python names.
+fn kind(annotation: &str) -> ArgumentType {
+    let inner = annotation.strip_suffix(']').and_then(|text| text.split_once('['));
+    let (name, inner) = inner.unwrap_or((annotation, ""));
+    let boxed = |text| Box::new(kind(text));
+    match name {
+        "Any" => ArgumentType::Any,
+        "None" => ArgumentType::Null,
+        "bool" => ArgumentType::Boolean,
+        "int" => ArgumentType::Integer,
+        "float" => ArgumentType::Number,
+        "str" => ArgumentType::Text,
+        "Literal" => ArgumentType::Choice(inner.split(", ").map(|text| text.replace('\'', "")).collect()),
+        "Optional" => ArgumentType::Nullable(boxed(inner)),
+        "list" => ArgumentType::List(boxed(inner)),
+        "tuple" => ArgumentType::Tuple(inner.split(", ").map(kind).collect()), // of types without a comma
+        "dict" => ArgumentType::Map(boxed(inner.trim_start_matches("str, "))),
+        other => panic!("no type for the annotation {other}"),
     }
-    let function = json!({ "name": "f", "description": "Does it.", "parameters": parameters });
-    let want = json!({ "type": "function", "function": function });
-    let got = serde_json::to_value(steps.chat().tool(&signature)).map_err(|error| error.to_string())?;
-    same_text(&format!("the arguments {arguments:?} (name, optional)"), &got.to_string(), &want.to_string())
+}
+
+/// Functions by their arguments in Python: an annotation says what may be given, a default that none has to be.
+fn tools(steps: &Steps, check: &str) -> Result<(), String> {
+    python::rows("tools", check).iter().try_for_each(|row| {
+        let arguments: Vec<&str> = row[0].as_array().into_iter().flatten().map(python::text).collect();
+        let signature = Signature {
+            name: "f".into(),
+            description: "Does it.".into(),
+            arguments: arguments.iter().map(|argument| self::argument(argument)).collect(),
+        };
+        let got = serde_json::to_value(steps.chat().tool(&signature)).map_err(|error| error.to_string())?;
+        let what = format!("the function f({})", arguments.join(", "));
+        same_text(&what, &got.to_string(), &row[1].to_string())
+    })
+}
+
+/// An argument such as `days: Optional[str] = None`.
+fn argument(text: &str) -> Argument {
+    let (name, rest) = text.split_once(": ").expect("an argument with its type");
+    let (annotation, default) = rest.split_once(" = ").map_or((rest, None), |(type_, it)| (type_, Some(it)));
+    Argument {
+        name: name.into(),
+        description: format!("About {name}."),
+        kind: kind(annotation),
+        optional: default.is_some(),
+    }
 }

@@ -2,28 +2,30 @@
 
 use challenges::issues::chat::Steps;
 
-use super::{Check, Rows, same_text};
+use super::{Check, Rows, python, same_text};
 use crate::random::Random;
 
 /// What breaks a token, in these checks.
 const MARK: char = '\u{2060}';
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("none", |steps, _| {
-        one(steps, "a <im_end> b", &["<im_start>", ""], "a <im_end> b")
-            .and_then(|()| one(steps, "", &["a"], ""))
-    }),
-    ("one", |steps, _| one(steps, "x <end>é<end>", &["<end>"], "x <|end>é<|end>")),
-    ("inside-another", |steps, _| one(steps, "<<end>>", &["<<end>>", "<end>"], "<|<|end>>")),
-    ("one-character", |steps, _| one(steps, "a§b<§>", &["§", "<§>"], "a|b<||>")),
-    ("repeated", |steps, _| one(steps, "aaaa", &["aa"], "a|a|a|a")),
+    ("none", |steps, _| rows(steps, "none")),
+    ("one", |steps, _| rows(steps, "one")),
+    ("inside-another", |steps, _| rows(steps, "inside-another")),
+    ("one-character", |steps, _| rows(steps, "one-character")),
+    ("repeated", |steps, _| rows(steps, "repeated")),
     ("drawn", |steps, random| (0..500).try_for_each(|_| drawn(steps, random))),
 ];
 
-fn one(steps: &Steps, text: &str, special: &[&str], want: &str) -> Result<(), String> {
-    let what = format!("{text:?} with the tokens {special:?} and | for the mark");
-    let got = steps.chat().defuse(text, special, MARK).replace(MARK, "|");
-    same_text(&what, &got, want)
+/// Texts, special tokens, and the text without them.
+fn rows(steps: &Steps, check: &str) -> Result<(), String> {
+    for row in python::rows("defused", check) {
+        let special: Vec<&str> = row[1].as_array().into_iter().flatten().map(python::text).collect();
+        let (text, want) = (python::text(&row[0]), python::text(&row[2]).replace(MARK, "|"));
+        let what = format!("{text:?} with the tokens {special:?} and | for the mark");
+        same_text(&what, &steps.chat().defuse(text, &special, MARK).replace(MARK, "|"), &want)?;
+    }
+    Ok(())
 }
 
 /// Nothing of a drawn vocabulary is left, and there is no mark that is not needed.

@@ -1,59 +1,34 @@
 //! D.1: strings and floats as Python writes them in JSON.
 
 use challenges::issues::chat::{Layout, Steps, json_text};
-use serde_json::json;
 
-use super::{Check, Rows, prompts, same, same_text};
+use super::{Check, Rows, prompts, python, same, same_text};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
-    ("plain", |steps, _| strings(steps, &PLAIN)),
-    ("short-escapes", |steps, _| strings(steps, &SHORT)),
-    ("control-characters", |steps, _| controls(steps)),
-    ("not-ascii", |steps, _| strings(steps, &WIDE)),
-    ("ensure-ascii", |steps, _| strings(steps, &ESCAPED)),
+    ("plain", |steps, _| strings(steps, "plain")),
+    ("short-escapes", |steps, _| strings(steps, "short-escapes")),
+    ("control-characters", |steps, _| strings(steps, "control-characters")),
+    ("not-ascii", |steps, _| strings(steps, "not-ascii")),
+    ("ensure-ascii", |steps, _| strings(steps, "ensure-ascii")),
     ("strings-drawn", |steps, random| (0..300).try_for_each(|_| drawn_string(steps, random))),
-    ("exponents", |steps, _| floats(steps, &EXPONENTS)),
-    ("whole-and-minus-zero", |steps, _| floats(steps, &WHOLE)),
-    ("floats-drawn", |steps, random| (0..2000).try_for_each(|_| drawn_float(steps, random))),
+    ("exponents", |steps, _| floats(steps, "exponents")),
+    ("whole-and-minus-zero", |steps, _| floats(steps, "whole-and-minus-zero")),
+    ("floats-drawn", |steps, random| {
+        floats(steps, "floats-drawn").and_then(|()| (0..2000).try_for_each(|_| drawn_float(steps, random)))
+    }),
     ("in-a-document", |steps, _| document(steps)),
     ("own-templates", |steps, _| prompts::all(steps)),
 ];
 
-/// A text, whether only ASCII is wanted, and its JSON.
-type Written = (&'static str, bool, &'static str);
-
-// What Python 3's json.dumps wrote, checked by hand against RFC 8259.
-const PLAIN: [Written; 3] = [("", false, r#""""#), ("a b", true, r#""a b""#), ("/'&<>", true, r#""/'&<>""#)];
-const SHORT: [Written; 2] =
-    [("\"\\\n\r\t\u{8}\u{c}", false, r#""\"\\\n\r\t\b\f""#), ("a\\nb", true, r#""a\\nb""#)];
-const WIDE: [Written; 3] = [
-    ("é", false, "\"é\""),
-    ("日本\u{2028}", false, "\"日本\u{2028}\""),
-    ("\u{7f}\u{80}😀", false, "\"\u{7f}\u{80}😀\""),
-];
-const ESCAPED: [Written; 4] = [
-    ("é", true, r#""\u00e9""#),
-    ("日a", true, r#""\u65e5a""#),
-    ("😀", true, r#""\ud83d\ude00""#),
-    ("~\u{7f}\u{80}", true, r#""~\u007f\u0080""#),
-];
-
-fn strings(steps: &Steps, cases: &[Written]) -> Result<(), String> {
-    for &(text, ascii, want) in cases {
+/// Texts, whether only ASCII is wanted, and what Python's `json.dumps` writes.
+fn strings(steps: &Steps, check: &str) -> Result<(), String> {
+    for row in python::rows("strings", check) {
+        let (text, ascii, want) = (python::text(&row[0]), row[1] == true, python::text(&row[2]));
         let mut out = String::from("before ");
         steps.chat().json_string(text, ascii, &mut out);
         let what = format!("{text:?} added to \"before \", ensure_ascii {ascii}");
         same_text(&what, &out, &format!("before {want}"))?;
-    }
-    Ok(())
-}
-
-/// All below U+0020 that have no escape of their own.
-fn controls(steps: &Steps) -> Result<(), String> {
-    for code in (0..0x20_u8).filter(|code| ![8, 9, 10, 12, 13].contains(code)) {
-        let text = char::from(code).to_string();
-        same_text(&format!("{text:?}"), &string(steps, &text, false), &format!("\"\\u{code:04x}\""))?;
     }
     Ok(())
 }
@@ -97,26 +72,11 @@ fn drawn_string(steps: &Steps, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-// What Python 3's repr wrote.
-const EXPONENTS: [(f64, &str); 11] = [
-    (1e22, "1e+22"),
-    (1.5e300, "1.5e+300"),
-    (1e16, "1e+16"),
-    (9_999_999_999_999_998.0, "9999999999999998.0"),
-    (123_456_789_012_345.67, "123456789012345.67"),
-    (0.0001, "0.0001"),
-    (0.000_01, "1e-05"),
-    (1.234e-7, "1.234e-07"),
-    (5e-324, "5e-324"),
-    (f64::MAX, "1.7976931348623157e+308"),
-    (-2.5e-10, "-2.5e-10"),
-];
-const WHOLE: [(f64, &str); 6] =
-    [(0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (-3.0, "-3.0"), (0.1, "0.1"), (1e15, "1000000000000000.0")];
-
-fn floats(steps: &Steps, cases: &[(f64, &str)]) -> Result<(), String> {
-    cases.iter().try_for_each(|(value, want)| {
-        same_text(&format!("the float {value:e}"), &steps.chat().float(*value), want)
+/// Floats, and what Python's `repr` writes.
+fn floats(steps: &Steps, check: &str) -> Result<(), String> {
+    python::rows("floats", check).iter().try_for_each(|row| {
+        let value = row[0].as_f64().expect("a float in python.json");
+        same_text(&format!("the float {value:e}"), &steps.chat().float(value), python::text(&row[1]))
     })
 }
 
@@ -152,23 +112,21 @@ fn drawn_float(steps: &Steps, random: &mut Random) -> Result<(), String> {
     Ok(())
 }
 
-/// Within the layouts that templates ask for.
+/// Within the layouts that templates ask for, against Python's `json.dumps`.
 fn document(steps: &Steps) -> Result<(), String> {
-    let value = json!({"b": [1, 2.0, 1e16, null, true], "a": {"é\n": "<b>'", "none": {}, "empty": []}});
-    let separators = (",".to_owned(), ":".to_owned());
-    let cases = [
-        (
-            Layout::default(),
-            r#"{"b": [1, 2.0, 1e+16, null, true], "a": {"é\n": "<b>'", "none": {}, "empty": []}}"#,
-        ),
-        (
-            Layout { ensure_ascii: true, sort_keys: true, separators, ..Layout::default() },
-            r#"{"a":{"empty":[],"none":{},"\u00e9\n":"<b>'"},"b":[1,2.0,1e+16,null,true]}"#,
-        ),
-    ];
-    for (layout, want) in cases {
-        let got = json_text(&value, &layout, steps).map_err(|error| error.to_string())?;
-        same_text("a document", &got, want)?;
+    for row in python::documents() {
+        let (given, plain) = (&row[1], Layout::default());
+        let separators = given["separators"].as_array();
+        let separators =
+            separators.map(|both| (python::text(&both[0]).into(), python::text(&both[1]).into()));
+        let layout = Layout {
+            ensure_ascii: given["ensure_ascii"] == true,
+            sort_keys: given["sort_keys"] == true,
+            separators: separators.unwrap_or(plain.separators),
+            indent: None,
+        };
+        let got = json_text(&row[0], &layout, steps).map_err(|error| error.to_string())?;
+        same_text("a document", &got, python::text(&row[2]))?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! E.5: policies that are trained on completions with rewards.
 
-use challenges::loss::plan::Plan;
+use challenges::loss::plan::{Passes, Plan};
 use challenges::loss::{Chunked, Loss, Problem, Sampled};
 use reference::graph::Array;
 use reference::graph::Dtype;
@@ -14,7 +14,7 @@ use crate::random::Random;
 pub(super) const CHECKS: &Rows<Check> = &[
     ("grpo", |steps, random| of(steps, Policy::grpo(0.0, CLIP), SAMPLED, random)),
     ("two-sided-clip", |steps, random| {
-        of(steps, Policy::bnpo(0.0, Clip { high: 0.28, ..CLIP }), SAMPLED, random)
+        of(steps, Policy::dapo(0.0, Clip { high: 0.28, ..CLIP }, 29.0), SAMPLED, random)
     }),
     ("bnpo", |steps, random| of(steps, Policy::bnpo(0.0, CLIP), SAMPLED, random)),
     ("dr-grpo", |steps, random| of(steps, Policy::dr_grpo(0.0, CLIP, 5.0), SAMPLED, random)),
@@ -154,24 +154,31 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
         let largest = want.iter().fold(0.1_f64, |largest, x| largest.max(x.abs()));
         let far = |i: &usize| (got[*i] - want[*i]).abs() > 1e-5 * largest || got[*i].is_nan();
         if let Some(i) = (0..want.len()).find(far) {
-            let cause = likely(policy, sampled, &got, &want);
+            let cause = likely(policy, sampled, mask.iter().sum(), &got, &want);
             return Err(format!("`{name}`, element {i}: got {:e}, want {:e}{cause}", got[i], want[i]));
         }
     }
     Ok(())
 }
 
-/// What is the matter with a result, where that can be seen: of a constant length, every number times R.
-fn likely(policy: &Policy, sampled: &Sampled, got: &[f64], want: &[f64]) -> String {
-    let Average::Length(length) = policy.average else { return String::new() };
-    let times = sampled.sequences as f64;
+/// What is the matter with a result, where that can be seen: every number is as many times too large as the divisor is
+/// too small.
+fn likely(policy: &Policy, sampled: &Sampled, tokens: f64, got: &[f64], want: &[f64]) -> String {
+    let sequences = sampled.sequences as f64;
+    let (times, cause) = match policy.average {
+        Average::Items(items) => (
+            items / tokens,
+            format!("the {tokens} tokens of this batch, and not by the {items} of all batches"),
+        ),
+        Average::Length(length) => (
+            sequences,
+            format!("the length alone, {length}, and not by {sequences} sequences of that length"),
+        ),
+        Average::Sequences | Average::Tokens => return String::new(),
+    };
     let near = |(got, want): (&f64, &f64)| (got - times * want).abs() <= 1e-4 * (times * want).abs().max(0.1);
-    if !got.iter().zip(want).all(near) {
-        return String::new();
-    }
-    format!(
-        "\nlikely cause: it is divided by the length alone, {length}, and not by {times} sequences of that length"
-    )
+    let is_cause = got.iter().zip(want).all(near);
+    if is_cause { format!("\nlikely cause: it is divided by {cause}") } else { String::new() }
 }
 
 /// Where tokens have ratios of their own, their sum takes no second pass.
@@ -184,11 +191,11 @@ fn one_pass(
     let loss = attempt.policy(policy, sampled).map_err(told)?;
     let case = completions(loss, sampled, Prompt { length: 2, some_empty: false }, random);
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(told)?;
-    match plan.first {
-        None => Ok(()),
-        Some(_) => {
+    match plan.passes {
+        Passes::One => Ok(()),
+        Passes::OneThenScale { .. } | Passes::Two(_) => {
             Err("each token's loss is made of its own numbers, and `whole` asks for the values of all rows \
-            before there is a gradient: the logits are computed twice"
+            before there is a gradient: with a trained weight the logits are computed twice"
                 .into())
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use challenges::nf4::HINTS;
-use challenges::nf4::cuda::{Attempt, SOLUTION};
+use challenges::nf4::cuda::{Attempt, solution_text};
 
 use super::{facts, items, work};
 use crate::Attempts;
@@ -21,7 +21,7 @@ pub(crate) const COURSE: Course = Course {
     facts,
     step_through: |_, _, _| Err("a kernel is not single-stepped".into()),
     memory_limit: 6 << 30, // of host memory; the driver itself takes several hundred MiB
-    solution: SOLUTION,
+    solution: solution_text,
     hints: HINTS,
     together: &[
         &["nf4.working_bytes", "nf4.launches"],

@@ -4,9 +4,8 @@
 //! `m.role` one thing, pieces of text that follow each other one piece. [`run`] then walks over the [`program`]. What
 //! it computes with is Python's (`super::python`); nothing is translated into another language's values and back.
 //!
-//! Why not an engine that there is? One for Jinja was used before: a third of a render was spent in that engine itself,
-//! which is more than a render may take here, and each of its operators had to be replaced by Python's through calls
-//! of filters.
+//! Why not an engine that there is? Its operators are those of its own values. Each of them would have to be replaced by
+//! Python's, by a call of a filter where an operator stands.
 
 mod call;
 pub(crate) mod compile;

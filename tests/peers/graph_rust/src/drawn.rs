@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reference::graph::Array;
 use reference::graph::Dtype;
 use reference::graph::interpret::Values;
-use reference::llama::{Config, Form, Rope, Rows, Scaling, Spec, parts, rope};
+use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage, parts, rope};
 use reference::{lora, nf4};
 
 use crate::Result;
@@ -42,15 +42,15 @@ impl Drawn {
         let lora = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
         let mut random = random();
         let mut dense: Values<f32> = config
-            .needs()
+            .tensor_specs()
             .into_iter()
-            .map(|need| {
+            .map(|spec| {
                 let (middle, spread) =
-                    if need.name.ends_with("norm.weight") { (1.0, 0.0) } else { (0.0, 0.04) };
-                let count = need.shape.iter().product();
+                    if spec.name.ends_with("norm.weight") { (1.0, 0.0) } else { (0.0, 0.04) };
+                let count = spec.shape.iter().product();
                 let numbers = (0..count).map(|_| middle + spread * random());
-                let array = Array::floats(Dtype::F32, &need.shape, numbers);
-                (need.name, array)
+                let array = Array::floats(Dtype::F32, &spec.shape, numbers);
+                (spec.name, array)
             })
             .collect();
         let adapter: BTreeMap<_, _> =
@@ -65,17 +65,17 @@ impl Drawn {
 
     /// The model as graphs speak of it, and its weights: dense, or the projections in NF4.
     pub fn spec(&self, quantized: bool) -> Result<(Spec, Values<f32>)> {
-        let (mut forms, mut values) = (BTreeMap::new(), self.dense.clone());
-        for need in self.config.needs() {
-            let is_nf4 = quantized && need.quantizable;
+        let (mut storages, mut values) = (BTreeMap::new(), self.dense.clone());
+        for spec in self.config.tensor_specs() {
+            let is_nf4 = quantized && spec.quantizable;
             if is_nf4 {
-                let weight = values.remove(&need.name).ok_or("a weight was not drawn")?;
-                let weight = nf4::Quantized::double(weight.as_floats(), &need.shape, nf4::Dtype::F32, BLOCK)?;
-                values.append(&mut parts(&need.name, &weight));
+                let weight = values.remove(&spec.name).ok_or("a weight was not drawn")?;
+                let weight = nf4::Quantized::double(weight.as_floats(), &spec.shape, nf4::Dtype::F32, BLOCK)?;
+                values.append(&mut parts(&spec.name, &weight));
             }
             let nested = Some(nf4::NESTED_BLOCK);
-            let nf4 = Form::Nf4 { dtype: Dtype::F32, block_size: BLOCK, nested };
-            forms.insert(need.name, if is_nf4 { nf4 } else { Form::Dense(Dtype::F32) });
+            let nf4 = Storage::Nf4 { dtype: Dtype::F32, block_size: BLOCK, nested };
+            storages.insert(spec.name, if is_nf4 { nf4 } else { Storage::Dense(Dtype::F32) });
         }
         let length = self.tokens.len();
         values.append(&mut rope::values(&self.config, length));
@@ -83,7 +83,7 @@ impl Drawn {
             values.insert(name.into(), Array::integers(&[1, length], self.tokens.clone()));
         }
         let (config, adapter) = (self.config.clone(), Some(self.lora.clone()));
-        Ok((Spec { config, forms, compute: Dtype::F32, adapter, rows: Rows::default() }, values))
+        Ok((Spec { config, storages, compute: Dtype::F32, adapter, rows: Rows::default() }, values))
     }
 }
 

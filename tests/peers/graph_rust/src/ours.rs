@@ -1,63 +1,58 @@
-//! The compiled step: forward and backward as one plan.
+//! The compiled step: forward and backward as one plan, run by a session.
 
 use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
-use compiler::compile::{Compiled, Level, Tuner, compile};
-use compiler::tune::Tuned;
 use challenges::nf4;
-use kernels::{Buffer, Cpu, Device};
+use compiler::compile::Level;
+use compiler::session::{DeviceTensor, Program, Session, Settings};
+use kernels::Cpu;
 use reference::grad;
 use reference::graph::{Graph, Id};
 
-use crate::Result;
 use crate::drawn::Drawn;
+use crate::{Outcome, Result};
+
+extern crate solutions as _; // what `Solution` calls
 
 /// A compiled step with its memory.
-pub struct Step {
-    device: Cpu,
-    compiled: Compiled,
-    arena: Buffer,
-    given: BTreeMap<String, Buffer>,
+pub struct Step<'a> {
+    session: Session<'a>,
+    program: Program,
+    given: BTreeMap<String, DeviceTensor>,
 }
 
-impl Step {
-    pub fn new(drawn: &Drawn, quantized: bool) -> Result<Self> {
+impl<'a> Step<'a> {
+    pub fn new(device: &'a Cpu, drawn: &Drawn, quantized: bool) -> Result<Self> {
         let (spec, values) = drawn.spec(quantized)?;
         let graph = with_gradients(spec.training_loss()?, drawn)?;
-        let sizes = BTreeMap::from([("B".into(), 1), ("T".into(), drawn.tokens.len() as i64)]);
-        let (device, mut tuned) = (Cpu::new(), Tuned::default());
-        let tuner = Tuner { device: &device, tuned: &mut tuned };
-        let compiled = compile(&Solution, &graph, &sizes, Level::O3.options(), Some(tuner))?;
+        let settings = Settings { level: Level::O3, exact: true, ..Settings::default() };
+        let mut session = Session::new(&Solution, device, &nf4::DEQUANTIZER, settings);
+        let program = session.load(&graph)?;
         let mut given = BTreeMap::new();
         for (name, value) in &values {
-            let bytes = value.to_memory();
-            let mut buffer = device.alloc("given", bytes.len())?;
-            device.upload(&mut buffer, &bytes)?;
-            given.insert(name.clone(), buffer);
+            given.insert(name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory())?);
         }
-        let arena = compiled.arena(&device)?;
-        Ok(Self { device, compiled, arena, given })
+        Ok(Self { session, program, given })
     }
 
     pub fn run(&mut self) -> Result<()> {
-        let inputs = inputs(&self.given);
-        Ok(self.compiled.run(&self.device, &mut self.arena, &inputs, &nf4::Callee(&nf4::Solution))?)
+        self.session.run(self.program, &self.given)?;
+        Ok(())
     }
 
-    /// What the last run left.
-    pub fn output(&self, name: &str) -> Result<Vec<f32>> {
-        let bytes = self.compiled.output(name, &self.arena, &inputs(&self.given));
-        let bytes = bytes.ok_or_else(|| format!("there is no output {name}"))?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|four| f32::from_ne_bytes([four[0], four[1], four[2], four[3]]))
-            .collect())
+    /// The loss and the gradients of a run.
+    pub fn outcome(&mut self) -> Result<Outcome> {
+        let outputs = self.session.run(self.program, &self.given)?;
+        let mut gradients = BTreeMap::new();
+        let names: Vec<String> = outputs.names().map(str::to_owned).collect();
+        for name in &names {
+            if let Some(of) = name.strip_prefix("grad.") {
+                gradients.insert(of.to_owned(), outputs.array(name)?.as_floats().to_vec());
+            }
+        }
+        Ok((outputs.array("loss")?.as_floats()[0], gradients))
     }
-}
-
-fn inputs(given: &BTreeMap<String, Buffer>) -> BTreeMap<&str, &Buffer> {
-    given.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect()
 }
 
 /// The loss, and its gradient for each half of an adapter's pair.

@@ -25,12 +25,23 @@ pub struct Sizes {
 
 /// A small problem of any kind.
 pub fn any(random: &mut Random) -> Case {
+    one_of(&[cross_entropy, cross_entropy, with_targets, of_answers, of_answers, policy, policy], random)
+}
+
+/// One whose seeds are computed from the values of whole sequences.
+pub fn of_sequences(random: &mut Random) -> Case {
+    one_of(&[of_answers], random)
+}
+
+/// What writes a loss for some sizes.
+type Writer = fn(&mut Random, Sizes) -> Result<Loss, Error>;
+
+fn one_of(writers: &[Writer], random: &mut Random) -> Case {
     let vocab = random.one(&[2, 3, 17, 37, 64, 65]);
     let width = random.one(&[1, 2, 5, 12, 16]);
     let length = random.one(&[1, 2, 3, 4, 4, 17]); // with 17 there are chunks whose bucket is longer than they are
     let sizes = Sizes { sequences: 2 * (1 + random.below(3)), length, width, vocab };
-    let writers = [cross_entropy, cross_entropy, with_targets, of_answers, of_answers, policy, policy];
-    let loss = random.one(&writers)(random, sizes).expect("a loss");
+    let loss = random.one(writers)(random, sizes).expect("a loss");
     let trains = [(); 3].map(|()| random.below(3) > 0);
     with(loss, sizes, trains, random)
 }
@@ -169,6 +180,7 @@ fn policy(random: &mut Random, Sizes { sequences, length, vocab, .. }: Sizes) ->
     let policy = random.one(&[
         Policy::grpo(0.04, clip),
         Policy::bnpo(0.0, clip),
+        Policy::dapo(0.0, clip, 17.0),
         Policy::dr_grpo(0.1, clip, length as f64),
         Policy::gspo(0.04, clip),
     ]);

@@ -141,22 +141,22 @@ fn an_input_that_is_missing_is_named() {
     for name in ["weight", "bias", "labels"] {
         let mut case = sound();
         case.values.remove(name);
-        assert_eq!(told(&case), format!("input `{name}` is not given"));
+        assert_eq!(told(&case), format!("missing input `{name}`"));
     }
     let loss = Answers { count: SIZES.sequences, length: SIZES.length, vocab: SIZES.vocab }
         .dpo(Dpo { beta: 0.1, label_smoothing: 0.0 }, Reduction::Mean);
     let mut case = drawn::with(loss.expect("a loss"), SIZES, [true; 3], &mut Random(1));
     case.values.remove("reference");
-    assert_eq!(told(&case), "input `reference` is not given");
+    assert_eq!(told(&case), "missing input `reference`");
 }
 
 #[test]
 fn an_input_of_another_shape_is_named_with_both() {
     let table = [
-        ("hidden", vec![8, 4], vec!["`hidden` is 128 bytes", "(8, 5)"]),
-        ("weight", vec![10, 5], vec!["`weight` is [10, 5]", "[11, 5]"]),
-        ("weight", vec![5, 11], vec!["`weight` is [5, 11]"]),
-        ("bias", vec![5], vec!["`bias` is [5]", "[11]"]),
+        ("hidden", vec![8, 4], vec!["`hidden`: expected", "found 128 bytes", "(8, 5)"]),
+        ("weight", vec![10, 5], vec!["`weight`: expected", "found [10, 5]", "[11, 5]"]),
+        ("weight", vec![5, 11], vec!["`weight`: expected", "found [5, 11]"]),
+        ("bias", vec![5], vec!["`bias`: expected", "found [5]", "[11]"]),
     ];
     for (name, shape, words) in table {
         let mut case = sound();
@@ -166,10 +166,10 @@ fn an_input_of_another_shape_is_named_with_both() {
     }
     let mut case = sound();
     case.values.insert("labels".into(), Array::integers(&[7], vec![0; 7]));
-    says(&told(&case), &["`labels` is [7]", "N = 8"]);
+    says(&told(&case), &["`labels`: expected", "found [7]", "N = 8"]);
     let mut case = sound();
     case.upstream = Some(vec![1.0, 1.0]);
-    says(&told(&case), &["`upstream` is 2 numbers, expected 1"]);
+    says(&told(&case), &["`upstream`: expected 1, found 2 numbers"]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn states_that_are_handed_over_are_looked_at_too() {
     let hidden = Hidden::Donated(device.alloc("hidden", 4).expect("room"));
     let job = Job { hidden, ..case.job(&uploaded, Size::Rows(3)) };
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-    says(&runner.run(job).expect_err("4 bytes").to_string(), &["`hidden` is 4 bytes"]);
+    says(&runner.run(job).expect_err("4 bytes").to_string(), &["`hidden`: expected", "found 4 bytes"]);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_label_outside_the_vocabulary_is_named_with_its_row() {
         let mut labels: Vec<i32> = (0..8).collect();
         labels[5] = label;
         case.values.insert("labels".into(), Array::integers(&[8], labels));
-        let want = format!("`labels`[5] is {label}, and the row counts: expected 0 to 10");
+        let want = format!("`labels`[5] of a row that counts: expected 0 to 10, found {label}");
         assert_eq!(told(&case), want);
     }
 }
@@ -224,7 +224,7 @@ fn a_label_outside_the_vocabulary_is_named_with_its_row() {
 #[test]
 fn a_budget_below_one_row_is_refused_with_what_one_takes() {
     let told = told_of(&sound(), &Solution, Size::Bytes(7));
-    says(&told, &["a chunk of one row takes ", " bytes, and there are 7"]);
+    says(&told, &["budget: expected at least ", "a chunk of one row", "found 7"]);
 }
 
 /// A chunk's graph with an output replaced, added or left out.
@@ -256,30 +256,33 @@ fn a_graph_of_a_chunk_that_gives_something_else_is_refused() {
                 let values = graph.find_output("nll").expect("an output");
                 replaced(graph, "more", |builder| Some(builder.tensor(values).exp()))
             },
-            &["`more` is an output", "nobody asked for it"],
+            &["`more`: expected", "found an output", "nobody asked for it"],
         ),
-        (|graph| replaced(graph, "nll", |_| None), &["`nll` is no output", "f32[N]"]),
-        (|graph| replaced(graph, "hidden.grad", |_| None), &["`hidden.grad` is no output", "f32[N, 5]"]),
+        (|graph| replaced(graph, "nll", |_| None), &["`nll`: expected", "found no output", "f32[N]"]),
+        (
+            |graph| replaced(graph, "hidden.grad", |_| None),
+            &["`hidden.grad`: expected", "found no output", "f32[N, 5]"],
+        ),
         (
             |graph| {
                 let values = graph.find_output("nll").expect("an output");
                 replaced(graph, "nll", |builder| Some(builder.tensor(values).total()))
             },
-            &["`nll` is f32[]", "f32[N]"],
+            &["`nll`: expected", "found f32[]", "f32[N]"],
         ),
         (
             |graph| {
                 let hidden = graph.find_output("hidden.grad").expect("an output");
                 replaced(graph, "hidden.grad", |builder| Some(builder.tensor(hidden).cast(Dtype::Bf16)))
             },
-            &["`hidden.grad` is bf16[N, 5]", "f32[N, 5]"],
+            &["`hidden.grad`: expected", "found bf16[N, 5]", "f32[N, 5]"],
         ),
         (
             |graph| {
                 let weight = graph.find_output("weight.grad").expect("an output");
                 replaced(graph, "weight.grad", |builder| Some(builder.tensor(weight).t()))
             },
-            &["`weight.grad` is f32[5, 11]", "f32[11, 5]"],
+            &["`weight.grad`: expected", "found f32[5, 11]", "f32[11, 5]"],
         ),
         (
             |graph| {
@@ -288,9 +291,9 @@ fn a_graph_of_a_chunk_that_gives_something_else_is_refused() {
                     name => tape.input(name, ty.dtype, &ty.shape),
                 })
             },
-            &["`weight.grad` is what one chunk adds", "an input of that name"],
+            &["`weight.grad`: expected", "found what one chunk adds", "an input of that name"],
         ),
-        (|graph| renamed(&graph, "labels", "answers"), &["input `answers` is not given"]),
+        (|graph| renamed(&graph, "labels", "answers"), &["missing input `answers`"]),
     ];
     for (each, words) in table {
         says(&told_of(&sound(), &Changed { each, ..UNCHANGED }, Size::Rows(3)), words);
@@ -319,7 +322,7 @@ fn a_graph_of_a_chunk_that_reads_what_is_not_there_is_refused() {
     let seed = |graph: Graph| reading(graph, "seed.z");
     for (each, name) in [(teacher as fn(Graph) -> Graph, "teacher"), (seed, "seed.z")] {
         let told = told_of(&sound(), &Changed { each, ..UNCHANGED }, Size::Rows(3));
-        assert_eq!(told, format!("input `{name}` is not given"));
+        assert_eq!(told, format!("missing input `{name}`"));
     }
 }
 
@@ -341,7 +344,7 @@ fn a_graph_of_a_chunk_that_takes_an_input_for_another_shape_is_refused() {
                 name => tape.input(name, ty.dtype, &ty.shape),
             })
         },
-        &["`seed.nll` is f32[N, 3]", "f32[N]"],
+        &["`seed.nll`: expected", "found f32[N, 3]", "f32[N]"],
     );
     says_of(
         |graph| {
@@ -350,7 +353,7 @@ fn a_graph_of_a_chunk_that_takes_an_input_for_another_shape_is_refused() {
                 name => tape.input(name, ty.dtype, &ty.shape),
             })
         },
-        &["`hidden` is f32[N, 9]", "f32[N, 5]"],
+        &["`hidden`: expected", "found f32[N, 9]", "f32[N, 5]"],
     );
     says_of(
         |graph| {
@@ -359,7 +362,7 @@ fn a_graph_of_a_chunk_that_takes_an_input_for_another_shape_is_refused() {
                 name => tape.input(name, ty.dtype, &ty.shape),
             })
         },
-        &["`weight` is [11, 5]", "f32[11, 6]"],
+        &["`weight`: expected", "found [11, 5]", "f32[11, 6]"],
     );
 }
 
@@ -371,7 +374,7 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: none, ..UNCHANGED }, Size::Rows(3)),
-        &["`seed.nll` is no output of `seeds`, expected 8 numbers"],
+        &["`seed.nll`: expected 8 numbers, found no output of `seeds`"],
     );
     let loss_too = |mut graph: Graph| {
         let seed = graph.find_output("seed.nll").expect("an output");
@@ -380,7 +383,7 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: loss_too, ..UNCHANGED }, Size::Rows(3)),
-        &["`loss` is an output of `seeds`", "and no other", "second pass"],
+        &["`loss`: expected", "found an output of `seeds`", "and no other", "second pass"],
     );
     let one = |graph: Graph| {
         let seed = graph.find_output("seed.nll").expect("an output");
@@ -388,7 +391,7 @@ fn seeds_that_are_not_one_for_each_row_are_refused() {
     };
     says(
         &told_of(&sound(), &Changed { seeds: one, ..UNCHANGED }, Size::Rows(3)),
-        &["`seed.nll` is 1 numbers, expected 8 numbers"],
+        &["`seed.nll`: expected 8 numbers, found 1 numbers"],
     );
 }
 

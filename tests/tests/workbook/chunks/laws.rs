@@ -4,7 +4,7 @@ use challenges::graph;
 use challenges::loss::plan::Plan;
 use challenges::loss::problem::{LARGEST, row_dim};
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size, bucket, buckets};
-use challenges::loss::{Chunked, Loss, Solution};
+use challenges::loss::{Chunked, Loss, Solution, Trains};
 use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::{Array, Dtype, Tape, Tensor};
@@ -37,6 +37,20 @@ proptest! {
         for size in chunk_sizes(&case) {
             let far = case.far(&case.run(size));
             prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
+        }
+    }
+
+    #[test]
+    fn a_loss_of_sequences_computes_logits_once_behind_a_frozen_head(seed: u64) {
+        let mut case = drawn::of_sequences(&mut Random(seed));
+        for (weight, products) in [(false, 1), (true, 2)] {
+            case.problem.trains = Trains { hidden: true, weight, bias: false };
+            for size in chunk_sizes(&case) {
+                let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+                prop_assert_eq!(plan.passes.products(), products);
+                let far = case.far(&case.run(size));
+                prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
+            }
         }
     }
 

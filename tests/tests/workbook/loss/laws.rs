@@ -372,7 +372,62 @@ fn lengths_decide_how_the_averages_differ() {
     };
     near(&[of(Average::Sequences)], &[f64::midpoint(-2.0, 1.0)]);
     near(&[of(Average::Tokens)], &[(-2.0 + 3.0) / 4.0]);
+    near(&[of(Average::Items(8.0))], &[(-2.0 + 3.0) / 8.0]);
     near(&[of(Average::Length(10.0))], &[(-2.0 + 3.0) / 20.0]);
+}
+
+/// Sequences of 3, 1, 0 and 2 tokens, cut between any two of them, by the written loss and by its graph.
+#[test]
+fn batches_that_share_a_count_add_up_to_the_whole() {
+    let (sequences, length) = (4, 3);
+    let mut random = Random(20);
+    let [log_p, old, reference] = [0; 3].map(|_| random.all(sequences * length, -3.0, -0.1));
+    let advantages = random.all(sequences, -2.0, 2.0);
+    let mask = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0];
+    let tokens: f64 = mask.iter().sum();
+    let part = |policy: &Policy, reduction: Reduction, rows: std::ops::Range<usize>| {
+        let at = rows.start * length..rows.end * length;
+        let all = [&log_p[at.clone()], &old[at.clone()], &reference[at.clone()], &mask[at]];
+        let given = Tokens {
+            log_p: all[0],
+            old: Some(all[1]),
+            reference: Some(all[2]),
+            advantages: &advantages[rows.clone()],
+            mask: all[3],
+        };
+        let exact = policy.exact(&given, length).and_then(|rows| rows.reduce(reduction)).expect("sound");
+        let graph = map::<f64>(&[all[0], all[1], all[2], all[3], given.advantages], |_, inputs| {
+            let [log_p, old, reference, mask] = [0, 1, 2, 3].map(|i| inputs[i].reshape([rows.len(), length]));
+            let (old, reference) = (Some(old), Some(reference));
+            let given = Tokens { log_p, old, reference, advantages: inputs[4].clone(), mask };
+            policy.rows(&given).reduce(reduction)
+        });
+        near(&graph, &exact.loss);
+        exact
+    };
+    let clip = Clip { low: 0.2, high: 0.28, delta: None };
+    let of_all = [
+        (Policy::grpo(0.04, clip), Reduction::Items(sequences as f64)),
+        (Policy::bnpo(0.04, clip), Reduction::Items(tokens)),
+        (Policy::dapo(0.04, clip, tokens), Reduction::Mean),
+        (Policy::dr_grpo(0.04, clip, 5.0), Reduction::Items(5.0 * sequences as f64)),
+        (Policy::gspo(0.04, clip), Reduction::Items(sequences as f64)),
+    ];
+    for (policy, reduction) in &of_all {
+        let whole = part(policy, Reduction::Mean, 0..sequences);
+        for cut in 1..sequences {
+            let parts = [part(policy, *reduction, 0..cut), part(policy, *reduction, cut..sequences)];
+            near(&[parts[0].loss[0] + parts[1].loss[0]], &whole.loss);
+            near(&parts.each_ref().map(|part| part.gradient.clone()).concat(), &whole.gradient);
+        }
+    }
+    let [bnpo, dapo] = [&of_all[1].0, &of_all[2].0].map(|policy| part(policy, Reduction::Mean, 0..sequences));
+    near(&dapo.gradient, &bnpo.gradient); // one batch: its tokens are all tokens
+    let means = [0..2, 2..sequences].map(|rows| part(&of_all[1].0, Reduction::Mean, rows).loss[0]);
+    assert!(
+        (f64::midpoint(means[0], means[1]) - bnpo.loss[0]).abs() > 0.01,
+        "a mean of means is another loss"
+    );
 }
 
 #[test]

@@ -418,7 +418,12 @@ fn policy(random: &mut Random, [rows, length]: [usize; 2]) -> OfTokens {
         beta: random.one(&[0.0, 0.04, 1.0]),
         clip,
         level: random.one(&[Level::Token, Level::Sequence]),
-        average: random.one(&[Average::Sequences, Average::Tokens, Average::Length(9.0)]),
+        average: random.one(&[
+            Average::Sequences,
+            Average::Tokens,
+            Average::Items(7.0),
+            Average::Length(9.0),
+        ]),
     };
     let reduction = random.reduction();
     let count = rows * length;

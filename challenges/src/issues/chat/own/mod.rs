@@ -1,7 +1,7 @@
 //! Templates and conversations written for the project: what transformers renders of them, and what reads it back.
 //!
-//! Each template writes calls in the wire format of a family of models, in as few lines as show it. The texts are embedded,
-//! so that a program that grades with them needs no file.
+//! Each template writes calls in the wire format of one model, which its first line names, in as few lines as show it.
+//! The texts are embedded, so that a program that grades with them needs no file.
 //!
 //! | file | holds |
 //! |---|---|
@@ -31,7 +31,7 @@ pub fn options() -> Options {
 /// A template, and what belongs to it.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Its name, by the family of models that writes calls so.
+    /// Its name, by the family of the model that writes calls so.
     pub name: &'static str,
     /// The source.
     pub template: &'static str,

@@ -172,7 +172,11 @@ impl Prefix {
 }
 
 fn refused(at: &str, pattern: &str, what: &str) -> TemplateError {
-    TemplateError::new(at, format_args!("{what} in the pattern {pattern:?}"), "what an automaton can do")
+    TemplateError::new(
+        at,
+        format_args!("{what} in the pattern {pattern:?}"),
+        "a pattern that this parser supports",
+    )
 }
 
 /// The last line of an error, which says what is wrong; the lines before show where.

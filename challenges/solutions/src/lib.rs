@@ -1,0 +1,56 @@
+//! The full solutions, linked to a program last.
+//!
+//! Nothing that takes long to compile depends on this crate, so a changed line of a solution compiles four files and
+//! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and its
+//! `Solution` calls it. A program that names a `Solution` needs one line:
+//!
+//! ```
+//! extern crate solutions as _;
+//! ```
+//!
+//! Without it the linker misses `warpbook_...`. The texts stay beside their exercises, in `challenges/src/NAME/`.
+
+use challenges::graph::Compile;
+use challenges::issues::chat::Chat;
+use challenges::linked::Linked;
+use challenges::loss::Chunked;
+use challenges::nf4::Nf4;
+
+#[path = "../../src/issues/chat/solution.rs"]
+mod chat;
+#[path = "../../src/graph/solution.rs"]
+mod graph;
+#[path = "../../src/loss/solution.rs"]
+mod loss;
+#[path = "../../src/nf4/solution.rs"]
+mod nf4;
+
+/// Defines what a challenge declares.
+macro_rules! define {
+    ($name:ident -> $what:ty, $value:expr) => {
+        #[allow(unsafe_code, missing_docs)]
+        // SAFETY: the name begins with the project's; if anything else defined it, the linker would refuse the program.
+        #[unsafe(no_mangle)]
+        pub fn $name() -> $what {
+            $value
+        }
+    };
+}
+
+define!(warpbook_nf4 -> Linked<dyn Nf4>, Linked {
+    steps: &nf4::Solution,
+    text: include_str!("../../src/nf4/solution.rs"),
+});
+define!(warpbook_nf4_cuda -> &'static str, include_str!("../../src/nf4/solution.cu"));
+define!(warpbook_graph -> Linked<dyn Compile>, Linked {
+    steps: &graph::Solution,
+    text: include_str!("../../src/graph/solution.rs"),
+});
+define!(warpbook_chat -> Linked<dyn Chat>, Linked {
+    steps: &chat::Solution,
+    text: include_str!("../../src/issues/chat/solution.rs"),
+});
+define!(warpbook_loss -> Linked<dyn Chunked>, Linked {
+    steps: &loss::Solution,
+    text: include_str!("../../src/loss/solution.rs"),
+});
