@@ -266,7 +266,7 @@ fn scales_are_checked_once_and_again_when_their_bytes_may_be_others() {
     own[Part::NestedAbsmax as usize].view_mut::<f32>()[2] = f32::NAN;
     for _ in 0..2 {
         let error = whole.run(&own).expect_err("a scale is no number").to_string();
-        assert!(error.contains("nested_absmax[2] is NaN"), "{error}");
+        assert!(error.contains("nested_absmax[2]: expected a finite number, found NaN"), "{error}");
         assert_eq!(asked.since(), [1, 0], "what was refused is not known to be sound");
     }
     own[Part::NestedAbsmax as usize].view_mut::<f32>().copy_from_slice(&scales);

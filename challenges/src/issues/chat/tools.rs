@@ -137,6 +137,7 @@ pub fn argument<T: Typed>(name: &str, description: &str) -> Argument {
 /// A function that is a tool too: written once, as a function with a description of itself and of each argument.
 ///
 /// ```
+/// # extern crate solutions as _;
 /// use challenges::issues::chat::tools::{ArgumentType, Typed};
 ///
 /// enum Unit {

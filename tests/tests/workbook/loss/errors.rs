@@ -130,7 +130,7 @@ fn settings_that_make_no_sense_are_named() {
     says(policy(Clip::both(2.0), Average::Tokens).check(), "`clip low`: expected 0 to 1, found 2");
     says(
         policy(Clip::both(0.2), Average::Items(0.0)).check(),
-        "`items` is 0, needed is a finite number above 0",
+        "`items`: expected a finite number above 0, found 0",
     );
     says(
         policy(Clip::both(0.2), Average::Length(0.0)).check(),
