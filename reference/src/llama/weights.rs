@@ -137,7 +137,7 @@ impl Llama {
         for TensorSpec { name, shape, .. } in self.config.tensor_specs() {
             match self.storages[&name] {
                 Storage::Nf4 { .. } => {
-                    inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?))
+                    inputs.extend(stored_parts(&name, &self.checkpoint.nf4_stored(&name)?));
                 }
                 Storage::Dense(dtype) => {
                     let bytes = self.checkpoint.tensor(&name)?.bytes.into();

@@ -24,7 +24,7 @@ const CLOSE: [f64; 2] = [3e-7, 3e-6];
 #[derive(Deserialize)]
 struct Kept {
     orpo: Pairs,
-    policy: Batches,
+    policy: Update,
 }
 
 /// Texts of two pairs, the chosen ones first.
@@ -41,9 +41,9 @@ struct Pairs {
     grad_weight: Vec<f64>,
 }
 
-/// Completions in batches of equally many, all of one update.
+/// The completions of an update, in batches of equally many.
 #[derive(Deserialize)]
-struct Batches {
+struct Update {
     length: usize,
     batches: usize,
     beta: f64,
