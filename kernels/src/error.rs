@@ -57,7 +57,7 @@ pub enum DeviceError {
         given: usize,
     },
     /// A program reads a place that its input does not have.
-    Place {
+    RowIndex {
         /// The program's name.
         program: String,
         /// The operation's number.
@@ -110,7 +110,7 @@ pub enum DeviceError {
         bytes: usize,
     },
     /// Work that a plan called failed.
-    Work {
+    Call {
         /// The step's name.
         name: String,
         /// Why.
@@ -156,7 +156,7 @@ impl fmt::Display for DeviceError {
             Self::Short { program, tag, needed, given } => {
                 write!(f, "program {program} touches {needed} bytes of buffer {tag}, which has {given}")
             }
-            Self::Place { program, op, lane, got, rows } => {
+            Self::RowIndex { program, op, lane, got, rows } => {
                 write!(f, "operation {op} of program {program} reads place {got} of {rows} in lane {lane}")
             }
             Self::Step { plan, step, name, needed } => {
@@ -174,7 +174,7 @@ impl fmt::Display for DeviceError {
                     "buffer {tag} has {buffer} bytes, the copy is of {bytes} bytes from byte {first} on"
                 )
             }
-            Self::Work { name, reason } => write!(f, "step {name} failed: {reason}"),
+            Self::Call { name, reason } => write!(f, "step {name} failed: {reason}"),
             Self::DivisionByZero { program, op, lane } => {
                 write!(f, "operation {op} of program {program} divides by 0 in lane {lane}")
             }

@@ -588,7 +588,7 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
     }
     match ran {
         Ok(()) => Outcome::Ran,
-        Err(DeviceError::Place { .. } | DeviceError::DivisionByZero { .. }) => Outcome::Failed,
+        Err(DeviceError::RowIndex { .. } | DeviceError::DivisionByZero { .. }) => Outcome::Failed,
         Err(error) => panic!("a sound plan fails on its data only: {error}\n{plan}"),
     }
 }

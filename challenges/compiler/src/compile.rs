@@ -1,7 +1,7 @@
 //! From a graph to a plan: the passes in their order.
 //!
 //! ```text
-//! Job::new      attention that has no step   rewrite::attend        in simpler operations, with C.8's programs
+//! Compilation   attention that has no step   rewrite::attend        in simpler operations, with C.8's programs
 //!               prune, widen, prune          C.3, decompose         narrow products and attention between casts
 //!               collectives                  rewrite::collective    as operations that have a step
 //!               donated inputs               memory::donate         each has an output of its own
@@ -211,7 +211,7 @@ pub fn compile(
     sizes: &BTreeMap<Symbol, i64>,
     options: Options,
 ) -> Result<Compiled, Error> {
-    let job = Job::new(passes, graph, sizes, options)?;
+    let job = Compilation::new(passes, graph, sizes, options)?;
     let policy = match options.cap {
         Some(cap) => job.choose(cap)?,
         None if options.remat => RematPolicy::cheap(),
@@ -228,7 +228,7 @@ pub fn compile_with_policy(
     options: Options,
     policy: &RematPolicy,
 ) -> Result<Compiled, Error> {
-    Job::new(passes, graph, sizes, options)?.finish(policy)
+    Compilation::new(passes, graph, sizes, options)?.finish(policy)
 }
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -239,7 +239,7 @@ pub fn calls() -> u64 {
 }
 
 /// A graph to be compiled: simplified, in the machine's terms, and nothing in it twice.
-struct Job<'a> {
+struct Compilation<'a> {
     passes: &'a dyn Compile,
     graph: Graph,
     labels: Vec<String>, // of its collectives
@@ -247,7 +247,7 @@ struct Job<'a> {
     options: Options,
 }
 
-impl<'a> Job<'a> {
+impl<'a> Compilation<'a> {
     fn new(
         passes: &'a dyn Compile,
         graph: &Graph,

@@ -125,12 +125,12 @@ impl Markers {
                 continue;
             }
             let place = if let Some(id) = self.id(text) {
-                Place::There(id)
+                TokenSource::There(id)
             } else if let Some((id, was)) = reserved.next() {
-                Place::Reserved { id, was: was.into() }
+                TokenSource::Reserved { id, was: was.into() }
             } else {
                 size += 1;
-                Place::Added(size - 1)
+                TokenSource::Added(size - 1)
             };
             if ends_turn(text) && !plan.stops.contains(&place.id()) {
                 plan.stops.push(place.id());
@@ -214,7 +214,7 @@ impl Markers {
 
 /// Where a wanted marker gets its id from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TokenSource {
     /// It is a token already.
     There(u32),
     /// It takes the place of a reserved token.
@@ -228,11 +228,11 @@ pub enum Place {
     Added(u32),
 }
 
-impl Place {
+impl TokenSource {
     /// The id.
     pub fn id(&self) -> u32 {
         match self {
-            Place::There(id) | Place::Added(id) | Place::Reserved { id, .. } => *id,
+            TokenSource::There(id) | TokenSource::Added(id) | TokenSource::Reserved { id, .. } => *id,
         }
     }
 }
@@ -241,7 +241,7 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Each marker's place.
-    pub places: Vec<(String, Place)>,
+    pub places: Vec<(String, TokenSource)>,
     /// Where generation stops afterwards.
     pub stops: Vec<u32>,
     /// Rows that the embedding needs.
@@ -265,14 +265,15 @@ impl Plan {
     }
 
     /// The markers that are new to the files.
-    fn missing(&self) -> impl Iterator<Item = (&str, &Place)> {
-        let missing = self.places.iter().filter(|(_, place)| !matches!(place, Place::There(_)));
+    fn missing(&self) -> impl Iterator<Item = (&str, &TokenSource)> {
+        let missing = self.places.iter().filter(|(_, place)| !matches!(place, TokenSource::There(_)));
         missing.map(|(text, place)| (text.as_str(), place))
     }
 
     fn tokenizer(&self, json: &mut Json) -> Result<(), Problem> {
         for (text, place) in self.missing() {
-            if let (Place::Reserved { was, .. }, Some(vocabulary)) = (place, json.pointer_mut("/model/vocab"))
+            if let (TokenSource::Reserved { was, .. }, Some(vocabulary)) =
+                (place, json.pointer_mut("/model/vocab"))
             {
                 rename(vocabulary, was, text);
             }
@@ -302,7 +303,7 @@ impl Plan {
                 other => *other = token(text, None),
             }
             if let Some(Json::Array(special)) = all.get_mut("additional_special_tokens") {
-                special.retain(|known| !matches!(place, Place::Reserved { was, .. } if known == was));
+                special.retain(|known| !matches!(place, TokenSource::Reserved { was, .. } if known == was));
                 special.push(json!(text));
             }
         }

@@ -11,7 +11,7 @@ use reference::graph::{Error, Graph, Id, Op, Type};
 
 use super::layers::{Item, Layers, Rect, lay};
 use super::number::{bytes, digits};
-use super::plot::{Anchor, Ink, Plot, WIDTH, Work};
+use super::plot::{Anchor, Ink, Plot, StepKind, WIDTH};
 
 /// A graph's boxes and frames in their places.
 #[derive(Clone, Debug, Default)]
@@ -298,16 +298,16 @@ fn width(text: &str) -> f64 {
 fn ink(graph: &Graph, id: Id) -> Ink {
     match &graph.node(id).op {
         Op::Input { .. } => Ink::Quiet,
-        Op::Matmul => Ink::Work(Work::Product),
-        Op::Attention(_) | Op::AttentionGrad { .. } => Ink::Work(Work::Attention),
-        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => Ink::Work(Work::Attention),
-        Op::Dequantize { .. } => Ink::Work(Work::Dequantise),
-        Op::Gather | Op::ScatterAdd => Ink::Work(Work::Scatter),
-        Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => Ink::Work(Work::Program),
-        Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ink::Work(Work::Program),
-        Op::Reduce(..) | Op::Reshape | Op::Transpose { .. } => Ink::Work(Work::Program),
-        Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } => Ink::Work(Work::Program),
-        Op::RandomMask { .. } | Op::Collective { .. } => Ink::Work(Work::Program),
+        Op::Matmul => Ink::Step(StepKind::Product),
+        Op::Attention(_) | Op::AttentionGrad { .. } => Ink::Step(StepKind::Attention),
+        Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => Ink::Step(StepKind::Attention),
+        Op::Dequantize { .. } => Ink::Step(StepKind::Dequantise),
+        Op::Gather | Op::ScatterAdd => Ink::Step(StepKind::Scatter),
+        Op::Constant { .. } | Op::Iota { .. } | Op::Cast | Op::Detach => Ink::Step(StepKind::Program),
+        Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => Ink::Step(StepKind::Program),
+        Op::Reduce(..) | Op::Reshape | Op::Transpose { .. } => Ink::Step(StepKind::Program),
+        Op::Broadcast | Op::Slice { .. } | Op::Concat { .. } => Ink::Step(StepKind::Program),
+        Op::RandomMask { .. } | Op::Collective { .. } => Ink::Step(StepKind::Program),
     }
 }
 

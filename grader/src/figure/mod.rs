@@ -31,7 +31,7 @@ pub mod timeline;
 pub mod timing;
 
 pub use layers::Rect;
-pub use plot::{Anchor, Axis, CODE, Ink, Panel, Plot, WIDTH, Work, escape, stacked};
+pub use plot::{Anchor, Axis, CODE, Ink, Panel, Plot, StepKind, WIDTH, escape, stacked};
 pub use scale::{Law, Piece, Scale};
 
 use crate::scorecard::{Challenge, Measurement};

@@ -30,7 +30,7 @@ pub enum Ink {
     /// A published threshold: a dashed line.
     Threshold,
     /// What a launch does.
-    Work(Work),
+    Step(StepKind),
     /// Characters as they stand in a text, each as wide as the others: [`CODE`] units.
     Code,
     /// A number beneath one of them.
@@ -39,7 +39,7 @@ pub enum Ink {
 
 /// The kinds of work in a compiled step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub enum StepKind {
     /// A product of matrices.
     Product,
     /// A tile program: whatever was fused.
@@ -54,9 +54,9 @@ pub enum Work {
     Optimiser,
 }
 
-impl Work {
+impl StepKind {
     /// All of them.
-    pub const ALL: [Work; 6] =
+    pub const ALL: [StepKind; 6] =
         [Self::Product, Self::Program, Self::Attention, Self::Dequantise, Self::Scatter, Self::Optimiser];
 
     /// Several launches of it.
@@ -174,12 +174,12 @@ impl Ink {
             Self::Threshold => "wb-threshold",
             Self::Code => "wb-code",
             Self::Id => "wb-id",
-            Self::Work(Work::Product) => "wb-product",
-            Self::Work(Work::Program) => "wb-program",
-            Self::Work(Work::Attention) => "wb-attention",
-            Self::Work(Work::Dequantise) => "wb-dequantise",
-            Self::Work(Work::Scatter) => "wb-scatter",
-            Self::Work(Work::Optimiser) => "wb-optimiser",
+            Self::Step(StepKind::Product) => "wb-product",
+            Self::Step(StepKind::Program) => "wb-program",
+            Self::Step(StepKind::Attention) => "wb-attention",
+            Self::Step(StepKind::Dequantise) => "wb-dequantise",
+            Self::Step(StepKind::Scatter) => "wb-scatter",
+            Self::Step(StepKind::Optimiser) => "wb-optimiser",
         }
     }
 }
@@ -337,7 +337,7 @@ impl Plot {
             r#"<svg xmlns="http://www.w3.org/2000/svg" class="wb-fig" role="img" viewBox="0 0 {WIDTH} {height}" fill="none">"#
         );
         let _ = writeln!(svg, "<title>{}</title>\n<desc>{}</desc>", self.title, self.alt);
-        let work = Work::ALL.iter().any(|work| self.body.contains(Ink::Work(*work).class()));
+        let work = StepKind::ALL.iter().any(|work| self.body.contains(Ink::Step(*work).class()));
         let more = if work { WORK_STYLE } else { "" };
         let code = if self.body.contains(Ink::Code.class()) { CODE_STYLE } else { "" };
         let _ = write!(svg, "<style>{STYLE}{more}{code}</style>\n{}</svg>\n", self.body);

@@ -4,7 +4,7 @@
 
 use super::layers::Rect;
 use super::number::{digits, tick};
-use super::plot::{Anchor, Ink, Plot, WIDTH, Work};
+use super::plot::{Anchor, Ink, Plot, StepKind, WIDTH};
 use super::{Law, Scale, usable};
 use crate::scorecard::Challenge;
 
@@ -21,7 +21,7 @@ const TALL: f64 = 20.0;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     /// The kind and the milliseconds of each launch, in order.
-    pub launches: Vec<(Work, f64)>,
+    pub launches: Vec<(StepKind, f64)>,
     /// The longest: their number, and what they are.
     pub longest: Vec<(usize, String)>,
 }
@@ -31,16 +31,16 @@ impl Step {
     /// another kind, and `longest.NN.launch NUMBER WHAT`.
     pub fn of(challenge: &Challenge) -> Option<Self> {
         let own = |name: &str| challenge.measurements.get(&format!("{}.{name}", challenge.name));
-        let kinds: Vec<(Work, &[f64])> = Work::ALL
+        let kinds: Vec<(StepKind, &[f64])> = StepKind::ALL
             .into_iter()
             .filter_map(|work| Some((work, own(&format!("timeline.{}", work.name()))?.samples.as_slice())))
             .collect();
         let count = kinds.iter().map(|(_, samples)| samples.len()).max().filter(|count| *count < 100_000)?;
         let took = |i: usize| {
             let mut all = kinds.iter().filter_map(|(work, samples)| Some((*work, usable(*samples.get(i)?)?)));
-            all.next().unwrap_or((Work::Program, 0.0))
+            all.next().unwrap_or((StepKind::Program, 0.0))
         };
-        let launches: Vec<(Work, f64)> = (0..count).map(took).collect();
+        let launches: Vec<(StepKind, f64)> = (0..count).map(took).collect();
         let before = format!("{}.longest.", challenge.name);
         let named = challenge.measurements.keys().filter_map(|name| {
             let (_, rest) = name.strip_prefix(&before)?.split_once(".launch ")?;
@@ -55,7 +55,7 @@ impl Step {
         self.launches.iter().map(|(_, ms)| ms).sum()
     }
 
-    fn of_kind(&self, work: Work) -> (usize, f64) {
+    fn of_kind(&self, work: StepKind) -> (usize, f64) {
         let of = self.launches.iter().filter(|(kind, ms)| *kind == work && *ms > 0.0);
         of.fold((0, 0.0), |(count, sum), (_, ms)| (count + 1, sum + ms))
     }
@@ -75,9 +75,9 @@ pub fn timeline(step: &Step, title: &str) -> String {
         plot.text((LEFT, base + 11.0), Anchor::Start, Ink::Quiet, &from);
     }
     let pieces = pieces(step, per_line, &across);
-    for work in Work::ALL {
+    for work in StepKind::ALL {
         let of = pieces.iter().filter(|piece| piece.work == work).map(|piece| &piece.at);
-        plot.areas(of, Ink::Work(work), 0.9);
+        plot.areas(of, Ink::Step(work), 0.9);
     }
     marks(&mut plot, step, &pieces);
     let bottom = TOP + LINE * LINES as f64 + 6.0;
@@ -88,7 +88,7 @@ pub fn timeline(step: &Step, title: &str) -> String {
 /// A launch's part of one line.
 struct Piece {
     launch: usize,
-    work: Work,
+    work: StepKind,
     line: usize,
     at: Rect,
 }
@@ -110,14 +110,14 @@ fn pieces(step: &Step, per_line: f64, across: &Scale) -> Vec<Piece> {
     pieces
 }
 
-fn height(work: Work) -> f64 {
+fn height(work: StepKind) -> f64 {
     match work {
-        Work::Product => TALL,
-        Work::Attention => TALL * 0.85,
-        Work::Program => TALL * 0.6,
-        Work::Optimiser => TALL * 0.5,
-        Work::Dequantise => TALL * 0.35,
-        Work::Scatter => TALL * 0.2,
+        StepKind::Product => TALL,
+        StepKind::Attention => TALL * 0.85,
+        StepKind::Program => TALL * 0.6,
+        StepKind::Optimiser => TALL * 0.5,
+        StepKind::Dequantise => TALL * 0.35,
+        StepKind::Scatter => TALL * 0.2,
     }
 }
 
@@ -138,7 +138,7 @@ fn marks(plot: &mut Plot, step: &Step, pieces: &[Piece]) {
 
 fn legend(plot: &mut Plot, step: &Step, total: f64) {
     let (mut x, mut y) = (LEFT, 38.0);
-    for work in Work::ALL {
+    for work in StepKind::ALL {
         let (count, ms) = step.of_kind(work);
         if count == 0 {
             continue;
@@ -150,7 +150,7 @@ fn legend(plot: &mut Plot, step: &Step, total: f64) {
             (x, y) = (LEFT, y + 15.0);
         }
         let tall = height(work) / 2.0;
-        plot.area((x, y - tall), (x + 10.0, y), Ink::Work(work), 0.9);
+        plot.area((x, y - tall), (x + 10.0, y), Ink::Step(work), 0.9);
         plot.text((x + 14.0, y), Anchor::Start, Ink::Quiet, &said);
         x += room;
     }
@@ -165,7 +165,7 @@ fn list(plot: &mut Plot, step: &Step, top: f64) {
         let y = top + 22.0 + 15.0 * rank as f64;
         let (work, ms) = step.launches[*launch];
         plot.text((LEFT + 16.0, y), Anchor::End, Ink::Quiet, &(rank + 1).to_string());
-        plot.area((LEFT + 21.0, y - 8.0), (LEFT + 28.0, y), Ink::Work(work), 0.9);
+        plot.area((LEFT + 21.0, y - 8.0), (LEFT + 28.0, y), Ink::Step(work), 0.9);
         let what: String = what.chars().take(58).collect();
         plot.text((LEFT + 33.0, y), Anchor::Start, Ink::Quiet, &what);
         plot.text((RIGHT, y), Anchor::End, Ink::Quiet, &ms_of(ms));
@@ -178,7 +178,7 @@ fn ms_of(ms: f64) -> String {
 
 fn told(step: &Step, total: f64) -> String {
     let kinds =
-        Work::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
+        StepKind::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
     let kinds: Vec<String> =
         kinds.map(|(work, (count, ms))| format!("{count} {} in {}", work.plural(), ms_of(ms))).collect();
     format!("{} launches in {}: {}.", step.launches.len(), ms_of(total), kinds.join(", "))

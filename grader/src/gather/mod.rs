@@ -175,7 +175,7 @@ impl Item {
 
 /// A graph to try, for `graph FILE`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub(crate) struct GraphRequest {
     /// The graph's text.
     pub text: String,
     /// A size for every symbol.
@@ -203,7 +203,7 @@ pub(crate) struct Request {
     pub text: Option<PathBuf>,
     /// A graph of the reader's own.
     #[serde(default)]
-    pub graph: Option<Job>,
+    pub graph: Option<GraphRequest>,
 }
 
 /// The first line to a child.

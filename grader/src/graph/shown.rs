@@ -5,7 +5,7 @@ use std::time::Duration;
 use compiler::compile::Compiled;
 use kernels::plan::Step;
 
-use crate::figure::Work;
+use crate::figure::StepKind;
 use crate::gather::Child;
 use crate::scorecard::Measurement;
 
@@ -38,8 +38,8 @@ pub(super) fn memory(child: &mut Child, compiled: &Compiled) {
 /// kind, and the longest with their names.
 pub(super) fn timeline(child: &mut Child, compiled: &Compiled, times: &[Duration]) {
     let ms: Vec<f64> = times.iter().map(|time| (time.as_secs_f64() * 1e7).round() / 1e4).collect();
-    let kinds: Vec<Work> = (0..ms.len()).map(|launch| work(compiled, launch)).collect();
-    for kind in Work::ALL {
+    let kinds: Vec<StepKind> = (0..ms.len()).map(|launch| work(compiled, launch)).collect();
+    for kind in StepKind::ALL {
         let samples: Vec<f64> =
             kinds.iter().zip(&ms).map(|(work, ms)| if *work == kind { *ms } else { 0.0 }).collect();
         let name = format!("graph.timeline.{}", kind.name());
@@ -54,17 +54,17 @@ pub(super) fn timeline(child: &mut Child, compiled: &Compiled, times: &[Duration
 }
 
 /// What kind of work a launch is.
-fn work(compiled: &Compiled, launch: usize) -> Work {
+fn work(compiled: &Compiled, launch: usize) -> StepKind {
     let scopes = compiled.scopes(launch);
     match &compiled.plan().steps[launch] {
-        Step::Product(_) => Work::Product,
-        Step::Attention { .. } | Step::AttentionGrad(_) => Work::Attention,
-        Step::Scatter { .. } => Work::Scatter,
-        Step::Call { .. } => Work::Dequantise,
+        Step::Product(_) => StepKind::Product,
+        Step::Attention { .. } | Step::AttentionGrad(_) => StepKind::Attention,
+        Step::Scatter { .. } => StepKind::Scatter,
+        Step::Call { .. } => StepKind::Dequantise,
         Step::Pass { .. } if !scopes.is_empty() && scopes.iter().all(|scope| scope.starts_with("optim")) => {
-            Work::Optimiser
+            StepKind::Optimiser
         }
-        Step::Pass { .. } | Step::Start(_) | Step::Wait { .. } => Work::Program, // no step here has other ranks
+        Step::Pass { .. } | Step::Start(_) | Step::Wait { .. } => StepKind::Program, // no step here has other ranks
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use crate::attempts::Supplied;
 use crate::figure::memory::{Memory, staircase};
 use crate::figure::{graph as drawing, lives, number, stacked};
-use crate::gather::{Gathered, Item, Job, Request, gather};
+use crate::gather::{Gathered, GraphRequest, Item, Request, gather};
 use crate::graph::trial::{self, Answer};
 use crate::options::{Failure, Options};
 use crate::report::clean;
@@ -199,7 +199,7 @@ fn levels(
         ranks: course.ranks,
         ordinal: 0,
         text: None,
-        graph: Some(Job { text, sizes, drawn: file.svg.is_some() }),
+        graph: Some(GraphRequest { text, sizes, drawn: file.svg.is_some() }),
     };
     let gathered = gather(&started.launch, &request, &items, &|item| (plan.progress)(item));
     (plan.progress)("");

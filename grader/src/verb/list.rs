@@ -29,7 +29,7 @@ enum State {
 }
 
 /// An exercise, where it is, and what is known of it from before.
-struct Place<'a> {
+struct Entry<'a> {
     course: &'a Course,
     state: State,
     standing: Standing,
@@ -45,9 +45,9 @@ pub(crate) fn list(_: &Options) -> Result<u8, Failure> {
 /// The total, the steps, and what comes next.
 pub(crate) fn first_screen(workbook: &Workbook) -> String {
     let progress = Progress::load(workbook);
-    let places: Vec<Place> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let places: Vec<Entry> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
     let points = total(&places);
-    let graded_last = |place: &&Place| Some(place.course.key()) == progress.last;
+    let graded_last = |place: &&Entry| Some(place.course.key()) == progress.last;
     let first = places.iter().find(graded_last).and_then(to_do); // who is at E need not be sent to A
     let next = first.unwrap_or_else(|| next(&places));
     let mut text = hanging(&format!("{points} of {}. ", possible()), &next);
@@ -67,7 +67,7 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
 
 /// The points of all challenges, each part on the back end that it did best on. What an earlier text of an exercise
 /// earned stays earned until another one is scored.
-fn total(places: &[Place]) -> i32 {
+fn total(places: &[Entry]) -> i32 {
     RUBRICS
         .iter()
         .flat_map(|rubric| best(rubric.name, places))
@@ -76,7 +76,7 @@ fn total(places: &[Place]) -> i32 {
 }
 
 /// The best place of each part of a challenge.
-fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Vec<&'b Place<'a>> {
+fn best<'a, 'b>(challenge: &str, places: &'b [Entry<'a>]) -> Vec<&'b Entry<'a>> {
     let own = || places.iter().filter(|place| place.course.name == challenge);
     let parts: BTreeSet<Option<&str>> = own().map(|place| place.course.part).collect();
     let of_part = |part| own().filter(move |place| place.course.part == part);
@@ -87,7 +87,7 @@ fn best<'a, 'b>(challenge: &str, places: &'b [Place<'a>]) -> Vec<&'b Place<'a>> 
 pub(crate) fn so_far() -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);
-    let places: Vec<Place> = COURSES.iter().map(|course| place(&workbook, course, &progress)).collect();
+    let places: Vec<Entry> = COURSES.iter().map(|course| place(&workbook, course, &progress)).collect();
     if places.iter().all(|place| place.standing.points.is_none()) {
         return String::new();
     }
@@ -98,7 +98,7 @@ pub(crate) fn so_far() -> String {
 pub(crate) fn what_next(courses: &[&'static Course]) -> String {
     let Ok(workbook) = Workbook::find() else { return String::new() };
     let progress = Progress::load(&workbook);
-    let places: Vec<Place> = courses.iter().map(|course| place(&workbook, course, &progress)).collect();
+    let places: Vec<Entry> = courses.iter().map(|course| place(&workbook, course, &progress)).collect();
     let next = next(&places);
     let (lead, rest) = next.split_once(": ").unwrap_or(("", &next));
     if lead.is_empty() || lead.contains(' ') {
@@ -110,7 +110,7 @@ pub(crate) fn what_next(courses: &[&'static Course]) -> String {
 /// What the challenges that a scorecard leaves out got before.
 pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     let progress = Progress::load(workbook);
-    let places: Vec<Place> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
+    let places: Vec<Entry> = COURSES.iter().map(|course| place(workbook, course, &progress)).collect();
     let idle = card.challenges.iter().filter(|challenge| report::not_run(challenge));
     let scored = idle.filter_map(|challenge| {
         let scored: Vec<_> = best(&challenge.name, &places)
@@ -124,13 +124,13 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
     scored.collect()
 }
 
-fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Place<'a> {
+fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Entry<'a> {
     let known = progress.challenges.get(&course.key());
     let standing = known.cloned().unwrap_or_default();
     let text = match workbook.exercise(course) {
         Ok(text) => text,
         Err(reason) => {
-            return Place { course, state: State::Missing(reason), standing: standing.of_text("") };
+            return Entry { course, state: State::Missing(reason), standing: standing.of_text("") };
         }
     };
     let code = code_hash(&text);
@@ -143,13 +143,13 @@ fn place<'a>(workbook: &Workbook, course: &'a Course, progress: &Progress) -> Pl
         }
         _ => State::Changed,
     };
-    Place { course, state, standing: standing.of_text(&code) }
+    Entry { course, state, standing: standing.of_text(&code) }
 }
 
 /// The step that the reader goes on with.
-fn next(places: &[Place]) -> String {
+fn next(places: &[Entry]) -> String {
     let gpu = Gpu::look(0).is_ok();
-    let here = |place: &&Place| place.course.backend == Backend::Cpu || gpu;
+    let here = |place: &&Entry| place.course.backend == Backend::Cpu || gpu;
     if !places.iter().any(|place| here(&place)) {
         return "These steps need a GPU; `cargo grader doctor` says what is missing.".into();
     }
@@ -157,7 +157,7 @@ fn next(places: &[Place]) -> String {
 }
 
 /// What there is to do in one exercise; `None` where every step has passed.
-fn to_do(Place { course, state, standing }: &Place) -> Option<String> {
+fn to_do(Entry { course, state, standing }: &Entry) -> Option<String> {
     let steps = stub::steps(course.solution());
     match state {
         State::Untouched => Some(steps.first().map_or_else(String::new, |step| start(course, step))),
@@ -184,10 +184,10 @@ fn to_do(Place { course, state, standing }: &Place) -> Option<String> {
 const EARLIER: &str = "not run since the file changed";
 
 /// What is said where every step has passed: the points that are left, or how they are measured.
-fn all_done(places: &[Place]) -> String {
-    let open = |place: &&Place| !place.standing.is_scored(&place.standing.code);
+fn all_done(places: &[Entry]) -> String {
+    let open = |place: &&Entry| !place.standing.is_scored(&place.standing.code);
     match places.iter().find(open) {
-        Some(Place { course, .. }) if places.len() == 1 => {
+        Some(Entry { course, .. }) if places.len() == 1 => {
             format!(
                 "Every step of {} is done: `cargo grader score {}` measures the points.",
                 course.letter(),
@@ -223,8 +223,8 @@ fn penalty() -> String {
     )
 }
 
-fn challenge(place: &Place) -> String {
-    let Place { course, state, standing } = place;
+fn challenge(place: &Entry) -> String {
+    let Entry { course, state, standing } = place;
     let now = match state {
         State::Untouched => Some("not started"),
         State::Missing(_) => Some("the exercise is missing"),
@@ -250,7 +250,7 @@ fn challenge(place: &Place) -> String {
 
 /// The points of an exercise, when they were measured, and whether it is still the same text: `13 of 14 points at 10:42
 /// UTC, file changed since`. `None` if it was never scored.
-fn points(Place { course, state, standing }: &Place) -> Option<String> {
+fn points(Entry { course, state, standing }: &Entry) -> Option<String> {
     let possible = crate::rubric::find(course.name)?.possible;
     let told = format!("{} of {possible} points", standing.points?);
     let Some(scored) = &standing.scored else { return Some(told) };
@@ -260,7 +260,7 @@ fn points(Place { course, state, standing }: &Place) -> Option<String> {
 }
 
 /// The rows that could have added more, the first three by name.
-fn left(place: &Place) -> Option<String> {
+fn left(place: &Entry) -> Option<String> {
     let rows = &place.standing.scored.as_ref()?.left;
     let named = rows.iter().take(3).map(|(wording, points)| format!("{wording} ({points})"));
     let rest = rows.iter().skip(3).fold(0, |sum, (_, points)| sum + points);

@@ -17,7 +17,7 @@ use super::lanes::{self, Operand, PARTIAL};
 use super::{Cpu, Vector};
 use crate::buffer::cast_mut;
 use crate::error::DeviceError;
-use crate::tile::{Binary, Element, Index, Op, Place, Program, Schedule, Store, Value, Work};
+use crate::tile::{Binary, Element, Index, Op, Program, Schedule, Scheduled, Slot, Store, Value};
 
 /// Bytes of a cache line: what memory is aligned to.
 pub(super) const LINE: usize = 64;
@@ -354,14 +354,14 @@ impl<'a> Machine<'a> {
     }
 
     /// The memory that a value of this tile is written to.
-    fn tile_memory(&mut self, place: Place) -> *mut f32 {
+    fn tile_memory(&mut self, place: Slot) -> *mut f32 {
         match place {
-            Place::Register(register) => self.registers[register * TILE..][..TILE].as_mut_ptr(),
-            Place::Kept(kept) => {
+            Slot::Register(register) => self.registers[register * TILE..][..TILE].as_mut_ptr(),
+            Slot::Kept(kept) => {
                 let col = self.first % self.frame.cols;
                 self.kept[kept * self.frame.cols + col..][..self.lanes].as_mut_ptr()
             }
-            Place::Row => std::ptr::null_mut(),
+            Slot::Row => std::ptr::null_mut(),
         }
     }
 
@@ -396,7 +396,7 @@ impl<'a> Machine<'a> {
     }
 
     /// One operation on the tile.
-    unsafe fn work(&mut self, work: Work, op: &Op) -> Result<(), DeviceError> {
+    unsafe fn work(&mut self, work: Scheduled, op: &Op) -> Result<(), DeviceError> {
         match *op {
             Op::Float(_) | Op::Whole(_) => return Ok(()), // in `row` since the beginning
             Op::RowSum(a) | Op::RowMax(a) => {
@@ -405,7 +405,7 @@ impl<'a> Machine<'a> {
             }
             _ => {}
         }
-        if work.place == Place::Row {
+        if work.place == Slot::Row {
             return self.row_value(work.value, op);
         }
         if let Op::Load { input, element, index } = *op
@@ -418,7 +418,7 @@ impl<'a> Machine<'a> {
         let mut buffer = TileBuffer { at: self.tile_memory(work.place), lanes: self.lanes };
         self.compute(work.value, op, &mut buffer)?;
         self.values[work.value] = match work.place {
-            Place::Kept(kept) => Spot::Kept(kept),
+            Slot::Kept(kept) => Spot::Kept(kept),
             _ => Spot::Tile(buffer.at),
         };
         Ok(())
@@ -620,7 +620,7 @@ impl<'a> Machine<'a> {
         if let Some(lane) = outside {
             let (program, op, lane, got) =
                 (self.frame.program.name.clone(), value, self.first + lane, places[lane]);
-            return Err(DeviceError::Place { program, op, lane, got, rows });
+            return Err(DeviceError::RowIndex { program, op, lane, got, rows });
         }
         match element {
             Element::F32 => pick(access.elements(), places, to.float(), |x: f32| x),

@@ -15,9 +15,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::attention::{self, Gradients, MapMemory, Programs, Rows, Work, map_size};
+use super::attention::{self, AttentionCall, Gradients, MapMemory, Programs, Rows, map_size};
 use super::engine::{Binding, Launch, Pass};
-use super::product::{Place, is_packed, ready};
+use super::product::{Matrices, is_packed, ready};
 use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
 use crate::callee::{Dequantize, HostCallee, Inputs, MOST_INPUTS};
@@ -348,7 +348,7 @@ impl Run<'_> {
                 let views = [&product.a, &product.b, &product.to];
                 let [a, b, to] = [0, 1, 2].map(|i| self.elements(views[i], product.elements[i]));
                 // SAFETY: checked with the plan.
-                unsafe { self.cpu.product(product, Place { a: a.cast_const(), b: b.cast_const(), to }) };
+                unsafe { self.cpu.product(product, Matrices { a: a.cast_const(), b: b.cast_const(), to }) };
                 Ok(())
             }
             (Step::Attention { attention, output, lse }, Ready::Attention { programs, extras }) => {
@@ -381,7 +381,7 @@ impl Run<'_> {
                 // SAFETY: checked with the plan: inside their memory, the output apart from the inputs.
                 let done = unsafe { self.call(*host, is_known, what, inputs, output) };
                 *checked = if done.is_ok() { versions } else { [0; MOST_INPUTS] };
-                done.map_err(|reason| DeviceError::Work { name: name.clone(), reason })
+                done.map_err(|reason| DeviceError::Call { name: name.clone(), reason })
             }
             (Step::Start(start), Ready::Start { comm, ticket }) => {
                 let (read, bytes) = start.bytes();
@@ -472,12 +472,12 @@ impl Run<'_> {
         attention: &'w Attention,
         programs: &'w Programs,
         extras: &'w mut [Binding],
-    ) -> Work<'w> {
+    ) -> AttentionCall<'w> {
         self.bind(&attention.extras, extras);
         let q = self.rows(&attention.q, &attention.q_shape());
         let k = self.rows(&attention.k, &attention.k_shape());
         let v = self.rows(&attention.v, &attention.v_shape());
-        Work { attention, programs, q, k, v, extras, unit: self.cpu.vector(), blocks: self.blocks }
+        AttentionCall { attention, programs, q, k, v, extras, unit: self.cpu.vector(), blocks: self.blocks }
     }
 
     fn gradients(&self, grad: &AttentionGrad) -> Gradients {
@@ -539,7 +539,7 @@ fn scatter(
     for (lane, got) in index.iter().enumerate() {
         let place = usize::try_from(*got).ok().filter(|place| *place < table);
         let outside =
-            || DeviceError::Place { program: "scatter".into(), op: 0, lane, got: *got, rows: table };
+            || DeviceError::RowIndex { program: "scatter".into(), op: 0, lane, got: *got, rows: table };
         let sums = &mut to[place.ok_or_else(outside)? * width..][..width];
         sums.iter_mut().zip(&rows[lane * width..]).for_each(|(sum, x)| *sum += x);
     }

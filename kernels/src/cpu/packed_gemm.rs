@@ -56,7 +56,7 @@ pub(super) struct Sink {
 
 /// What is multiplied into what.
 #[derive(Clone, Copy)]
-pub(super) struct Work {
+pub(super) struct Gemm {
     pub shape: Shape,
     pub to: Sink,
     pub a: Factor,
@@ -64,16 +64,16 @@ pub(super) struct Work {
 }
 
 // SAFETY: as for `Factor`.
-unsafe impl Send for Work {}
+unsafe impl Send for Gemm {}
 // SAFETY: as above.
-unsafe impl Sync for Work {}
+unsafe impl Sync for Gemm {}
 
 impl Cpu {
     /// `to = factor a b`, or `to += factor a b`, on all threads.
     ///
     /// # Safety
     /// As for [`Cpu::product`], for the `matrices` products that `work` tells, at least one, whose shapes are one.
-    pub(super) unsafe fn packed(&self, matrices: usize, work: impl Fn(usize) -> Work + Sync) {
+    pub(super) unsafe fn packed(&self, matrices: usize, work: impl Fn(usize) -> Gemm + Sync) {
         let shape = work(0).downwards().shape;
         let block = block(shape, matrices, self.threads);
         let (rows, columns) = (shape.m.div_ceil(block.0), shape.n.div_ceil(block.1));
@@ -90,7 +90,7 @@ impl Cpu {
     }
 
     /// A block of the result on the calling thread.
-    unsafe fn block(&self, work: Work) {
+    unsafe fn block(&self, work: Gemm) {
         let Shape { m, n, k, add, .. } = work.shape;
         if k == 0 && !add {
             // SAFETY: the caller's: inside the matrix.
@@ -154,7 +154,7 @@ fn block(shape: Shape, matrices: usize, threads: usize) -> (usize, usize) {
     (rows, columns)
 }
 
-impl Work {
+impl Gemm {
     /// The same with a result that lies in columns, as the library's kernels write: else the transposed product.
     fn downwards(self) -> Self {
         let Shape { m, n, .. } = self.shape;

@@ -8,22 +8,22 @@ use gemm_common::Parallelism;
 use rayon::prelude::*;
 
 use super::Cpu;
-use super::packed_gemm::{Factor, Sink, Work};
+use super::packed_gemm::{Factor, Gemm, Sink};
 use crate::plan::{Choice, Product, View};
 use crate::tile::Element;
 
 /// Where the three matrices of one product lie.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Matrices {
     pub a: *const u8,
     pub b: *const u8,
     pub to: *mut u8,
 }
 
 // SAFETY: whoever makes one promises what `Cpu::product` asks for.
-unsafe impl Send for Place {}
+unsafe impl Send for Matrices {}
 // SAFETY: as above.
-unsafe impl Sync for Place {}
+unsafe impl Sync for Matrices {}
 
 /// A part of the result: rows and columns, each from the first to the one after the last.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl Cpu {
     ///
     /// # Safety
     /// The views' elements lie behind the addresses, those of the result apart from the factors' and each once.
-    pub(super) unsafe fn product(&self, product: &Product, place: Place) {
+    pub(super) unsafe fn product(&self, product: &Product, place: Matrices) {
         if product.batch.contains(&0) || product.m == 0 || product.n == 0 {
             return;
         }
@@ -107,7 +107,7 @@ impl Parts {
     }
 }
 
-impl Place {
+impl Matrices {
     /// The matrices number `i` of the batch.
     unsafe fn of(self, product: &Product, i: usize) -> Self {
         let offset = |strides: &[usize]| {
@@ -193,11 +193,11 @@ pub(super) unsafe fn multiply_here(
 }
 
 /// Factors of f32 by the library.
-unsafe fn run(product: &Product, place: Place, part: Part) {
+unsafe fn run(product: &Product, place: Matrices, part: Part) {
     let (row, column) = (part.rows.0, part.columns.0);
     // SAFETY: the caller's: inside the views.
     unsafe {
-        let Work { shape, to, a, b } = work(product, place);
+        let Gemm { shape, to, a, b } = work(product, place);
         let floats = |factor: Factor| factor.matrix.cast::<f32>();
         let (a, b) = (floats(a).from(row, 0), floats(b).from(0, column));
         let shape = Shape { m: part.rows.1 - row, n: part.columns.1 - column, ..shape };
@@ -206,7 +206,7 @@ unsafe fn run(product: &Product, place: Place, part: Part) {
 }
 
 /// One product of the batch.
-fn work(product: &Product, place: Place) -> Work {
+fn work(product: &Product, place: Matrices) -> Gemm {
     let lead = product.batch.len();
     let strides = |strides: &[usize]| (strides[lead] as isize, strides[lead + 1] as isize);
     let factor = |at, view: &View, element| {
@@ -218,7 +218,7 @@ fn work(product: &Product, place: Place) -> Work {
     let (row, column) = strides(&product.to.strides);
     let to = Sink { element: product.elements[2], matrix: Matrix { at: place.to, column, row } };
     let shape = Shape { m: product.m, n: product.n, k: product.k, factor: product.scale, add: product.add };
-    Work { shape, to, a, b }
+    Gemm { shape, to, a, b }
 }
 
 /// The library's kernels write down columns: a result that lies in rows is the transposed product's.

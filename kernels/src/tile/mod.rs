@@ -19,7 +19,7 @@ mod schedule;
 
 use std::fmt;
 
-pub(crate) use schedule::{Place, Schedule, Work};
+pub(crate) use schedule::{Schedule, Scheduled, Slot};
 
 /// The number of an operation whose value is used.
 pub type Value = usize;

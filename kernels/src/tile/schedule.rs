@@ -11,7 +11,7 @@ use super::{Op, Program, Store, Value};
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     /// What runs in each phase.
-    pub phases: Vec<Vec<Work>>,
+    pub phases: Vec<Vec<Scheduled>>,
     /// Registers that a tile needs.
     pub registers: usize,
     /// Values that are kept for the whole row.
@@ -22,16 +22,16 @@ pub(crate) struct Schedule {
 
 /// One operation at its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Work {
+pub(crate) struct Scheduled {
     /// The value's number.
     pub value: Value,
     /// Where it goes.
-    pub place: Place,
+    pub place: Slot,
 }
 
 /// Where a value lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Slot {
     /// In a register, a tile long.
     Register(usize),
     /// In fast memory, a row long.
@@ -138,7 +138,7 @@ fn assign(
     per_row: &[bool],
     kept: &[Option<usize>],
     registers: &mut Registers,
-) -> Vec<Work> {
+) -> Vec<Scheduled> {
     let mut last_use = vec![None; program.ops.len()]; // in this phase
     for user in runs {
         Program::uses(&program.ops[*user]).for_each(|value| last_use[value] = Some(*user));
@@ -149,15 +149,15 @@ fn assign(
     let mut works = Vec::new();
     for value in runs.iter().copied() {
         let place = match kept[value] {
-            _ if per_row[value] || program.ops[value].is_constant() => Place::Row,
-            Some(row) => Place::Kept(row),
+            _ if per_row[value] || program.ops[value].is_constant() => Slot::Row,
+            Some(row) => Slot::Kept(row),
             None => {
                 let register = registers.take();
                 held[value] = Some(register);
-                Place::Register(register)
+                Slot::Register(register)
             }
         };
-        works.push(Work { value, place });
+        works.push(Scheduled { value, place });
         let mut done: Vec<Value> = Program::uses(&program.ops[value]).chain([value]).collect();
         done.retain(|other| !stored[*other] && last_use[*other].is_none_or(|user| user <= value));
         done.sort_unstable();

@@ -21,7 +21,7 @@ use safetensors::tensor::Dtype;
 /// One or more safetensors files, mapped.
 pub struct Checkpoint {
     files: Vec<Bytes>,
-    tensors: BTreeMap<String, Place>,
+    tensors: BTreeMap<String, Located>,
 }
 
 /// A tensor as it is stored.
@@ -76,7 +76,7 @@ impl Checkpoint {
 }
 
 /// A tensor's file, by number, and where it lies there.
-struct Place {
+struct Located {
     file: usize,
     entry: Entry,
 }
@@ -89,7 +89,7 @@ impl Checkpoint {
 
     fn of_one(bytes: Bytes) -> Result<Self, Error> {
         let entries = header::parse(bytes.as_slice())?;
-        let tensors = entries.into_iter().map(|(name, entry)| (name, Place { file: 0, entry })).collect();
+        let tensors = entries.into_iter().map(|(name, entry)| (name, Located { file: 0, entry })).collect();
         Ok(Self { files: vec![bytes], tensors })
     }
 
@@ -110,7 +110,7 @@ impl Checkpoint {
         let mut entries = header::parse(bytes.as_slice())?;
         for name in names {
             let entry = entries.remove(&name).ok_or_else(|| Error::NotInShard.of(&name))?;
-            self.tensors.insert(name, Place { file: self.files.len(), entry });
+            self.tensors.insert(name, Located { file: self.files.len(), entry });
         }
         self.files.push(bytes);
         Ok(())

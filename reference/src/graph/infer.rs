@@ -6,7 +6,7 @@ use crate::nf4::{Layout, is_block_size};
 
 /// The type of a node that is not there yet. `given` is what the writer says that it is.
 pub(super) fn infer(graph: &Graph, op: &Op, inputs: &[Id], given: Option<Type>) -> Result<Type, Fault> {
-    let at = Site::new(graph, inputs, graph.nodes().len())?;
+    let at = Inference::new(graph, inputs, graph.nodes().len())?;
     tokens(graph, op, inputs)?;
     if op.takes_type() {
         let given = given.ok_or(Fault::Untyped)?;
@@ -25,7 +25,7 @@ fn same(got: Type, need: Type) -> Result<(), Fault> {
 /// Whether a node that is there has a type that is right, and its inputs stand before it.
 pub(super) fn verify(graph: &Graph, id: Id) -> Result<(), Fault> {
     let node = graph.node(id);
-    let at = Site::new(graph, &node.inputs, id.0 as usize)?;
+    let at = Inference::new(graph, &node.inputs, id.0 as usize)?;
     tokens(graph, &node.op, &node.inputs)?;
     if node.op.takes_type() {
         return at.takes(&node.op, &node.ty);
@@ -44,12 +44,12 @@ fn tokens(graph: &Graph, op: &Op, inputs: &[Id]) -> Result<(), Fault> {
 }
 
 /// Where a node is to stand: what its inputs give and what is known.
-struct Site<'a> {
+struct Inference<'a> {
     graph: &'a Graph,
     inputs: Vec<&'a Type>,
 }
 
-impl<'a> Site<'a> {
+impl<'a> Inference<'a> {
     /// The one of a node with that number, whose inputs have smaller ones.
     fn new(graph: &'a Graph, inputs: &[Id], number: usize) -> Result<Self, Fault> {
         match inputs.iter().find(|id| id.0 as usize >= number) {
@@ -459,7 +459,7 @@ impl<'a> Site<'a> {
         let Some((grad, inputs)) = self.inputs.split_last() else {
             return Err(Fault::Arity { got: 0, need: "those of an attention and a gradient" });
         };
-        let forward = Site { graph: self.graph, inputs: inputs.to_vec() };
+        let forward = Inference { graph: self.graph, inputs: inputs.to_vec() };
         let output = of(&forward, attention)?;
         if **grad != output {
             return Err(Fault::Type { got: (*grad).clone(), need: output });

@@ -201,7 +201,7 @@ pub(super) fn at_node<R: Real>(
     let shape = sizes(&node.ty, bound)?;
     let number =
         |dim: &Dim| dim.value(bound).map(|size| size as usize).map_err(|symbol| Fault::Unbound { symbol });
-    let at = Site { dtype: node.ty.dtype, shape: &shape };
+    let at = NodeType { dtype: node.ty.dtype, shape: &shape };
     match &node.op {
         Op::Input { name } => Err(Fault::NotGiven { name: name.clone() }),
         Op::Constant { value } => Ok(at.constant(*value)),
@@ -265,12 +265,12 @@ fn strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// A node's own type, in numbers.
-struct Site<'a> {
+struct NodeType<'a> {
     dtype: Dtype,
     shape: &'a [usize],
 }
 
-impl Site<'_> {
+impl NodeType<'_> {
     fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -601,12 +601,12 @@ fn integers_of(binary: Binary, a: i32, b: i32) -> Option<i32> {
 pub(super) fn collected<R: Real>(dim: usize, all: &[&Array<R>]) -> Array<R> {
     let mut shape = all[0].shape.clone();
     shape[dim] *= all.len();
-    Site { dtype: all[0].dtype, shape: &shape }.concat(dim, all)
+    NodeType { dtype: all[0].dtype, shape: &shape }.concat(dim, all)
 }
 
 /// The sum of everyone's arrays, in their order, rounded once.
 pub(super) fn reduced<R: Real>(all: &[&Array<R>]) -> Array<R> {
-    let at = Site { dtype: all[0].dtype, shape: &all[0].shape };
+    let at = NodeType { dtype: all[0].dtype, shape: &all[0].shape };
     if let Data::I32(first) = &all[0].data {
         let sum =
             |i: usize| all[1..].iter().fold(first[i], |sum, one| sum.wrapping_add(one.as_integers()[i]));
@@ -622,5 +622,5 @@ pub(super) fn shard<R: Real>(whole: &Array<R>, dim: usize, number: usize, count:
     let (mut shape, strides) = (whole.shape.clone(), strides(&whole.shape));
     shape[dim] /= count;
     let start = number.saturating_mul(shape[dim]).saturating_mul(strides[dim]);
-    Site { dtype: whole.dtype, shape: &shape }.pick(whole, start, &strides)
+    NodeType { dtype: whole.dtype, shape: &shape }.pick(whole, start, &strides)
 }

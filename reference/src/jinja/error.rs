@@ -100,12 +100,12 @@ pub struct Error {
     pub message: String,
     /// The line of the template, from 1, if one is to blame.
     pub line: Option<u32>,
-    place: Option<Box<Place>>,
+    place: Option<Box<Blame>>,
 }
 
 /// Which part of a template is to blame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Blame {
     span: Span,
     /// The line and the carets under it, once the source was at hand.
     excerpt: Option<[String; 2]>,
@@ -126,7 +126,7 @@ impl Error {
     /// The same at a part of the template, unless it knows a closer one.
     #[cold]
     pub(crate) fn at(mut self, span: Span) -> Error {
-        self.place.get_or_insert_with(|| Box::new(Place { span, excerpt: None }));
+        self.place.get_or_insert_with(|| Box::new(Blame { span, excerpt: None }));
         self
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use trainer::files::Problem;
-use trainer::markers::{Markers, Place, ends_turn, is_reserved};
+use trainer::markers::{Markers, TokenSource, ends_turn, is_reserved};
 
 const WANTED: [&str; 2] = ["<|python_tag|>", "<|eom_id|>"];
 
@@ -92,7 +92,7 @@ fn a_marker_takes_a_reserved_place_and_nothing_else_changes() {
     want["eos_token_id"] = json!([41, 43]);
     assert_eq!(got.to_string(), want.to_string());
     let again = Markers::read(to.path()).expect("what is written is sound").plan(&WANTED);
-    assert!(again.places.iter().all(|(_, place)| matches!(place, Place::There(_))));
+    assert!(again.places.iter().all(|(_, place)| matches!(place, TokenSource::There(_))));
     assert_eq!(again.stops, plan.stops);
 }
 
@@ -102,7 +102,10 @@ fn a_marker_is_added_behind_all_others_where_nothing_is_reserved() {
         json!({"added_tokens": [token(7, "<s>")], "model": {"vocab": [["a", -1.5], ["b", -2.0]]}});
     let (from, to) = (folder(&[("tokenizer.json", tokenizer)]), tempfile::tempdir().expect("a folder"));
     let plan = Markers::read(from.path()).expect("it is sound").plan(&["<|eom_id|>", "<|eom_id|>", "", "b"]);
-    assert_eq!(plan.places, [("<|eom_id|>".into(), Place::Added(8)), ("b".into(), Place::There(1))]);
+    assert_eq!(
+        plan.places,
+        [("<|eom_id|>".into(), TokenSource::Added(8)), ("b".into(), TokenSource::There(1))]
+    );
     assert_eq!(plan.apply(from.path(), to.path()).expect("it can be written"), 9);
     let markers = Markers::read(to.path()).expect("it is sound");
     assert_eq!(
@@ -116,7 +119,7 @@ fn a_reserved_place_in_a_list_of_pieces_is_taken_there() {
     let tokenizer = json!({"added_tokens": [], "model": {"type": "Unigram", "vocab": [["<unk>", 0], ["<unused0>", 0], ["a", -1]]}});
     let (from, to) = (folder(&[("tokenizer.json", tokenizer)]), tempfile::tempdir().expect("a folder"));
     let plan = Markers::read(from.path()).expect("it is sound").plan(&["<call>"]);
-    assert_eq!(plan.places, [("<call>".into(), Place::Reserved { id: 1, was: "<unused0>".into() })]);
+    assert_eq!(plan.places, [("<call>".into(), TokenSource::Reserved { id: 1, was: "<unused0>".into() })]);
     plan.apply(from.path(), to.path()).expect("it can be written");
     let written = read(&to.path().join("tokenizer.json"));
     assert_eq!(written["model"]["vocab"], json!([["<unk>", 0], ["<call>", 0], ["a", -1]]));

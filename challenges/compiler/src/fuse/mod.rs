@@ -142,7 +142,7 @@ pub fn fuse(
     let kept = if unfused { every(sized) } else { passes.keep(sized, &wanted) };
     wanted.extend(kept.into_iter().filter(|id| (id.0 as usize) < sized.graph.nodes().len()));
     wanted.retain(|id| !terms.contains_key(id) && !onto.contains_key(id));
-    let job = Job { passes, sized, terms: &terms, unfused };
+    let job = Fusion { passes, sized, terms: &terms, unfused };
     let (mut fused, mut alone) = (place(sized, &wanted), HashMap::new());
     for (sum, input) in onto {
         fused.layouts.insert(sum, fused.layouts[&input].clone());
@@ -287,14 +287,14 @@ fn reduced_again(sized: &Sized, id: Id) -> Option<Id> {
 type Alone = HashMap<Root, Kernel>;
 
 /// What is fused, and by which passes.
-struct Job<'a> {
+struct Fusion<'a> {
     passes: &'a dyn Compile,
     sized: &'a Sized<'a>,
     terms: &'a BTreeMap<Id, Term>,
     unfused: bool,
 }
 
-impl Job<'_> {
+impl Fusion<'_> {
     /// Writes every part, given the nodes that get a buffer; or says of all that cannot be written what is missing.
     fn arrange(&self, placed: &Fused, alone: &mut Alone) -> Result<Fused, Vec<(Id, LowerError)>> {
         let own = self.own(placed);

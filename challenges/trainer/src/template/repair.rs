@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::source::{Kind, Source};
 use crate::cli::{Failure, Options, print, print_foreign};
 use crate::files::{read_json, write_json};
-use crate::markers::{Place, Plan};
+use crate::markers::{Plan, TokenSource};
 use crate::repair::{self, Repaired, Style, Unfixed, repair_by};
 use crate::resize::{is_free, resize};
 
@@ -141,11 +141,11 @@ fn with_template(from: &Path, to: &Path, template: &str) -> Result<(), Failure> 
     write_json(to, &json).map_err(|error| Failure::Fault(error.to_string()))
 }
 
-fn place(text: &str, place: &Place) -> String {
+fn place(text: &str, place: &TokenSource) -> String {
     match place {
-        Place::There(id) => format!("marker: {text} is there, its id is {id}\n"),
-        Place::Reserved { id, was } => format!("marker: {text} takes the id {id} of {was}\n"),
-        Place::Added(id) => format!("marker: {text} is added, its id is {id}\n"),
+        TokenSource::There(id) => format!("marker: {text} is there, its id is {id}\n"),
+        TokenSource::Reserved { id, was } => format!("marker: {text} takes the id {id} of {was}\n"),
+        TokenSource::Added(id) => format!("marker: {text} is added, its id is {id}\n"),
     }
 }
 

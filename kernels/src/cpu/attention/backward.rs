@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::engine::floats;
 use super::super::lanes::{self, PARTIAL};
 use super::super::product::{Matrix, Shape, multiply_here};
-use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
+use super::{AttentionCall, Block, BlockMask, Map, MapMemory, Rows, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -53,7 +53,7 @@ impl Cpu {
     /// As for [`Cpu::attention`].
     pub(in super::super) unsafe fn attention_grad(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         to: &Gradients,
         memory: &mut MapMemory,
     ) -> Result<(), DeviceError> {
@@ -98,7 +98,7 @@ impl Cpu {
     /// Some blocks of keys of one head, against the queries that they serve.
     unsafe fn keys(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         map: &Map,
         [batch, group]: [usize; 2],
         [first, after]: [usize; 2],
@@ -126,7 +126,7 @@ impl Cpu {
     /// One block of queries, against all keys.
     unsafe fn rows(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         map: &Map,
         [batch, head, row]: [usize; 3],
         to: &Gradients,
@@ -140,7 +140,7 @@ impl Cpu {
     /// One block.
     unsafe fn pair(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         map: &Map,
         [batch, head, row, column]: [usize; 4],
         to: &Gradients,
@@ -168,7 +168,7 @@ impl Cpu {
     }
 }
 
-impl Work<'_> {
+impl AttentionCall<'_> {
     /// The keys of a block, without queries.
     fn keys_of(&self, column: usize) -> Block {
         let [_, keys] = Attention::BLOCK;

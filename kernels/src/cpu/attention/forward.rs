@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::super::engine::floats;
 use super::super::lanes::{self, Operand, PARTIAL};
 use super::super::product::{Shape, multiply_here};
-use super::{Block, BlockMask, Map, MapMemory, Rows, Work, packed};
+use super::{AttentionCall, Block, BlockMask, Map, MapMemory, Rows, packed};
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
 use crate::plan::Attention;
@@ -39,7 +39,7 @@ impl Cpu {
     /// have what the programs read of them.
     pub(in super::super) unsafe fn attention(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         output: Rows,
         lse: Option<Rows>,
         memory: &mut MapMemory,
@@ -58,7 +58,7 @@ impl Cpu {
     /// One block of queries against all keys.
     unsafe fn queries(
         &self,
-        work: &Work,
+        work: &AttentionCall,
         map: &Map,
         [batch, head, row]: [usize; 3],
         to: (Rows, Option<Rows>),
@@ -94,7 +94,7 @@ impl Cpu {
     }
 }
 
-impl Work<'_> {
+impl AttentionCall<'_> {
     /// Adds a block to the sums; the first one is put where nothing is.
     unsafe fn take_in(&self, block: &Block, scores: &mut [f32], sums: &mut Sums, first: bool) {
         let width = self.attention.width;

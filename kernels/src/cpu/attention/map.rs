@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use super::super::engine::floats;
-use super::{Block, Work};
+use super::{AttentionCall, Block};
 use crate::buffer::Buffer;
 use crate::cpu::Cpu;
 use crate::error::DeviceError;
@@ -122,7 +122,11 @@ impl<'a> Map<'a> {
     ///
     /// # Safety
     /// As for [`Cpu::attention`].
-    pub unsafe fn of(cpu: &Cpu, work: &Work, memory: &'a mut MapMemory) -> Result<Self, DeviceError> {
+    pub unsafe fn of(
+        cpu: &Cpu,
+        work: &AttentionCall,
+        memory: &'a mut MapMemory,
+    ) -> Result<Self, DeviceError> {
         let (kinds, rows, columns) = grid(work.attention, work.programs.mask_varies);
         let all = match (&work.programs.mask, &work.programs.masked) {
             (Some(_), _) => None,
@@ -168,7 +172,7 @@ impl<'a> Map<'a> {
 
 impl Cpu {
     /// Runs the mask on a block, and tells what its cell says.
-    unsafe fn look(&self, work: &Work, block: &Block, bits: &Bits) -> Result<u32, DeviceError> {
+    unsafe fn look(&self, work: &AttentionCall, block: &Block, bits: &Bits) -> Result<u32, DeviceError> {
         let Some(mask) = &work.programs.mask else { return Ok(FULL) };
         let mut scratch = self.scratch.of_this_thread(self);
         let mut rest = scratch.bytes();

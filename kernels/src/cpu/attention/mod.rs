@@ -115,7 +115,7 @@ impl Block {
 }
 
 /// An attention on its memory.
-pub(super) struct Work<'a> {
+pub(super) struct AttentionCall<'a> {
     pub attention: &'a Attention,
     pub programs: &'a Programs,
     pub q: Rows,
@@ -149,7 +149,7 @@ fn aligned_floats(count: usize) -> usize {
     aligned_bytes(count * size_of::<f32>())
 }
 
-impl Work<'_> {
+impl AttentionCall<'_> {
     /// Blocks along the queries.
     fn rows(&self) -> usize {
         self.attention.queries.div_ceil(Attention::BLOCK[0])
@@ -258,7 +258,7 @@ impl Work<'_> {
 
     /// An error's lane in the whole space.
     fn in_space(&self, block: &Block, mut error: DeviceError) -> DeviceError {
-        if let DeviceError::Place { lane, .. } | DeviceError::DivisionByZero { lane, .. } = &mut error {
+        if let DeviceError::RowIndex { lane, .. } | DeviceError::DivisionByZero { lane, .. } = &mut error {
             let (query, key) = (block.query + *lane / block.keys, block.key + *lane % block.keys);
             let [_, heads, queries, keys] = self.attention.space();
             *lane = ((block.batch * heads + block.head) * queries + query) * keys + key;

@@ -52,7 +52,7 @@ pub struct Found {
     /// The file.
     pub path: PathBuf,
     /// Where it was found.
-    pub place: Place,
+    pub place: Location,
     /// What it says of itself: the CUDA version of the driver, NVRTC and cuBLASLt, NCCL's own. `None` where
     /// the library does not say.
     pub version: Option<Version>,
@@ -63,7 +63,7 @@ pub struct Found {
 
 /// Where a library was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// A toolkit that the environment names.
     Named {
         /// The variable.
@@ -230,7 +230,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named { variable, root } => write!(f, "{variable}, {}", root.display()),

@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use super::handle::{Handle, Opening};
-use super::{Found, Kind, NotFound, Place, Refused, Version, python};
+use super::{Found, Kind, Location, NotFound, Refused, Version, python};
 
 /// A place with its folders; the loader has its own.
-struct Room {
-    place: Place,
+struct Candidate {
+    place: Location,
     folders: Vec<PathBuf>,
 }
 
 /// One step of the order: as a sentence names it, and the rooms that are there.
 struct Step {
     told: String,
-    rooms: Vec<Room>,
+    candidates: Vec<Candidate>,
 }
 
 /// Goes through the places until a library can be used. `driver`: the driver's CUDA version, if known.
@@ -25,10 +25,10 @@ pub(super) fn search(kind: Kind, driver: Option<Version>) -> Result<Found, NotFo
     }
     let steps: [&dyn Fn(Kind) -> Option<Step>; 4] = [&named, &|_| Some(loader()), &usual, &wheels];
     for step in steps {
-        let Some(Step { told, rooms }) = step(kind) else { continue };
+        let Some(Step { told, candidates }) = step(kind) else { continue };
         missing.looked.push(told);
-        for room in rooms {
-            if let Some(found) = look(kind, &room, &mut missing) {
+        for candidate in candidates {
+            if let Some(found) = look(kind, &candidate, &mut missing) {
                 return Ok(found);
             }
         }
@@ -37,9 +37,9 @@ pub(super) fn search(kind: Kind, driver: Option<Version>) -> Result<Found, NotFo
 }
 
 /// The first file of a room that can be used; what cannot is noted.
-fn look(kind: Kind, room: &Room, missing: &mut NotFound) -> Option<Found> {
-    let Room { place, folders } = room;
-    let bare = kind.names().iter().map(PathBuf::from).filter(|_| *place == Place::Loader);
+fn look(kind: Kind, candidate: &Candidate, missing: &mut NotFound) -> Option<Found> {
+    let Candidate { place, folders } = candidate;
+    let bare = kind.names().iter().map(PathBuf::from).filter(|_| *place == Location::Loader);
     let full = folders.iter().flat_map(|folder| kind.names().iter().map(|name| folder.join(name)));
     for file in bare.chain(full) {
         match Handle::open(kind, &file)
@@ -93,24 +93,24 @@ fn named(kind: Kind) -> Option<Step> {
     if matches!(kind, Kind::Driver | Kind::Nvml) {
         return None; // a toolkit has only stand-ins of these, to link against
     }
-    let mut rooms = Vec::<Room>::new();
+    let mut candidates = Vec::<Candidate>::new();
     for variable in ["CUDA_HOME", "CUDA_PATH"] {
         let Some(root) = std::env::var_os(variable).filter(|root| !root.is_empty()).map(PathBuf::from) else {
             continue;
         };
         let folders = inside_toolkit(&root);
-        if rooms.iter().all(|room| room.folders != folders) {
-            rooms.push(Room { place: Place::Named { variable, root }, folders });
+        if candidates.iter().all(|candidate| candidate.folders != folders) {
+            candidates.push(Candidate { place: Location::Named { variable, root }, folders });
         }
     }
-    let told: Vec<String> = rooms.iter().map(|room| room.place.to_string()).collect();
-    (!rooms.is_empty()).then(|| Step { told: told.join(", "), rooms })
+    let told: Vec<String> = candidates.iter().map(|candidate| candidate.place.to_string()).collect();
+    (!candidates.is_empty()).then(|| Step { told: told.join(", "), candidates })
 }
 
 /// 2. The loader's own path.
 fn loader() -> Step {
-    let place = Place::Loader;
-    Step { told: place.to_string(), rooms: vec![Room { place, folders: vec![] }] }
+    let place = Location::Loader;
+    Step { told: place.to_string(), candidates: vec![Candidate { place, folders: vec![] }] }
 }
 
 /// 3. Where toolkits and drivers are usually put.
@@ -129,11 +129,11 @@ fn drivers() -> Option<Step> {
     if cfg!(windows) {
         return None; // they are in the system's folder
     }
-    let room = |folder: &&str| {
+    let candidate = |folder: &&str| {
         let folder = PathBuf::from(folder);
-        Room { place: Place::Folder { folder: folder.clone() }, folders: vec![folder] }
+        Candidate { place: Location::Folder { folder: folder.clone() }, folders: vec![folder] }
     };
-    Some(Step { told: DRIVERS.join(", "), rooms: DRIVERS.iter().map(room).collect() })
+    Some(Step { told: DRIVERS.join(", "), candidates: DRIVERS.iter().map(candidate).collect() })
 }
 
 /// Toolkits of the system, newest first.
@@ -145,8 +145,12 @@ fn toolkits() -> Step {
         (PathBuf::from("/usr/local"), "cuda")
     };
     let roots = versioned(&parent, prefix);
-    let room = |root: PathBuf| Room { folders: inside_toolkit(&root), place: Place::Toolkit { root } };
-    Step { told: format!("{}*", parent.join(prefix).display()), rooms: roots.into_iter().map(room).collect() }
+    let candidate =
+        |root: PathBuf| Candidate { folders: inside_toolkit(&root), place: Location::Toolkit { root } };
+    Step {
+        told: format!("{}*", parent.join(prefix).display()),
+        candidates: roots.into_iter().map(candidate).collect(),
+    }
 }
 
 /// Folders whose names begin with `prefix`, the highest version first and the one without a version last.
@@ -180,15 +184,15 @@ fn wheels(kind: Kind) -> Option<Step> {
     };
     let python = match python::ask() {
         Ok(python) => python,
-        Err(why) => return Some(Step { told: why.clone(), rooms: vec![] }),
+        Err(why) => return Some(Step { told: why.clone(), candidates: vec![] }),
     };
-    let place = Place::Wheel { python: python.program.clone() };
+    let place = Location::Wheel { python: python.program.clone() };
     let folders = python.path.iter().map(|site| site.join("nvidia")).flat_map(|nvidia| {
         let mut roots = versioned(&nvidia, "cu"); // CUDA 13: one folder for all
         roots.push(nvidia.join(own)); // CUDA 12: one folder each
         roots.into_iter().flat_map(|root| inside_wheel(&root))
     });
-    Some(Step { told: place.to_string(), rooms: vec![Room { folders: folders.collect(), place }] })
+    Some(Step { told: place.to_string(), candidates: vec![Candidate { folders: folders.collect(), place }] })
 }
 
 fn inside_wheel(root: &Path) -> Vec<PathBuf> {

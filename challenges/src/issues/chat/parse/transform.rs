@@ -12,14 +12,14 @@ pub enum Shape {
     /// A list of these.
     List(Vec<Shape>),
     /// `{name.key.key}`.
-    Placeholder(Place),
+    Placeholder(Placeholder),
     /// What stays as it is.
     Plain(Value),
 }
 
 /// What a placeholder stands for.
 #[derive(Debug)]
-pub struct Place {
+pub struct Placeholder {
     names: Vec<String>,
     /// Whether no other placeholder asks for any of it, so that it need not be copied.
     alone: bool,
@@ -63,7 +63,7 @@ impl Shape {
                 Self::List(items.iter().map(|value| Self::read(at, value)).collect::<Result<_, _>>()?)
             }
             Value::String(text) => match placeholder(text) {
-                Some(names) => Self::Placeholder(Place { names, alone: false }),
+                Some(names) => Self::Placeholder(Placeholder { names, alone: false }),
                 None if holds_placeholder(text) => {
                     return Err(TemplateError::new(at, transform, "a placeholder alone, or none"));
                 }
@@ -73,7 +73,7 @@ impl Shape {
         })
     }
 
-    fn each_place(&mut self, visit: &mut dyn FnMut(&mut Place)) {
+    fn each_place(&mut self, visit: &mut dyn FnMut(&mut Placeholder)) {
         match self {
             Self::Object(entries) => entries.iter_mut().for_each(|(_, shape)| shape.each_place(visit)),
             Self::List(items) => items.iter_mut().for_each(|shape| shape.each_place(visit)),
@@ -102,7 +102,7 @@ impl Shape {
     }
 }
 
-impl Place {
+impl Placeholder {
     fn is_alone(&self, all: &[Vec<String>]) -> bool {
         let meets = |names: &&Vec<String>| names.iter().zip(&self.names).all(|(one, other)| one == other);
         all.iter().filter(meets).count() == 1
