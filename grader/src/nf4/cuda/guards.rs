@@ -287,7 +287,7 @@ impl Bench<'_> {
         }))
     }
 
-    /// Canaries on both sides, at every alignment.
+    /// Canaries on both sides, at three alignments.
     fn outside(&self) -> Verdict {
         for (len, shift) in [(1, 0), (63, 0), (64 * 9 + 1, 1), (64 * 40 + 33, 3), (LEN, 0)] {
             for dtype in DTYPES {
