@@ -664,7 +664,7 @@ fn where_kept(labels: &[Array<f32>]) -> Array<f32> {
 fn unpadding() -> Case {
     Case {
         name: "packed documents are cut apart by their lengths",
-        seen: "transformers, flash attention over packed batches: `seqlens.tolist()`, `.max().item()`",
+        seen: "transformers 5, attention over packed images in Qwen2.5-VL: `torch.split(tensor, lengths.tolist(), dim=2)`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,
@@ -856,7 +856,7 @@ fn moments() -> Case {
 fn step_counter() -> Case {
     Case {
         name: "the optimiser's step is read for its correction",
-        seen: "torch.optim.Adam: `_get_value(step_t)`, which is `.item()`",
+        seen: "torch.optim.Adam: `_get_value(step_t)`, which is `.item()` in eager mode",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,

@@ -161,7 +161,7 @@ fn layer_number() -> Case {
 fn growing_cache() -> Case {
     Case {
         name: "a cache grows by a key with each token",
-        seen: "transformers, `DynamicCache.update`: `torch.cat([self.key_cache[layer], key_states])`",
+        seen: "transformers 5, `DynamicLayer.update`: `torch.cat([self.keys, key_states], dim=-2)`",
         at: Location::caller(),
         shows: Shows::Recompiles {
             numbers: [2, 3],
