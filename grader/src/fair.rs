@@ -2,8 +2,8 @@
 //!
 //! Three results: the truth in f64, the naive one in f32 with the roundings of the graph's own types, the compiled one.
 //! The compiled one may be as far from the truth as the naive one three times, and a hundred-thousandth of the largest
-//! element further: sums are taken in another order, and functions have other last bits. A product rounded to f16 is off
-//! by some 50 times that, to bf16 by some 400 times. Whole numbers have to be equal.
+//! element further: sums are taken in another order, and functions have other last bits. A product rounded to f16 is
+//! off by some 50 times that, to bf16 by some 400 times. Whole numbers have to be equal.
 
 use std::fmt;
 

@@ -2,8 +2,8 @@
 //!
 //! Every node is interpreted once. Then all of them are made outputs: nothing is fused any more, and the first that
 //! differs is computed wrongly from right operands. A mistake that needs neighbours - a fused launch, a buffer used too
-//! early - does not show so. For it the graph is cut off behind one node after another, and what the rest would have used are
-//! its outputs; halving finds the first cut with which something is wrong.
+//! early - does not show so. For it the graph is cut off behind one node after another, and what the rest would have
+//! used are its outputs; halving finds the first cut with which something is wrong.
 
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Error, Graph, Id, Op, interpret};
