@@ -1,8 +1,9 @@
 //! How a challenge gets its solution.
 //!
-//! Solutions are compiled in a package of their own, `challenges/solutions`, on which nothing but a program's last crate
-//! depends: a changed line of a solution is built in seconds. So each challenge declares its solution with [`linked!`], that
-//! package defines it, and the linker joins the two. The challenge's `Solution` calls it and counts the calls.
+//! Solutions are compiled in a package of their own, `challenges/solutions`, on which nothing but a program's last
+//! crate depends: a changed line of a solution is built in seconds. So each challenge declares its solution with
+//! [`linked!`], that package defines it, and the linker joins the two. The challenge's `Solution` calls it and counts
+//! the calls.
 
 /// A solution: its steps, and the text that they were compiled from.
 pub struct Linked<T: ?Sized + 'static> {

@@ -15,8 +15,8 @@
 //! facts; the *rubric* turns facts into points; a *report* shows them. The four know each other only through
 //! what they hand on, so each can be checked alone, and a report can be computed again from its own samples.
 //!
-//! The command line is [`Attempts::run`]. The package `grader` (`grader/program`) is this one linked with the solutions:
-//! the workbook's program, and what a user's own crate depends on.
+//! The command line is [`Attempts::run`]. The package `grader` (`grader/program`) is this one linked with the
+//! solutions: the workbook's program, and what a user's own crate depends on.
 
 mod attempts;
 mod calls;

@@ -2,8 +2,9 @@
 
     python3 tests/peers/flex_limit.py
 
-Needs torch and a GPU. bf16, batch 1, 32 query heads over 8 key heads of 128, causal, forward. Each length is compiled for itself
-(dynamic=False); milliseconds are the median of 20 calls, memory is the peak above what is there before the call.
+Needs torch and a GPU. bf16, batch 1, 32 query heads over 8 key heads of 128, causal, forward. Each length is
+compiled for itself (dynamic=False); milliseconds are the median of 20 calls, memory is the peak above what is there
+before the call.
 """
 
 import statistics

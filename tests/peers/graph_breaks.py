@@ -2,9 +2,10 @@
 
     python3 tests/peers/graph_breaks.py > book/src/results/dynamo-breaks.txt
 
-Needs torch and numpy; a CPU is enough. Each case is a line between two operations. It runs through `torch.compile` with a
-backend that counts the graphs it is handed and runs them as they are, and once without the compiler: results, the argument
-and the fields are compared. Reasons are Dynamo's own, the first line of each. `ANCHOR` marks the lines that the book shows.
+Needs torch and numpy; a CPU is enough. Each case is a line between two operations. It runs through `torch.compile`
+with a backend that counts the graphs it is handed and runs them as they are, and once without the compiler:
+results, the argument and the fields are compared. Reasons are Dynamo's own, the first line of each. `ANCHOR` marks
+the lines that the book shows.
 """
 
 import ctypes

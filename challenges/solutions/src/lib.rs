@@ -1,8 +1,8 @@
 //! The full solutions, linked to a program last.
 //!
 //! Nothing that takes long to compile depends on this crate, so a changed line of a solution compiles four files and
-//! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and its
-//! `Solution` calls it. A program that names a `Solution` needs one line:
+//! links: the grader is not compiled again. Each challenge declares what is defined here ([`challenges::linked`]) and
+//! its `Solution` calls it. A program that names a `Solution` needs one line:
 //!
 //! ```
 //! extern crate solutions as _;

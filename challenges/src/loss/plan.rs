@@ -95,8 +95,8 @@ fn asks_for_values(seeds: &Graph, problem: &Problem) -> bool {
 }
 
 /// The one value that the loss asks for, if the gradient of a hidden state is that value's seed times what a seed of 1
-/// gives: nothing is trained that rows share. With f16 states a gradient without its seed may be too large for the type;
-/// with bf16 it is rounded once more.
+/// gives: nothing is trained that rows share. With f16 states a gradient without its seed may be too large for the
+/// type; with bf16 it is rounded once more.
 fn scaled_value(problem: &Problem) -> Option<String> {
     let asked: Vec<&str> =
         problem.loss.values().filter(|name| problem.loss.whole.find_input(name).is_some()).collect();

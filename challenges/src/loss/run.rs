@@ -193,6 +193,7 @@ impl<'a> Runner<'a> {
                 work.seeds = work.unit_seeds(self.problem, value);
                 self.pass(&plan.each, plan, work)?;
                 work.seeds = self.seeds(&plan.seeds, work)?;
+                work.scales = true;
                 self.pass(scale, plan, work)
             }
             Passes::Two(values) => {
@@ -242,7 +243,9 @@ impl<'a> Runner<'a> {
         let missing = || Error::Missing { name: name.to_owned() };
         let from = match name {
             "hidden" => work.made.hidden.buffer(),
-            "unscaled" => work.made.of_hidden.as_ref().unwrap_or_else(|| work.made.hidden.buffer()),
+            "unscaled" if work.scales => {
+                work.made.of_hidden.as_ref().unwrap_or_else(|| work.made.hidden.buffer())
+            }
             name => &work.given.get(name).ok_or_else(missing)?.buffer,
         };
         gather(device, from, bytes, rows, &mut to.buffer)
@@ -385,6 +388,7 @@ struct Work<'a> {
     upstream: Option<&'a [f32]>,
     rows: usize,
     seeds: BTreeMap<String, Vec<f32>>,
+    scales: bool, // gradients that are there: `unscaled` is no input of the loss's any more
     sums: BTreeMap<String, DeviceTensor>,
     made: Made<'a>,
 }
@@ -407,7 +411,7 @@ impl<'a> Work<'a> {
         }
         let made = Made::new(device, problem, job.hidden, job.counts)?;
         let (given, upstream, rows) = (job.given, job.upstream, job.counts.len());
-        Ok(Self { given, upstream, rows, seeds: BTreeMap::new(), sums, made })
+        Ok(Self { given, upstream, rows, seeds: BTreeMap::new(), scales: false, sums, made })
     }
 
     /// Seeds of 1 for one value, of 0 for the others.

@@ -66,8 +66,8 @@ impl Cpu {
         let build = || rayon::ThreadPoolBuilder::new().num_threads(threads).build().ok();
         let pool = (threads > 1).then(build).flatten();
         if let Some(pool) = &pool {
-            // A thread takes memory when it starts, and when it first looks for work at its neighbours: let that be now,
-            // not in a run.
+            // A thread takes memory when it starts, and when it first looks for work at its neighbours: let that be
+            // now, not in a run.
             pool.broadcast(|_| rayon::yield_now());
         }
         let threads = if pool.is_some() { threads } else { 1 };

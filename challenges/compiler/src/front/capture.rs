@@ -6,8 +6,8 @@
 //! given is a fresh input `break.N`, where N counts the breaks from 0; what the host answers is taken as it is, and so
 //! baked into the graph; what is overwritten is from then on the new value.
 //!
-//! These are the breaks of this recorder. Another front end has others: one that interprets the program, as Dynamo does,
-//! records writes and sets fields after the graph (`tests/peers/graph_breaks.py` lists what it does).
+//! These are the breaks of this recorder. Another front end has others: one that interprets the program, as Dynamo
+//! does, records writes and sets fields after the graph (`tests/peers/graph_breaks.py` lists what it does).
 //!
 //! With examples, a read is answered by interpreting what is recorded so far; without, it gives nothing. The graph is
 //! the program as it went this time. Only where there are no breaks is that how it goes every time.

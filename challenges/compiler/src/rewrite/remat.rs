@@ -16,8 +16,8 @@
 //! ([`since`]).
 //!
 //! Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016), for the layers; Jain et al.,
-//! "Checkmate" (2020), and `PyTorch`'s min-cut partitioner (`min_cut_rematerialization_partition`), for the choice among
-//! the cheap ones.
+//! "Checkmate" (2020), and `PyTorch`'s min-cut partitioner (`min_cut_rematerialization_partition`), for the choice
+//! among the cheap ones.
 
 mod cut;
 

@@ -664,7 +664,7 @@ fn where_kept(labels: &[Array<f32>]) -> Array<f32> {
 fn unpadding() -> Case {
     Case {
         name: "packed documents are cut apart by their lengths",
-        seen: "transformers 5, attention over packed images in Qwen2.5-VL: `torch.split(tensor, lengths.tolist(), dim=2)`",
+        seen: "transformers 5, packed images in Qwen2.5-VL: `torch.split(tensor, lengths.tolist(), dim=2)`",
         at: Location::caller(),
         shows: Shows::Breaks {
             times: 1,

@@ -218,8 +218,8 @@ pub fn solution_text() -> &'static str {
 /// Hints from small to large, chosen by the step that failed.
 pub const HINTS: &str = include_str!("hints.toml");
 
-/// Whether a character belongs to a word, as `\w` in a pattern of the Python package `regex`, by which transformers reads
-/// the dialects. In Python's own `re` combining marks do not, and digits such as `²` do.
+/// Whether a character belongs to a word, as `\w` in a pattern of the Python package `regex`, by which transformers
+/// reads the dialects. In Python's own `re` combining marks do not, and digits such as `²` do.
 pub fn is_word(c: char) -> bool {
     regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }

@@ -69,9 +69,9 @@ impl Signature {
 
 /// A type of Rust that an argument can have.
 ///
-/// In Python a default and `None` are two things: `days: int = 1` may be left out and may not be null, `days: Optional[int]`
-/// may be null and may not be left out. Rust has no defaults, so here `Option<T>` is both, as `Optional[int] = None` is in
-/// Python. A [`Signature`] can say either alone.
+/// In Python a default and `None` are two things: `days: int = 1` may be left out and may not be null,
+/// `days: Optional[int]` may be null and may not be left out. Rust has no defaults, so here `Option<T>` is both, as
+/// `Optional[int] = None` is in Python. A [`Signature`] can say either alone.
 pub trait Typed {
     /// What an argument of the type may be.
     fn kind() -> ArgumentType;

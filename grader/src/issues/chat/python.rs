@@ -1,5 +1,5 @@
-//! Expected texts: the rows of `python.json`, which `tests/peers/chat_python.py` writes by Python's and transformers' own
-//! answers. Only the special tokens of D.3 have none, and follow the trait.
+//! Expected texts: the rows of `python.json`, which `tests/peers/chat_python.py` writes by Python's and transformers'
+//! own answers. Only the special tokens of D.3 have none, and follow the trait.
 
 use std::sync::LazyLock;
 

@@ -4,8 +4,8 @@
 //! `m.role` one thing, pieces of text that follow each other one piece. [`run`] then walks over the [`program`]. What
 //! it computes with is Python's (`super::python`); nothing is translated into another language's values and back.
 //!
-//! Why not an engine that there is? Its operators are those of its own values. Each of them would have to be replaced by
-//! Python's, by a call of a filter where an operator stands.
+//! Why not an engine that there is? Its operators are those of its own values. Each of them would have to be replaced
+//! by Python's, by a call of a filter where an operator stands.
 
 mod call;
 pub(crate) mod compile;

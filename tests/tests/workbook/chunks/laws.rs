@@ -1,7 +1,7 @@
 //! Laws of a chunked run, on drawn problems.
 
 use challenges::graph;
-use challenges::loss::plan::Plan;
+use challenges::loss::plan::{Passes, Plan};
 use challenges::loss::problem::{LARGEST, row_dim};
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size, bucket, buckets};
 use challenges::loss::{Chunked, Loss, Solution, Trains};
@@ -144,6 +144,29 @@ fn a_row_behind_a_frozen_head_has_the_same_gradient_in_every_chunk() {
         for other in others {
             assert_eq!(bits(&alone["hidden.grad"]), bits(&other["hidden.grad"]), "seed {seed}");
         }
+    }
+}
+
+/// The graph that scales gradients has an input of its own by that name.
+#[test]
+fn a_loss_may_call_an_input_of_its_rows_unscaled() {
+    let loss = Loss::new(
+        "square",
+        SIZES.vocab,
+        |tape, logits| {
+            let scale = tape.input("unscaled", Dtype::F32, [row_dim(tape)]);
+            vec![("value", &logits.reduce_max(1).reshape([row_dim(tape)]) * &scale)]
+        },
+        |tape| {
+            let sum = tape.input("value", Dtype::F32, [row_dim(tape)]).total();
+            &sum * &sum
+        },
+    );
+    let case = drawn::with(loss.expect("a loss"), SIZES, FROZEN, &mut Random(7));
+    for size in chunk_sizes(&case) {
+        let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+        assert!(matches!(plan.passes, Passes::OneThenScale { .. }), "{:?}", plan.passes);
+        assert!(case.far(&case.run(size)).is_none(), "{size} rows at a time");
     }
 }
 

@@ -1,10 +1,10 @@
-//! From Python's regular expressions, as the package `regex` reads them for transformers, to those that an automaton can
-//! run.
+//! From Python's regular expressions, as the package `regex` reads them for transformers, to those that an automaton
+//! can run.
 //!
 //! The two syntaxes differ in what a bare `{` or `[` means, in escapes, and in `$`, which in Python also holds before a
-//! last newline. Look-ahead is split off at the beginning of a pattern and where nothing follows it. The rest is refused
-//! by name: backreferences, which no finite automaton can follow, and look-behind, look-ahead elsewhere and possessive
-//! repetition, which one could, and for which none is built here.
+//! last newline. Look-ahead is split off at the beginning of a pattern and where nothing follows it. The rest is
+//! refused by name: backreferences, which no finite automaton can follow, and look-behind, look-ahead elsewhere and
+//! possessive repetition, which one could, and for which none is built here.
 
 use regex_syntax::escape;
 
