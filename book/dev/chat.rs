@@ -91,18 +91,18 @@ pub const PIECES: [&str; 9] = [
 
 /// A call that comes in pieces.
 pub fn stream() -> Result<Drawn, String> {
-    let told = |error: parse::Error| error.to_string();
+    let describe = |error: parse::Error| error.to_string();
     let template = parse::Template::new(&hermes()?.response).map_err(|error| error.to_string())?;
     let (mut events, mut arrivals) = (Vec::new(), Vec::new());
-    let mut parser = Parser::new(&template, "<|im_start|>assistant\n", &mut events).map_err(told)?;
+    let mut parser = Parser::new(&template, "<|im_start|>assistant\n", &mut events).map_err(describe)?;
     for piece in PIECES {
         events.clear();
-        parser.feed(piece.as_bytes(), &mut events).map_err(told)?;
+        parser.feed(piece.as_bytes(), &mut events).map_err(describe)?;
         let (out, held) = (events.iter().map(out).collect(), parser.held().to_owned());
         arrivals.push(Arrival { piece: piece.into(), out, held });
     }
     events.clear();
-    parser.finish(&mut events).map_err(told)?;
+    parser.finish(&mut events).map_err(describe)?;
     arrivals.push(Arrival {
         piece: "(end)".into(),
         out: events.iter().map(out).collect(),

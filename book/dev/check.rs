@@ -224,7 +224,7 @@ impl Page {
             "a" => self.links.extend(get("href").filter(|link| !is_external(link))),
             "base" => self.based_on_root = true,
             "title" => self.untold = false,
-            "/svg" => self.told(),
+            "/svg" => self.describe(),
             "math" => self.formulas += 1,
             "img" | "svg" => self.picture(name, get("alt").or(get("aria-label")), get("role").as_deref()),
             _ => {}
@@ -241,12 +241,12 @@ impl Page {
             self.pictures += 1;
             self.untold = words.is_none_or(|words| words.trim().is_empty());
             if name == "img" {
-                self.told();
+                self.describe();
             }
         }
     }
 
-    fn told(&mut self) {
+    fn describe(&mut self) {
         if std::mem::take(&mut self.untold) {
             self.faults.push("a picture without a text that says what it shows".into());
         }

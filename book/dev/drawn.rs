@@ -238,7 +238,7 @@ fn arena() -> Result<Drawn, String> {
     Ok(("graph-memory", caption, staircase(&memory, "The arena over one step")))
 }
 
-/// The kept losses: a line a step, behind lines that begin with `#` and one of names.
+/// The kept losses: a line a step, after lines that begin with `#` and one of names.
 fn runs(text: &str) -> Result<Drawn, String> {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();

@@ -47,7 +47,7 @@ pub fn tokens(page: &str) -> Vec<Token<'_>> {
         push_text(&rest[..start], &mut tokens);
         rest = &rest[start..];
         if rest.starts_with("<!--") {
-            rest = behind(rest, "-->");
+            rest = after(rest, "-->");
             continue;
         }
         let end = tag_end(rest);
@@ -74,7 +74,7 @@ fn push_text<'a>(text: &'a str, tokens: &mut Vec<Token<'a>>) {
     }
 }
 
-fn behind<'a>(text: &'a str, mark: &str) -> &'a str {
+fn after<'a>(text: &'a str, mark: &str) -> &'a str {
     text.find(mark).map_or("", |at| &text[at + mark.len()..])
 }
 

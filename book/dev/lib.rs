@@ -19,7 +19,7 @@
 //! | `{{#tile NAME}}` | a challenge's tile program as it prints | [`tile`] |
 //! | `{{#zoo PART}}` | what breaks a capture, or what changes it, with its cure | [`zoo`] |
 //!
-//! A number that a text types itself is held to a report by a comment behind it, see [`typed`].
+//! A number that a text types itself is held to a report by a comment after it, see [`typed`].
 //!
 //! A last word `@cuda`, `@cpu` or `@REPORT` keeps the numbers of that device or report only.
 //!

@@ -22,7 +22,7 @@ pub enum Piece<'a> {
 pub struct Block<'a> {
     /// The whole block with its fences and the last line break.
     pub whole: &'a str,
-    /// What stands behind the opening fence: `rust`, `sh`, `text`.
+    /// What stands after the opening fence: `rust`, `sh`, `text`.
     pub info: &'a str,
     /// The lines between the fences.
     pub body: &'a str,
@@ -72,7 +72,7 @@ fn opening(line: &str) -> Option<(&str, &str)> {
     (line.len() - inner.len() <= 3 && fence.len() >= 3 && !info.contains('`')).then(|| (fence, info.trim()))
 }
 
-/// Splits behind the line that closes `fence`: (body, after).
+/// Splits after the line that closes `fence`: (body, after).
 fn until_closed<'a>(text: &'a str, fence: &str) -> (&'a str, &'a str) {
     let mut at = 0;
     for line in text.split_inclusive('\n') {

@@ -10,7 +10,7 @@ use crate::html::escape;
 use crate::results::{NOTHING, table};
 
 /// The file as a table. Of `asked`, the words before a colon choose rows by how their first cell begins, those
-/// behind it columns by their names; all of them where there is no such word. A file that has not been recorded
+/// after it columns by their names; all of them where there is no such word. A file that has not been recorded
 /// yet says so.
 ///
 /// # Errors

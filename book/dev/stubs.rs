@@ -15,8 +15,8 @@ fn fault(exercise: &Path, what: String) -> Error {
 }
 
 fn derived(origin: &Origin) -> Result<String, Error> {
-    let told = |what| fault(&origin.exercise, format!("cannot be derived from its solution: {what}"));
-    derive(origin.solution, origin.language).map_err(told)
+    let describe = |what| fault(&origin.exercise, format!("cannot be derived from its solution: {what}"));
+    derive(origin.solution, origin.language).map_err(describe)
 }
 
 /// Writes all exercises afresh, over whatever is there.

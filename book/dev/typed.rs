@@ -1,7 +1,7 @@
 //! Numbers that prose types, held to the reports that it names.
 //!
 //! `{{#number NAME @WHICH}}` fills a number in where the book is built. Where a text types one itself - outside the
-//! book, or rounded for its sentence - a comment right behind the number says which one it is:
+//! book, or rounded for its sentence - a comment right after the number says which one it is:
 //! `1.6x<!-- number nf4.speedup @zen-2-cores -->`. The typed digits have to be those of the report's number, rounded to
 //! as many places, in the typed unit.
 
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn one_that_is_not_is_told_with_its_line() {
-        for (text, told) in [
+        for (text, message) in [
             ("a\n1.62x<!-- number nf4.a @zen -->", "a.md:2: `nf4.a` of zen: expected 1.63, found 1.62"),
             ("5 us<!-- number nf4.a @zen -->", "a.md:1: `nf4.a` is in `x`, not in `us`"),
             ("1<!-- number nf4.z @zen -->", "a.md:1: results/zen.json has no measurement `nf4.z`"),
@@ -111,7 +111,7 @@ mod tests {
             ("one<!-- number nf4.a @zen -->", "a.md:1: no number stands before `nf4.a @zen`"),
             ("1<!-- number nf4.a -->", "a.md:1: `nf4.a` is no `NAME @WHICH`"),
         ] {
-            assert_eq!(of(text), [told]);
+            assert_eq!(of(text), [message]);
         }
     }
 

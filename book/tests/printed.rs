@@ -206,7 +206,7 @@ impl Chat for Mistaken {
         offsets.iter().map(within).collect()
     }
 
-    /// Goes on behind a token that it has broken.
+    /// Goes on after a token that it has broken.
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some(first) = rest.chars().next() {

@@ -28,13 +28,13 @@ pub(crate) fn are_shown() -> bool {
     ARE_SHOWN.load(Ordering::Relaxed)
 }
 
-/// A step is about to be called, with what `told` says.
-pub(crate) fn call(told: impl FnOnce() -> String) {
+/// A step is about to be called, with what `message` says.
+pub(crate) fn call(message: impl FnOnce() -> String) {
     if !are_shown() {
         return;
     }
     match SO_FAR.fetch_add(1, Ordering::Relaxed) {
-        number if number < CALLS => println!("> {}", capped(&told())),
+        number if number < CALLS => println!("> {}", capped(&message())),
         CALLS => println!("> (further calls are not shown)"),
         _ => {}
     }

@@ -128,7 +128,7 @@ pub(crate) fn that_ran(challenge: &Challenge) -> Vec<(&'static Course, String)> 
     vec![(one, challenge.code.clone())]
 }
 
-/// The code of a challenge in a report: the hash of its one course; of several parts each hash behind its part.
+/// The code of a challenge in a report: the hash of its one course; of several parts each hash after its part.
 pub(crate) fn code(of: &[(&Course, String)]) -> String {
     let part = |(course, hash): &(&Course, String)| match course.part {
         Some(part) if !hash.is_empty() => format!("{part} {hash}"),
@@ -276,9 +276,9 @@ mod tests {
     fn the_code_of_several_parts_is_taken_apart_again() {
         let vision = Course { part: Some("vision"), ..crate::issues::CHAT };
         let several = [(&crate::issues::CHAT, "a1".to_owned()), (&vision, "b2".to_owned())];
-        let told = code(&several);
-        assert_eq!(told, "chat a1, vision b2");
-        assert_eq!(several.map(|(course, _)| course.code_in(&told)), ["a1", "b2"]);
+        let message = code(&several);
+        assert_eq!(message, "chat a1, vision b2");
+        assert_eq!(several.map(|(course, _)| course.code_in(&message)), ["a1", "b2"]);
         assert_eq!(code(&[(&vision, "b2".to_owned())]), "b2", "one alone needs no name");
     }
 }

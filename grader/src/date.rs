@@ -25,8 +25,8 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }
 
-/// When something was, as it is told at `now`: `10:42 UTC` on the same day, else `2026-11-22`.
-pub(crate) fn told(when: u64, now: u64) -> String {
+/// When something was, as it is reported at `now`: `10:42 UTC` on the same day, else `2026-11-22`.
+pub(crate) fn describe(when: u64, now: u64) -> String {
     if when / 86_400 == now / 86_400 {
         let of_day = when % 86_400;
         return format!("{:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60);
@@ -50,14 +50,14 @@ fn civil(days: i64) -> (i64, i64, i64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{civil, told};
+    use super::{civil, describe};
 
     #[test]
     fn a_time_of_today_is_told_by_the_clock_and_others_by_the_day() {
         let now = 1_795_305_600; // midnight
-        assert_eq!(told(now + 10 * 3600 + 42 * 60, now + 86_399), "10:42 UTC");
-        assert_eq!(told(now - 1, now), "2026-11-21");
-        assert!(!told(u64::MAX, 0).is_empty());
+        assert_eq!(describe(now + 10 * 3600 + 42 * 60, now + 86_399), "10:42 UTC");
+        assert_eq!(describe(now - 1, now), "2026-11-21");
+        assert!(!describe(u64::MAX, 0).is_empty());
     }
 
     #[test]

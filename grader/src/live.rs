@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn before() -> [Before; 1] {
-        [Before { name: "issues".into(), points: 1, told: "1 of 12 points at 10:42 UTC".into() }]
+        [Before { name: "issues".into(), points: 1, message: "1 of 12 points at 10:42 UTC".into() }]
     }
 
     #[test]

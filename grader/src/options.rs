@@ -172,17 +172,17 @@ impl Options {
     /// What `graph FILE` does: challenge C's attempt, on one rank of the CPU.
     pub fn graph_plan(&self, own: &Supplied) -> Result<Plan, Failure> {
         if let Some(ranks) = self.ranks.filter(|ranks| *ranks != 1) {
-            let told =
+            let message =
                 format!("--ranks: expected 1, found {ranks}: a graph runs on one rank in this version");
-            return Err(Failure::Usage(told));
+            return Err(Failure::Usage(message));
         }
         if let Some(device) = match self.device {
             Device::Auto | Device::Cpu => None,
             Device::Sim => Some("sim".to_owned()),
             Device::Cuda(n) => Some(format!("cuda:{n}")),
         } {
-            let told = format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
-            return Err(Failure::NoDevice(told));
+            let message = format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
+            return Err(Failure::NoDevice(message));
         }
         let foreign = [
             ("--html", self.html.is_some()),
@@ -303,7 +303,7 @@ impl Options {
         for (flag, path) in flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?))) {
             let refused = |what: &str| Failure::Usage(format!("{flag} {}: {what}", path.display()));
             let target = match atomic_write::target(path) {
-                Err(error) if error.kind() == ErrorKind::NotADirectory => continue, // told when it is written
+                Err(error) if error.kind() == ErrorKind::NotADirectory => continue, // reported when it is written
                 target => target.map_err(|error| refused(&error.to_string()))?.0,
             };
             let place = place(&target);

@@ -1,7 +1,7 @@
 //! How far a run is: its items counted, and the seconds that the rest took the last time.
 //!
 //! Items differ by a factor of a thousand, so a share of the items says nothing of the time. What each took is kept
-//! in `.warpbook/times.json`; where one of the rest was never timed, no seconds are told.
+//! in `.warpbook/times.json`; where one of the rest was never timed, no seconds are reported.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

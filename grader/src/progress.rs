@@ -139,12 +139,12 @@ impl Standing {
         }
     }
 
-    /// Whether the compiler refused the text because of this step: its words are told there, and only named elsewhere.
+    /// Whether the compiler refused the text because of this step: its words are reported there, and only named elsewhere.
     fn is_refused(&self, step: &str) -> bool {
-        let told = |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+        let describe = |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
         self.checks
             .iter()
-            .any(|check| check.step() == step && told(check) && !self.earlier.contains(&check.name))
+            .any(|check| check.step() == step && describe(check) && !self.earlier.contains(&check.name))
     }
 
     /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has
@@ -177,7 +177,7 @@ pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
 }
 
 impl Progress {
-    /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is told
+    /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is reported
     /// once.
     pub fn load(workbook: &Workbook) -> Self {
         static TOLD: Once = Once::new();

@@ -143,7 +143,7 @@ pub(crate) enum RunError {
 /// A fault of the grader or of the machine under it, in a sentence.
 pub(crate) fn run(plan: &Plan) -> Result<Scorecard, String> {
     run_with(plan, &mut |_| Ok(())).map_err(|ended| match ended {
-        RunError::Fault(told) => told,
+        RunError::Fault(message) => message,
         RunError::Write(error, _) => error.to_string(),
     })
 }
@@ -264,7 +264,7 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
         Ok(start) => start,
         Err(NotBuilt::Unavailable(reason)) => return Err(reason),
         Err(NotBuilt::Refused { step, words }) => {
-            let told = |check: &str| match &step {
+            let describe = |check: &str| match &step {
                 Some(step) if !check.starts_with(&format!("{step}/")) => {
                     format!("the exercise does not compile, because of {step}")
                 }
@@ -273,7 +273,7 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
             let code = code_hash(&exercise(course)?);
             return Ok(Graded {
                 code,
-                ..without_answer(plan, course, &items, Outcome::DoesNotCompile, told)
+                ..without_answer(plan, course, &items, Outcome::DoesNotCompile, message)
             });
         }
     };

@@ -166,7 +166,7 @@ fn is_in_use(tokens: &[Token], at: usize) -> bool {
     tokens[..at].iter().rev().take_while(|token| !ends(token)).any(begins)
 }
 
-/// Looks at what follows a path's first words, at `at`; the place behind it.
+/// Looks at what follows a path's first words, at `at`; the place after it.
 fn below(tokens: &[Token], at: usize, path: &mut Vec<String>) -> Result<usize, Refused> {
     let here = &tokens[at - 1];
     let whole = path.join("::");
@@ -195,7 +195,7 @@ fn below(tokens: &[Token], at: usize, path: &mut Vec<String>) -> Result<usize, R
     }
 }
 
-/// The branches of a use tree, from behind its brace; the place behind its end.
+/// The branches of a use tree, from after its brace; the place after its end.
 fn tree(tokens: &[Token], mut at: usize, path: &mut Vec<String>) -> Result<usize, Refused> {
     let mut depth = 1;
     let mut begins = true;
@@ -427,7 +427,7 @@ fn quote(rest: &str) -> (usize, Option<Kind>) {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {
         (Some((_, '\\')), Some((at, c))) => {
-            let from = at + c.len_utf8(); // behind what is escaped, which may be a quote
+            let from = at + c.len_utf8(); // after what is escaped, which may be a quote
             let end = rest[from..].find('\'').map_or(rest.len(), |end| from + end + 1);
             (end, None)
         }
@@ -446,7 +446,7 @@ mod tests {
     use crate::course::COURSES;
     use crate::stub;
 
-    fn told(text: &str) -> Option<(usize, String)> {
+    fn describe(text: &str) -> Option<(usize, String)> {
         look_through(text, Language::Rust).err().map(|refused| (refused.line, refused.what))
     }
 
@@ -519,7 +519,7 @@ mod tests {
     fn what_reaches_past_the_steps_is_refused_with_its_line() {
         for (text, what) in REFUSED {
             let below = format!("//! An attempt.\n\n/* std::fs */\n{text}\n");
-            assert_eq!(told(&below), Some((4, what.to_owned())), "{text}");
+            assert_eq!(describe(&below), Some((4, what.to_owned())), "{text}");
         }
     }
 
@@ -549,7 +549,7 @@ mod tests {
     #[test]
     fn what_only_looks_like_it_is_let_through() {
         for text in HONEST {
-            assert_eq!(told(text), None, "{text}");
+            assert_eq!(describe(text), None, "{text}");
         }
     }
 
@@ -571,17 +571,17 @@ mod tests {
             "é'é'",
             "std::",
         ] {
-            _ = told(text);
+            _ = describe(text);
         }
     }
 
     #[test]
     fn kernels_take_in_no_file_by_its_path() {
-        let told = |text: &str| look_through(text, Language::Cuda).err().map(|refused| refused.line);
-        assert_eq!(told("#include \"warpbook.cuh\"\n#include <cuda_fp16.h>\nasm volatile(\"exit;\");"), None);
+        let describe = |text: &str| look_through(text, Language::Cuda).err().map(|refused| refused.line);
+        assert_eq!(describe("#include \"warpbook.cuh\"\n#include <cuda_fp16.h>\nasm volatile(\"exit;\");"), None);
         for text in ["#include \"/etc/passwd\"", "# include <../x.h>", "#include NAME", "#inc\\\nlude \"/x\""]
         {
-            assert!(told(text).is_some(), "{text}");
+            assert!(describe(text).is_some(), "{text}");
         }
     }
 }

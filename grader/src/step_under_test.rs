@@ -17,12 +17,12 @@ pub(crate) struct StepUnderTest<'a, A: ?Sized> {
 }
 
 impl<A: ?Sized> StepUnderTest<'_, A> {
-    /// The step's own writer; where calls are shown, what it is called with is told.
-    pub fn of<T>(&self, step: &str, told: impl FnOnce() -> String, run: impl FnOnce(&A) -> T) -> T {
+    /// The step's own writer; where calls are shown, what it is called with is reported.
+    pub fn of<T>(&self, step: &str, message: impl FnOnce() -> String, run: impl FnOnce(&A) -> T) -> T {
         if self.step != step {
             return run(self.solution);
         }
-        call(told);
+        call(message);
         counted(self.solution_calls, &self.asked, || run(self.attempt))
     }
 }

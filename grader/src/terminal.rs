@@ -12,7 +12,7 @@ pub(crate) fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// A lead and a text behind it, wrapped at words; further lines begin below the text's first word.
+/// A lead and a text after it, wrapped at words; further lines begin below the text's first word.
 pub(crate) fn hanging(lead: &str, text: &str) -> String {
     paper::hanging(lead, text, paper::columns(lead), width())
 }

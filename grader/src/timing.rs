@@ -380,10 +380,10 @@ mod tests {
 
     #[test]
     fn one_disturbed_round_decides_nothing() {
-        let told = Rounds::of(&[9.0, 9.0], &[1.0, 1.0]);
-        assert_eq!((told, told.verdict()), (Rounds { count: 1, against: 1 }, Bounded::Open));
-        let told = Rounds::of(&[9.0, 9.0, 1.0, 1.0], &[1.0, 1.0, 1.0, 1.0]);
-        assert_eq!(told.verdict(), Bounded::Within);
+        let message = Rounds::of(&[9.0, 9.0], &[1.0, 1.0]);
+        assert_eq!((message, message.verdict()), (Rounds { count: 1, against: 1 }, Bounded::Open));
+        let message = Rounds::of(&[9.0, 9.0, 1.0, 1.0], &[1.0, 1.0, 1.0, 1.0]);
+        assert_eq!(message.verdict(), Bounded::Within);
         assert_eq!(Rounds::of(&[], &[1.0]).verdict(), Bounded::Within);
     }
 

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn contributing_counts_the_lines_of_the_smallest_challenge() {
         let own = include_str!("toy.rs").lines().take_while(|line| *line != "mod tests {").count();
-        let told = format!("about {} lines", own.next_multiple_of(10));
-        assert!(include_str!("../../CONTRIBUTING.md").contains(&told), "{told} of {own}");
+        let message = format!("about {} lines", own.next_multiple_of(10));
+        assert!(include_str!("../../CONTRIBUTING.md").contains(&message), "{message} of {own}");
     }
 }

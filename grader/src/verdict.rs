@@ -83,10 +83,10 @@ fn look(seen: &Seen<'_>, name: &str, guard: Option<&Guard>) -> Verdict {
 /// Whether a guard could not look because of a hole that a check reached as well. A hole that only guards reach is
 /// no hole.
 fn reached_a_hole(seen: &Seen<'_>, guard: &Guard) -> bool {
-    let told = &guard.detail;
-    let names = |step: &str| told.contains(&format!("{step}: ")) || told.contains(&format!("{step} is "));
+    let message = &guard.detail;
+    let names = |step: &str| message.contains(&format!("{step}: ")) || message.contains(&format!("{step} is "));
     let holes = seen.checks.iter().filter(|check| check.outcome == Outcome::NotAttempted);
-    told.contains("not written yet") && holes.map(Check::step).any(names)
+    message.contains("not written yet") && holes.map(Check::step).any(names)
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
             verdict(&seen, [], &["late"])
         };
         assert_eq!(of(Outcome::NotAttempted), Verdict::Unmeasured("not written yet: C.1: capture".into()));
-        let told = "guard could not look: late - not written yet: C.1: capture";
-        assert_eq!(of(Outcome::Passed), Verdict::Unmet(told.into()));
+        let message = "guard could not look: late - not written yet: C.1: capture";
+        assert_eq!(of(Outcome::Passed), Verdict::Unmet(message.into()));
     }
 }

@@ -34,7 +34,7 @@ extern "C" __global__ void read_all(const uint4* from, u64 count, u32* sink) {
     if (sum == 0x5eed5eed) *sink = sum;        // never, and the compiler cannot know: the reads stay
 }
 
-// Lets the kernel behind it begin at once, takes its time, and only then writes: `to` gets the words of `from`,
+// Lets the kernel after it begin at once, takes its time, and only then writes: `to` gets the words of `from`,
 // `filled` the pattern. Who launches with overlap and does not wait reads what was there before, or has what it
 // wrote overwritten.
 extern "C" __global__ void write_late(const u32* from, u32* to, u64 words, u32* filled, u64 fills, u32 pattern,

@@ -8,7 +8,7 @@ grader/src/issues/chat/python.json: strings and floats (D.1), schemas and tools 
 texts with broken tokens (D.3) too, which follow the trait's words: no library has such a step.
 tests/tests/workbook/chat/written.jsonl: templates of a line or two, and what they write or which error they raise.
 tests/tests/workbook/chat/spoken.jsonl: calls as the models' own documents write them and the project's templates do not.
-book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, behind normalisers of
+book/src/results/chat-normalisers.txt: special tokens that are broken by a character of no width, after normalisers of
 the library tokenizers.
 The clock stands at 2026-01-05 09:07:03. Written with CPython 3.11.7, transformers 5.23.0, tokenizers 0.23.3 and
 jinja2 3.1.6.
@@ -311,7 +311,7 @@ def written():
             yield json.dumps(row, ensure_ascii=False)
 
 
-# What a model may write in a format, by the documents of those who trained it: the text behind the prompt.
+# What a model may write in a format, by the documents of those who trained it: the text after the prompt.
 
 CALL = '{"city": "Oslo"}'
 CHANNEL = "<|channel|>commentary"
@@ -324,7 +324,7 @@ TEXTS = [
     ("llama", '<|python_tag|>{"type": "function", "name": "weather", "parameters": ' + CALL + "}<|eom_id|>"),
     # Nous Hermes 2 Pro and 3, as their system prompt asks: arguments first.
     ("hermes", '<tool_call>\n{"arguments": ' + CALL + ', "name": "weather"}\n</tool_call><|im_end|>\n'),
-    # The model cards of LFM2: texts in double quotes, words behind the call.
+    # The model cards of LFM2: texts in double quotes, words after the call.
     ("lfm", '<|tool_call_start|>[weather(city="Oslo")]<|tool_call_end|>Looking.<|im_end|>\n'),
     # The template of LFM2 writes what is nested as JSON.
     ("lfm", "<|tool_call_start|>[weather(city='Oslo', now=True, at={\"day\": null, \"dry\": true})]<|tool_call_end|><|im_end|>\n"),
@@ -398,7 +398,7 @@ def stripped():
     ]
     for normalized in (False, True):
         lines.append(
-            f"\nthe token is looked for {'behind' if normalized else 'before'} the normaliser (normalized={normalized})"
+            f"\nthe token is looked for {'after' if normalized else 'before'} the normaliser (normalized={normalized})"
         )
         for name, mark in MARKS.items():
             row = f"{name:{width}}"

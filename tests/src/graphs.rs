@@ -11,7 +11,7 @@ use std::fmt;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::programs::{self, Place};
+use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{
     Array, Attention, Binary, Builder, Compare, Data, Dim, Dtype, Facts, Graph, Id, Known, Op, Real, Reduce,
     Symbol, Tensor, Type, Unary, product,
@@ -601,7 +601,7 @@ fn weighed(x: &Tensor) -> Tensor {
 
 /// One of the usual score programs, or none.
 fn score(c: [usize; 4], extras: &[Type]) -> Option<Graph> {
-    let body = |at: &Place| match c[0] % 5 {
+    let body = |at: &ScoreEntry| match c[0] % 5 {
         0 => programs::softcap(&at.score, 2.0),
         1 => programs::alibi(at, &at.score, 4),
         2 => programs::distance_bias(at, &at.score, 0.3),
@@ -612,7 +612,7 @@ fn score(c: [usize; 4], extras: &[Type]) -> Option<Graph> {
 
 /// One of the usual masks, or none.
 fn mask(c: [usize; 4], extras: &[Type]) -> Option<Graph> {
-    let body = |at: &Place| match c[1] % 5 {
+    let body = |at: &ScoreEntry| match c[1] % 5 {
         0 => programs::causal(at),
         1 => programs::and(&programs::causal(at), &programs::sliding_window(at, 2)),
         2 => programs::and(&programs::causal(at), &programs::document(at, &at.extras[1])),

@@ -55,7 +55,7 @@ const HOSTILE: [usize; 18] = [
     usize::MAX,
 ];
 
-/// Choices, taken from bytes one by one; zeros behind the last.
+/// Choices, taken from bytes one by one; zeros after the last.
 struct Draw<'a> {
     rest: std::slice::Iter<'a, u8>,
     numbers: usize,   // so far

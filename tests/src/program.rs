@@ -30,7 +30,7 @@ impl Ran {
     }
 }
 
-/// A screen whose lines that go on, as their indentation says, stand behind the line that they go on with.
+/// A screen whose lines that go on, as their indentation says, stand after the line that they go on with.
 pub fn unwrapped(screen: &str) -> String {
     let mut text = String::new();
     for line in screen.lines() {

@@ -350,8 +350,8 @@ impl<'a> Session<'a> {
         io: impl Into<Io<'r>>,
         watch: Option<&mut Watch<'_>>,
     ) -> Result<Outputs<'r>, Error> {
-        let told = self.others(program);
-        self.run_here(program, io.into(), watch).inspect_err(|error| told.abort(&error.to_string()))
+        let message = self.others(program);
+        self.run_here(program, io.into(), watch).inspect_err(|error| message.abort(&error.to_string()))
     }
 
     /// The ranks that wait for what a program does here.
@@ -471,14 +471,14 @@ impl<'a> Session<'a> {
 
     /// The size of each symbol, the size that is compiled, and what is. A rank that has none tells the others.
     fn sized(&mut self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes, Vec<i64>), Error> {
-        let told = self.others(program);
+        let message = self.others(program);
         let sized = self.resolve(program, io).and_then(|(sizes, rounded)| {
             let collectives = &self.loaded[program.0].collectives;
             collectives.agree(&self.groups, &sizes).map_err(Error::Groups)?;
             let key = self.key(program, &rounded)?;
             Ok((sizes, rounded, key))
         });
-        sized.inspect_err(|error| told.abort(&error.to_string()))
+        sized.inspect_err(|error| message.abort(&error.to_string()))
     }
 
     /// The size of each symbol, and the size that is compiled: its bucket. Every input fits one of both.

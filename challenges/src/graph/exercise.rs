@@ -10,7 +10,7 @@ use challenges::graph::Compile;
 use compiler::front::capture::Capture;
 use compiler::front::explain::Break;
 use compiler::fuse::LONG;
-use compiler::ir::arena::{Arena, Life, room};
+use compiler::ir::arena::{Arena, Life, aligned_bytes};
 use compiler::ir::code::{Code, element};
 use compiler::ir::sized::Sized;
 use kernels::plan::Choice;

@@ -10,7 +10,7 @@ use challenges::graph::Compile;
 use compiler::front::capture::Capture;
 use compiler::front::explain::Break;
 use compiler::fuse::LONG;
-use compiler::ir::arena::{Arena, Life, room};
+use compiler::ir::arena::{Arena, Life, aligned_bytes};
 use compiler::ir::code::{Code, element};
 use compiler::ir::sized::Sized;
 use kernels::plan::Choice;
@@ -130,7 +130,7 @@ impl Compile for Solution {
         for (buffer, life) in order {
             let at = lowest(&placed, life);
             arena.places[buffer] = Some(at);
-            arena.bytes = arena.bytes.max(at + room(life));
+            arena.bytes = arena.bytes.max(at + aligned_bytes(life));
             let index = placed.partition_point(|(other, _)| *other <= at);
             placed.insert(index, (at, life));
         }
@@ -271,7 +271,7 @@ impl Record for Recorder {
         None
     }
 
-    // why: The graph ends before the call and another one begins behind it, with the result as an input.
+    // why: The graph ends before the call and another one begins after it, with the result as an input.
     // step C.1: record a foreign call as a break; its result is a new input
     fn foreign(
         &mut self,
@@ -413,10 +413,10 @@ fn lowest(placed: &[(usize, &Life)], life: &Life) -> usize {
         if !meets {
             continue;
         }
-        if at + room(life) <= *start {
+        if at + aligned_bytes(life) <= *start {
             break;
         }
-        at = at.max(start + room(other));
+        at = at.max(start + aligned_bytes(other));
     }
     at
 }

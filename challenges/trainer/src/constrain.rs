@@ -8,7 +8,7 @@
 //! schema -> bounds, nullable -> llguidance: grammar, automata      mask: vocabulary as a tree of bytes, walked once
 //! ```
 //!
-//! **Texts.** JSON as Python writes it and templates show it: `, ` between items, `: ` behind names, no other white
+//! **Texts.** JSON as Python writes it and templates show it: `, ` between items, `: ` after names, no other white
 //! space, so that a model cannot fill its turn with blanks. Arguments stand in the order in which the schema declares
 //! them. A string may hold any character but U+007F bare, and any escape of JSON but `\/`, half a surrogate pair
 //! excepted; names and words that the schema lists are taken bare. **Schemas.** What [`Constraint::new`] cannot hold a
@@ -130,7 +130,7 @@ pub enum Token {
 }
 
 impl Token {
-    /// Texts by their numbers, and special tokens behind them: how most tokenizers number theirs.
+    /// Texts by their numbers, and special tokens after them: how most tokenizers number theirs.
     pub fn all(texts: impl IntoIterator<Item = Vec<u8>>, special: &[String]) -> Vec<Token> {
         texts.into_iter().map(Token::Text).chain(special.iter().cloned().map(Token::Special)).collect()
     }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A wanted marker is there already, or takes the place of a token that was reserved for such a use, whose row of the
-//! embedding exists, or is added behind all others, which takes a row more ([`super::resize`]).
+//! embedding exists, or is added after all others, which takes a row more ([`super::resize`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -224,7 +224,7 @@ pub enum TokenSource {
         /// The reserved token's text.
         was: String,
     },
-    /// It is added behind all others.
+    /// It is added after all others.
     Added(u32),
 }
 

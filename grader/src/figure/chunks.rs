@@ -108,7 +108,7 @@ pub fn stairs(ways: &[Way]) -> String {
     let most = ways.iter().map(Way::peak).fold(1.0, f64::max);
     let longest = ways.iter().map(Way::total).fold(1e-9, f64::max);
     let across = Scale::new(Law::Linear, [0.0, longest], [FIRST, LAST]);
-    let mut plot = Plot::new("Bytes alive while the loss is computed", &told(ways));
+    let mut plot = Plot::new("Bytes alive while the loss is computed", &describe(ways));
     let mut bottom = 30.0;
     for (way, ink) in ways.iter().zip([Ink::Baseline, Ink::Bound, Ink::Attempt]) {
         let height = (HIGHEST * way.peak() / most).max(LEAST);
@@ -152,7 +152,7 @@ fn one(plot: &mut Plot, way: &Way, ink: Ink, panel: Panel, (across, up): (&Scale
     }
 }
 
-fn told(ways: &[Way]) -> String {
+fn describe(ways: &[Way]) -> String {
     let one = |way: &Way| {
         let chunks =
             if way.chunks.len() > 1 { format!(", {} chunks", way.chunks.len()) } else { String::new() };

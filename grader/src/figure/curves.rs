@@ -97,7 +97,7 @@ fn minus(a: &[f64], b: &[f64]) -> Vec<f64> {
 /// The figure.
 pub fn losses(runs: &Runs, title: &str) -> String {
     let differences = runs.differences();
-    let mut plot = Plot::new(title, &told(runs, &differences));
+    let mut plot = Plot::new(title, &describe(runs, &differences));
     let upper = Panel { left: FIRST, right: LAST, top: 64.0, bottom: 232.0 };
     let lower = Panel { top: 264.0, bottom: 364.0, ..upper };
     let steps = runs.own.len();
@@ -156,7 +156,7 @@ fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str, shown: impl F
     plot.text((panel.left, panel.top - 5.0), Anchor::Start, Ink::Quiet, label);
 }
 
-fn told(runs: &Runs, differences: &[(Ink, Vec<f64>)]) -> String {
+fn describe(runs: &Runs, differences: &[(Ink, Vec<f64>)]) -> String {
     let most = |values: &[f64]| values.iter().map(|x| x.abs()).fold(0.0, f64::max);
     let last = runs.own.len() - 1;
     let apart: Vec<String> =

@@ -56,7 +56,7 @@ pub fn draw(title: &str, sides: &[Side<'_>]) -> Result<String, Error> {
     };
     let graphs: Vec<(Graph, Vec<BTreeSet<Id>>)> = sides.iter().map(read).collect::<Result<_, Error>>()?;
     let words: Vec<String> =
-        graphs.iter().zip(sides).map(|((graph, launches), side)| told(side, graph, launches)).collect();
+        graphs.iter().zip(sides).map(|((graph, launches), side)| describe(side, graph, launches)).collect();
     let mut plot = Plot::new(title, &words.join(" "));
     let mut height: f64 = 0.0;
     for (i, ((graph, launches), side)) in graphs.iter().zip(sides).enumerate() {
@@ -342,7 +342,7 @@ fn size(ty: &Type) -> Option<i64> {
 }
 
 /// A graph in words.
-fn told(side: &Side<'_>, graph: &Graph, launches: &[BTreeSet<Id>]) -> String {
+fn describe(side: &Side<'_>, graph: &Graph, launches: &[BTreeSet<Id>]) -> String {
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for id in graph.ids().filter(|id| shown(graph, *id)) {
         *kinds.entry(graph.node(id).op.name()).or_default() += 1;

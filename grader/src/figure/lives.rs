@@ -16,7 +16,7 @@ pub fn lives(title: &str, launches: &[String], buffers: &[Buffer]) -> String {
     let columns = columns(buffers);
     let count = columns.iter().max().map_or(1, |last| last + 1);
     let width = ((RIGHT - border) / count as f64).min(58.0);
-    let mut plot = Plot::new(title, &told(launches, buffers));
+    let mut plot = Plot::new(title, &describe(launches, buffers));
     plot.text((LEFT, 38.0), Anchor::Start, Ink::Quiet, "launch");
     plot.text((RIGHT, 38.0), Anchor::End, Ink::Quiet, "a bar is a buffer, first write to last read");
     for (number, launch) in launches.iter().map(|name| fitting(name)).chain(["done".into()]).enumerate() {
@@ -71,7 +71,7 @@ pub fn columns(buffers: &[Buffer]) -> Vec<usize> {
     columns
 }
 
-fn told(launches: &[String], buffers: &[Buffer]) -> String {
+fn describe(launches: &[String], buffers: &[Buffer]) -> String {
     let one = |buffer: &Buffer| format!("{} from {} to {}", bytes(buffer.bytes), buffer.first, buffer.last);
     let buffers: Vec<String> = buffers.iter().map(one).collect();
     format!("{} launches: {}. Buffers: {}.", launches.len(), launches.join("; "), buffers.join(", "))

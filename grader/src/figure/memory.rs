@@ -103,7 +103,7 @@ impl Memory {
 /// The places of the buffers over the launches, and what is alive beneath it.
 pub fn staircase(memory: &Memory, title: &str) -> String {
     let floor = memory.floor();
-    let mut plot = Plot::new(title, &told(memory, floor));
+    let mut plot = Plot::new(title, &describe(memory, floor));
     legend(&mut plot);
     let upper = Panel { left: FIRST, right: LAST, top: 64.0, bottom: 284.0 };
     let lower = Panel { top: 336.0, bottom: 450.0, ..upper };
@@ -180,7 +180,7 @@ fn heights(plot: &mut Plot, panel: Panel, up: &Scale, label: &str, above: f64) {
     plot.text((panel.left, panel.top - above), Anchor::Start, Ink::Quiet, label);
 }
 
-fn told(memory: &Memory, floor: f64) -> String {
+fn describe(memory: &Memory, floor: f64) -> String {
     let without = match &memory.without {
         Some((most, way)) => format!(" {way} it is {}.", bytes(*most)),
         None => String::new(),

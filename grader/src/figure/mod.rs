@@ -176,8 +176,8 @@ pub fn staircase(challenge: &Challenge) -> Option<String> {
         versions.iter().filter_map(|(label, time)| Some((label.as_str(), usable(time.value)?))).collect();
     let slowest = rows.iter().map(|(_, us)| *us).reduce(f64::max)?;
     let unit = Time::of(rows.iter().map(|(_, us)| *us));
-    let told = |(label, us): &(&str, f64)| format!("{label} {}", unit.show(*us));
-    let alt = format!("{}.", rows.iter().map(told).collect::<Vec<_>>().join(", "));
+    let describe = |(label, us): &(&str, f64)| format!("{label} {}", unit.show(*us));
+    let alt = format!("{}.", rows.iter().map(describe).collect::<Vec<_>>().join(", "));
     let mut plot = Plot::new(&format!("The staircase of {}", challenge.name), &alt);
     let panel = Panel { left: LEFT, right: RIGHT, top: 30.0, bottom: 36.0 + ROW * rows.len() as f64 };
     let least = rows.iter().map(|(_, us)| *us).reduce(f64::min)? * 0.7;
@@ -362,8 +362,8 @@ fn stand_row(plot: &mut Plot, scale: &Scale, top: f64, row: &Stand, unit: Time) 
         [row.bound, row.attempt, row.baseline].map(|us| scale.at(unit.scaled(us)));
     plot.text((LEFT + 4.0, top + 16.0), Anchor::Start, Ink::Text, &row.label);
     let times = [row.bound, row.attempt, row.baseline].map(|us| digits(unit.scaled(us)));
-    let told = format!("{} of the bound: {} {}", row.percent(), times.join(" \u{b7} "), svg_name(unit));
-    plot.text((RIGHT - 4.0, top + 16.0), Anchor::End, Ink::Text, &told);
+    let message = format!("{} of the bound: {} {}", row.percent(), times.join(" \u{b7} "), svg_name(unit));
+    plot.text((RIGHT - 4.0, top + 16.0), Anchor::End, Ink::Text, &message);
     plot.line((LEFT, y), (RIGHT, y), 1.0, Ink::Grid);
     plot.area((bound, y - 3.0), (attempt, y + 3.0), Ink::Attempt, 0.22);
     plot.area((attempt, y - 3.0), (baseline, y + 3.0), Ink::Attempt, 0.75);
@@ -426,8 +426,8 @@ fn strip_row(plot: &mut Plot, top: f64, row: &Samples) {
     plot.text((LEFT + 4.0, top + 14.0), Anchor::Start, Ink::Text, &row.label);
     plot.axis(panel, &axis);
     plot.grid(&[panel], &axis, Ink::Grid);
-    let told = format!("medians {} and {} {}", medians(row)[0], medians(row)[1], svg_name(unit));
-    plot.text((RIGHT - 4.0, top + 14.0), Anchor::End, Ink::Quiet, &told);
+    let message = format!("medians {} and {} {}", medians(row)[0], medians(row)[1], svg_name(unit));
+    plot.text((RIGHT - 4.0, top + 14.0), Anchor::End, Ink::Quiet, &message);
     for (ink, samples, top) in [
         (Ink::Attempt, &row.attempt, panel.top + 2.0),
         (Ink::Baseline, &row.baseline, panel.top + 4.0 + STRIP),

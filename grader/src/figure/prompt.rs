@@ -56,7 +56,7 @@ const ID: f64 = 7.6;
 
 /// A prompt token by token: the text in its lines, each token's number beneath it, what is trained underlined.
 pub fn prompt(title: &str, pieces: &[Piece]) -> String {
-    let mut plot = Plot::new(title, &told(pieces));
+    let mut plot = Plot::new(title, &describe(pieces));
     let mut left = LEFT;
     for (role, name) in Role::ALL {
         framed(&mut plot, Rect { x: left, y: 27.0, width: 12.0, height: 13.0 }, role);
@@ -124,7 +124,7 @@ fn underlined(plot: &mut Plot, from: f64, to: f64, y: f64) {
     plot.line((from, y), (to + 2.0, y), 2.0, Ink::Baseline);
 }
 
-fn told(pieces: &[Piece]) -> String {
+fn describe(pieces: &[Piece]) -> String {
     let text: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
     let special = pieces.iter().filter(|piece| piece.role.is_some()).count();
     let trained = pieces.iter().filter(|piece| piece.trained);
@@ -139,7 +139,7 @@ fn told(pieces: &[Piece]) -> String {
 /// A text and what it is called.
 pub type Named<'t> = (&'t str, &'t str);
 
-/// How many characters of a line are shown before and behind the place where it departs.
+/// How many characters of a line are shown before and after the place where it departs.
 const AROUND: usize = 32;
 
 /// Two texts, and an arrow at the first byte at which they differ.
@@ -174,12 +174,12 @@ fn byte(text: &str, place: usize) -> String {
 
 /// One of the two: the line around the place, the character there marked, an arrow above it.
 fn parted(plot: &mut Plot, y: f64, ink: Ink, (name, text): Named<'_>, place: usize) {
-    let (before, behind) = text.split_at(place);
+    let (before, after) = text.split_at(place);
     let line = before.rsplit('\n').next().unwrap_or_default();
     let cut = line.chars().count().saturating_sub(AROUND);
     let before: String = line.chars().skip(cut).collect();
-    let behind: String =
-        behind.split_inclusive('\n').next().unwrap_or_default().chars().take(AROUND).collect();
+    let after: String =
+        after.split_inclusive('\n').next().unwrap_or_default().chars().take(AROUND).collect();
     let x = LEFT + CODE * (AROUND as f64 + 2.0);
     let wide = |text: &str| text.replace(' ', "\u{a0}").replace('\n', "\u{21b5}");
     plot.text((LEFT, y), Anchor::Start, Ink::Quiet, name);
@@ -189,7 +189,7 @@ fn parted(plot: &mut Plot, y: f64, ink: Ink, (name, text): Named<'_>, place: usi
     plot.area((x, y + 11.0), (x + CODE, y + 25.0), ink, 0.25);
     plot.line((x, y + 25.0), (x + CODE, y + 25.0), 2.0, ink);
     plot.text((x, y + 21.0), Anchor::End, Ink::Code, &wide(&before));
-    plot.text((x, y + 21.0), Anchor::Start, Ink::Code, &wide(&behind));
+    plot.text((x, y + 21.0), Anchor::Start, Ink::Code, &wide(&after));
 }
 
 /// What happens when a piece of a text arrives.

@@ -66,7 +66,7 @@ impl Sizes {
 
 /// The figure.
 pub fn costs(sizes: &Sizes) -> String {
-    let mut plot = Plot::new("Time against bytes over sizes of chunks", &told(sizes));
+    let mut plot = Plot::new("Time against bytes over sizes of chunks", &describe(sizes));
     let panel = Panel { left: FIRST, right: LAST, top: 88.0, bottom: 300.0 };
     let [[least, most], [fast, slow]] =
         [sizes.range(|point| point.bytes, sizes.whole[0]), sizes.range(|point| point.ms, sizes.whole[1])];
@@ -138,7 +138,7 @@ fn names(plot: &mut Plot, sizes: &Sizes, line: &[(f64, f64)], marks: [(f64, f64)
     }
 }
 
-fn told(sizes: &Sizes) -> String {
+fn describe(sizes: &Sizes) -> String {
     let one = |point: &Point| {
         format!("{} rows {} and {} ms", count(point.rows), bytes(point.bytes), digits(point.ms))
     };

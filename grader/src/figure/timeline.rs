@@ -64,7 +64,7 @@ impl Step {
 /// The figure.
 pub fn timeline(step: &Step, title: &str) -> String {
     let total = step.total();
-    let mut plot = Plot::new(title, &told(step, total));
+    let mut plot = Plot::new(title, &describe(step, total));
     legend(&mut plot, step, total);
     let per_line = total / LINES as f64;
     let across = Scale::new(Law::Linear, [0.0, per_line], [LEFT, RIGHT]);
@@ -176,7 +176,7 @@ fn ms_of(ms: f64) -> String {
     format!("{} ms", if ms.fract() == 0.0 { tick(ms) } else { digits(ms) })
 }
 
-fn told(step: &Step, total: f64) -> String {
+fn describe(step: &Step, total: f64) -> String {
     let kinds =
         StepKind::ALL.into_iter().map(|work| (work, step.of_kind(work))).filter(|(_, (count, _))| *count > 0);
     let kinds: Vec<String> =

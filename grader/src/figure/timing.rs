@@ -118,10 +118,10 @@ fn quotient(baseline: &Measurement, attempt: &Measurement) -> Option<Measurement
 }
 
 /// Times, and numbers of steps, that stand beside nothing.
-fn beforehand<'a>(challenge: &'a Challenge, way: &str, told: &[&str]) -> Vec<Versus<'a>> {
+fn beforehand<'a>(challenge: &'a Challenge, way: &str, message: &[&str]) -> Vec<Versus<'a>> {
     let alone = challenge.measurements.iter().filter_map(|(name, attempt)| {
         let what =
-            own(challenge, name).filter(|what| !what.contains('.') && !told.contains(&name.as_str()))?;
+            own(challenge, name).filter(|what| !what.contains('.') && !message.contains(&name.as_str()))?;
         let names = vec![name.as_str()];
         let row = Versus {
             way: way.into(),
@@ -168,7 +168,7 @@ pub fn counters(challenge: &Challenge) -> Vec<(&'static str, Measurement)> {
 /// Every measurement that stands in no table and no picture, by its name without the challenge's.
 pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
     let versus = versus(challenge);
-    let told = named(&versus);
+    let message = named(&versus);
     let counters = counters(challenge);
     let beside = super::beside::rows(challenge);
     let is_counter = |short: &str| COUNTERS.iter().any(|(name, _)| *name == short) && !counters.is_empty();
@@ -178,7 +178,7 @@ pub fn counts(challenge: &Challenge) -> Vec<(&str, &Measurement)> {
             && !is_version(short)
             && !is_drawn(short)
             && case(challenge, name).is_none()
-            && !told.contains(&name.as_str())
+            && !message.contains(&name.as_str())
             && !beside.iter().any(|row| row.holds(short))
             && !is_counter(short);
         counts.then_some((short, measurement))

@@ -88,7 +88,7 @@ fn remember(message: &str) {
     last.get_or_insert(message);
 }
 
-/// Until it is dropped, a panic is told with what was asked for when it came.
+/// Until it is dropped, a panic is reported with what was asked for when it came.
 pub(crate) struct Asked<F: Fn() -> String>(pub F);
 
 impl<F: Fn() -> String> Drop for Asked<F> {
@@ -102,7 +102,7 @@ impl<F: Fn() -> String> Drop for Asked<F> {
 }
 
 impl Child {
-    /// Says something of the item in progress. Of a rank other than the first only what went wrong is told.
+    /// Says something of the item in progress. Of a rank other than the first only what went wrong is reported.
     fn send(&mut self, message: Message) {
         let Some(message) = (if self.rank == 0 { Some(message) } else { beside(message) }) else { return };
         let Order { item, nonce } = self.order.clone();
@@ -183,7 +183,7 @@ impl Child {
     }
 }
 
-/// What is told of a rank that does not report.
+/// What is said of a rank that does not report.
 fn beside(message: Message) -> Option<Message> {
     match message {
         Message::Check(Check { outcome: Outcome::Wrong, detail, .. }) => Some(Message::Failed(detail)),

@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// What is said of messages of an item in turn, and of its end.
-    fn told(item: &Item, messages: Vec<Message>) -> Result<(), String> {
+    fn describe(item: &Item, messages: Vec<Message>) -> Result<(), String> {
         let mut ledger = Ledger::new("nf4", item);
         messages.into_iter().try_for_each(|message| ledger.admit(message))?;
         ledger.lacks().map_or(Ok(()), Err)
@@ -188,16 +188,16 @@ mod tests {
     #[test]
     fn an_item_has_its_own_results_and_all_of_them() {
         let step = Item::new("A.1/one", 1);
-        assert_eq!(told(&step, vec![check("A.1/one")]), Ok(()));
-        assert_eq!(told(&Item::new("guard/late", 1), vec![guard("late")]), Ok(()));
-        assert_eq!(told(&bench(), vec![guard("wrong answers"), number("nf4.speedup.2x2.f16")]), Ok(()));
+        assert_eq!(describe(&step, vec![check("A.1/one")]), Ok(()));
+        assert_eq!(describe(&Item::new("guard/late", 1), vec![guard("late")]), Ok(()));
+        assert_eq!(describe(&bench(), vec![guard("wrong answers"), number("nf4.speedup.2x2.f16")]), Ok(()));
         let reason = || Message::Unmeasured("bench/2x2.f16".into(), "no time".into());
-        assert_eq!(told(&bench(), vec![reason()]), Ok(()), "a reason needs no guard");
+        assert_eq!(describe(&bench(), vec![reason()]), Ok(()), "a reason needs no guard");
         for (item, missing) in [(step, "its outcome"), (Item::new("guard/late", 1), "its verdict")] {
-            assert_eq!(told(&item, vec![]), Err(format!("ended {} without {missing}", item.name)));
+            assert_eq!(describe(&item, vec![]), Err(format!("ended {} without {missing}", item.name)));
         }
-        assert_eq!(told(&bench(), vec![]), Err("ended bench/2x2.f16 without a number or a reason".into()));
-        let unguarded = told(&bench(), vec![number("nf4.speedup.2x2.f16")]);
+        assert_eq!(describe(&bench(), vec![]), Err("ended bench/2x2.f16 without a number or a reason".into()));
+        let unguarded = describe(&bench(), vec![number("nf4.speedup.2x2.f16")]);
         assert_eq!(unguarded, Err("ended bench/2x2.f16 without the guard \"wrong answers\"".into()));
     }
 
@@ -205,12 +205,12 @@ mod tests {
     fn a_text_is_as_long_as_its_item_may_say() {
         let text = || Message::Text("12345".into());
         let item = || Item::new("level/O2", 1).texting(10);
-        assert_eq!(told(&item(), vec![check("level/O2"), text(), text()]), Ok(()));
+        assert_eq!(describe(&item(), vec![check("level/O2"), text(), text()]), Ok(()));
         let most = |bytes: usize, most: usize| {
             Err(format!("reported a text of {bytes} bytes, at most {most} are kept"))
         };
-        assert_eq!(told(&item(), vec![text(), text(), text()]), most(15, 10));
-        assert_eq!(told(&Item::new("A.1/one", 1), vec![text()]), most(5, 0));
+        assert_eq!(describe(&item(), vec![text(), text(), text()]), most(15, 10));
+        assert_eq!(describe(&Item::new("A.1/one", 1), vec![text()]), most(5, 0));
     }
 
     #[test]
@@ -219,18 +219,18 @@ mod tests {
         let foreign = |kind: &str, name: &str, item: &Item| {
             Err(format!("reported the {kind} {name:?}, which is none of {}", item.name))
         };
-        assert_eq!(told(&step(), vec![check("A.1/two")]), foreign("check", "A.1/two", &step()));
-        assert_eq!(told(&step(), vec![guard("late")]), foreign("guard", "late", &step()));
-        assert_eq!(told(&bench(), vec![check("bench/2x2.f16")]), foreign("check", "bench/2x2.f16", &bench()));
+        assert_eq!(describe(&step(), vec![check("A.1/two")]), foreign("check", "A.1/two", &step()));
+        assert_eq!(describe(&step(), vec![guard("late")]), foreign("guard", "late", &step()));
+        assert_eq!(describe(&bench(), vec![check("bench/2x2.f16")]), foreign("check", "bench/2x2.f16", &bench()));
         for name in ["nf4.speedup.4x4.f16", "nf4.2x2.f16", "graph.speedup.2x2.f16"] {
-            assert_eq!(told(&bench(), vec![number(name)]), foreign("number", name, &bench()));
+            assert_eq!(describe(&bench(), vec![number(name)]), foreign("number", name, &bench()));
         }
         let two = vec![check("A.1/one"), check("A.1/one")];
-        assert_eq!(told(&step(), two), Err("reported the check \"A.1/one\" twice".into()));
+        assert_eq!(describe(&step(), two), Err("reported the check \"A.1/one\" twice".into()));
         let two = vec![number("nf4.rate.2x2.f16"), number("nf4.rate.2x2.f16")];
-        assert_eq!(told(&bench(), two), Err("reported the number \"nf4.rate.2x2.f16\" twice".into()));
+        assert_eq!(describe(&bench(), two), Err("reported the number \"nf4.rate.2x2.f16\" twice".into()));
         let all = Item { numbers: vec!["nf4.*".into()], ..bench() };
         let many = (0..=MOST_MESSAGES).map(|i| number(&format!("nf4.{i}"))).collect();
-        assert_eq!(told(&all, many), Err("reported more than 2000 results".into()));
+        assert_eq!(describe(&all, many), Err("reported more than 2000 results".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! The grader's side: start a team, read its results, end it when it oversteps, go on behind the fault.
+//! The grader's side: start a team, read its results, end it when it oversteps, go on after the fault.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -71,8 +71,8 @@ pub(crate) fn gather(
             Err(Fault { item, cause, hang }) => {
                 let skipped = if hang { siblings(&batch[item..]) } else { 1 };
                 for (i, at_fault) in batch[item..item + skipped].iter().enumerate() {
-                    let told = if i == 0 { cause.clone() } else { after(&batch[item], &cause) };
-                    blame(&mut gathered, request, at_fault, told, hang);
+                    let message = if i == 0 { cause.clone() } else { after(&batch[item], &cause) };
+                    blame(&mut gathered, request, at_fault, message, hang);
                 }
                 item + skipped
             }
@@ -189,8 +189,8 @@ impl Run {
             match self.hear(&waiting, Instant::now() + STARTUP, STARTUP)? {
                 (rank, Message::Ready) => waiting.done(rank),
                 (rank, _) => {
-                    let told = "reported a result before it was asked for one";
-                    return Err(Stop::Refused(self.team.of_rank(rank, told)));
+                    let message = "reported a result before it was asked for one";
+                    return Err(Stop::Refused(self.team.of_rank(rank, message)));
                 }
             }
         }
@@ -221,8 +221,8 @@ impl Run {
                 (0, result) => ledger.admit(result).map_err(Stop::Refused)?,
                 (rank, Message::Failed(why)) => return Err(Stop::Refused(self.team.of_rank(rank, &why))),
                 (rank, _) => {
-                    let told = "reported a result, expected that of rank 0";
-                    return Err(Stop::Refused(self.team.of_rank(rank, told)));
+                    let message = "reported a result, expected that of rank 0";
+                    return Err(Stop::Refused(self.team.of_rank(rank, message)));
                 }
             }
         }
@@ -242,9 +242,9 @@ impl Run {
             }
             self.team.count()?;
             let Some((rank, line)) = self.team.hear()? else { continue };
-            let told = |cause: String| Stop::Refused(self.team.of_rank(rank, &cause));
-            let order = waiting.order(rank).ok_or_else(|| told("went on after it was done".into()))?;
-            return Ok((rank, understood(line, order).map_err(told)?));
+            let describe = |cause: String| Stop::Refused(self.team.of_rank(rank, &cause));
+            let order = waiting.order(rank).ok_or_else(|| describe("went on after it was done".into()))?;
+            return Ok((rank, understood(line, order).map_err(describe)?));
         }
     }
 
@@ -440,15 +440,15 @@ mod tests {
         let large = "(setsid sh -c 'x=$(head -c 500000000 /dev/zero | tr \"\\0\" x); sleep 9' &)";
         let many =
             "for j in 1 2 3 4 5 6 7 8 9; do for k in 1 2 3 4 5 6 7 8; do (setsid sleep 9 &); done; done";
-        for (script, told) in [(large, "ran past its memory limit"), (many, " processes, 64 are allowed")] {
+        for (script, message) in [(large, "ran past its memory limit"), (many, " processes, 64 are allowed")] {
             let item = [Item::new("A.1/0", 20)];
             let checks =
                 gathered(&format!("hear; {script}; sleep 9; check A.1/0; say '\"Done\"'"), &item).checks;
-            assert!(checks[0].detail.contains(told), "{}", checks[0].detail);
+            assert!(checks[0].detail.contains(message), "{}", checks[0].detail);
         }
     }
 
-    /// What three ranks are told of one step that may take so many seconds.
+    /// What is said of three ranks in one step that may take so many seconds.
     fn told_of_three(seconds: u64, script: &str) -> String {
         let checks = gathered_of((3, 256 << 20), script, &[Item::new("A.1/0", seconds)]).checks;
         assert_eq!(checks.len(), 1, "one item, one outcome: {checks:#?}");
@@ -464,8 +464,8 @@ mod tests {
             say '"Done"'; sleep 1000"#;
         assert_eq!(told_of_three(60, script), "");
         let also = "hear; check A.1/0; say '\"Done\"'; sleep 1000";
-        let told = told_of_three(60, also);
-        assert!(told.ends_with("reported a result, expected that of rank 0"), "{told}");
+        let message = told_of_three(60, also);
+        assert!(message.ends_with("reported a result, expected that of rank 0"), "{message}");
         let failed = r#"hear; [ "$RANK" != 2 ] || say '{"Failed":"disagrees"}'; sleep 1000"#;
         assert_eq!(told_of_three(60, failed), "rank 2 disagrees");
     }

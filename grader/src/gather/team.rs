@@ -2,7 +2,7 @@
 //!
 //! All are in one process group, hold no more memory together than the attempt may, and have one deadline. Each has its
 //! own private connection, and `RANK`, `LOCAL_RANK` and `WORLD_SIZE` in its environment where there are several. A rank
-//! that ends, oversteps or is late ends the team, and what is told names it.
+//! that ends, oversteps or is late ends the team, and what is reported names it.
 
 use std::ffi::OsString;
 use std::io::{BufReader, Read, Write};
@@ -99,9 +99,9 @@ impl Team {
         self.members.len()
     }
 
-    /// What is told of a rank, with its number where there are several.
-    pub fn of_rank(&self, rank: usize, told: &str) -> String {
-        if self.ranks() > 1 { format!("rank {rank} {told}") } else { told.to_owned() }
+    /// What is reported of a rank, with its number where there are several.
+    pub fn of_rank(&self, rank: usize, message: &str) -> String {
+        if self.ranks() > 1 { format!("rank {rank} {message}") } else { message.to_owned() }
     }
 
     /// Writes a line to a rank.
@@ -128,12 +128,12 @@ impl Team {
         self.counted = Instant::now();
         if held.bytes > self.memory_limit {
             let (bytes, limit) = (held.bytes, self.memory_limit);
-            let told = format!("ran past its memory limit: {bytes} bytes resident, {limit} allowed");
-            return Err(Stop::Refused(told));
+            let message = format!("ran past its memory limit: {bytes} bytes resident, {limit} allowed");
+            return Err(Stop::Refused(message));
         }
         if held.processes > MOST_PROCESSES {
-            let told = format!("has {} processes, {MOST_PROCESSES} are allowed", held.processes);
-            return Err(Stop::Refused(told));
+            let message = format!("has {} processes, {MOST_PROCESSES} are allowed", held.processes);
+            return Err(Stop::Refused(message));
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl Team {
         with_output(self.of_rank(rank, &cause), said.join("\n").trim())
     }
 
-    /// Ends all of them for a cause; what they printed is told with it.
+    /// Ends all of them for a cause; what they printed is reported with it.
     pub fn stopped(mut self, cause: String) -> String {
         self.end();
         let said: Vec<String> = (0..self.ranks()).map(|rank| self.said(rank)).collect();
@@ -173,7 +173,7 @@ impl Team {
     }
 
     /// A rank's last words. They may still be on their way when it is gone, but not for long; what it started and left
-    /// behind may hold the pipe open for ever.
+    /// after may hold the pipe open for ever.
     pub fn said(&self, rank: usize) -> String {
         let member = &self.members[rank];
         let patience = Instant::now() + Duration::from_millis(500);

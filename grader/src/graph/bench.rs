@@ -16,7 +16,7 @@ use reference::graph::Graph;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::compare::{sizes, told};
+use super::compare::{sizes, describe};
 use super::model::{Model, TIMED, upload};
 use super::{losses, shown};
 use crate::gather::{Child, Effort};
@@ -64,21 +64,21 @@ struct Seen {
 fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen, String> {
     let model = Model::drawn(TIMED, effort.seed)?;
     let length = if effort.quick { 128 } else { 512 };
-    let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
+    let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
     let mut values = model.fixed(&step);
     values.append(&mut model.tokens(length, &mut Random::named(effort.seed, "timed")));
     let device = Cpu::new();
-    let given = upload(&device, &values).map_err(told)?;
+    let given = upload(&device, &values).map_err(describe)?;
     let sizes = sizes(&step, &values);
     let settings = begun.settings();
     let options = settings.options.unwrap_or(settings.level.options());
     let start = Tick::now();
-    let mut compiled = compile(attempt, &step, &sizes, options).map_err(told)?;
+    let mut compiled = compile(attempt, &step, &sizes, options).map_err(describe)?;
     let compiling = start.micros() / 1e3;
     let mut tuned = Tuned::default();
     if begun.has("C.7") {
-        compiled.tune(attempt, &device, &mut tuned).map_err(told)?;
+        compiled.tune(attempt, &device, &mut tuned).map_err(describe)?;
     }
     let (mut ours, mut theirs) =
         (Bench::new(&device, compiled)?, Bench::new(&device, plain(&step, &sizes)?)?);
@@ -113,7 +113,7 @@ fn measure(attempt: &dyn Compile, begun: &Begun, effort: &Effort) -> Result<Seen
 
 fn plain(step: &Graph, sizes: &BTreeMap<reference::graph::Symbol, i64>) -> Result<Compiled, String> {
     let options = Options { flex: false, ..Level::O1.options() };
-    compile(&Solution, step, sizes, options).map_err(told)
+    compile(&Solution, step, sizes, options).map_err(describe)
 }
 
 /// A plan with its memory.
@@ -125,24 +125,24 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(device: &'a Cpu, compiled: Compiled) -> Result<Self, String> {
         let mut session = Session::new(&Solution, device, &nf4::DEQUANTIZER, Settings::default());
-        let program = session.load_compiled(compiled).map_err(told)?;
+        let program = session.load_compiled(compiled).map_err(describe)?;
         Ok(Self { session, program })
     }
 
     /// One run, in milliseconds.
     fn run(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<f64, String> {
         let start = Tick::now();
-        self.session.run(self.program, inputs).map_err(told)?;
+        self.session.run(self.program, inputs).map_err(describe)?;
         Ok(start.micros() / 1e3)
     }
 
     /// One run, launch by launch.
     fn profile(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<Vec<Duration>, String> {
-        self.session.profile(self.program, inputs).map_err(told)
+        self.session.profile(self.program, inputs).map_err(describe)
     }
 
     fn compiled(&mut self, inputs: &BTreeMap<String, DeviceTensor>) -> Result<Arc<Compiled>, String> {
-        self.session.compiled(self.program, &Io::from(inputs)).map_err(told)
+        self.session.compiled(self.program, &Io::from(inputs)).map_err(describe)
     }
 }
 

@@ -34,11 +34,11 @@ pub(super) fn run_with(
     let callee = Dequantizer(dequantizer);
     let settings = Settings { options: Some(options), exact: true, poison: true, ..Settings::default() };
     let mut session = Session::new(passes, device, &callee, settings);
-    let program = session.load(graph).map_err(told)?;
-    let given = upload(device, values).map_err(told)?;
-    let outputs = session.run(program, &given).map_err(told)?;
+    let program = session.load(graph).map_err(describe)?;
+    let given = upload(device, values).map_err(describe)?;
+    let outputs = session.run(program, &given).map_err(describe)?;
     let results = graph.outputs().iter().map(|(name, _)| outputs.array(name));
-    let results = results.collect::<Result<_, _>>().map_err(told)?;
+    let results = results.collect::<Result<_, _>>().map_err(describe)?;
     Ok((outputs.compiled().clone(), results))
 }
 
@@ -50,12 +50,12 @@ pub(super) fn right(
     options: Options,
 ) -> Result<Arc<Compiled>, String> {
     let narrow = narrowed(values);
-    let plain = interpret(graph, &narrow).map_err(told)?;
-    let truth = interpret(graph, values).map_err(told)?;
+    let plain = interpret(graph, &narrow).map_err(describe)?;
+    let truth = interpret(graph, values).map_err(describe)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;
     for (i, (name, id)) in graph.outputs().iter().enumerate() {
-        let told = difference(&got[i], &plain[i], &truth[i]);
-        told.map_or(Ok(()), |told| Err(format!("output `{name}`: {told}\n{}", origin(graph, *id))))?;
+        let message = difference(&got[i], &plain[i], &truth[i]);
+        message.map_or(Ok(()), |message| Err(format!("output `{name}`: {message}\n{}", origin(graph, *id))))?;
     }
     Ok(compiled)
 }
@@ -68,10 +68,10 @@ pub(super) fn exact(
     options: Options,
 ) -> Result<Arc<Compiled>, String> {
     let narrow = narrowed(values);
-    let want = interpret(graph, &narrow).map_err(told)?;
+    let want = interpret(graph, &narrow).map_err(describe)?;
     let (compiled, got) = run(passes, graph, &narrow, options)?;
     match unequal(graph, &want, &got) {
-        Some(told) => Err(told),
+        Some(message) => Err(message),
         None => Ok(compiled),
     }
 }
@@ -80,8 +80,8 @@ pub(super) fn exact(
 pub(super) fn unequal(graph: &Graph, want: &[Array<f32>], got: &[Array<f32>]) -> Option<String> {
     let outputs = graph.outputs().iter().zip(want.iter().zip(got));
     outputs.into_iter().find_map(|((name, id), (want, got))| {
-        let told = other_bits(want, got)?;
-        Some(format!("output `{name}`: {told}\n{}", origin(graph, *id)))
+        let message = other_bits(want, got)?;
+        Some(format!("output `{name}`: {message}\n{}", origin(graph, *id)))
     })
 }
 
@@ -118,10 +118,10 @@ pub(crate) fn sizes(graph: &Graph, values: &Values<f32>) -> BTreeMap<Symbol, i64
 
 /// Where a result is further from the truth than it may be; whole numbers have to be equal.
 pub(crate) fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64>) -> Option<String> {
-    fair::difference(got, plain, truth, 0.0).map(told)
+    fair::difference(got, plain, truth, 0.0).map(describe)
 }
 
 /// An error in words.
-pub(crate) fn told(error: impl std::fmt::Display) -> String {
+pub(crate) fn describe(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -66,7 +66,7 @@ impl Answer<'_> {
         }
         (right < all).then(|| {
             let detail =
-                self.seen.unmeasured.get("graph.wrong").map_or(String::new(), |told| format!(": {told}"));
+                self.seen.unmeasured.get("graph.wrong").map_or(String::new(), |message| format!(": {message}"));
             format!("results are right at {right:.0} of {all:.0} lengths{detail}")
         })
     }

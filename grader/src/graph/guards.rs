@@ -12,7 +12,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
 
 use super::begun::Begun;
-use super::compare::told;
+use super::compare::describe;
 use super::model::{Model, TINY, upload};
 use crate::random::Random;
 use crate::table;
@@ -62,10 +62,10 @@ fn hidden_fallback(attempt: &dyn Compile) -> Verdict {
         tape.output("y", &x);
     };
     let examples = Values::from([("x".to_owned(), numbers(&[4, 4], 0.1))]);
-    let captured = attempt.capture("foreign", &program, &examples).map_err(told)?;
-    let (asked, told) = (asked.get(), captured.breaks.len());
-    Ok((told < asked)
-        .then(|| format!("the program left the graph {asked} times, {told} breaks are reported")))
+    let captured = attempt.capture("foreign", &program, &examples).map_err(describe)?;
+    let (asked, message) = (asked.get(), captured.breaks.len());
+    Ok((message < asked)
+        .then(|| format!("the program left the graph {asked} times, {message} breaks are reported")))
 }
 
 /// A branch on a value goes one way for one batch, and the other way for the next.
@@ -78,7 +78,7 @@ fn guard_on_values(attempt: &dyn Compile) -> Verdict {
     let mut texts = Vec::new();
     for value in [1.0, -1.0] {
         let examples = Values::from([("x".to_owned(), Array::floats(Dtype::F32, &[4], [value; 4]))]);
-        let captured = attempt.capture("branch", &program, &examples).map_err(told)?;
+        let captured = attempt.capture("branch", &program, &examples).map_err(describe)?;
         if !captured.breaks.is_empty() {
             return Ok(None); // said, and so nobody is misled
         }
@@ -104,7 +104,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
     let device = Cpu::with_threads(2);
     let settings = Settings { level: Level::O3, ..begun.settings() };
     let mut session = Session::new(attempt, &device, &nf4::DEQUANTIZER, settings);
-    let program = session.load(&made).map_err(told)?;
+    let program = session.load(&made).map_err(describe)?;
     let mut random = Random::named(seed, "uncounted");
     let before = compile::calls();
     for _ in 0..20 {
@@ -113,7 +113,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
             ("x".to_owned(), numbers(&[length, 8], random.unit())),
             ("a".to_owned(), numbers(&[8, 8], 0.3)),
         ]);
-        session.run(program, &upload(&device, &values).map_err(told)?).map_err(told)?;
+        session.run(program, &upload(&device, &values).map_err(describe)?).map_err(describe)?;
     }
     let (done, counted) = (compile::calls() - before, session.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))
@@ -129,12 +129,12 @@ fn eager_loss(attempt: &dyn Compile, seed: u64) -> Verdict {
         values
     };
     let examples = sample(random);
-    let captured = attempt.capture("llama_loss", &model.program(), &examples).map_err(told)?;
-    let own = model.spec.training_loss().map_err(told)?;
+    let captured = attempt.capture("llama_loss", &model.program(), &examples).map_err(describe)?;
+    let own = model.spec.training_loss().map_err(describe)?;
     for _ in 0..2 {
         let values = sample(random);
-        let want = interpret(&own, &values).map_err(told)?;
-        let got = interpret(&captured.graph, &values).map_err(told)?;
+        let want = interpret(&own, &values).map_err(describe)?;
+        let got = interpret(&captured.graph, &values).map_err(describe)?;
         if captured.breaks.is_empty() && got.first() != want.first() {
             let number = |values: &[Array<f32>]| values.first().map(Array::wide);
             return Ok(Some(format!(
@@ -168,9 +168,9 @@ fn baked(attempt: &dyn Compile) -> Verdict {
             ("w".to_owned(), numbers(&[3, 3], 2.0 * seed)),
         ])
     };
-    let captured = attempt.capture("baked", &program, &values(0.3)).map_err(told)?;
-    let want = interpret(&graph(program)?, &values(0.9)).map_err(told)?;
-    let got = interpret(&captured.graph, &values(0.9)).map_err(told)?;
+    let captured = attempt.capture("baked", &program, &values(0.3)).map_err(describe)?;
+    let want = interpret(&graph(program)?, &values(0.9)).map_err(describe)?;
+    let got = interpret(&captured.graph, &values(0.9)).map_err(describe)?;
     Ok((got != want).then(|| "other inputs than the examples do not give other results".to_owned()))
 }
 
@@ -193,7 +193,7 @@ fn unseen(attempt: &dyn Compile, seed: u64) -> Verdict {
             }
             tape.output("y", &x);
         };
-        let captured = attempt.capture("captured", &program, &Values::new()).map_err(told)?;
+        let captured = attempt.capture("captured", &program, &Values::new()).map_err(describe)?;
         let own = graph(program)?;
         if captured.graph.to_string() != own.to_string() {
             let wrong = "a program of operations alone is captured as another one";
@@ -206,7 +206,7 @@ fn unseen(attempt: &dyn Compile, seed: u64) -> Verdict {
 fn graph(write: impl Fn(&Tape)) -> Result<Graph, String> {
     let builder = Builder::new("captured");
     write(builder.tape());
-    builder.finish().map_err(told)
+    builder.finish().map_err(describe)
 }
 
 /// Numbers that follow from a start.

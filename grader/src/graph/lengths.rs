@@ -15,7 +15,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Graph, interpret};
 
 use super::begun::Begun;
-use super::compare::told;
+use super::compare::describe;
 use super::model::{Model, TINY, upload};
 use crate::gather::Child;
 use crate::random::Random;
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
         seed: u64,
     ) -> Result<Self, String> {
         let model = model.map_or_else(|| Model::drawn(TINY, seed), |model| Model::open(model, seed))?;
-        let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
+        let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
         let step = Model::step(captured.graph)?;
         let fixed = model.fixed(&step);
         Ok(Self { attempt, begun, breaks: captured.breaks.len(), model, step, fixed, seed })
@@ -102,11 +102,11 @@ impl<'a> Run<'a> {
         let counting = Counting { inner: dequantizer, counted: &counted };
         let dequantizer = Dequantizer(&counting);
         let mut session = Session::new(self.attempt, &device, &dequantizer, settings);
-        let program = session.load(&self.step).map_err(told)?;
+        let program = session.load(&self.step).map_err(describe)?;
         let options = Options { flex: false, ..Level::O1.options() };
         let plain = Settings { options: Some(options), exact: true, ..Settings::default() };
         let mut plain = Session::new(&Solution, &device, &nf4::DEQUANTIZER, plain);
-        let plain_step = plain.load(&self.step).map_err(told)?;
+        let plain_step = plain.load(&self.step).map_err(describe)?;
         let mut random = Random::named(self.seed, "lengths");
         let (mut right, mut wrong) = (0, None);
         for session in [&mut session, &mut plain] {
@@ -121,12 +121,12 @@ impl<'a> Run<'a> {
             let length =
                 if number == 0 { 7 } else { 1 + random.below(longest.min(self.model.spec.config.positions)) };
             let tokens = self.model.tokens(length, &mut random);
-            let inputs = upload(&device, &tokens).map_err(told)?;
+            let inputs = upload(&device, &tokens).map_err(describe)?;
             let before = (compile::calls(), session.counters().compilations);
-            let got = session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(told)?;
+            let got = session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
             let after = (compile::calls(), session.counters().compilations);
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
-            let want = plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(told)?;
+            let want = plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
             let mut fault = difference(&self.step, &got, &want);
             if fault.is_none() && length < 16 {
                 fault = self.meaning(&tokens, &got)?;
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
                 None => right += 1,
                 Some(fault) => _ = wrong.get_or_insert(format!("at length {length}: {fault}")),
             }
-            last = Some(session.compiled(program, &Io::from(&inputs)).map_err(told)?);
+            last = Some(session.compiled(program, &Io::from(&inputs)).map_err(describe)?);
         }
         let Some(last) = last else { return Err("no length was run".into()) };
         let counters = session.counters();
@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
         for (name, value) in self.fixed.iter().chain(tokens) {
             values.insert(name.clone(), value.widened());
         }
-        let want = interpret(&self.step, &values).map_err(told)?;
+        let want = interpret(&self.step, &values).map_err(describe)?;
         let loss = self.step.outputs().iter().position(|(name, _)| name == "loss").unwrap_or(0);
         let (got, want) = (float(&got["loss"]), want[loss].wide()[0]);
         let near = (got - want).abs() <= NEAR * want.abs();

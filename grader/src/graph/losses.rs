@@ -9,7 +9,7 @@ use kernels::Cpu;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::compare::told;
+use super::compare::describe;
 use super::model::{Model, TINY};
 use crate::gather::Child;
 use crate::random::Random;
@@ -33,7 +33,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Compile, begun: &Begun, seed:
 
 fn both(attempt: &dyn Compile, begun: &Begun, seed: u64) -> Result<[(&'static str, Vec<f64>); 2], String> {
     let model = Model::drawn(TINY, seed)?;
-    let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(told)?;
+    let captured = attempt.capture("llama_loss", &model.program(), &Values::new()).map_err(describe)?;
     let step = Model::step(captured.graph)?;
     let start = model.start(&step);
     let mut random = Random::named(seed, "losses");
@@ -45,7 +45,7 @@ fn both(attempt: &dyn Compile, begun: &Begun, seed: u64) -> Result<[(&'static st
     let train = |passes: &dyn Compile, options: Options| {
         let settings = Settings { options: Some(options), exact: true, ..Settings::default() };
         let trainer = Trainer::whole(passes, &device, &nf4::DEQUANTIZER, settings, &step, &start);
-        train(trainer.map_err(told)?, &batches)
+        train(trainer.map_err(describe)?, &batches)
     };
     Ok([("compiled", train(attempt, own)?), ("op_by_op", train(&Solution, plain)?)])
 }
@@ -55,7 +55,7 @@ fn train(mut trainer: Trainer<'_>, batches: &[Values<f32>]) -> Result<Vec<f64>, 
     let step = |number: usize| {
         let mut batch = batches[number % batches.len()].clone();
         batch.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, 1e-2));
-        trainer.step(&batch).map_err(told)
+        trainer.step(&batch).map_err(describe)
     };
     (0..STEPS).map(step).collect()
 }

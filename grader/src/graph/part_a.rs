@@ -11,7 +11,7 @@ use reference::graph::{Dtype, Op, Tape, Tensor, Type};
 use reference::llama::parts;
 use reference::nf4::{self, Layout};
 
-use super::compare::{run_with, told};
+use super::compare::{run_with, describe};
 use crate::random::Random;
 
 /// What was seen of it.
@@ -61,7 +61,7 @@ pub(crate) fn look(attempt: &dyn Nf4, seed: u64) -> Result<Seen, String> {
             tape.output(&format!("gram{i}"), &x.matmul(&x.t()));
         }
     };
-    let captured = Solution.capture("part_a", &program, &values).map_err(told)?;
+    let captured = Solution.capture("part_a", &program, &values).map_err(describe)?;
     let cpu = Cpu::with_threads(2);
     let options = Level::O2.options();
     let (compiled, results) = run_with(&cpu, &Solution, &captured.graph, &values, options, attempt)?;
@@ -85,8 +85,8 @@ fn weight(
     random: &mut Random,
 ) -> Result<nf4::Quantized, String> {
     let numbers: Vec<f32> = (0..rows * columns).map(|_| (random.unit() - 0.5) as f32).collect();
-    let dtype = nf4::Dtype::try_from(dtype).map_err(told)?;
-    nf4::Quantized::double(&numbers, &[rows, columns], dtype, 64).map_err(told)
+    let dtype = nf4::Dtype::try_from(dtype).map_err(describe)?;
+    nf4::Quantized::double(&numbers, &[rows, columns], dtype, 64).map_err(describe)
 }
 
 /// Bit patterns as memory has them.

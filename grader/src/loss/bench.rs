@@ -11,7 +11,7 @@ use reference::loss::Reduction;
 use super::case::{Case, Sizes};
 use super::checks::plain;
 use crate::gather::{Child, Effort, Unwound, caught};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 use crate::timing::{Pairs, median, speedup};
@@ -60,7 +60,7 @@ impl Bench<'_> {
         let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
         let start = Tick::now();
         let job = self.case.job(Hidden::Borrowed(self.hidden), self.given, Size::Rows(self.size));
-        let results = self.runner.run(job).map_err(told)?;
+        let results = self.runner.run(job).map_err(describe)?;
         let milliseconds = start.micros() / 1e3;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
         Ok(Timed { milliseconds, bytes: peak.bytes().saturating_sub(returned) })
@@ -87,10 +87,10 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
         Err(Unwound::Hole(_)) => {
             Runner::new(&device, &graph::Solution, &Solution, &case.problem).size(budget, sizes.rows)
         }
-        Err(Unwound::Panic(told)) => return Err(told),
+        Err(Unwound::Panic(message)) => return Err(message),
         Ok(rows) => rows,
     };
-    let rows = rows.map_err(told)?;
+    let rows = rows.map_err(describe)?;
     bench(rows).run()?; // what products keep for good is there from here on
     let bytes = [bench(rows).run()?.bytes, first.bytes];
     let (mut own, mut all) = (bench(rows), bench(sizes.rows));

@@ -10,7 +10,7 @@ use reference::loss::{Clip, Policy, Reduction};
 use super::case::{Case, Sizes};
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -36,10 +36,10 @@ pub(super) fn counted(case: &Case, attempt: &dyn Chunked, size: usize) -> Result
     let (hidden, given) = case.given(&device)?;
     let count = || -> Result<Counted, String> {
         let mut runner = Runner::new(&device, &graph::Solution, attempt, &case.problem);
-        let costs = runner.costs(Size::Rows(size), case.counts.len()).map_err(told)?;
+        let costs = runner.costs(Size::Rows(size), case.counts.len()).map_err(describe)?;
         let peak = Peak::begin().ok_or(NO_PEAK)?;
         let results =
-            runner.run(case.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(told)?;
+            runner.run(case.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(describe)?;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
         let peak = peak.bytes().saturating_sub(returned);
         let formula = highest(&costs, bucket(results.chunks.iter().copied().max().unwrap_or(0)));
@@ -78,7 +78,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
         reference: true,
     };
     report(child, "policy.bytes", || {
-        let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(told)?;
+        let loss = attempt.policy(&Policy::grpo(0.04, Clip::both(0.2)), &sampled).map_err(describe)?;
         both(&Case::drawn(loss, sizes, random), attempt)
     });
 }
@@ -92,12 +92,12 @@ fn both(case: &Case, attempt: &dyn Chunked) -> Result<[Counted; 2], String> {
     let budget = Size::Bytes(whole.peak / PART);
     let own = caught(|| runner.size(budget, rows));
     let size = match own {
-        Ok(size) => size.map_err(told)?,
+        Ok(size) => size.map_err(describe)?,
         Err(Unwound::Hole(_)) => {
             let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-            runner.size(budget, rows).map_err(told)?
+            runner.size(budget, rows).map_err(describe)?
         }
-        Err(Unwound::Panic(told)) => return Err(told),
+        Err(Unwound::Panic(message)) => return Err(message),
     };
     Ok([whole, counted(case, attempt, size)?])
 }

@@ -17,7 +17,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Real, Tensor, interpret};
 use reference::loss::IGNORED;
 
-use crate::graph::{difference, narrowed, told};
+use crate::graph::{difference, narrowed, describe};
 use crate::random::Random;
 
 /// A problem and everything that it is given.
@@ -142,7 +142,7 @@ impl Case {
         let bias = bias.then(|| input("bias", dtype, &[vocab.into()]));
         let logits = reference::loss::Linear::graph(&hidden, &weight, bias.as_ref());
         let (of_rows, whole) =
-            (loss.rows.substitute(&sizes).map_err(told)?, loss.whole.substitute(&sizes).map_err(told)?);
+            (loss.rows.substitute(&sizes).map_err(describe)?, loss.whole.substitute(&sizes).map_err(describe)?);
         let mut given = |graph: &Graph, known: &BTreeMap<String, Tensor>| -> Vec<Tensor> {
             let one = |(name, id): (&str, _)| {
                 let ty = graph.ty(id);
@@ -162,12 +162,12 @@ impl Case {
         ];
         let wanted: Vec<(&str, &Tensor)> =
             wanted.iter().filter_map(|(name, of)| Some((*name, (*of)?))).collect();
-        let ids = wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<_>, _>>().map_err(told)?;
+        let ids = wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<_>, _>>().map_err(describe)?;
         let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
-        let [result, upstream] = [&result, &upstream].map(|end| builder.id(end).map_err(told));
+        let [result, upstream] = [&result, &upstream].map(|end| builder.id(end).map_err(describe));
         let (result, upstream) = (result?, upstream?);
-        let mut graph = builder.finish().map_err(told)?;
-        let gradients = grad::pull_back(&mut graph, result, upstream, &ids).map_err(told)?;
+        let mut graph = builder.finish().map_err(describe)?;
+        let gradients = grad::pull_back(&mut graph, result, upstream, &ids).map_err(describe)?;
         graph.output("loss", result);
         names.into_iter().zip(gradients).for_each(|(name, gradient)| graph.output(name, gradient));
         Ok(graph)
@@ -184,7 +184,7 @@ impl Case {
             values
                 .insert("upstream".into(), Array::floats(Dtype::F32, &shape, all.into_iter().map(f64::from)));
         }
-        let results = interpret(&graph, &values).map_err(told)?;
+        let results = interpret(&graph, &values).map_err(describe)?;
         Ok(graph.outputs().iter().map(|(name, _)| name.clone()).zip(results).collect())
     }
 
@@ -194,7 +194,7 @@ impl Case {
         let (hidden, given) = self.given(&device)?;
         let mut runner = Runner::new(&device, &graph::Solution, attempt, &self.problem);
         let results =
-            runner.run(self.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(told)?;
+            runner.run(self.job(Hidden::Borrowed(&hidden), &given, Size::Rows(size))).map_err(describe)?;
         Ok(self.found(&results))
     }
 
@@ -214,7 +214,7 @@ impl Case {
         let mut given = BTreeMap::new();
         for (name, value) in narrowed(&self.values) {
             let value = self.typed(&name, value);
-            given.insert(name, DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(told)?);
+            given.insert(name, DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(describe)?);
         }
         let hidden = given.remove("hidden").ok_or("no hidden states")?.buffer;
         Ok((hidden, given))
@@ -249,8 +249,8 @@ impl Case {
         for (name, plain) in &plain {
             let Some(got) = got.get(name) else { return Err(format!("there is no `{name}`")) };
             let plain = Array { dtype: got.dtype, ..plain.clone() }; // sums are returned in f32
-            if let Some(told) = difference(got, &plain, &truth[name]) {
-                return Err(format!("`{name}`: {told}"));
+            if let Some(message) = difference(got, &plain, &truth[name]) {
+                return Err(format!("`{name}`: {message}"));
             }
         }
         match got.keys().find(|name| !plain.contains_key(*name)) {
@@ -261,8 +261,8 @@ impl Case {
 
     /// That an attempt is right, `size` at a time.
     pub fn right(&self, attempt: &dyn Chunked, size: usize) -> Result<(), String> {
-        let got = self.run(attempt, size).map_err(|told| format!("{size} rows at a time: {told}"))?;
-        self.near(&got).map_err(|told| format!("{size} rows at a time: {told}"))
+        let got = self.run(attempt, size).map_err(|message| format!("{size} rows at a time: {message}"))?;
+        self.near(&got).map_err(|message| format!("{size} rows at a time: {message}"))
     }
 }
 

@@ -7,7 +7,7 @@ use challenges::loss::{Chunked, Sampled};
 use super::bytes;
 use super::case::{Case, SMALL, Sizes};
 use super::checks::{exact_in_half, made_up, plain, unequal};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::table;
 use reference::loss::{Average, Clip, Policy, Reduction, oracle_calls};
@@ -41,8 +41,8 @@ fn hard_coded(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     for _ in 0..6 {
         let case = Case::drawn(made_up(SMALL.vocab, random)?, SMALL, random);
         let got = case.run(attempt, 5)?;
-        if let Err(told) = case.near(&got) {
-            return Ok(Some(format!("a loss that was made up, by the name of cross entropy: {told}")));
+        if let Err(message) = case.near(&got) {
+            return Ok(Some(format!("a loss that was made up, by the name of cross entropy: {message}")));
         }
     }
     Ok(None)
@@ -55,7 +55,7 @@ fn no_upcast(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     let alone = [("loss".to_owned(), got["loss"].clone())].into();
     let mut only_loss = case;
     only_loss.problem.trains = challenges::loss::Trains { hidden: false, weight: false, bias: false };
-    Ok(only_loss.near(&alone).err().map(|told| format!("products are exact in bf16, and yet {told}")))
+    Ok(only_loss.near(&alone).err().map(|message| format!("products are exact in bf16, and yet {message}")))
 }
 
 /// A sixteenth of the rows at a time takes much less than all logits.
@@ -63,12 +63,12 @@ fn kept(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 512, width: 16, vocab: 16_384 };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
     let seen = match bytes::counted(&case, attempt, sizes.rows / 16) {
-        Err(told) if told.contains(run::NOT_ASKED) => return Ok(Some(told)),
+        Err(message) if message.contains(run::NOT_ASKED) => return Ok(Some(message)),
         seen => seen?,
     };
     let logits = sizes.rows * sizes.vocab * 4;
-    let told = || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
-    Ok((seen.peak > logits / 2).then(told))
+    let describe = || format!("32 rows at a time take {} bytes at once; all logits are {logits}", seen.peak);
+    Ok((seen.peak > logits / 2).then(describe))
 }
 
 /// Chunks are no larger than asked for.
@@ -76,7 +76,7 @@ fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 64, ..SMALL };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
     for size in [1, 2, 7, 16, 63] {
-        let plan = Plan::new(attempt, &case.problem, &case.counts, size).map_err(told)?;
+        let plan = Plan::new(attempt, &case.problem, &case.counts, size).map_err(describe)?;
         if plan.largest() > size {
             return Ok(Some(format!("{size} rows were asked for, and a chunk has {}", plan.largest())));
         }
@@ -88,8 +88,8 @@ fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
 fn means(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     for _ in 0..3 {
         let case = unequal(random)?;
-        if let Err(told) = case.near(&case.run(attempt, 4)?) {
-            return Ok(Some(format!("with chunks of 4, 4 and 2 rows that count: {told}")));
+        if let Err(message) = case.near(&case.run(attempt, 4)?) {
+            return Ok(Some(format!("with chunks of 4, 4 and 2 rows that count: {message}")));
         }
     }
     Ok(None)

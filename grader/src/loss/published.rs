@@ -15,7 +15,7 @@ use reference::loss::Reduction;
 use super::bytes::highest;
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -58,12 +58,12 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     let device = Cpu::new();
     let mut runner = Runner::new(&device, &graph::Solution, attempt, &problem);
     let budget = Size::Bytes(BUDGET);
-    let size = runner.size(budget, RUN).map_err(told)?;
-    let planned = runner.size(budget, TOKENS).map_err(told)?;
-    let costs = runner.costs(budget, TOKENS).map_err(told)?;
+    let size = runner.size(budget, RUN).map_err(describe)?;
+    let planned = runner.size(budget, TOKENS).map_err(describe)?;
+    let costs = runner.costs(budget, TOKENS).map_err(describe)?;
     let mut random = Random::named(seed, "published");
     let mut drawn = |shape: [usize; 2], spread: f32| -> Result<DeviceTensor, String> {
-        let mut buffer = device.alloc("drawn", shape[0] * shape[1] * 4).map_err(told)?;
+        let mut buffer = device.alloc("drawn", shape[0] * shape[1] * 4).map_err(describe)?;
         for pair in buffer.view_mut::<f32>().chunks_mut(2) {
             let bits = random.next_u64();
             let [low, high] = [bits as u32, (bits >> 32) as u32];
@@ -75,7 +75,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     let hidden = drawn([RUN, WIDTH], 1.0)?;
     let weight = drawn([VOCAB, WIDTH], 0.02)?;
     let labels: Vec<u8> = (0..RUN).flat_map(|_| (random.below(VOCAB) as i32).to_ne_bytes()).collect();
-    let labels = DeviceTensor::new(&device, &[RUN], &labels).map_err(told)?;
+    let labels = DeviceTensor::new(&device, &[RUN], &labels).map_err(describe)?;
     let given = BTreeMap::from([("weight".to_owned(), weight), ("labels".to_owned(), labels)]);
     let counts = vec![true; RUN];
     let job = Job {
@@ -88,7 +88,7 @@ fn measure(attempt: &dyn Chunked, seed: u64) -> Result<Vec<(&'static str, f64, &
     };
     let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
     let start = Tick::now();
-    let results = runner.run(job).map_err(told)?;
+    let results = runner.run(job).map_err(describe)?;
     let seconds = start.micros() / 1e6;
     let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
     let counted = peak.bytes().saturating_sub(returned);

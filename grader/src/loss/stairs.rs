@@ -20,7 +20,7 @@ use super::case::{Case, Sizes};
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
 use crate::graph::model::upload;
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -76,12 +76,12 @@ impl Seen {
         let case = Case { counts: vec![true; SIZES.rows], ..case }.labelled();
         let case = case.seeded(vec![1.0 / SIZES.rows as f64; SIZES.rows]);
         let device = Cpu::new();
-        let all = Plan::new(attempt, &case.problem, &case.counts, SIZES.rows).map_err(told)?.each;
+        let all = Plan::new(attempt, &case.problem, &case.counts, SIZES.rows).map_err(describe)?.each;
         let by_op = Options { flex: false, donate: true, ..Level::O1.options() };
         let plain = stairs(&device, &all, &case, by_op)?;
         let whole = stairs(&device, &all, &case, options())?;
         let rows = chosen(&device, attempt, &case, &whole)?;
-        let plan = Plan::new(attempt, &case.problem, &case.counts, rows).map_err(told)?;
+        let plan = Plan::new(attempt, &case.problem, &case.counts, rows).map_err(describe)?;
         let chunk = |rows: &Vec<usize>| stairs(&device, &plan.each, &case.part(0..rows.len()), options());
         let chunks: Result<Vec<Stairs>, String> = plan.chunks.iter().map(chunk).collect();
         Ok(Self { plain, whole, chunks: chunks?, rows: plan.largest() })
@@ -94,16 +94,16 @@ fn chosen(device: &Cpu, attempt: &dyn Chunked, case: &Case, whole: &[[f64; 2]]) 
     let size =
         |attempt| Runner::new(device, &graph::Solution, attempt, &case.problem).size(budget, SIZES.rows);
     match caught(|| size(attempt)) {
-        Err(Unwound::Hole(_)) => size(&Solution).map_err(told),
-        Err(Unwound::Panic(told)) => Err(told),
-        Ok(rows) => rows.map_err(told),
+        Err(Unwound::Hole(_)) => size(&Solution).map_err(describe),
+        Err(Unwound::Panic(message)) => Err(message),
+        Ok(rows) => rows.map_err(describe),
     }
 }
 
 /// A chunk's graph, compiled and run for all rows of a case.
 fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<Stairs, String> {
     let sizes = BTreeMap::from([(ROWS.into(), case.counts.len() as i64)]);
-    let compiled = compile(&graph::Solution, graph, &sizes, options).map_err(told)?;
+    let compiled = compile(&graph::Solution, graph, &sizes, options).map_err(describe)?;
     let alive = compiled.memory_profile().steps;
     let alive = alive.iter().map(|stair| stair.alive.value(&sizes).map_or(0.0, |bytes| bytes as f64));
     Ok(alive.zip(times(device, graph, case, compiled)?).map(|(alive, ms)| [alive, ms]).collect())
@@ -111,7 +111,7 @@ fn stairs(device: &Cpu, graph: &Graph, case: &Case, options: Options) -> Result<
 
 /// Runs it twice, and tells what each part of the second run took, in ms.
 fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: Compiled) -> Result<Vec<f64>, String> {
-    let mut given = upload(device, &case.narrow()).map_err(told)?;
+    let mut given = upload(device, &case.narrow()).map_err(describe)?;
     given.retain(|name, _| graph.find_input(name).is_some());
     let mut session = Session::new(&graph::Solution, device, &NoDequantizer, Settings::default());
     for name in compiled.donated() {
@@ -119,8 +119,8 @@ fn times(device: &Cpu, graph: &Graph, case: &Case, compiled: Compiled) -> Result
             session.keep(name, sum);
         }
     }
-    let program = session.load_compiled(compiled).map_err(told)?;
-    session.run(program, &given).map_err(told)?;
-    let times = session.profile(program, &given).map_err(told)?;
+    let program = session.load_compiled(compiled).map_err(describe)?;
+    session.run(program, &given).map_err(describe)?;
+    let times = session.profile(program, &given).map_err(describe)?;
     Ok(times.iter().map(|time| (time.as_secs_f64() * 1e7).round() / 1e4).collect())
 }

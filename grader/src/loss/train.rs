@@ -17,7 +17,7 @@ use reference::loss::Reduction;
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
 use crate::graph::model::{Model, Sizes};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
@@ -95,10 +95,10 @@ fn both(attempt: &dyn Chunked, passes: &dyn Compile, seed: u64) -> Result<[Vec<f
 
 fn whole(model: &Model, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
     let device = Cpu::with_threads(2);
-    let step = Model::step(model.spec.training_loss().map_err(told)?)?;
+    let step = Model::step(model.spec.training_loss().map_err(describe)?)?;
     let (start, settings) = (model.start(&step), Settings { exact: true, ..Settings::default() });
     let trainer = Trainer::whole(&graph::Solution, &device, &nf4::DEQUANTIZER, settings, &step, &start)
-        .map_err(told)?;
+        .map_err(describe)?;
     train(trainer, batches)
 }
 
@@ -119,10 +119,10 @@ fn chunked(
         bias: false,
         trains: Trains { hidden: true, weight: false, bias: false },
     };
-    let step = Model::step(model.spec.surrogate_loss().map_err(told)?)?;
+    let step = Model::step(model.spec.surrogate_loss().map_err(describe)?)?;
     let mut start = model.start(&step);
-    let states = model.spec.hidden_states().map_err(told)?;
-    let head = interpret(&model.spec.output_layer().map_err(told)?, &start).map_err(told)?;
+    let states = model.spec.hidden_states().map_err(describe)?;
+    let head = interpret(&model.spec.output_layer().map_err(describe)?, &start).map_err(describe)?;
     let weight = head.first().ok_or("there is no output layer")?;
     let size = Size::Rows(ROWS);
     let loss =
@@ -131,7 +131,7 @@ fn chunked(
     let settings = Settings { exact: true, ..Settings::default() };
     let solution = &graph::Solution;
     let trainer = Trainer::chunked(solution, &device, &nf4::DEQUANTIZER, settings, &step, &start, &loss);
-    train(trainer.map_err(told)?, batches)
+    train(trainer.map_err(describe)?, batches)
 }
 
 /// The loss before each update.
@@ -139,7 +139,7 @@ fn train(mut trainer: Trainer<'_>, batches: &[Values<f32>]) -> Result<Vec<f64>, 
     let step = |number: usize| {
         let mut batch = batches[number % batches.len()].clone();
         batch.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, RATE));
-        trainer.step(&batch).map_err(told)
+        trainer.step(&batch).map_err(describe)
     };
     (0..STEPS).map(step).collect()
 }

@@ -64,7 +64,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4, bench: &'static Bench) {
     match crate::gather::caught(|| Timed::new(bench, subject, source, effort.seed)?.sample(&effort)) {
         Ok(Ok((samples, held_up))) => {
             child.guard(TIMED_CALLS, || Ok(None));
-            child.guard(HELD_UP, || Ok(held_up.map(|told| format!("{name}: {told}"))));
+            child.guard(HELD_UP, || Ok(held_up.map(|message| format!("{name}: {message}"))));
             child.guard(PAST_THE_BOUND, || Ok(past_the_bound(name, &samples, 0.0)));
             report(child, bench, &samples);
         }
@@ -258,7 +258,7 @@ impl<'a> Timed<'a> {
     }
 
     /// The first wrong element that a call left in windows drawn only now, if any. What stands there is read
-    /// before any of it is judged: work that goes on behind the call comes too late.
+    /// before any of it is judged: work that goes on after the call comes too late.
     fn wrong(&self, set: usize, renewed: &[usize]) -> Result<Option<usize>, String> {
         let Set { asked, out, .. } = &self.sets[set];
         let mut random = random::unforeseen()?;

@@ -92,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_quarter_of_the_others_time_is_too_much() {
-        let told = |spent_us: f64, timed_us: f64| Beside { own: vec![], spent_us, timed_us }.fault();
-        assert_eq!((told(0.0, 0.0), told(249.0, 1000.0), told(-9.0, 1000.0)), (None, None, None));
-        assert!(told(251.0, 1000.0).is_some_and(|told| told.contains("for 251 us while")));
+        let describe = |spent_us: f64, timed_us: f64| Beside { own: vec![], spent_us, timed_us }.fault();
+        assert_eq!((describe(0.0, 0.0), describe(249.0, 1000.0), describe(-9.0, 1000.0)), (None, None, None));
+        assert!(describe(251.0, 1000.0).is_some_and(|message| message.contains("for 251 us while")));
     }
 
     #[test]

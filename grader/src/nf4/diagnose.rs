@@ -361,8 +361,8 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
         return "lower precision: every value is close, and some step rounds too early or too coarsely"
             .into();
     }
-    if let Some(told) = another_scale(weight, dtype, got, wrong[0]) {
-        return told;
+    if let Some(message) = another_scale(weight, dtype, got, wrong[0]) {
+        return message;
     }
     if reordered(got, want, wrong[0]) {
         return "the right values in the wrong places within 32: instructions that unpack or shuffle on the CPU work \

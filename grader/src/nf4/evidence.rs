@@ -215,12 +215,12 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
             "inconclusive: {value:.3}x the baseline, without an interval, which takes {FEWEST_ROUNDS} rounds a case"
         )));
     };
-    let told = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
+    let message = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
-        Verdict::Met => met(&told),
-        Verdict::Unmet => unmet(&told),
+        Verdict::Met => met(&message),
+        Verdict::Unmet => unmet(&message),
         Verdict::Inconclusive => {
-            unmet(&format!("inconclusive, the threshold lies inside the interval: {told}"))
+            unmet(&format!("inconclusive, the threshold lies inside the interval: {message}"))
         }
     };
     let mut facts: BTreeMap<_, _> =

@@ -282,10 +282,10 @@ impl Workbench<'_> {
             ("A.6", calls(&mut || attempt.dequantize_fast(&self.cpu, &view, buffer.output()))),
         ];
         let found = asked.into_iter().find_map(|(step, (oracle, solution))| {
-            let told = |whom, calls| format!("the {whom} was called {calls} times while {step} ran");
-            let oracle = (oracle > 0).then(|| told("reference", oracle));
+            let describe = |whom, calls| format!("the {whom} was called {calls} times while {step} ran");
+            let oracle = (oracle > 0).then(|| describe("reference", oracle));
             oracle.or_else(|| {
-                self.source.own_work(solution).err().map(|_| told("workbook's solution", solution))
+                self.source.own_work(solution).err().map(|_| describe("workbook's solution", solution))
             })
         });
         Ok(found)

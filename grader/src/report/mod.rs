@@ -182,7 +182,7 @@ pub fn findings(challenge: &Challenge) -> Vec<Finding<'_>> {
         }
     }
     if all.iter().any(|finding| finding.outcome == Outcome::DoesNotCompile && finding.detail.contains('\n')) {
-        // The compiler's words are told once, not once more for each step that they keep from running.
+        // The compiler's words are reported once, not once more for each step that they keep from running.
         all.retain(|finding| finding.outcome != Outcome::DoesNotCompile || finding.detail.contains('\n'));
     }
     all.sort_by_key(|finding| !finding.is_fault());
@@ -213,7 +213,7 @@ pub struct Before {
     /// Its points.
     pub points: i32,
     /// The points in words, with their time.
-    pub told: String,
+    pub message: String,
 }
 
 /// Whether nothing of a challenge was run: nobody asked for it.
@@ -254,11 +254,11 @@ pub fn total(card: &Scorecard) -> String {
 pub fn thresholds(points: i32) -> String {
     let passed: Vec<String> = THRESHOLDS.iter().filter(|t| points >= **t).map(ToString::to_string).collect();
     let next = THRESHOLDS.iter().find(|t| points < **t);
-    let behind =
+    let first =
         if passed.is_empty() { "none passed".to_owned() } else { format!("{} passed", passed.join(", ")) };
     match next {
-        Some(next) => format!("{behind}, {} short of {next}", next.saturating_sub(points)),
-        None => behind,
+        Some(next) => format!("{first}, {} short of {next}", next.saturating_sub(points)),
+        None => first,
     }
 }
 
@@ -333,7 +333,7 @@ fn all_unmeasured(checks: &[Check]) -> bool {
     !checks.is_empty() && checks.iter().all(|check| check.outcome == Outcome::NotMeasured)
 }
 
-/// A count as people read it, its unit behind it; `streaming_stores` becomes `streaming stores`.
+/// A count as people read it, its unit after it; `streaming_stores` becomes `streaming stores`.
 pub fn amount(name: &str, measurement: &Measurement) -> String {
     format!("{} {}", name.replace('_', " "), quantity(measurement))
 }
@@ -357,11 +357,11 @@ pub(crate) fn compared(row: &Versus) -> [String; 4] {
 
 /// The counters of a challenge that compiles, as `(what, how many)`.
 pub(crate) fn counters(challenge: &Challenge) -> Vec<(&'static str, String)> {
-    let told = |m: &Measurement| match m.unit.as_str() {
+    let describe = |m: &Measurement| match m.unit.as_str() {
         "us" => format!("{} ms", crate::figure::number::digits(m.value / 1e3)),
         _ => quantity(m),
     };
-    timing::counters(challenge).into_iter().map(|(says, m)| (says, told(&m))).collect()
+    timing::counters(challenge).into_iter().map(|(says, m)| (says, describe(&m))).collect()
 }
 
 /// A speed-up with its interval: `5.97x [5.95, 5.99]`.

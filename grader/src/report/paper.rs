@@ -178,7 +178,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `lead` and a text behind it in lines of at most `width` columns, all but the first indented. A word is never
+/// `lead` and a text after it in lines of at most `width` columns, all but the first indented. A word is never
 /// broken, and what stands between backticks is one word: a command or a path is there to be copied.
 pub fn hanging(lead: &str, text: &str, indent: usize, width: usize) -> String {
     let (mut out, mut used) = (lead.to_owned(), columns(lead));
@@ -273,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_hanging_text_breaks_no_word_and_no_command() {
-        let told = hanging("Next:  ", "one two `cargo grader hint A.1` three", 2, 16);
-        assert_eq!(told, "Next:  one two\n  `cargo grader hint A.1`\n  three\n");
+        let message = hanging("Next:  ", "one two `cargo grader hint A.1` three", 2, 16);
+        assert_eq!(message, "Next:  one two\n  `cargo grader hint A.1`\n  three\n");
         assert_eq!(hanging("", "", 4, 10), "\n");
         assert_eq!(
             hanging("    ", "/a/path/longer/than/the/line x", 4, 10),

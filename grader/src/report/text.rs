@@ -145,7 +145,7 @@ fn header(paper: &mut Paper, card: &Scorecard, ran: &str) {
 fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Option<&Before>) {
     let head = format!("{} {}", challenge.letter, challenge.name);
     if let Some(line) = idle(challenge) {
-        let line = before.map_or(line, |before| format!("{}, not run now", before.told));
+        let line = before.map_or(line, |before| format!("{}, not run now", before.message));
         return paper.wrapped(&[(Style::Quiet, &left(&head, 10))], Style::Quiet, &line);
     }
     let score =
@@ -270,7 +270,7 @@ fn checks(paper: &mut Paper, challenge: &Challenge) {
 
 /// The most telling faults of each step first: each known cause once, then each other first, then the repetitions.
 fn telling(mut faults: Vec<Finding<'_>>) -> Vec<Finding<'_>> {
-    let (mut steps, mut told) = (Vec::new(), Vec::new());
+    let (mut steps, mut message) = (Vec::new(), Vec::new());
     let mut rank = |finding: &Finding<'_>| {
         let step = finding.checks[0].step().to_owned();
         let place = steps.iter().position(|known| *known == step).unwrap_or(steps.len());
@@ -281,17 +281,17 @@ fn telling(mut faults: Vec<Finding<'_>>) -> Vec<Finding<'_>> {
         let known =
             cause.is_some_and(|cause| !cause.contains("none of the known") && !cause.contains("too few"));
         let cause = cause.unwrap_or(finding.detail).to_owned();
-        if told.contains(&cause) {
+        if message.contains(&cause) {
             return (place, 2);
         }
-        told.push(cause);
+        message.push(cause);
         (place, i32::from(!known))
     };
     faults.sort_by_cached_key(|finding| rank(finding));
     faults
 }
 
-/// Faults that are told in full: the first one mended often mends the others.
+/// Faults that are reported in full: the first one mended often mends the others.
 const FAULTS: usize = 5;
 
 fn fault(paper: &mut Paper, finding: &Finding) {
@@ -610,8 +610,8 @@ mod tests {
     fn the_running_total_stands_beside_a_run_of_some_challenges() {
         let mut card = fixture::solved();
         card.challenges[1..].iter_mut().for_each(|challenge| challenge.built = true);
-        let told = "9 of 9 points at 10:42 UTC, file changed since".to_owned();
-        let before = [Before { name: "graph".into(), points: 9, told }];
+        let message = "9 of 9 points at 10:42 UTC, file changed since".to_owned();
+        let before = [Before { name: "graph".into(), points: 9, message }];
         let text = render_after(&card, Options::default(), &before);
         assert!(
             text.contains("C graph   9 of 9 points at 10:42 UTC, file changed since, not run now"),

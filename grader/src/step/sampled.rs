@@ -48,7 +48,7 @@ pub(crate) fn announce((address, count): (usize, usize)) -> Result<(), String> {
     std::io::stdin().read_exact(&mut [0]).map_err(|error| error.to_string())
 }
 
-/// The mark in front of a call, and the one behind it.
+/// The mark in front of a call, and the one after it.
 pub(crate) fn mark() -> Result<(), String> {
     raise(Signal::SIGSTOP).map_err(|error| error.to_string())
 }
@@ -68,7 +68,7 @@ struct Watched {
 /// What a thread is stopped at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The mark in front of a call or behind it.
+    /// The mark in front of a call or after it.
     Mark,
     /// A signal that is to be passed on, or something that only a tracer sees.
     Other(Option<Signal>),
@@ -80,8 +80,8 @@ impl Watched {
         let pid = Pid::from_raw(child.id().cast_signed());
         let lost = || "the watched process did not get to its call".to_owned();
         let mut line = String::new();
-        let told = child.stdout.take().ok_or_else(lost)?;
-        BufReader::new(told.take(64)).read_line(&mut line).map_err(|error| error.to_string())?;
+        let message = child.stdout.take().ok_or_else(lost)?;
+        BufReader::new(message.take(64)).read_line(&mut line).map_err(|error| error.to_string())?;
         let (address, count) = line.trim().split_once(' ').ok_or_else(lost)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| lost());
         let (address, count) = (number(address)?, number(count)?);

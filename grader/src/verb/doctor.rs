@@ -28,8 +28,8 @@ pub(crate) fn doctor() -> u8 {
     0
 }
 
-fn line(name: &str, told: &str) {
-    print(&hanging(&format!("{name:<13} "), told));
+fn line(name: &str, message: &str) {
+    print(&hanging(&format!("{name:<13} "), message));
 }
 
 fn memory() -> String {
@@ -130,8 +130,8 @@ fn cards() -> usize {
 fn card(card: &Card) {
     let Card { ordinal, name, capability: (major, minor), sms, memory_bytes, pci_bus, .. } = card;
     let memory = *memory_bytes as f64 / f64::from(1 << 30);
-    let told = format!("{name}, compute capability {major}.{minor}, {sms} SMs, {memory:.1} GiB");
-    line(&format!("GPU {ordinal}"), &told);
+    let message = format!("{name}, compute capability {major}.{minor}, {sms} SMs, {memory:.1} GiB");
+    line(&format!("GPU {ordinal}"), &message);
     if library::open(Kind::Nvml).is_ok() {
         more(&Condition::of(pci_bus).map_or_else(|reason| reason, |condition| condition.to_string()));
     }
@@ -165,16 +165,16 @@ fn gap(missing: &NotFound) {
 }
 
 /// What closes a gap; a command stays on one line.
-fn fix(told: &str) {
-    if told.starts_with("pip ") {
-        return print(&format!("{:<13} fix: {told}\n", ""));
+fn fix(message: &str) {
+    if message.starts_with("pip ") {
+        return print(&format!("{:<13} fix: {message}\n", ""));
     }
-    more(&format!("fix: {told}"));
+    more(&format!("fix: {message}"));
 }
 
 /// A line that goes on with the one above it.
-fn more(told: &str) {
-    line("", told);
+fn more(message: &str) {
+    line("", message);
 }
 
 /// A library's name in the first column.

@@ -80,7 +80,7 @@ pub(crate) fn graph(options: &Options, own: &Supplied, file: &GraphFile) -> Resu
     let plan = options.graph_plan(own)?;
     let read: &[&Path] = if file.is_stdin() { &[] } else { &[&file.file] };
     options.writes_elsewhere_with(read, ("--svg", &file.svg))?;
-    let named = |told: String| Failure::Usage(format!("{}: {told}", file.name()));
+    let named = |message: String| Failure::Usage(format!("{}: {message}", file.name()));
     let text = file.read().map_err(named)?;
     let graph = trial::read(&text).map_err(named)?;
     let sizes = trial::sizes(&graph, &file.asked()?, plan.effort.seed).map_err(named)?;
@@ -322,14 +322,14 @@ impl Tried<'_> {
         for level in &self.levels {
             text.push_str(&level.line());
         }
-        let mut told = BTreeMap::new(); // a mistake of all levels is told once
+        let mut messages = BTreeMap::new(); // a mistake of all levels is reported once
         for level in self.levels.iter().filter(|level| !level.has_passed()) {
-            let names: &mut Vec<&Level> = told.entry(&level.check.detail).or_default();
+            let names: &mut Vec<&Level> = messages.entry(&level.check.detail).or_default();
             names.push(level);
         }
-        let mut told: Vec<_> = told.into_iter().collect();
-        told.sort_by_key(|(_, levels)| levels[0].number());
-        for (detail, levels) in told {
+        let mut messages: Vec<_> = messages.into_iter().collect();
+        messages.sort_by_key(|(_, levels)| levels[0].number());
+        for (detail, levels) in messages {
             let names: Vec<&str> = levels.iter().map(|level| level.name).collect();
             let _ = write!(text, "\n{}: {}\n{detail}\n", names.join(", "), levels[0].check.outcome.word());
             let _ = writeln!(text, "try it again: {}", self.again(levels[0]));

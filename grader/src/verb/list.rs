@@ -56,11 +56,11 @@ pub(crate) fn first_screen(workbook: &Workbook) -> String {
     text.push('\n');
     for rubric in &RUBRICS {
         let built = places.iter().filter(|place| place.course.name == rubric.name);
-        let told: String = built.map(challenge).collect();
-        if told.is_empty() {
+        let message: String = built.map(challenge).collect();
+        if message.is_empty() {
             let _ = writeln!(text, "{} {:<7} not built in this version", rubric.letter, rubric.name);
         }
-        text.push_str(&told);
+        text.push_str(&message);
     }
     text
 }
@@ -117,9 +117,9 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
             .into_iter()
             .filter_map(|place| Some((place.standing.points?, points(place)?)))
             .collect();
-        let told: Vec<&str> = scored.iter().map(|(_, told)| told.as_str()).collect();
+        let message: Vec<&str> = scored.iter().map(|(_, message)| message.as_str()).collect();
         let points = scored.iter().map(|(points, _)| points).sum();
-        (!scored.is_empty()).then(|| Before { name: challenge.name.clone(), points, told: told.join("; ") })
+        (!scored.is_empty()).then(|| Before { name: challenge.name.clone(), points, message: message.join("; ") })
     });
     scored.collect()
 }
@@ -232,14 +232,14 @@ fn challenge(place: &Entry) -> String {
         State::Graded if standing.points.is_none() => Some("not scored yet"),
         _ => None,
     };
-    let mut told: Vec<String> = now.into_iter().map(String::from).chain(points(place)).collect();
+    let mut message: Vec<String> = now.into_iter().map(String::from).chain(points(place)).collect();
     if course.backend == Backend::Cuda {
-        told.push("on CUDA".into());
+        message.push("on CUDA".into());
     }
     if let Some(left) = left(place) {
-        told.push(format!("left: {left}"));
+        message.push(format!("left: {left}"));
     }
-    let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.name), &told.join("; "));
+    let mut text = hanging(&format!("{} {:<7} ", course.letter(), course.name), &message.join("; "));
     for step in stub::steps(course.solution()) {
         let (word, mark) = step_state(standing, step.name);
         let lead = format!("  {:<5} {word:<14} ", step.name);
@@ -252,11 +252,11 @@ fn challenge(place: &Entry) -> String {
 /// UTC, file changed since`. `None` if it was never scored.
 fn points(Entry { course, state, standing }: &Entry) -> Option<String> {
     let possible = crate::rubric::find(course.name)?.possible;
-    let told = format!("{} of {possible} points", standing.points?);
-    let Some(scored) = &standing.scored else { return Some(told) };
+    let message = format!("{} of {possible} points", standing.points?);
+    let Some(scored) = &standing.scored else { return Some(message) };
     let same = matches!(state, State::Graded) && scored.code == standing.code;
     let since = if same { "" } else { ", file changed since" };
-    Some(format!("{told} at {}{since}", date::told(scored.when, date::now())))
+    Some(format!("{message} at {}{since}", date::describe(scored.when, date::now())))
 }
 
 /// The rows that could have added more, the first three by name.
@@ -269,7 +269,7 @@ fn left(place: &Entry) -> Option<String> {
     (!all.is_empty()).then(|| report::clean(&all.join(", ")))
 }
 
-/// How a step stands, and a mark behind its task: the worst of its checks, the undone first, and when it passed, where
+/// How a step stands, and a mark after its task: the worst of its checks, the undone first, and when it passed, where
 /// that was before.
 fn step_state(standing: &Standing, step: &str) -> (&'static str, String) {
     let stands = standing.stands(step);
@@ -287,7 +287,7 @@ fn step_state(standing: &Standing, step: &str) -> (&'static str, String) {
     ];
     let word = worst.into_iter().find(|outcome| outcomes.contains(outcome)).map_or("not run", Outcome::word);
     let passed = standing.passed.get(step).filter(|_| stands != Stands::Passed);
-    let passed = passed.map(|when| format!("passed {}", date::told(*when, date::now())));
+    let passed = passed.map(|when| format!("passed {}", date::describe(*when, date::now())));
     let since = is_earlier.then(|| "file changed since".to_owned());
     let marks: Vec<String> = passed.into_iter().chain(since).collect();
     (word, if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) })

@@ -39,14 +39,14 @@ pub(crate) fn verify_report(
 ) -> Result<u8, Failure> {
     let card = scorecard_file::read(path).map_err(Failure::Usage)?;
     let verified = verify(&card);
-    print(&told(path, &verified));
+    print(&describe(path, &verified));
     if !verified.findings.is_empty() {
         return Ok(1);
     }
     if again { run_again(options, own, &card) } else { Ok(0) }
 }
 
-fn told(path: &Path, verified: &Verified) -> String {
+fn describe(path: &Path, verified: &Verified) -> String {
     let path = clean(&path.display().to_string());
     let Verified { findings, parts } = verified;
     let mut lines: Vec<String> =

@@ -30,7 +30,7 @@ pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
     let mut live = live.outliving_reader(has_pages);
     let card = match run_with(plan, &mut |card| if is_live { live.update(card) } else { Ok(()) }) {
         Ok(card) => card,
-        Err(RunError::Fault(told)) => return Err(Failure::Fault(told)),
+        Err(RunError::Fault(message)) => return Err(Failure::Fault(message)),
         Err(RunError::Write(error, card)) => {
             return unless_closed(&error).map(|()| exit_code(&card, options.strict));
         }

@@ -87,7 +87,7 @@ pub fn verify(card: &Scorecard) -> Verified {
         return found.0;
     }
     for guard in card.guards.iter().filter(|guard| !known.contains(&guard.challenge.as_str())) {
-        found.add(About::Version, "guards", &told(guard), "a guard of one of the challenges");
+        found.add(About::Version, "guards", &describe(guard), "a guard of one of the challenges");
     }
     for (challenge, rubric) in card.challenges.iter().zip(&RUBRICS) {
         found.challenge(card, challenge, rubric);
@@ -96,7 +96,7 @@ pub fn verify(card: &Scorecard) -> Verified {
     found.0
 }
 
-fn told(guard: &Guard) -> String {
+fn describe(guard: &Guard) -> String {
     format!("{} of {}", guard.name, guard.challenge)
 }
 

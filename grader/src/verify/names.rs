@@ -113,16 +113,16 @@ impl Findings {
         let (what, code) = (subject.what("code"), &subject.challenge.code);
         let solution = course::code_of_solutions(&subject.courses);
         let ran = subject.challenge.attempted;
-        let told = |code: &str| if code.is_empty() { "none".to_owned() } else { code.to_owned() };
+        let describe = |code: &str| if code.is_empty() { "none".to_owned() } else { code.to_owned() };
         match super::attempt(subject.card) {
             Some(Attempt::Own) | None if !code.is_empty() => {
                 self.add(About::Numbers, &what, code, "none, where an attempt is a program's own");
             }
             Some(Attempt::Solution) if *code != solution && (ran || !code.is_empty()) => {
-                self.add(About::Version, &what, &told(code), &solution);
+                self.add(About::Version, &what, &describe(code), &solution);
             }
             Some(Attempt::Exercise) if !is_hash(code) && (ran || !code.is_empty()) => {
-                self.add(About::Numbers, &what, &told(code), "64 hexadecimal digits");
+                self.add(About::Numbers, &what, &describe(code), "64 hexadecimal digits");
             }
             // An exercise says `Exercise` where the solution says `Solution`; kernels have no such name.
             Some(Attempt::Exercise) if *code == solution && subject.backend() == Backend::Cpu => {

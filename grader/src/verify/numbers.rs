@@ -381,7 +381,7 @@ fn of_chunks(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
 
 fn ratio(name: &str, [baseline, attempt]: [&Measurement; 2], derived: &mut BTreeMap<String, Derived>) {
     if baseline.samples.is_empty() || baseline.samples.len() != attempt.samples.len() {
-        return; // then nothing follows, and the number is told
+        return; // then nothing follows, and the number is reported
     }
     let pairs = Pairs { baseline: &baseline.samples, attempt: &attempt.samples };
     derived.insert(name.into(), Derived::speedup(pairs));

@@ -70,7 +70,7 @@ impl Findings {
         self.compare(about, &format!("{name} rows"), &says.rows.len(), &follows.rows.len());
         for (says, follows) in says.rows.iter().zip(&follows.rows) {
             let what = format!("{name} row {}", follows.wording);
-            self.compare(about, &what, &told(says), &told(follows));
+            self.compare(about, &what, &describe(says), &describe(follows));
             if !matches(&says.evidence, &follows.evidence) {
                 let follows = follows.evidence.replace(REASON, "...");
                 self.add(About::Version, &format!("{what} (evidence)"), &says.evidence, &follows);
@@ -82,7 +82,7 @@ impl Findings {
     }
 }
 
-fn told(row: &Row) -> String {
+fn describe(row: &Row) -> String {
     format!("{} ({:?}, {:?}, {} of {} points)", row.wording, row.fact, row.basis, row.points, row.worth)
 }
 

@@ -198,20 +198,20 @@ mod tests {
 
     #[test]
     fn the_first_line_that_differs_is_named() {
-        let told = |texts: [&str; 3]| {
+        let describe = |texts: [&str; 3]| {
             first_difference(&[0, 3, 5], &texts.map(str::to_owned)).map(|error| error.to_string())
         };
-        assert_eq!(told(["a\nb", "a\nb", "a\nb"]), None);
+        assert_eq!(describe(["a\nb", "a\nb", "a\nb"]), None);
         assert_eq!(
-            told(["a\nb\nc", "a\nb\nc", "a\nx\ny"]).expect("differs"),
+            describe(["a\nb\nc", "a\nb\nc", "a\nx\ny"]).expect("differs"),
             "ranks disagree at line 2: rank 0 has `b`, rank 5 has `x`"
         );
         assert_eq!(
-            told(["a", "a\nb", "a"]).expect("differs"),
+            describe(["a", "a\nb", "a"]).expect("differs"),
             "ranks disagree at line 2: rank 0 has nothing there, rank 3 has `b`"
         );
         assert_eq!(
-            told(["a\n", "a", "a\n"]).expect("differs"),
+            describe(["a\n", "a", "a\n"]).expect("differs"),
             "ranks disagree at line 2: rank 0 has ``, rank 3 has nothing there"
         );
     }

@@ -177,11 +177,11 @@ fn check_order(ranks: &[usize], lists: &[Vec<Action<'_>>]) -> Result<(), CommErr
     }
     let stuck = ranks.iter().zip(lists).zip(&waiting).filter_map(|((rank, list), progress)| {
         let Action::Wait(start) = list.get(progress.at)? else { return None };
-        let told = progress.started.get(*start).map_or_else(
+        let message = progress.started.get(*start).map_or_else(
             || format!("start {start}, which comes later"),
             |(start, number)| format!("{} (operation {number} of {})", start.what, start.channel),
         );
-        Some((*rank, told))
+        Some((*rank, message))
     });
     let waits: Vec<(usize, String)> = stuck.collect();
     if waits.is_empty() { Ok(()) } else { Err(CommError::Deadlock { waits }) }
@@ -208,7 +208,7 @@ impl Progress<'_> {
 mod tests {
     use super::*;
 
-    fn told(texts: &[&str]) -> String {
+    fn describe(texts: &[&str]) -> String {
         let ranks: Vec<usize> = (0..texts.len()).collect();
         let texts: Vec<String> = texts.iter().map(|text| text.replace("; ", "\n")).collect();
         check(&ranks, &texts).err().map(|error| error.to_string()).unwrap_or_default()
@@ -217,31 +217,31 @@ mod tests {
     #[test]
     fn ends_that_list_the_same_agree() {
         let both = "start [0, 1]: all-gather of 8 f32; wait 0";
-        assert_eq!(told(&[both, both]), "");
+        assert_eq!(describe(&[both, both]), "");
         assert_eq!(
-            told(&[
+            describe(&[
                 "start [0, 1]: all-gather of 8 f32; send 0 -> 1 of [0, 1]: 4 bf16; wait 0; wait 1",
                 "start [0, 1]: all-gather of 8 f32; wait 0; receive 0 -> 1 of [0, 1]: 4 bf16; wait 1",
             ]),
             ""
         );
-        assert_eq!(told(&["send 0 -> 0 of [0]: 4 u8; receive 0 -> 0 of [0]: 4 u8; wait 0; wait 1"]), "");
-        assert_eq!(told(&["", ""]), "");
+        assert_eq!(describe(&["send 0 -> 0 of [0]: 4 u8; receive 0 -> 0 of [0]: 4 u8; wait 0; wait 1"]), "");
+        assert_eq!(describe(&["", ""]), "");
     }
 
     #[test]
     fn the_first_operation_that_differs_is_named() {
         let same = "start [0, 1]: all-gather of 8 f32; ";
         assert_eq!(
-            told(&[&format!("{same}start [0, 1]: all-reduce of 8 f32"), same]),
+            describe(&[&format!("{same}start [0, 1]: all-reduce of 8 f32"), same]),
             "ranks disagree at operation 2 of [0, 1]: rank 0 has `all-reduce of 8 f32`, rank 1 has nothing there"
         );
         assert_eq!(
-            told(&["send 0 -> 1 of [0, 1], tag 2: 4 bf16", "receive 0 -> 1 of [0, 1], tag 2: 8 bf16"]),
+            describe(&["send 0 -> 1 of [0, 1], tag 2: 4 bf16", "receive 0 -> 1 of [0, 1], tag 2: 8 bf16"]),
             "ranks disagree at operation 1 of 0 -> 1 of [0, 1], tag 2: rank 0 has `4 bf16`, rank 1 has `8 bf16`"
         );
         assert_eq!(
-            told(&["", "receive 0 -> 1 of [0, 1]: 8 bf16"]),
+            describe(&["", "receive 0 -> 1 of [0, 1]: 8 bf16"]),
             "ranks disagree at operation 1 of 0 -> 1 of [0, 1]: rank 0 has nothing there, rank 1 has `8 bf16`"
         );
     }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn waits_in_a_circle_are_refused() {
         assert_eq!(
-            told(&[
+            describe(&[
                 "send 0 -> 1 of [0, 1]: 4 u8; wait 0; receive 1 -> 0 of [0, 1]: 4 u8; wait 1",
                 "send 1 -> 0 of [0, 1]: 4 u8; wait 0; receive 0 -> 1 of [0, 1]: 4 u8; wait 1",
             ]),
@@ -258,9 +258,9 @@ mod tests {
         );
         let (a, b) = ("start [0, 1]: all-reduce of 1 f32", "start [0, 1] #1: all-reduce of 1 f32");
         let crossed = [format!("{a}; wait 0; {b}; wait 1"), format!("{b}; wait 0; {a}; wait 1")];
-        assert!(told(&[&crossed[0], &crossed[1]]).starts_with("ranks would wait for each other"));
+        assert!(describe(&[&crossed[0], &crossed[1]]).starts_with("ranks would wait for each other"));
         let late = [format!("{a}; {b}; wait 0; wait 1"), format!("{b}; {a}; wait 0; wait 1")];
-        assert_eq!(told(&[&late[0], &late[1]]), "");
+        assert_eq!(describe(&[&late[0], &late[1]]), "");
     }
 
     #[test]
@@ -272,8 +272,8 @@ mod tests {
             "send 1 -> 0 of [0, 1]: 1 u8",
             "stop [0]: x",
         ] {
-            assert!(told(&[line]).contains("its list has a line that is no operation"), "{line}");
+            assert!(describe(&[line]).contains("its list has a line that is no operation"), "{line}");
         }
-        assert!(told(&["wait 0"]).contains("start 0, which comes later"));
+        assert!(describe(&["wait 0"]).contains("start 0, which comes later"));
     }
 }

@@ -249,7 +249,7 @@ mod tests {
         for bit in [8, 0x20, 0x40, 0x80] {
             let throttle = throttles(ThrottleReasons::from_bits_truncate(bit));
             let held = Condition { throttle, ..Condition::default() };
-            assert!(held.refusal().is_some_and(|told| told.starts_with("the card is held back: ")), "{bit}");
+            assert!(held.refusal().is_some_and(|message| message.starts_with("the card is held back: ")), "{bit}");
         }
     }
 
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_the_card_says_so_in_a_sentence() {
-        let told = Condition::of("ffff:ff:1f.7").expect_err("no bus has such a place");
-        assert!(told.contains("NVML") && !told.contains('\n'), "{told}");
+        let message = Condition::of("ffff:ff:1f.7").expect_err("no bus has such a place");
+        assert!(message.contains("NVML") && !message.contains('\n'), "{message}");
     }
 }

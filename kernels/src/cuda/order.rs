@@ -70,7 +70,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Puts the mark behind everything queued so far.
+    /// Puts the mark after everything queued so far.
     pub fn record(&self, stream: &Stream) -> Result<(), CudaError> {
         self.context.enter()?;
         // SAFETY: both handles are alive.

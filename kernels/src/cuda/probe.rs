@@ -298,7 +298,7 @@ fn card(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Card, Cu
     check("cuDeviceTotalMem_v2", unsafe { sys::cuDeviceTotalMem_v2(&raw mut memory_bytes, device) })?;
     Ok(Card {
         ordinal,
-        name: told("cuDeviceGetName", |text, length| {
+        name: describe("cuDeviceGetName", |text, length| {
             // SAFETY: the driver writes at most `length` bytes, the last one zero.
             unsafe { sys::cuDeviceGetName(text, length, device) }
         })?,
@@ -312,7 +312,7 @@ fn card(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Card, Cu
         shared_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         max_threads: size(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)? as u32,
         driver,
-        pci_bus: told("cuDeviceGetPCIBusId", |text, length| {
+        pci_bus: describe("cuDeviceGetPCIBusId", |text, length| {
             // SAFETY: as above.
             unsafe { sys::cuDeviceGetPCIBusId(text, length, device) }
         })?,
@@ -320,7 +320,7 @@ fn card(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Card, Cu
 }
 
 /// A text that the driver writes.
-fn told(
+fn describe(
     call: &'static str,
     write: impl FnOnce(*mut std::ffi::c_char, c_int) -> sys::CUresult,
 ) -> Result<String, CudaError> {

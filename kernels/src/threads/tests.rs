@@ -31,10 +31,10 @@ fn mismatch(first: Collective, second: Collective) -> String {
     let ranks = world(2, LONG);
     let input = |what: Collective| vec![0; what.input_bytes(2).expect("small")];
     let ticket = start(&ranks[0], first, &input(first)).expect("the first meets nobody");
-    let told = start(&ranks[1], second, &input(second)).expect_err("the second meets the first");
-    assert_eq!(wait(&ranks[0], ticket, 0).expect_err("the same"), told);
-    assert_eq!(ranks[0].exchange("").expect_err("the same from now on"), told);
-    told.to_string()
+    let message = start(&ranks[1], second, &input(second)).expect_err("the second meets the first");
+    assert_eq!(wait(&ranks[0], ticket, 0).expect_err("the same"), message);
+    assert_eq!(ranks[0].exchange("").expect_err("the same from now on"), message);
+    message.to_string()
 }
 
 #[test]
@@ -126,11 +126,11 @@ fn a_group_has_an_order_and_operations_of_its_own() {
 
 #[test]
 fn a_list_that_is_no_group_is_refused() {
-    let told = |list: &[usize]| world(3, LONG)[1].group(list).err().expect("no group").to_string();
+    let describe = |list: &[usize]| world(3, LONG)[1].group(list).err().expect("no group").to_string();
     let expected = ": expected 1 and others below 3, each once";
-    assert_eq!(told(&[0, 2]), format!("rank 1 asked for the group [0, 2]{expected}"));
-    assert_eq!(told(&[1, 3]), format!("rank 1 asked for the group [1, 3]{expected}"));
-    assert_eq!(told(&[1, 0, 1]), format!("rank 1 asked for the group [1, 0, 1]{expected}"));
+    assert_eq!(describe(&[0, 2]), format!("rank 1 asked for the group [0, 2]{expected}"));
+    assert_eq!(describe(&[1, 3]), format!("rank 1 asked for the group [1, 3]{expected}"));
+    assert_eq!(describe(&[1, 0, 1]), format!("rank 1 asked for the group [1, 0, 1]{expected}"));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn every_mismatch_names_both_ranks_and_operations() {
 
 #[test]
 fn a_wrong_size_is_everyones_error() {
-    let told = |input: usize, bytes: usize| {
+    let describe = |input: usize, bytes: usize| {
         let ranks = world(2, LONG);
         let what = Collective::reduce_scatter(Element::F16, 3);
         let (input, output) = (vec![0; input], Destination::Host { bytes });
@@ -164,8 +164,8 @@ fn a_wrong_size_is_everyones_error() {
         assert_eq!(start(&ranks[0], what, &[0; 12]).expect_err("the same"), error);
         error.to_string()
     };
-    assert_eq!(told(6, 6), "reduce-scatter of 3 f16 on rank 1: expected an input of 12 bytes, found 6");
-    assert_eq!(told(12, 5), "reduce-scatter of 3 f16 on rank 1: expected an output of 6 bytes, found 5");
+    assert_eq!(describe(6, 6), "reduce-scatter of 3 f16 on rank 1: expected an input of 12 bytes, found 6");
+    assert_eq!(describe(12, 5), "reduce-scatter of 3 f16 on rank 1: expected an output of 6 bytes, found 5");
     let ranks = world(1, LONG);
     let ticket = start(&ranks[0], Collective::all_gather(Element::U8, 2), &[1, 2]).expect("starts");
     assert_eq!(
@@ -189,41 +189,41 @@ fn a_ticket_of_another_rank_or_group_is_refused() {
     let what = Collective::all_gather(Element::U8, 1);
     let ranks = world(2, LONG);
     let ticket = start(&ranks[0], what, &[0]).expect("starts");
-    let told = "rank 1 waits in group [0, 1] for a ticket that is not its own there";
-    assert_eq!(wait(&ranks[1], ticket, 2).expect_err("another rank's").to_string(), told);
+    let message = "rank 1 waits in group [0, 1] for a ticket that is not its own there";
+    assert_eq!(wait(&ranks[1], ticket, 2).expect_err("another rank's").to_string(), message);
     let ranks = world(2, LONG);
     let group = ranks[0].group(&[0, 1]).expect("a group");
     let ticket = start(&ranks[0], what, &[0]).expect("starts");
-    let told = "rank 0 waits in group [0, 1] for a ticket that is not its own there";
-    assert_eq!(wait(&*group, ticket, 2).expect_err("another group's").to_string(), told);
+    let message = "rank 0 waits in group [0, 1] for a ticket that is not its own there";
+    assert_eq!(wait(&*group, ticket, 2).expect_err("another group's").to_string(), message);
 }
 
 #[test]
 fn a_ticket_that_is_never_waited_for_is_everyones_error() {
     let what = Collective::all_gather(Element::U8, 1);
-    let told = "rank 0 dropped the ticket of all-gather of 1 u8 (operation 1 of ranks [0, 1]) and never waited for it";
+    let message = "rank 0 dropped the ticket of all-gather of 1 u8 (operation 1 of ranks [0, 1]) and never waited for it";
     let ranks = world(2, LONG);
     drop(start(&ranks[0], what, &[0]).expect("starts"));
-    assert_eq!(ranks[1].exchange("").expect_err("is told").to_string(), told);
+    assert_eq!(ranks[1].exchange("").expect_err("is told").to_string(), message);
     let mut ranks = world(2, LONG);
     std::mem::forget(start(&ranks[0], what, &[0]).expect("starts"));
     drop(ranks.remove(0));
-    assert_eq!(ranks[0].exchange("").expect_err("is told").to_string(), told);
+    assert_eq!(ranks[0].exchange("").expect_err("is told").to_string(), message);
 }
 
 #[test]
 fn a_rank_that_leaves_is_missed_by_those_that_need_it() {
     let what = Collective::all_gather(Element::U8, 1);
-    let told =
+    let message =
         "rank 1 left without all-gather of 1 u8 (operation 1 of ranks [0, 1, 2]), which rank 0 has started";
     let mut ranks = world(3, LONG);
     let ticket = start(&ranks[0], what, &[0]).expect("starts");
     drop(ranks.remove(1));
-    assert_eq!(wait(&ranks[0], ticket, 3).expect_err("left after the start").to_string(), told);
+    assert_eq!(wait(&ranks[0], ticket, 3).expect_err("left after the start").to_string(), message);
     let mut ranks = world(3, LONG);
     drop(ranks.remove(1));
-    assert_eq!(start(&ranks[0], what, &[0]).expect_err("left before the start").to_string(), told);
-    assert_eq!(ranks[1].exchange("").expect_err("is told, too").to_string(), told);
+    assert_eq!(start(&ranks[0], what, &[0]).expect_err("left before the start").to_string(), message);
+    assert_eq!(ranks[1].exchange("").expect_err("is told, too").to_string(), message);
 }
 
 #[test]
@@ -252,11 +252,11 @@ fn a_rank_that_never_starts_is_a_timeout_that_names_it() {
     let ranks = world(3, Duration::from_millis(20));
     let what = Collective::all_reduce(Element::F32, 1);
     let [a, b] = [0, 2].map(|rank: usize| start(&ranks[rank], what, &[0; 4]).expect("starts"));
-    let told =
+    let message =
         "rank 0 waited 20ms for ranks [1] to start all-reduce of 1 f32 (operation 1 of ranks [0, 1, 2])";
-    assert_eq!(wait(&ranks[0], a, 4).expect_err("rank 1 is alive and does nothing").to_string(), told);
-    assert_eq!(wait(&ranks[2], b, 4).expect_err("the same").to_string(), told);
-    assert_eq!(ranks[1].exchange("").expect_err("the same").to_string(), told);
+    assert_eq!(wait(&ranks[0], a, 4).expect_err("rank 1 is alive and does nothing").to_string(), message);
+    assert_eq!(wait(&ranks[2], b, 4).expect_err("the same").to_string(), message);
+    assert_eq!(ranks[1].exchange("").expect_err("the same").to_string(), message);
 }
 
 #[test]
@@ -284,9 +284,9 @@ fn ranks_that_disagree_are_told_the_line() {
     let plan = |rank: usize| format!("all-gather of 1 f32\nall-reduce of {} f32\n", 1 + rank / 2);
     let agreed = launch(2, LONG, |comm| comm.agree(&plan(comm.rank())));
     assert_eq!(agreed, [Ok(Ok(())), Ok(Ok(()))]);
-    for told in launch(3, LONG, |comm| comm.agree(&plan(comm.rank()))) {
+    for message in launch(3, LONG, |comm| comm.agree(&plan(comm.rank()))) {
         assert_eq!(
-            told.expect("no panic").expect_err("rank 2 differs").to_string(),
+            message.expect("no panic").expect_err("rank 2 differs").to_string(),
             "ranks disagree at line 2: rank 0 has `all-reduce of 1 f32`, rank 2 has `all-reduce of 2 f32`"
         );
     }
@@ -300,8 +300,8 @@ fn a_panic_is_told_to_all() {
         let ticket = start(&*group, Collective::all_reduce(Element::U8, 1), &[1])?;
         wait(&*group, ticket, 1).map(|sum| sum[0])
     });
-    let told = CommError::Panicked { rank: 1, message: "a bug of rank 1".into() };
-    assert_eq!(outcomes, [Ok(Err(told.clone())), Err(told.clone()), Ok(Err(told))]);
+    let message = CommError::Panicked { rank: 1, message: "a bug of rank 1".into() };
+    assert_eq!(outcomes, [Ok(Err(message.clone())), Err(message.clone()), Ok(Err(message))]);
 }
 
 #[test]
@@ -319,12 +319,12 @@ fn a_handle_dropped_by_a_panic_is_told_to_all() {
 
 #[test]
 fn a_busy_rank_is_waited_for_and_its_result_is_right() {
-    let (tell, told) = mpsc::channel::<()>();
-    let told = std::sync::Mutex::new(told);
+    let (tell, message) = mpsc::channel::<()>();
+    let message = std::sync::Mutex::new(message);
     let sums = launch(2, LONG, |comm| {
         let input = [comm.rank() as u8 + 1];
         if comm.rank() == 1 {
-            told.lock().expect("only rank 1").recv().expect("rank 0 has started");
+            message.lock().expect("only rank 1").recv().expect("rank 0 has started");
         }
         let ticket = start(&*comm, Collective::all_reduce(Element::U8, 1), &input)?;
         if comm.rank() == 0 {

@@ -22,7 +22,7 @@ pub use rules::rule;
 /// Adds the gradient of a single number `loss` (a float with one element) with respect to each node of `wrt`, and
 /// returns where they are, in that order. A node that the loss does not depend on has a gradient of zeros.
 ///
-/// Fails where the loss is no single float, a node of `wrt` is not of floats, or one lies behind an operation that no
+/// Fails where the loss is no single float, a node of `wrt` is not of floats, or one is an ancestor of an operation that no
 /// gradient passes though its result depends on it.
 pub fn differentiate(graph: &mut Graph, loss: Id, wrt: &[Id]) -> Result<Vec<Id>, Error> {
     let ty = graph.ty(loss).clone();
@@ -44,19 +44,19 @@ pub fn pull_back(graph: &mut Graph, output: Id, seed: Id, wrt: &[Id]) -> Result<
     Ok(gradients)
 }
 
-/// That what is asked for is a float, and does not lie behind a frozen weight.
+/// That what is asked for is a float, and is no ancestor of a frozen weight.
 fn check_differentiable(graph: &Graph, output: Id, wrt: &[Id]) -> Result<(), Error> {
     let refuse = |id: &Id, reason: &str| {
         Err(Fault::NoGradient { reason: reason.to_owned() }.at(id.0 as usize, &graph.node(*id).op))
     };
     let frozen = |id: &Id| matches!(graph.node(*id).op, Op::Dequantize { .. });
-    let behind = graph.ancestors(graph.ancestors([output]).into_iter().filter(frozen));
+    let ancestors = graph.ancestors(graph.ancestors([output]).into_iter().filter(frozen));
     for id in wrt.iter().chain([&output]) {
         if !graph.ty(*id).dtype.is_float() {
             return refuse(id, "it is not of floats");
         }
     }
-    match wrt.iter().find(|id| behind.contains(id) && !frozen(id)) {
+    match wrt.iter().find(|id| ancestors.contains(id) && !frozen(id)) {
         Some(id) => refuse(id, "a quantised weight that is made of it is frozen"),
         None => Ok(()),
     }

@@ -11,7 +11,7 @@
 //!           | "dim" number                                            of iota, sum, reduce_max, concat, slice,
 //!                                                                     all_gather, reduce_scatter
 //!           | "by" [ "-" ] number                                     of send, receive
-//!           | "over" string "size" size                               of collectives, behind the former
+//!           | "over" string "size" size                               of collectives, after the former
 //!           | "probability" float "stream" number                     of random_mask
 //!           | "from" size "to" size                                   of slice
 //!           | "order" { number }                                      of transpose
@@ -420,7 +420,7 @@ impl<'a> Parser<'a> {
         self.signed(negative, need)
     }
 
-    /// A number behind its sign.
+    /// A number after its sign.
     fn signed(&mut self, negative: bool, need: &str) -> Result<i64, Error> {
         let start = self.next();
         let digits = self.run(|c| c.is_ascii_digit());

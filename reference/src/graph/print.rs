@@ -69,7 +69,7 @@ fn node(f: &mut fmt::Formatter<'_>, node: &Node, depth: usize) -> fmt::Result {
     writeln!(f)
 }
 
-/// All that is not a tensor about an operation, each behind the word that announces it.
+/// All that is not a tensor about an operation, each after the word that announces it.
 fn settings(f: &mut fmt::Formatter<'_>, op: &Op, depth: usize) -> fmt::Result {
     match op {
         Op::Input { name } => write!(f, " {}", Quoted(name)),

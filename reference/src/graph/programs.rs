@@ -1,6 +1,6 @@
 //! The usual programs of attention, in parts that go together: masks, and functions from a score to a score.
 //!
-//! [`mask`] and [`score`] make a program of a function of a [`Place`], the one score that the program is about:
+//! [`mask`] and [`score`] make a program of a function of a [`ScoreEntry`], the one score that the program is about:
 //!
 //! ```
 //! use reference::graph::Attention;
@@ -21,9 +21,9 @@ use std::f64::consts::LN_2;
 
 use super::{Attention, Builder, Dtype, Error, Graph, Tensor, Type};
 
-/// One place in the matrix of scores. All but the extras have no dimensions.
+/// One entry of the matrix of scores. All but the extras have no dimensions.
 #[derive(Clone)]
-pub struct Place {
+pub struct ScoreEntry {
     /// The score, f32.
     pub score: Tensor,
     /// The number of the sequence in the batch, i32.
@@ -38,10 +38,15 @@ pub struct Place {
     pub extras: Vec<Tensor>,
 }
 
-impl Place {
-    /// The same place where the first query stands at `offset`, as behind a cache of that many keys.
+/// The former name of [`ScoreEntry`].
+#[doc(hidden)]
+#[deprecated(note = "renamed to `ScoreEntry`")]
+pub type Place = ScoreEntry;
+
+impl ScoreEntry {
+    /// The same place where the first query stands at `offset`, as after a cache of that many keys.
     #[must_use]
-    pub fn behind(&self, offset: i32) -> Self {
+    pub fn with_offset(&self, offset: i32) -> Self {
         Self { query: &self.query + f64::from(offset), ..self.clone() }
     }
 
@@ -54,7 +59,7 @@ impl Place {
 /// A score program: `body` gives an f32 without dimensions. `extras` are the types of what else the attention is given.
 ///
 /// Fails where the body makes a mistake; the error names its line.
-pub fn score(name: &str, extras: &[Type], body: impl FnOnce(&Place) -> Tensor) -> Result<Graph, Error> {
+pub fn score(name: &str, extras: &[Type], body: impl FnOnce(&ScoreEntry) -> Tensor) -> Result<Graph, Error> {
     program(name, "score", extras, body)
 }
 
@@ -62,7 +67,7 @@ pub fn score(name: &str, extras: &[Type], body: impl FnOnce(&Place) -> Tensor) -
 /// else the attention is given.
 ///
 /// Fails where the body makes a mistake; the error names its line.
-pub fn mask(name: &str, extras: &[Type], body: impl FnOnce(&Place) -> Tensor) -> Result<Graph, Error> {
+pub fn mask(name: &str, extras: &[Type], body: impl FnOnce(&ScoreEntry) -> Tensor) -> Result<Graph, Error> {
     program(name, "mask", extras, body)
 }
 
@@ -70,14 +75,14 @@ fn program(
     name: &str,
     output: &str,
     extras: &[Type],
-    body: impl FnOnce(&Place) -> Tensor,
+    body: impl FnOnce(&ScoreEntry) -> Tensor,
 ) -> Result<Graph, Error> {
     let builder = Builder::new(name);
     let [score, batch, head, query, key] =
         Attention::ARGUMENTS.map(|(name, dtype)| builder.tape().input(name, dtype, SCALAR));
     let extra = |(i, ty): (usize, &Type)| builder.tape().input(&format!("extra{i}"), ty.dtype, &ty.shape);
     let extras = extras.iter().enumerate().map(extra).collect();
-    let result = body(&Place { score, batch, head, query, key, extras });
+    let result = body(&ScoreEntry { score, batch, head, query, key, extras });
     builder.tape().output(output, &result);
     builder.finish()
 }
@@ -96,31 +101,31 @@ pub fn or(a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 /// key <= query
-pub fn causal(at: &Place) -> Tensor {
+pub fn causal(at: &ScoreEntry) -> Tensor {
     at.key.less(&(&at.query + 1.0))
 }
 
 /// query - window < key: of the keys up to the query's own, the last `window`; later ones are not excluded.
-pub fn sliding_window(at: &Place, window: u32) -> Tensor {
+pub fn sliding_window(at: &ScoreEntry, window: u32) -> Tensor {
     at.query.less(&(&at.key + f64::from(window)))
 }
 
 /// ids\[query\] = ids\[key\], where `ids` (keys) i32 is an extra: both belong to one document.
-pub fn document(at: &Place, ids: &Tensor) -> Tensor {
+pub fn document(at: &ScoreEntry, ids: &Tensor) -> Tensor {
     ids.gather(&at.query).equal(&ids.gather(&at.key))
 }
 
 /// ids\[batch, query\] = ids\[batch, key\] > 0, where `ids` (batch * length) i32, one row after the other, and
 /// `length` () i32, the tokens of a row, are extras: both belong to one document of their row. A number below 1 is
 /// padding, which sees nothing and which nothing sees.
-pub fn document_of_row(at: &Place, ids: &Tensor, length: &Tensor) -> Tensor {
+pub fn document_of_row(at: &ScoreEntry, ids: &Tensor, length: &Tensor) -> Tensor {
     let row = &at.batch * length;
     let [query, key] = [&at.query, &at.key].map(|token| ids.gather(&(&row + token)));
     and(&query.equal(&key), &key.like(0.0).less(&key))
 }
 
 /// key <= query or key < prefix: the prefix sees itself whole.
-pub fn prefix_lm(at: &Place, prefix: u32) -> Tensor {
+pub fn prefix_lm(at: &ScoreEntry, prefix: u32) -> Tensor {
     or(&causal(at), &at.key.less(&at.key.like(f64::from(prefix))))
 }
 
@@ -130,14 +135,14 @@ pub fn softcap(score: &Tensor, cap: f64) -> Tensor {
 }
 
 /// score + 2^(-8 (head + 1) / heads) * (key - query), from Press et al., "Train Short, Test Long" (2022).
-pub fn alibi(at: &Place, score: &Tensor, heads: u32) -> Tensor {
+pub fn alibi(at: &ScoreEntry, score: &Tensor, heads: u32) -> Tensor {
     let number = &at.head.cast(Dtype::F32) + 1.0;
     let slope = (&number * (-8.0 * LN_2 / f64::from(heads))).exp();
     score + &(&slope * &at.distance().cast(Dtype::F32))
 }
 
 /// score - slope * |key - query|
-pub fn distance_bias(at: &Place, score: &Tensor, slope: f64) -> Tensor {
+pub fn distance_bias(at: &ScoreEntry, score: &Tensor, slope: f64) -> Tensor {
     let distance = at.distance();
     let distance = distance.max(&-&distance).cast(Dtype::F32);
     score - &(&distance * slope)
@@ -145,7 +150,7 @@ pub fn distance_bias(at: &Place, score: &Tensor, slope: f64) -> Tensor {
 
 /// score + table\[key - query + reach\], with distances beyond `reach` taken for `reach`; `table` (2 reach + 1) f32 is
 /// an extra. From Shaw et al., "Self-Attention with Relative Position Representations" (2018).
-pub fn relative_bias(at: &Place, score: &Tensor, table: &Tensor, reach: u32) -> Tensor {
+pub fn relative_bias(at: &ScoreEntry, score: &Tensor, table: &Tensor, reach: u32) -> Tensor {
     let distance = at.distance();
     let far = distance.like(f64::from(reach));
     let near = distance.min(&far).max(&-&far);

@@ -146,7 +146,7 @@ impl Error {
     }
 }
 
-/// How many characters of a line are shown before and behind the part that is to blame, and of the part itself.
+/// How many characters of a line are shown before and after the part that is to blame, and of the part itself.
 const SHOWN_BEFORE: usize = 48;
 const SHOWN: usize = 100;
 

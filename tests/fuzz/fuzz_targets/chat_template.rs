@@ -1,4 +1,4 @@
-//! Fuzz: any text as a chat template, and any JSON as the conversation behind a zero byte.
+//! Fuzz: any text as a chat template, and any JSON as the conversation after a zero byte.
 //!
 //! Nothing may panic, hang or grow past its limits; what is rendered twice is the same text, and the assistant's spans lie
 //! in it.

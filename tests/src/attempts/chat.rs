@@ -210,17 +210,17 @@ fn each(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
     offsets.iter().map(|token| spans.iter().any(|span| share(token, span))).collect()
 }
 
-/// Goes on behind a token that it has broken, whatever began inside.
+/// Goes on after a token that it has broken, whatever began inside.
 fn replace(text: &str, special: &[&str], mark: char) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(first) = rest.chars().next() {
         let begins = |token: &&&str| !token.is_empty() && rest.starts_with(**token);
         let length = special.iter().filter(begins).map(|token| token.len()).max();
-        let (taken, behind) = rest.split_at(length.unwrap_or(first.len_utf8()));
+        let (taken, after) = rest.split_at(length.unwrap_or(first.len_utf8()));
         out.push(first);
         out.extend(length.map(|_| mark));
         out.push_str(&taken[first.len_utf8()..]);
-        rest = behind;
+        rest = after;
     }
     out
 }

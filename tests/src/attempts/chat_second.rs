@@ -227,7 +227,7 @@ impl Chat for Second {
     }
 }
 
-/// What is between ranges in order, before the first and behind the last.
+/// What is between ranges in order, before the first and after the last.
 fn gaps(found: &[(Range<usize>, &str)], length: usize) -> Vec<Range<usize>> {
     let starts = [0].into_iter().chain(found.iter().map(|(place, _)| place.end));
     let ends = found.iter().map(|(place, _)| place.start).chain([length]);

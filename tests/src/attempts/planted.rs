@@ -138,7 +138,7 @@ impl Planted {
                     let at: *mut T = even;
                     *even = round(high);
                     if self.0 == Bug::TailOverrun {
-                        // SAFETY: none; the grader's outputs have room behind them.
+                        // SAFETY: none; the grader's outputs have room after them.
                         unsafe { at.add(1).write(round(low)) };
                     }
                 }

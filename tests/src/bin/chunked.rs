@@ -47,7 +47,7 @@ fn main() -> Result<(), Failure> {
         let start = Instant::now();
         let results =
             runner.run(Job { hidden, given: &given, counts: &counts, upstream: None, size, so_far })?;
-        println!("{} {}", start.elapsed().as_secs_f64() * 1e3, told(&results));
+        println!("{} {}", start.elapsed().as_secs_f64() * 1e3, describe(&results));
     }
     Ok(())
 }
@@ -61,7 +61,7 @@ fn problem(width: usize, vocab: usize, weight: bool) -> Result<Problem, Failure>
 }
 
 /// The loss, then each gradient's norm, hidden first.
-fn told(results: &Results) -> String {
+fn describe(results: &Results) -> String {
     let norm = |gradient: &Buffer| {
         let squares = gradient.view::<f32>().iter().map(|x| f64::from(*x).powi(2));
         squares.sum::<f64>().sqrt().to_string()

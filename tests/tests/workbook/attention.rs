@@ -7,7 +7,7 @@ use kernels::plan::Step;
 use reference::grad::pull_back;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
-    Place, alibi, and, causal, distance_bias, document, mask, or, prefix_lm, relative_bias, score,
+    ScoreEntry, alibi, and, causal, distance_bias, document, mask, or, prefix_lm, relative_bias, score,
     sliding_window, softcap,
 };
 use reference::graph::{Array, Attention, Dim, Dtype, Graph, Id, Op, Real, Tensor, Type, interpret};
@@ -92,7 +92,7 @@ impl Case {
 
     /// The programs, of the parts that the kind names.
     fn attention(&self, heads: usize, extras: &[Type]) -> Attention {
-        let body = |at: &Place| {
+        let body = |at: &ScoreEntry| {
             let capped = self.softcap.map_or(at.score.clone(), |cap| softcap(&at.score, cap));
             let sloped = if self.is("alibi") { alibi(at, &capped, heads as u32) } else { capped };
             if self.is("rel_bias") { distance_bias(at, &sloped, BIAS) } else { sloped }
@@ -101,13 +101,13 @@ impl Case {
         let offset = self.q_offset as i32;
         Attention {
             scale: self.scale,
-            score: scored.then(|| score(&self.kind, extras, |at| body(&at.behind(offset))).expect("sound")),
+            score: scored.then(|| score(&self.kind, extras, |at| body(&at.with_offset(offset))).expect("sound")),
             mask: self.mask(extras),
         }
     }
 
     fn mask(&self, extras: &[Type]) -> Option<Graph> {
-        type Part<'a> = Box<dyn Fn(&Place) -> Tensor + 'a>;
+        type Part<'a> = Box<dyn Fn(&ScoreEntry) -> Tensor + 'a>;
         let mut parts: Vec<Part> = Vec::new();
         if self.is_causal() {
             parts.push(Box::new(causal));
@@ -121,8 +121,8 @@ impl Case {
         if let Some(prefix) = self.prefix {
             parts.push(Box::new(move |at| prefix_lm(at, prefix)));
         }
-        let whole = |at: &Place| parts.iter().map(|part| part(at)).reduce(|all, part| and(&all, &part));
-        let body = |at: &Place| whole(&at.behind(self.q_offset as i32)).expect("a part");
+        let whole = |at: &ScoreEntry| parts.iter().map(|part| part(at)).reduce(|all, part| and(&all, &part));
+        let body = |at: &ScoreEntry| whole(&at.with_offset(self.q_offset as i32)).expect("a part");
         (!parts.is_empty()).then(|| mask(&self.kind, extras, body).expect("sound"))
     }
 
@@ -357,7 +357,7 @@ fn at_place(program: &Graph, score: f64, [head, query, key]: [i32; 3], extras: V
 #[test]
 fn every_mask_allows_what_its_formula_allows() {
     type Formula = fn(i32, i32) -> bool;
-    type Part = fn(&Place) -> Tensor;
+    type Part = fn(&ScoreEntry) -> Tensor;
     const IDS: [i32; 7] = [0, 0, 1, 1, 1, 0, 2];
     let masks: [(Part, Formula); 7] = [
         (causal, |query, key| key <= query),
@@ -366,7 +366,7 @@ fn every_mask_allows_what_its_formula_allows() {
         (|at| prefix_lm(at, 2), |query, key| key <= query || key < 2),
         (|at| and(&causal(at), &sliding_window(at, 1)), |query, key| key == query),
         (|at| or(&causal(at), &sliding_window(at, 3)), |_, _| true),
-        (|at| causal(&at.behind(2)), |query, key| key <= query + 2),
+        (|at| causal(&at.with_offset(2)), |query, key| key <= query + 2),
     ];
     for (i, (part, formula)) in masks.into_iter().enumerate() {
         let program = mask("mask", &[Type::new(Dtype::I32, [7])], part).expect("sound");
@@ -380,7 +380,7 @@ fn every_mask_allows_what_its_formula_allows() {
 #[test]
 fn every_score_program_gives_what_its_formula_gives() {
     type Formula = fn(f64, [f64; 3]) -> f64;
-    type Part = fn(&Place) -> Tensor;
+    type Part = fn(&ScoreEntry) -> Tensor;
     let scores: [(Part, Formula); 5] = [
         (|at| softcap(&at.score, 2.0), |s, _| 2.0 * (s / 2.0).tanh()),
         (
@@ -393,7 +393,7 @@ fn every_score_program_gives_what_its_formula_gives() {
             |s, [_, query, key]| s + 10.0 * ((key - query).clamp(-2.0, 2.0) + 2.0),
         ),
         (
-            |at| alibi(&at.behind(3), &softcap(&at.score, 2.0), 8),
+            |at| alibi(&at.with_offset(3), &softcap(&at.score, 2.0), 8),
             |s, [head, query, key]| 2.0 * (s / 2.0).tanh() + (-(head + 1.0)).exp2() * (key - query - 3.0),
         ),
     ];

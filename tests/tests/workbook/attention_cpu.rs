@@ -7,7 +7,7 @@ use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguo
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
 use reference::graph::interpret::Values;
-use reference::graph::programs::{Place, alibi, and, causal, document, mask, score, sliding_window, softcap};
+use reference::graph::programs::{ScoreEntry, alibi, and, causal, document, mask, score, sliding_window, softcap};
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
 use tests::plans::{execute, prepare};
 
@@ -142,13 +142,13 @@ impl Case {
     fn defined(&self) -> graph::Attention {
         let extras = self.extra_types();
         let offset = self.offset as i32;
-        let capped = |at: &Place| {
+        let capped = |at: &ScoreEntry| {
             let capped = self.is(&[Kind::Softcap, Kind::Everything]);
             if capped { softcap(&at.score, CAP) } else { at.score.clone() }
         };
-        let sloped = |at: &Place| {
+        let sloped = |at: &ScoreEntry| {
             let s = capped(at);
-            if self.kind == Kind::Softcap { s } else { alibi(&at.behind(offset), &s, self.heads as u32) }
+            if self.kind == Kind::Softcap { s } else { alibi(&at.with_offset(offset), &s, self.heads as u32) }
         };
         graph::Attention {
             scale: self.scale(),
@@ -166,8 +166,8 @@ impl Case {
     }
 
     fn defined_mask(&self, extras: &[Type]) -> Option<Graph> {
-        let body = |at: &Place| {
-            let at = &at.behind(self.offset as i32);
+        let body = |at: &ScoreEntry| {
+            let at = &at.with_offset(self.offset as i32);
             let local = |window| and(&causal(at), &sliding_window(at, window));
             match self.kind {
                 Kind::Window(window) => local(window),

@@ -443,8 +443,8 @@ fn a_handle_may_be_read_inside_a_host_call() {
     assert_eq!(eager.finish().expect("it runs")["y"].wide(), [15.0, 25.0]);
     let builder = Builder::new("host");
     program(builder.tape());
-    let told = builder.finish().expect_err("it looks at the host").to_string();
-    assert!(told.starts_with("`print(x.max())`: the host writes to a log"), "{told}");
+    let message = builder.finish().expect_err("it looks at the host").to_string();
+    assert!(message.starts_with("`print(x.max())`: the host writes to a log"), "{message}");
 }
 
 #[test]
@@ -458,10 +458,10 @@ fn a_handle_inside_a_foreign_function_names_its_line() {
             given[0].clone()
         })
     }));
-    let told = ran.err().expect("it is at work");
-    let told = told.downcast_ref::<&str>().copied();
+    let message = ran.err().expect("it is at work");
+    let message = message.downcast_ref::<&str>().copied();
     let need = "a handle is used inside a function that its recorder runs: expected the values that the function is given";
-    assert_eq!(told, Some(need));
+    assert_eq!(message, Some(need));
 }
 
 #[test]
@@ -469,8 +469,8 @@ fn the_id_of_a_mistake_is_the_first_mistake() {
     let builder = Builder::new("wrong");
     let [a, b] = [2, 3].map(|size| builder.tape().input(&size.to_string(), Dtype::F32, [size]));
     let wrong = a.matmul(&b).exp();
-    let told = builder.id(&wrong).expect_err("no node").to_string();
-    assert!(told.contains("matmul") && told.contains("capture.rs:"), "{told}");
+    let message = builder.id(&wrong).expect_err("no node").to_string();
+    assert!(message.contains("matmul") && message.contains("capture.rs:"), "{message}");
     assert_eq!(builder.id(&a), Ok(Id(0)));
 }
 
@@ -491,8 +491,8 @@ fn labels_are_one_a_row() {
         |logits, labels| loss::LogProbabilities::default().rows(logits, labels).values.total(),
     ];
     for write in writes {
-        let told = labelled(&[2], write).expect_err("two labels a row").to_string();
-        assert!(told.contains("expected 8 elements of i32"), "{told}");
+        let message = labelled(&[2], write).expect_err("two labels a row").to_string();
+        assert!(message.contains("expected 8 elements of i32"), "{message}");
         let (one, column) = (labelled(&[], write), labelled(&[1], write));
         assert_eq!(one.expect("a graph").outputs().len(), column.expect("a graph").outputs().len());
     }

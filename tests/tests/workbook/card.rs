@@ -127,11 +127,11 @@ fn launches_and_bytes_are_counted_alike_on_both_devices() {
 fn a_buffer_of_another_device_is_refused() {
     let Some(gpu) = probed() else { return };
     let mut on_host = Cpu::with_threads(1).alloc("here", 16).expect("room");
-    let told = gpu.upload(&mut on_host, &[0; 16]).expect_err("must be refused");
-    assert_eq!(told, DeviceError::Elsewhere { tag: "here", device: "the GPU" });
+    let message = gpu.upload(&mut on_host, &[0; 16]).expect_err("must be refused");
+    assert_eq!(message, DeviceError::Elsewhere { tag: "here", device: "the GPU" });
     let mut on_card = gpu.alloc("there", 16).expect("room");
-    let told = Cpu::with_threads(1).upload(&mut on_card, &[0; 16]).expect_err("must be refused").to_string();
-    assert_eq!(told, "buffer there is in another device's memory, and was given to the CPU");
+    let message = Cpu::with_threads(1).upload(&mut on_card, &[0; 16]).expect_err("must be refused").to_string();
+    assert_eq!(message, "buffer there is in another device's memory, and was given to the CPU");
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn memory_is_counted_by_tag_and_given_back() {
     drop(second);
     gpu.reset_peak();
     assert_eq!(gpu.usage().peak, 900);
-    let told = gpu.reserve("the moon", 1 << 50).expect_err("more than any card has").to_string();
-    assert!(told.contains("free bytes of the card's memory for the moon"), "{told}");
+    let message = gpu.reserve("the moon", 1 << 50).expect_err("more than any card has").to_string();
+    assert!(message.contains("free bytes of the card's memory for the moon"), "{message}");
 }
 
 /// The kernel that fills memory with random words.

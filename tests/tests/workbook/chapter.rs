@@ -10,7 +10,7 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::front::capture::Capture;
-use compiler::ir::arena::{Life, floor, room, without_reuse};
+use compiler::ir::arena::{Life, floor, aligned_bytes, without_reuse};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;
@@ -226,7 +226,7 @@ fn buffers_share_bytes_where_their_lives_allow_it() {
     let mut text = String::from("buffer  bytes   parts   place\n");
     for (i, (life, place)) in lives.iter().flatten().zip(&arena.places).enumerate() {
         let (from, to, at) = (life.parts.start(), life.parts.end(), place.expect("it lives"));
-        _ = writeln!(text, "{i:>6}{:>7}   {from}..={to}{at:>8}", room(life));
+        _ = writeln!(text, "{i:>6}{:>7}   {from}..={to}{at:>8}", aligned_bytes(life));
     }
     let (sum, floor) = (without_reuse(&lives).bytes, floor(&lives));
     _ = writeln!(text, "apart {sum}, alive at once {floor}, arena {}", arena.bytes);

@@ -529,11 +529,11 @@ fn what_a_template_loses_is_found_and_mended() {
     let findings = lint::lint(&Template::new(TEXTS_ONLY, options()).expect("it compiles"));
     let named = |finding: &lint::Finding| (finding.rule.name(), finding.rule.sentence());
     let width = findings.iter().map(|finding| named(finding).0.len()).max().unwrap_or(0);
-    let told: String = findings.iter().map(named).fold(String::new(), |mut told, (name, sentence)| {
-        let _ = writeln!(told, "{name:<width$}  {sentence}");
-        told
+    let message: String = findings.iter().map(named).fold(String::new(), |mut message, (name, sentence)| {
+        let _ = writeln!(message, "{name:<width$}  {sentence}");
+        message
     });
-    shows("lint", &told);
+    shows("lint", &message);
     let repaired = repair::repair(TEXTS_ONLY, &findings);
     let after = lint::lint(&Template::new(&repaired.source, options()).expect("it compiles"));
     let mut text = format!(

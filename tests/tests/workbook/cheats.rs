@@ -132,10 +132,10 @@ fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
     for (cheat, wordings) in BY_NUMBER {
         let card = own(OWN, cheat, &score).card();
         for wording in wordings {
-            let (by_cheat, told) = won(&card, wording);
-            assert!(!by_cheat, "{cheat}: {wording}: {told}");
-            let (by_honest, told) = won(&honest, wording);
-            assert!(by_honest || told.contains("not measured"), "honest: {wording}: {told}");
+            let (by_cheat, message) = won(&card, wording);
+            assert!(!by_cheat, "{cheat}: {wording}: {message}");
+            let (by_honest, message) = won(&honest, wording);
+            assert!(by_honest || message.contains("not measured"), "honest: {wording}: {message}");
         }
     }
 }
@@ -148,10 +148,10 @@ fn the_workbooks_solution_is_nobodys_attempt() {
         let card = ran.card();
         let named = card.challenges.iter().find(|named| named.name == challenge).expect("was asked for");
         let asked = |detail: &str| detail.contains("calls of the workbook's solution");
-        let told =
+        let message =
             named.checks.iter().filter(|check| check.outcome == Outcome::Wrong && asked(&check.detail));
-        let (told, all) = (told.count(), named.checks.len()); // one or two checks ask nothing of the step itself
-        assert!(told + 2 >= all && told > 0, "{cheat}: {told} of {all}, {:?}", unasked(&named.checks));
+        let (message, all) = (message.count(), named.checks.len()); // one or two checks ask nothing of the step itself
+        assert!(message + 2 >= all && message > 0, "{cheat}: {message} of {all}, {:?}", unasked(&named.checks));
         assert!(
             named.points <= 0 && ran.code == 1,
             "{cheat}: {} points, exit code {}",

@@ -1,6 +1,6 @@
 //! Challenge E: a loss made chunk by chunk is the loss, and costs what is said.
 //!
-//! Below: every golden loss in chunks; what TRL answers; laws on drawn problems; what is told of nonsense; counted
+//! Below: every golden loss in chunks; what TRL answers; laws on drawn problems; what is reported of nonsense; counted
 //! bytes; a training run.
 
 mod bytes;

@@ -14,7 +14,7 @@ use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
-use reference::graph::programs::{self, Place};
+use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{Array, Attention, Builder, Dim, Dtype, Facts, Graph, Symbol, interpret};
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
@@ -264,19 +264,19 @@ fn stretchable() -> Graph {
 
 #[test]
 fn sizes_are_held_against_what_is_known() {
-    let told = |sizes: &[(&str, i64)]| {
+    let describe = |sizes: &[(&str, i64)]| {
         let sizes = sizes.iter().map(|(symbol, size)| (Symbol::from(*symbol), *size)).collect();
         let compiled = compile(&Solution, &stretchable(), &sizes, Level::O2.options());
         compiled.err().map(|error| error.to_string())
     };
     let need = "expected 4..=64 by 4";
     for size in [-1, 0, 3, 6, 65, i64::MIN, i64::MAX] {
-        assert_eq!(told(&[("T", size)]), Some(format!("`stretchable`: T: {need}, found {size}")));
+        assert_eq!(describe(&[("T", size)]), Some(format!("`stretchable`: T: {need}, found {size}")));
     }
-    assert_eq!(told(&[("T", 8)]), None);
-    assert_eq!(told(&[]), Some("%0 input \"x\": no input says how large T is".into()));
+    assert_eq!(describe(&[("T", 8)]), None);
+    assert_eq!(describe(&[]), Some("%0 input \"x\": no input says how large T is".into()));
     let unknown = "a size is given for S, which is no symbol of the graph";
-    assert_eq!(told(&[("T", 8), ("S", 8)]), Some(unknown.into()));
+    assert_eq!(describe(&[("T", 8), ("S", 8)]), Some(unknown.into()));
 }
 
 #[test]
@@ -288,8 +288,8 @@ fn sizes_that_nothing_is_known_of_are_held_against_the_memory() {
     let graph = builder.finish().expect("shapes fit");
     for (size, shape) in [(-3, "[-3, -3]"), (1 << 40, "[1099511627776, 1099511627776]")] {
         let compiled = compile(&Solution, &graph, &[("T".into(), size)].into(), Level::O2.options());
-        let told = compiled.err().expect("no memory has that").to_string();
-        assert_eq!(told, format!("%0 input \"x\": {shape} has more elements than fit in memory"));
+        let message = compiled.err().expect("no memory has that").to_string();
+        assert_eq!(message, format!("%0 input \"x\": {shape} has more elements than fit in memory"));
     }
 }
 
@@ -324,8 +324,8 @@ fn a_table_beyond_an_i32_is_refused() {
     for (rows, width) in [(1 << 20, 1 << 11), (1 << 31, 1), (1, 1 << 31)] {
         let graph = picked(rows, width);
         let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options());
-        let told = compiled.err().expect("places do not fit").to_string();
-        assert!(told.contains("expected places of at most 2147483647"), "{told}");
+        let message = compiled.err().expect("places do not fit").to_string();
+        assert!(message.contains("expected places of at most 2147483647"), "{message}");
     }
 }
 
@@ -336,14 +336,14 @@ fn a_coordinate_beyond_an_i32_is_refused() {
     tape.output("y", &tape.iota(&[Dim::fixed(3 << 30)], 0).cast(Dtype::F32).reduce_max(0));
     let graph = builder.finish().expect("shapes fit");
     let compiled = compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options());
-    let told = compiled.err().expect("places do not fit").to_string();
-    assert_eq!(told, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
+    let message = compiled.err().expect("places do not fit").to_string();
+    assert_eq!(message, "%2 reduce_max: expected places of at most 2147483647, found 3221225471");
 }
 
 /// The result of one attention and the gradient of another, which differ in a constant of their score alone.
 fn two_attentions(constants: [f64; 2]) -> Case {
     let [first, second] = constants.map(|constant| {
-        let body = |at: &Place| {
+        let body = |at: &ScoreEntry| {
             let slope = at.score.like(1.0).div(&at.score.like(constant)); // of 0: infinite, with its sign
             let slope = slope.min(&slope.like(2.0)).max(&slope.like(-2.0));
             &slope * &at.score

@@ -91,8 +91,8 @@ impl Copy {
     /// Without the variables by which cargo tells a test what it was built from.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        let told = std::env::vars_os().map(|(name, _)| name);
-        for name in told.filter(|name| name.to_string_lossy().starts_with("CARGO_PKG")) {
+        let message = std::env::vars_os().map(|(name, _)| name);
+        for name in message.filter(|name| name.to_string_lossy().starts_with("CARGO_PKG")) {
             command.env_remove(name);
         }
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", workbook().join("target/contract"));
@@ -237,7 +237,7 @@ fn a_graph_of_ones_own_is_tried_by_the_exercise_as_it_stands() {
     let broken = solution.replacen("fn lower(", "fn lower(;", 1);
     let leaves = solution.replacen("fn lower(", "fn leave() { std::process::exit(0) }\nfn lower(", 1);
     let (passed, open, refused) = ("passed", "not attempted", "does not compile");
-    for (text, outcomes, told) in [
+    for (text, outcomes, message) in [
         (&hole, [open; 4], "C."),
         (&half, [passed, passed, passed, open], "C.7: autotune a product"),
         (&wrong, ["wrong"; 4], "the first node that differs is on line 5:"),
@@ -251,8 +251,8 @@ fn a_graph_of_ones_own_is_tried_by_the_exercise_as_it_stands() {
         let levels = json["levels"].as_array().expect("a list");
         let got: Vec<&str> = levels.iter().filter_map(|level| level["outcome"].as_str()).collect();
         let details: Vec<&str> = levels.iter().filter_map(|level| level["detail"].as_str()).collect();
-        assert_eq!((ran.code, &got[..]), (1, &outcomes[..]), "{told}: {details:#?}\n{}", ran.stderr);
-        assert!(details[3].contains(told), "{told}: {}", details[3]);
+        assert_eq!((ran.code, &got[..]), (1, &outcomes[..]), "{message}: {details:#?}\n{}", ran.stderr);
+        assert!(details[3].contains(message), "{message}: {}", details[3]);
     }
     fs::write(copy.root.join(COMPILER), &broken).expect("the exercise can be written");
     let screen = copy.grader(&["graph", file, "--size", "T=5"]);
@@ -298,14 +298,14 @@ fn a_text_that_reaches_past_its_steps_is_refused_with_its_line() {
         let stub = fs::read_to_string(&file).expect("the exercise can be read");
         fs::write(&file, format!("{stub}{text}")).expect("the exercise can be written");
         let ran = copy.grader(&["test", letter, "--json"]);
-        let told = format!("{path}:{}: `{what}` is refused: ", stub.lines().count() + line);
+        let message = format!("{path}:{}: `{what}` is refused: ", stub.lines().count() + line);
         let challenge = ran.card().challenges.into_iter().find(|challenge| challenge.letter == letter);
         let checks = challenge.expect("all five are there").checks;
         assert!(!checks.is_empty() && ran.code == 1, "{letter}: {}", ran.stderr);
         assert!(checks.iter().all(|check| check.outcome == Outcome::DoesNotCompile), "{checks:#?}");
         assert!(
-            checks.iter().any(|check| check.detail.contains(&told)),
-            "{letter}: {told}\n{}",
+            checks.iter().any(|check| check.detail.contains(&message)),
+            "{letter}: {message}\n{}",
             checks[0].detail
         );
     }
@@ -349,9 +349,9 @@ fn tool_calling_typed_in_wins_its_point_and_untouched_nothing() {
     assert_eq!((typed.points, typed.rows[0].fact), (1, Truth::Met), "{:#?}", typed.checks);
     let broken = text.replacen("let mut from = 0;", "let mut from = ;", 1);
     fs::write(copy.root.join(CHATTER), broken).expect("the exercise can be written");
-    let told = copy.grader(&["test", "D.1"]);
-    assert!(told.code == 1 && told.stdout.contains("does not compile"), "{}", told.stdout);
-    assert!(told.stdout.contains("challenges/src/issues/chat/exercise.rs"), "{}", told.stdout);
+    let message = copy.grader(&["test", "D.1"]);
+    assert!(message.code == 1 && message.stdout.contains("does not compile"), "{}", message.stdout);
+    assert!(message.stdout.contains("challenges/src/issues/chat/exercise.rs"), "{}", message.stdout);
 }
 
 #[test]
@@ -391,11 +391,11 @@ fn its_step_says_what_the_compiler_said(copy: &Copy) {
         all(&card, step.name, Outcome::DoesNotCompile);
     }
     for check in checks(&card) {
-        let told = match check.step() {
+        let message = match check.step() {
             "A.4" => "error: expected expression, found `;`",
             _ => "does not compile, because of A.4",
         };
-        assert!(check.detail.contains(told), "{}: {}", check.name, check.detail);
+        assert!(check.detail.contains(message), "{}: {}", check.name, check.detail);
     }
     assert!(checks(&card).iter().any(|check| check.detail.contains("exercise.rs:")), "rustc says where");
     assert_eq!((ran.code, card.points), (1, 0));
@@ -480,26 +480,26 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     copy.fresh();
     let (right, uneven, of_all) =
         (["", ""], ["rows.div_ceil(chunks.max(1)).max(1)", "most"], ["|row| counts[*row]", "|_| true"]);
-    let told = last_line(&copy, uneven, &["test", "E.6"]);
-    assert!(told.starts_with("Next: E.6 "), "{told}");
-    let told = last_line(&copy, right, &["test", "E.2"]);
-    assert!(told.starts_with("Next: E.1 ") && told.contains("hint E.1"), "E.1 was never tried: {told}");
+    let message = last_line(&copy, uneven, &["test", "E.6"]);
+    assert!(message.starts_with("Next: E.6 "), "{message}");
+    let message = last_line(&copy, right, &["test", "E.2"]);
+    assert!(message.starts_with("Next: E.1 ") && message.contains("hint E.1"), "E.1 was never tried: {message}");
     let list = copy.grader(&["list"]).stdout;
     let of_step = list.split_once("  E.6   wrong ").map_or("", |(_, after)| after);
     let of_step = of_step.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(of_step.ends_with("spread them evenly (file changed since)"), "{list}");
     assert!(list.starts_with("0 of 55. Next: E.1 "), "{list}");
     assert!(copy.grader(&["hint"]).stdout.starts_with("E.1, small hint"), "E was graded last");
-    let told = last_line(&copy, of_all, &["test", "E.2"]);
-    assert!(told.starts_with("Next: E.2 "), "it failed just now: {told}");
-    let told = last_line(&copy, right, &["test", "loss"]);
-    assert_eq!(told, "Every step of E is done: `cargo grader score loss` measures the points.");
-    let told = last_line(&copy, right, &["score", "loss", "--quick", "--case", "E.6"]);
-    assert!(told.starts_with("Every step of E is done"), "the rest is forgotten: {told}");
-    let told = last_line(&copy, ["end).t()", "end)"], &["test", "E.1"]);
-    assert!(told.starts_with("Next: E.1 "), "{told}");
-    let told = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;
-    assert!(told.contains("(challenges/src/loss/exercise.rs:"), "{told}");
+    let message = last_line(&copy, of_all, &["test", "E.2"]);
+    assert!(message.starts_with("Next: E.2 "), "it failed just now: {message}");
+    let message = last_line(&copy, right, &["test", "loss"]);
+    assert_eq!(message, "Every step of E is done: `cargo grader score loss` measures the points.");
+    let message = last_line(&copy, right, &["score", "loss", "--quick", "--case", "E.6"]);
+    assert!(message.starts_with("Every step of E is done"), "the rest is forgotten: {message}");
+    let message = last_line(&copy, ["end).t()", "end)"], &["test", "E.1"]);
+    assert!(message.starts_with("Next: E.1 "), "{message}");
+    let message = copy.grader(&["replay", "loss:E.1/by-seven"]).stdout;
+    assert!(message.contains("(challenges/src/loss/exercise.rs:"), "{message}");
 }
 
 #[test]
@@ -540,15 +540,15 @@ fn a_replay_shows_inputs_and_what_the_code_prints() {
     let print = "codes: &mut [u8]) {\n        println!(\"seen: {} bytes\", packed.len());\n        dbg!(codes.len());";
     let printing = solved().replacen("codes: &mut [u8]) {", print, 1);
     copy.fresh().write(&printing);
-    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    let message = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
     let places = ["A.1/one-byte: passed", "> unpack: packed [", "seen: 1 bytes", "codes.len() = 2"]
-        .map(|part| told.find(part).unwrap_or_else(|| panic!("no {part:?} in {told}")));
-    assert!(places.is_sorted(), "in the order in which it happened: {told}");
+        .map(|part| message.find(part).unwrap_or_else(|| panic!("no {part:?} in {message}")));
+    assert!(places.is_sorted(), "in the order in which it happened: {message}");
     let endless =
         printing.replacen("dbg!(codes.len());", "for i in 0..100_000 { println!(\"line {i}\"); }", 1);
     copy.write(&endless);
-    let told = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
-    assert!(told.lines().count() < 140 && told.contains("line 99999"), "{}", told.lines().count());
+    let message = copy.grader(&["replay", "nf4:A.1/one-byte", "--seed", "0x5"]).stdout;
+    assert!(message.lines().count() < 140 && message.contains("line 99999"), "{}", message.lines().count());
 }
 
 #[test]
@@ -559,15 +559,15 @@ fn watch_tells_the_first_error_the_next_step_and_what_was_finished() {
     let mut text = copy.read();
     text.replace_range(region(&text, 1), unpack);
     copy.write(&text);
-    let told = watched(&copy, "n");
-    assert!(told.contains("\u{2713} A.1 is finished: split each byte"), "{told}");
-    assert!(told.contains("Next: A.2 ") && told.contains("challenges/src/nf4/exercise.rs:"), "{told}");
-    assert_eq!(told.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {told}");
+    let message = watched(&copy, "n");
+    assert!(message.contains("\u{2713} A.1 is finished: split each byte"), "{message}");
+    assert!(message.contains("Next: A.2 ") && message.contains("challenges/src/nf4/exercise.rs:"), "{message}");
+    assert_eq!(message.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {message}");
     copy.write(&text.replacen("fn unpack(", "fn unpack(;", 1).replacen("fn block(", "fn block(;", 1));
-    let told = watched(&copy, "");
-    assert!(told.contains("does not compile") && told.contains("exercise.rs:"), "{told}");
-    assert_eq!(told.matches("\n    error").count(), 1, "the first error: {told}");
-    assert!(!told.contains("is finished"), "{told}");
+    let message = watched(&copy, "");
+    assert!(message.contains("does not compile") && message.contains("exercise.rs:"), "{message}");
+    assert_eq!(message.matches("\n    error").count(), 1, "the first error: {message}");
+    assert!(!message.contains("is finished"), "{message}");
 }
 
 /// What `watch` prints while some keys come in.

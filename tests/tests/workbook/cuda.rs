@@ -218,8 +218,8 @@ fn a_kernels_mistake_is_named() {
     }
     for (kernels, cause) in &CUDA_MISTAKES {
         let (_, card) = tested(kernels);
-        let told = unpassed(&card).iter().any(|check| check.detail.contains(cause));
-        assert!(told, "{}: {:?}", kernels.name, unpassed(&card).first());
+        let message = unpassed(&card).iter().any(|check| check.detail.contains(cause));
+        assert!(message, "{}: {:?}", kernels.name, unpassed(&card).first());
     }
 }
 

@@ -88,29 +88,29 @@ fn what_does_not_fit_is_refused_before_it_runs() {
     let short = device.alloc("short", 12).unwrap();
     let mut out = device.alloc("out", 64).unwrap();
     let load = Op::Load { input: 0, element: Element::F32, index: Index::Lane };
-    let told = |program: Program, inputs: &[&Buffer], out: &mut Buffer| {
+    let describe = |program: Program, inputs: &[&Buffer], out: &mut Buffer| {
         flat(&device, program, 16, inputs, out).expect_err("must be refused").to_string()
     };
     assert_eq!(
-        told(program(vec![load], 0), &[&short], &mut out),
+        describe(program(vec![load], 0), &[&short], &mut out),
         "step 0 of plan trial, trial, needs memory for every lane"
     );
     assert_eq!(
-        told(program(vec![load], 0), &[], &mut out),
+        describe(program(vec![load], 0), &[], &mut out),
         "step 0 of plan trial, trial, needs a view for every input and output"
     );
     let ahead = vec![Op::Binary(Binary::Add, 0, 1), load];
     assert_eq!(
-        told(program(ahead, 0), &[&short], &mut out),
+        describe(program(ahead, 0), &[&short], &mut out),
         "operation 0 of program trial needs earlier values"
     );
     let code = vec![Op::Nibble { input: 0 }];
     assert!(
-        told(program(code, 0), &[&short], &mut out)
+        describe(program(code, 0), &[&short], &mut out)
             .contains("needs to be a value of the type that it is stored as")
     );
     let mut tiny = device.alloc("tiny", 4).unwrap();
-    assert!(told(program(vec![load], 0), &[&out], &mut tiny).contains("memory for every lane"));
+    assert!(describe(program(vec![load], 0), &[&out], &mut tiny).contains("memory for every lane"));
     assert_eq!(device.counts().launches, 0);
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
 use reference::graph::programs::{
-    Place, alibi, and, causal, distance_bias, document, mask, prefix_lm, relative_bias, score,
+    ScoreEntry, alibi, and, causal, distance_bias, document, mask, prefix_lm, relative_bias, score,
     sliding_window, softcap,
 };
 use reference::graph::{
@@ -324,7 +324,7 @@ fn what_is_detached_is_a_constant() {
 }
 
 /// Programs over the extras `bias` (7) f32 and `ids` (keys) i32.
-type Program = Option<fn(&Place) -> Tensor>;
+type Program = Option<fn(&ScoreEntry) -> Tensor>;
 
 const SCORES: [Program; 6] = [
     None,

@@ -481,7 +481,7 @@ fn extras_of_sizes_that_are_not_known_are_read_and_differentiated() {
     let x = builder.tape().input("x", Dtype::F32, [&Dim::fixed(1), &Dim::fixed(1), &t, &Dim::fixed(2)]);
     let table = builder.tape().input("table", Dtype::F32, [&t, &Dim::fixed(2)]);
     let rows = [table.ty().clone()];
-    let body = |at: &reference::graph::programs::Place| {
+    let body = |at: &reference::graph::programs::ScoreEntry| {
         let first = at.extras[0].slice(1, 0, 1).cast(Dtype::F32).reshape([&Dim::symbol("T")]);
         &at.score + &first.gather(&at.key)
     };

@@ -40,13 +40,13 @@ fn tried(text: &str, seed: u64) -> Result<Vec<Answer>, String> {
     let trial = Trial::new(text, &sizes, seed)?;
     let at = |level: Level| {
         let answer = trial.at(&Solution, &nf4::Solution, level, true);
-        answer.map_err(|told| format!("{level:?} of sizes {sizes:?}: {told}"))
+        answer.map_err(|message| format!("{level:?} of sizes {sizes:?}: {message}"))
     };
     Level::ALL.into_iter().map(at).collect()
 }
 
 fn passes(name: &str, text: &str, seed: u64) -> Vec<Answer> {
-    tried(text, seed).unwrap_or_else(|told| panic!("{name}: {told}\n{text}"))
+    tried(text, seed).unwrap_or_else(|message| panic!("{name}: {message}\n{text}"))
 }
 
 #[test]
@@ -239,15 +239,15 @@ fn what_cannot_be_tried_is_refused_with_its_reason() {
         (String::new(), "line 1: expected `graph`, found the end of the text"),
         ("x".repeat(trial::MOST_TEXT_BYTES + 1), "expected at most 4194304 bytes of text, found more"),
     ];
-    for (text, told) in &cases {
+    for (text, message) in &cases {
         let ran = given(text.as_bytes(), &[]);
-        assert!(ran.code == 2 && ran.stderr.contains(told), "{told}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.code == 2 && ran.stderr.contains(message), "{message}: {}{}", ran.stdout, ran.stderr);
     }
     let ranks = node("%1 = all_gather %0 dim 0 over \"dp\" size 2 : f32[8, T]");
     let ran = given(ranks.as_bytes(), &[]);
-    let told =
+    let message =
         "line 3: %1 all_gather: expected no operation of several ranks, found one; a graph runs on one rank";
-    assert!(ran.code == 2 && ran.stderr.contains(told), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.code == 2 && ran.stderr.contains(message), "{}{}", ran.stdout, ran.stderr);
     let ran = given(b"graph \"\xff\" {}", &[]);
     assert!(ran.code == 2 && ran.stderr.contains("expected UTF-8"), "{}", ran.stderr);
 }
@@ -264,10 +264,10 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         assert!(made, "there is a program called mkfifo");
         cases.extend([(pipe, "found a device, a pipe"), ("/dev/zero".into(), "found a device, a pipe")]);
     }
-    for (path, told) in cases {
+    for (path, message) in cases {
         let path = path.to_str().expect("a plain path");
         let ran = own(OWN, HONEST, &["graph", path]);
-        assert!(ran.code == 2 && ran.stderr.contains(told), "{path}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.code == 2 && ran.stderr.contains(message), "{path}: {}{}", ran.stdout, ran.stderr);
     }
 }
 
@@ -283,7 +283,7 @@ fn a_file_with_blanks_in_its_name_is_tried_again_by_the_command_that_is_told() {
 #[test]
 fn flags_that_do_not_fit_are_refused() {
     let norm = norm();
-    for (flags, code, told) in [
+    for (flags, code, message) in [
         ("--size T=65", 2, "--size T=65: expected 1..=64, found 65"),
         ("--size S=5", 2, "--size S: expected a symbol of the graph (T)"),
         ("--size T", 2, "expected T=37"),
@@ -296,7 +296,7 @@ fn flags_that_do_not_fit_are_refused() {
     ] {
         let arguments: Vec<&str> = ["graph", &norm].into_iter().chain(flags.split(' ')).collect();
         let ran = own(OWN, HONEST, &arguments);
-        assert!(ran.code == code && ran.stderr.contains(told), "{flags}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.code == code && ran.stderr.contains(message), "{flags}: {}{}", ran.stdout, ran.stderr);
     }
     let ran = norm_by(HONEST, &["--svg", &norm]);
     assert!(
@@ -324,8 +324,8 @@ fn spoilt() -> impl Strategy<Value = String> {
         let mut words: Vec<String> = text.split_inclusive(|c| !in_word(c)).map(str::to_owned).collect();
         for (at, new) in &cuts {
             let at = at.index(words.len());
-            let behind = words[at].trim_start_matches(in_word).to_owned();
-            words[at] = format!("{new}{behind}");
+            let after = words[at].trim_start_matches(in_word).to_owned();
+            words[at] = format!("{new}{after}");
         }
         words.concat()
     })
@@ -343,8 +343,8 @@ fn thousands_of_spoilt_texts_are_refused_or_tried() {
             read += 1;
             let trial = Trial::new(&text, &sizes, seed).expect("sizes that fit");
             match trial.at(&Solution, &nf4::Solution, Level::O2, false) {
-                Err(told) if told.starts_with("expected a refusal: ") => {} // an index into no rows, of which none is read
-                Err(told) => panic!("sizes {sizes:?}: {told}\n{text}"),
+                Err(message) if message.starts_with("expected a refusal: ") => {} // an index into no rows, of which none is read
+                Err(message) => panic!("sizes {sizes:?}: {message}\n{text}"),
                 Ok(_) => {}
             }
         }

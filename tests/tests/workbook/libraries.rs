@@ -64,8 +64,8 @@ impl Machine {
 }
 
 fn holds(lines: &str, library: &Path, version: &str, place: &str) {
-    let told = format!("{version}, {} ({place}", library.display());
-    assert!(lines.contains(&told), "{told:?} in {lines:?}");
+    let message = format!("{version}, {} ({place}", library.display());
+    assert!(lines.contains(&message), "{message:?} in {lines:?}");
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn a_compiler_that_no_driver_here_reads_is_told_with_the_wheel_that_fits() {
         println!("not measured: this machine has another compiler: {lines}");
         return;
     }
-    let told = format!("{}: it is of CUDA 13.0, which the driver (CUDA 12.4) does not read", newer.display());
-    assert!(lines.contains(&told), "{told:?} in {lines:?}");
+    let message = format!("{}: it is of CUDA 13.0, which the driver (CUDA 12.4) does not read", newer.display());
+    assert!(lines.contains(&message), "{message:?} in {lines:?}");
     assert!(lines.contains("fix: pip install nvidia-cuda-nvrtc-cu12==12.4.*"), "{lines:?}");
 }
 

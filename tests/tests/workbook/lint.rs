@@ -164,11 +164,11 @@ fn what_is_mended_is_found_no_more_and_what_is_left_says_why() {
 fn a_model_is_told_of_no_way_of_calling_that_is_not_written() {
     let without_tools = HONEST.replace("{%- if tools %}", "{%- if false %}");
     let with_none = without_tools.replace("message.tool_calls or []", "[]");
-    for (source, told) in [(without_tools, false), (with_none, true)] {
+    for (source, message) in [(without_tools, false), (with_none, true)] {
         let repaired = repair(&source, &found(&source));
         assert!(repaired.unfixed.is_empty(), "{:?}", repaired.unfixed);
         assert!(repaired.source.contains("each line declares one"), "{}", repaired.source);
-        assert_eq!(repaired.source.contains("<tool_call>"), told, "{}", repaired.source);
+        assert_eq!(repaired.source.contains("<tool_call>"), message, "{}", repaired.source);
         assert!(!repaired.source.contains("<tool_response>"), "{}", repaired.source);
     }
 }

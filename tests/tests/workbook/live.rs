@@ -67,8 +67,8 @@ fn whoever_closes_the_pipe_ends_the_run_quietly() {
     drop(stdout);
     gates.open("A");
     let output = child.wait_with_output().expect("it ends");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), told.as_str()), (Some(0), ""), "what was scored by then is right");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), message.as_str()), (Some(0), ""), "what was scored by then is right");
     assert!(gates.is_reached("A") && !gates.is_reached("E"), "challenge E was not begun");
 }
 
@@ -94,8 +94,8 @@ fn a_full_disk_is_a_fault_and_ends_the_run() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it can be opened");
     let child = gated(&folder, &[]).stdout(full).stderr(Stdio::piped()).spawn().expect("it starts");
     let output = child.wait_with_output().expect("it ends");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(6) && told.contains("standard output cannot be written"), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(6) && message.contains("standard output cannot be written"), "{message}");
     assert!(!Gates::new(folder.path()).is_reached("A"), "no challenge was begun");
 }
 

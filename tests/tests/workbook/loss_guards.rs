@@ -84,7 +84,7 @@ fn a_slip_in_a_step_of_a_chunker_is_seen_by_a_check_of_that_step() {
         let ran = own(OWN, slip, &["replay", &format!("loss:{check}"), "--seed", "0x5"]);
         assert!(ran.code == 1 && ran.stdout.contains(": wrong"), "{slip}: {}", ran.stdout);
         assert!(ran.stdout.contains(words), "{slip}: {}", ran.stdout);
-        let words = ran.stdout.split("\n\ncalls (>)").next().unwrap_or_default(); // what was called comes behind
+        let words = ran.stdout.split("\n\ncalls (>)").next().unwrap_or_default(); // what was called comes after
         assert!(words.lines().count() < 60, "{slip} is told at length: {}", ran.stdout);
     }
 }

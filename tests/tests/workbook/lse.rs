@@ -5,7 +5,7 @@ use compiler::compile::{Level, compile};
 use kernels::plan::Step;
 use reference::grad::differentiate;
 use reference::graph::interpret::Values;
-use reference::graph::programs::{self, Place, mask};
+use reference::graph::programs::{self, ScoreEntry, mask};
 use reference::graph::{Array, Attention, Builder, Dtype, Graph, Id, Real, Tensor, interpret};
 
 use crate::compiled::Runner;
@@ -27,7 +27,7 @@ fn values<R: Real>(dtype: Dtype) -> Values<R> {
 
 /// An attention in which a query sees the keys before its own place, so that the first one sees none.
 fn strict(scale: f64) -> Attention {
-    let before = mask("before", &[], |at: &Place| at.key.less(&at.query)).expect("scalars");
+    let before = mask("before", &[], |at: &ScoreEntry| at.key.less(&at.query)).expect("scalars");
     Attention { mask: Some(before), ..Attention::plain(scale) }
 }
 

@@ -406,16 +406,16 @@ fn a_position_outside_the_tables_and_a_missing_input_are_named() {
         interpret(&graph, &values).expect_err("it does not fit").to_string()
     };
     for (position, row) in [(32, 2), (-1, 0)] {
-        let told = refused(&|values| {
+        let message = refused(&|values| {
             let mut positions = vec![0; 3];
             positions[row] = position;
             values.insert("positions".into(), Array::integers(&[1, 3], positions));
         });
-        assert!(told.contains(&format!("index[{row}]: expected 0 to 31, found {position}")), "{told}");
+        assert!(message.contains(&format!("index[{row}]: expected 0 to 31, found {position}")), "{message}");
     }
     for name in ["positions", "documents"] {
-        let told = refused(&|values| drop(values.remove(name)));
-        assert!(told.contains(name), "{told}");
+        let message = refused(&|values| drop(values.remove(name)));
+        assert!(message.contains(name), "{message}");
     }
 }
 

@@ -6,7 +6,7 @@ use compiler::rewrite::pad::{Padded, length_name, narrow, pad, widen};
 use proptest::prelude::*;
 use reference::grad::{differentiate, pull_back};
 use reference::graph::interpret::Values;
-use reference::graph::programs::{self, Place};
+use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{
     Array, Attention, Builder, Data, Dim, Dtype, Facts, Graph, Id, Real, Symbol, Tape, Tensor, Type,
     interpret, product,
@@ -438,7 +438,7 @@ proptest! {
 
 /// Programs of attention over tables of padded sizes: ids i32 (T), slopes f32 (T), bias f32 (7).
 fn attention(kind: usize, extras: &[Type]) -> Attention {
-    let score = |at: &Place| match kind % 6 {
+    let score = |at: &ScoreEntry| match kind % 6 {
         0 => programs::softcap(&at.score, 2.0),
         1 => programs::alibi(at, &at.score, 4),
         2 => programs::softcap(&programs::relative_bias(at, &at.score, &at.extras[2], 3), 1.5),
@@ -446,7 +446,7 @@ fn attention(kind: usize, extras: &[Type]) -> Attention {
         4 => &at.score + &at.extras[2].gather(&at.extras[0].gather(&at.key)).log(),
         _ => &at.score * &at.extras[1].exp().sum(0).reshape::<Dim>([]),
     };
-    let mask = |at: &Place| match kind % 5 {
+    let mask = |at: &ScoreEntry| match kind % 5 {
         0 => programs::causal(at),
         1 => programs::and(&programs::causal(at), &programs::sliding_window(at, 2)),
         2 => programs::document(at, &at.extras[0]),

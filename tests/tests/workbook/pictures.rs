@@ -89,8 +89,8 @@ fn two_texts_part_at_the_first_character_that_differs() {
         assert_eq!(prompt::departs(a, b), at, "{a:?} and {b:?}");
     }
     let drawn = prompt::difference("Two", [("one", "{\"a\": \"<\"}"), ("other", "{\"a\": \"\\u003c\"}")]);
-    for told in ["byte 7 is 0x3c, &lt;", "byte 7 is 0x5c, \\", "7 bytes are equal"] {
-        assert!(drawn.contains(told), "{told}: {drawn}");
+    for message in ["byte 7 is 0x3c, &lt;", "byte 7 is 0x5c, \\", "7 bytes are equal"] {
+        assert!(drawn.contains(message), "{message}: {drawn}");
     }
 }
 

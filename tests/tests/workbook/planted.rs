@@ -122,7 +122,7 @@ fn a_replayed_check_fails_again_with_the_same_words() {
         assert_eq!(command, ["cargo", "grader", "replay", &case, "--seed", &card.seed]);
         let again = own(OWN, bug, &command[2..]);
         assert_eq!(again.code, 1, "{bug}");
-        let words = again.stdout.split("\n\ncalls (>)").next().unwrap_or_default(); // what was called comes behind
+        let words = again.stdout.split("\n\ncalls (>)").next().unwrap_or_default(); // what was called comes after
         assert_eq!(words.trim_end(), format!("{}: wrong\n{}", check.name, check.detail), "{bug}");
     }
 }

@@ -28,15 +28,15 @@ const NONE: &str = "GPU           none; every challenge runs on the CPU";
 
 #[test]
 fn no_driver_brings_the_doctor_or_a_score_down() {
-    for (variant, told) in DRIVERS {
+    for (variant, message) in DRIVERS {
         let folder = tempfile::tempdir().expect("a folder for a driver");
         let library = folder.path().join("libcuda.so.1");
         compile("driver", variant, &library);
 
         let doctor = beside(folder.path(), &["doctor"]);
         assert_eq!((doctor.code, doctor.stderr.as_str()), (0, ""), "{variant}: {}", doctor.stdout);
-        for told in told.iter().chain([&*library.display().to_string()].iter()) {
-            assert!(unwrapped(&doctor.stdout).contains(told), "{variant}: {told:?}\n{}", doctor.stdout);
+        for message in message.iter().chain([&*library.display().to_string()].iter()) {
+            assert!(unwrapped(&doctor.stdout).contains(message), "{variant}: {message:?}\n{}", doctor.stdout);
         }
 
         let arguments = ["score", "nf4", "--device", "cuda", "--attempt", "solution", "--json"];
@@ -59,6 +59,6 @@ fn a_driver_that_is_no_library_is_named_with_the_reason() {
     std::fs::write(&library, "no library").expect("a file");
     let doctor = beside(folder.path(), &["doctor"]);
     assert_eq!(doctor.code, 0, "{}", doctor.stderr);
-    let told = format!("no NVIDIA driver that can be used: {}: ", library.display());
-    assert!(unwrapped(&doctor.stdout).contains(&told), "{}", doctor.stdout); // then the loader's own words
+    let message = format!("no NVIDIA driver that can be used: {}: ", library.display());
+    assert!(unwrapped(&doctor.stdout).contains(&message), "{}", doctor.stdout); // then the loader's own words
 }

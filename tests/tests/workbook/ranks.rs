@@ -323,7 +323,7 @@ type Outcome = Result<Result<Vec<(usize, Vec<u8>)>, CommError>, CommError>;
 
 /// All ranks' outcomes. The calls of a rank end by themselves; that they do is what is tested, so somebody watches.
 fn run(script: &Script, fault: Option<(usize, usize, Fault)>, limit: Duration) -> Vec<Outcome> {
-    let (tell, told) = mpsc::channel();
+    let (tell, message) = mpsc::channel();
     let script = script.clone();
     std::thread::spawn(move || {
         let outcomes = threads::launch(script.world, limit, |comm| {
@@ -332,7 +332,7 @@ fn run(script: &Script, fault: Option<(usize, usize, Fault)>, limit: Duration) -
         });
         let _ = tell.send(outcomes);
     });
-    told.recv_timeout(2 * GENEROUS).expect("no rank hangs")
+    message.recv_timeout(2 * GENEROUS).expect("no rank hangs")
 }
 
 /// Whether an error is that of a rank's fault.
@@ -390,15 +390,15 @@ proptest! {
         let is_message = matches!(script.operations[at].kind, Kind::Send { .. });
         let is_lost = fault == Fault::Skips || (fault == Fault::OtherTag && is_message);
         let outcomes = run(&script, Some((by, at, fault)), if is_lost { SHORT } else { GENEROUS });
-        let mut told: Vec<CommError> = Vec::new();
+        let mut message: Vec<CommError> = Vec::new();
         for (rank, outcome) in outcomes.into_iter().enumerate() {
             match outcome.and_then(|done| done) {
-                Err(error) => told.push(error),
+                Err(error) => message.push(error),
                 Ok(_) => prop_assert!(rank == by && fault == Fault::Leaves, "rank {rank} was told nothing"),
             }
         }
-        prop_assert!(told.iter().all(|error| *error == told[0]), "{told:?}");
-        prop_assert!(is_lost || is_told(&told[0], by, fault), "{fault:?} of rank {by} in {at}: {}", told[0]);
+        prop_assert!(message.iter().all(|error| *error == message[0]), "{message:?}");
+        prop_assert!(is_lost || is_told(&message[0], by, fault), "{fault:?} of rank {by} in {at}: {}", message[0]);
     }
 
     #[test]

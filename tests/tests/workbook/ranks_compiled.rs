@@ -46,7 +46,7 @@ struct World {
     computes_again: bool, // every layer
 }
 
-/// A rank's outputs in their order, or what it is told.
+/// A rank's outputs in their order, or the error it gets.
 type Outcome = Result<Vec<Array<f32>>, String>;
 
 fn line(ranks: usize) -> Mesh {
@@ -67,9 +67,9 @@ fn launch<T: Send + 'static>(
     limit: Duration,
     work: impl Fn(Arc<Threads>) -> Result<T, String> + Send + Sync + 'static,
 ) -> Vec<Result<T, String>> {
-    let (tell, told) = mpsc::channel();
+    let (tell, message) = mpsc::channel();
     std::thread::spawn(move || _ = tell.send(threads::launch(ranks, limit, work)));
-    let outcomes = told.recv_timeout(2 * GENEROUS).expect("no rank hangs");
+    let outcomes = message.recv_timeout(2 * GENEROUS).expect("no rank hangs");
     outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.to_string())?).collect()
 }
 
@@ -124,15 +124,15 @@ fn rank_of(
     groups: Groups,
     again: Option<i64>,
 ) -> Outcome {
-    let told = |error: compiler::session::Error| error.to_string();
+    let describe = |error: compiler::session::Error| error.to_string();
     let mut session = Session::new(&Solution, &*CPU, &nf4::DEQUANTIZER, settings.clone()).with_groups(groups);
     let program = match again {
-        None => session.load(graph).map_err(told)?,
+        None => session.load(graph).map_err(describe)?,
         Some(ranks) => {
             let sizes = graph.known().keys().map(|symbol| (symbol.clone(), ranks)).collect();
             let choice = RematPolicy { cheap: true, ..RematPolicy::layers(0..3) };
             let compiled = compile_with_policy(&Solution, graph, &sizes, settings.level.options(), &choice);
-            session.load_compiled(compiled.map_err(|error| error.to_string())?).map_err(told)?
+            session.load_compiled(compiled.map_err(|error| error.to_string())?).map_err(describe)?
         }
     };
     let mut inputs = upload(session.device(), values);
@@ -144,8 +144,8 @@ fn rank_of(
             let is_donated = settings.donate && names.contains(name);
             if is_donated { _ = io.donated.insert(name, tensor) } else { _ = io.inputs.insert(name, tensor) }
         }
-        let outputs = session.run(program, io).map_err(told)?;
-        let arrays = names.iter().map(|name| outputs.array(name).map_err(told));
+        let outputs = session.run(program, io).map_err(describe)?;
+        let arrays = names.iter().map(|name| outputs.array(name).map_err(describe));
         all.push(arrays.collect::<Result<Vec<_>, _>>()?);
     }
     let last = all.pop().unwrap_or_default();
@@ -654,8 +654,8 @@ fn a_worlds_size_may_be_a_symbol() {
     }
 }
 
-/// What every rank is told, the same.
-fn told(outcomes: Vec<Outcome>) -> String {
+/// The error that every rank gets, the same.
+fn describe(outcomes: Vec<Outcome>) -> String {
     let errors: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.expect_err("no rank runs")).collect();
     assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
@@ -713,7 +713,7 @@ fn ranks_whose_graphs_differ_are_refused_on_every_rank() {
         for graphs in [[&first, &second], [&second, &first]] {
             let world = World::new(graphs[0], &xs(Dtype::F32, &[2, 2], 2), Level::O2);
             let world = World { graphs: graphs.map(Clone::clone).to_vec(), ..world };
-            let error = told(world.run());
+            let error = describe(world.run());
             assert!(error.starts_with("ranks disagree at operation"), "{error}");
             let is_first = graphs[0] == &first;
             assert!(!is_first || error.contains(says), "{error}\n{says}");
@@ -726,7 +726,7 @@ fn ranks_whose_graphs_differ_are_refused_on_every_rank() {
 fn ranks_that_wait_for_each_other_are_refused() {
     let g = &group(2);
     let circle = simple(Dtype::F32, &[4], |x| x.receive(1, g).send(1, g));
-    let error = told(World::new(&circle, &xs(Dtype::F32, &[4], 2), Level::O1).run());
+    let error = describe(World::new(&circle, &xs(Dtype::F32, &[4], 2), Level::O1).run());
     assert!(error.starts_with("ranks would wait for each other: rank 0 for"), "{error}");
 }
 
@@ -780,7 +780,7 @@ fn ranks_of_other_lengths_are_refused_where_they_meet() {
         lengths.map(|len| Values::from([("x".to_owned(), drawn(Dtype::F32, &[len], len))])).to_vec()
     };
     World::new(&graph, &values([29, 29]), Level::O2).is_what_it_means().expect("one length");
-    let error = told(World::new(&graph, &values([29, 31]), Level::O2).run());
+    let error = describe(World::new(&graph, &values([29, 31]), Level::O2).run());
     assert_eq!(error, "ranks disagree at line 1: rank 0 has `T = 29`, rank 1 has `T = 31`");
 }
 
@@ -796,15 +796,15 @@ fn failing(
     let (graph, values) = (graph.clone(), xs(Dtype::F32, &[4], 2));
     launch(2, limit, move |comm| {
         let rank = comm.rank();
-        let told = |error: compiler::session::Error| error.to_string();
+        let describe = |error: compiler::session::Error| error.to_string();
         let groups = Groups::line(AXIS, comm);
         let mut session =
             Session::new(&Solution, &*CPU, &nf4::DEQUANTIZER, at(Level::O2)).with_groups(groups);
-        let program = session.load(&graph).map_err(told)?;
+        let program = session.load(&graph).map_err(describe)?;
         let inputs: BTreeMap<String, DeviceTensor> = upload(session.device(), &values[rank]);
         let mut watch = |step: usize, _: Duration| at_step(rank, step);
         let outputs = session.watched(program, &inputs, Some(&mut watch));
-        let result = outputs.and_then(|outputs| Ok(vec![outputs.array("y")?])).map_err(told);
+        let result = outputs.and_then(|outputs| Ok(vec![outputs.array("y")?])).map_err(describe);
         at_step(rank, ENDED);
         result
     })
@@ -816,7 +816,7 @@ fn a_rank_that_fails_between_start_and_wait_ends_the_others() {
     let starts = planned(&graph).plan().steps.iter().position(|step| matches!(step, Step::Start(_)));
     assert_eq!(starts, Some(1));
     let panics = |rank: usize, step: usize| assert!((rank, step) != (1, 1), "a bug");
-    assert_eq!(told(failing(&graph, GENEROUS, panics)), "rank 1 panicked: a bug");
+    assert_eq!(describe(failing(&graph, GENEROUS, panics)), "rank 1 panicked: a bug");
     // Rank 1 is stuck before the second operation until rank 0 has waited for it in vain.
     let (done, waits) = mpsc::channel::<()>();
     let (done, waits) = (Mutex::new(Some(done)), Mutex::new(waits));
@@ -828,7 +828,7 @@ fn a_rank_that_fails_between_start_and_wait_ends_the_others() {
             drop(done.lock().expect("one rank").take());
         }
     };
-    let error = told(failing(&graph, SHORT, stuck));
+    let error = describe(failing(&graph, SHORT, stuck));
     assert!(error.contains("waited 100ms for ranks"), "{error}");
 }
 

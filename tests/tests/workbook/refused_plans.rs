@@ -174,10 +174,10 @@ fn a_table_or_a_block_of_any_size_is_counted() {
         assert!(refusal(step).contains("memory for every lane"), "{entries}");
     }
     for shift in [32, 63, 64, u32::MAX] {
-        let told = program(vec![load(Index::Block(shift))], vec![store(0, false)]);
-        assert!(told.to_string().contains("load f32 in0[lane / "));
+        let message = program(vec![load(Index::Block(shift))], vec![store(0, false)]);
+        assert!(message.to_string().contains("load f32 in0[lane / "));
         let step =
-            pass(told, &[4], vec![view(Memory::Input(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
+            pass(message, &[4], vec![view(Memory::Input(0), 256, &[0])], view(Memory::Arena(0), 64, &[1]));
         assert!(refusal(step).contains("a block of at most"), "{shift}");
     }
 }

@@ -147,8 +147,8 @@ fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
     session.seal();
     session.run(&upload(&device, &step.values(1, 31))).expect("that bucket is compiled");
     let refused = session.run(&upload(&device, &step.values(1, 65)));
-    let told = refused.expect_err("that bucket is not").to_string();
-    assert!(told.contains("B = 1, T = 96") && told.contains("B = 1, T = 32"), "{told}");
+    let message = refused.expect_err("that bucket is not").to_string();
+    assert!(message.contains("B = 1, T = 96") && message.contains("B = 1, T = 32"), "{message}");
 }
 
 #[test]
@@ -162,13 +162,13 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
         session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
     };
     assert_eq!(refused(&|values| _ = values.remove("labels")), "missing input `labels`");
-    let told = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
-    assert_eq!(told, "input `labels`: expected i32[B, T], found the shape [1, 4]");
-    let told = refused(&|values| {
+    let message = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
+    assert_eq!(message, "input `labels`: expected i32[B, T], found the shape [1, 4]");
+    let message = refused(&|values| {
         values.insert("ids".into(), Array::integers(&[1, 5000], vec![1; 5000]));
         values.insert("labels".into(), Array::integers(&[1, 5000], vec![1; 5000]));
     });
-    assert_eq!(told, "T: expected 1..=4096, found 5000");
+    assert_eq!(message, "T: expected 1..=4096, found 5000");
 }
 
 #[test]
@@ -298,8 +298,8 @@ fn what_is_sealed_runs_in_a_larger_bucket_that_is_compiled() {
         assert_eq!(apart(&step.graph, &got, &want), None, "batch {batch}, length {length}");
     }
     assert_eq!(session.counters().compilations, 2);
-    let told = session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
-    assert!(told.contains("B = 2, T = 64"), "{told}");
+    let message = session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
+    assert!(message.contains("B = 2, T = 64"), "{message}");
 }
 
 /// `sum of x over N`, and x itself, with N up to 100.
@@ -350,8 +350,8 @@ fn a_tensor_of_neither_size_is_refused_by_name() {
         [(33, "input `x`: expected f32[N, 3], found the shape [40, 3]"), (101, "N: expected ")]
     {
         let sizes = BTreeMap::from([("N".into(), rows)]);
-        let told = session.run(program, io(&x, &sizes)).map(|_| ()).expect_err("neither").to_string();
-        assert!(told.contains(words), "{told}");
+        let message = session.run(program, io(&x, &sizes)).map(|_| ()).expect_err("neither").to_string();
+        assert!(message.contains(words), "{message}");
     }
 }
 
@@ -391,8 +391,8 @@ fn a_donated_tensor_smaller_than_its_bucket_is_refused_by_name() {
     };
     let (x, mut state) = (tensor(20), tensor(20));
     let io = Io { inputs: [("x", &x)].into(), donated: [("state", &mut state)].into(), ..Io::default() };
-    let told = session.run(program, io).err().expect("it is padded").to_string();
-    assert_eq!(told, "donated tensor `state` must have its bucket's size: expected [32], found [20]");
+    let message = session.run(program, io).err().expect("it is padded").to_string();
+    assert_eq!(message, "donated tensor `state` must have its bucket's size: expected [32], found [20]");
     session.keep("state", state);
     let io = || Io { inputs: [("x", &x)].into(), ..Io::default() };
     assert!(matches!(session.run(program, io()), Err(Error::DonatedSize { .. })));

@@ -97,8 +97,8 @@ fn a_run_verifies_whatever_became_of_it() {
     for (attempt, run) in runs {
         let ran = own(env!("CARGO_BIN_EXE_own"), attempt, &[run, &["--json", "-o", name]].concat());
         assert!(matches!(ran.code, 0 | 1), "{attempt}: {}", ran.stderr);
-        let told = grader(&["verify-report", name]);
-        assert_eq!(told.code, 0, "{attempt}: {}{}", told.stdout, told.stderr);
+        let message = grader(&["verify-report", name]);
+        assert_eq!(message.code, 0, "{attempt}: {}{}", message.stdout, message.stderr);
     }
 }
 
@@ -499,10 +499,10 @@ fn a_strangers_report_prints_nothing_but_text() {
             }
             fs::write(path, card.to_string()).expect("the report can be written");
             let shown = grader(&["report", path, "--html", html, "--md", md]);
-            let told = grader(&["verify-report", path]);
-            assert_eq!(told.code, 1, "{}", told.stderr);
+            let message = grader(&["verify-report", path]);
+            assert_eq!(message.code, 1, "{}", message.stderr);
             let [html, md] = [html, md].map(|path| fs::read_to_string(path).expect("a report was written"));
-            for text in [&shown.stdout, &shown.stderr, &told.stdout, &told.stderr, &html, &md] {
+            for text in [&shown.stdout, &shown.stderr, &message.stdout, &message.stderr, &html, &md] {
                 let bad = text.chars().find(|c| {
                     (c.is_control() && *c != '\n') || "\u{202e}\u{2066}\u{200b}\u{9b}".contains(*c)
                 });

@@ -56,7 +56,7 @@ fn heads(x: &Tensor) -> Tensor {
 
 fn attention(table: &Type) -> Attention {
     let extras = [table.clone()];
-    let body = |at: &graph::programs::Place| {
+    let body = |at: &graph::programs::ScoreEntry| {
         softcap(&relative_bias(at, &alibi(at, &at.score, 4), &at.extras[0], 4), 30.0)
     };
     Attention {

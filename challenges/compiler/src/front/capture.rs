@@ -2,7 +2,7 @@
 //!
 //! A program over handles ([`Tape`]) is an ordinary function. What it asks of the handles becomes nodes. What no node
 //! says is a *break*: it looks at a value that does not exist yet, asks for an address, calls into a library, asks the
-//! host, overwrites a tensor. Capture goes on behind a break, so that one run names them all: what a library would have
+//! host, overwrites a tensor. Capture goes on after a break, so that one run names them all: what a library would have
 //! given is a fresh input `break.N`, where N counts the breaks from 0; what the host answers is taken as it is, and so
 //! baked into the graph; what is overwritten is from then on the new value.
 //!

@@ -134,7 +134,7 @@ fn cure(graph: &Graph, a: &Node, b: &Node) -> &'static str {
     found.unwrap_or(if alike { of_types(&a.ty, &b.ty) } else { ONE_WAY })
 }
 
-/// Whether an input is only a beginning that something is put behind.
+/// Whether an input is only a beginning that something is put after.
 fn grows(graph: &Graph, input: &Node) -> bool {
     let reads = |node: &&Node| node.inputs.iter().any(|id| std::ptr::eq(graph.node(*id), input));
     graph.nodes().iter().filter(reads).any(|node| matches!(node.op, Op::Concat { .. }))

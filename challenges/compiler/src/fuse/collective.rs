@@ -5,7 +5,7 @@
 //!
 //! **Starts** stand in the graph's order, on every rank alike, and nothing changes it: ranks meet by count.
 //!
-//! **Waits.** An operation that all ranks take part in is waited for right behind its start, and so is a message that
+//! **Waits.** An operation that all ranks take part in is waited for right after its start, and so is a message that
 //! is received. A message that is sent is waited for at the very end: until its receiver asks for it, which may be
 //! after something that this rank does later, nobody may wait ("a send never waits"). Its memory lives as long.
 //!

@@ -111,7 +111,7 @@ pub struct Fused {
     pub layouts: BTreeMap<Id, Layout>,
     /// Bytes of each buffer.
     pub bytes: Vec<usize>,
-    /// The input behind each buffer that comes from outside.
+    /// The input that is each buffer that comes from outside.
     pub given: BTreeMap<usize, Id>,
     /// Those of them that are donated, each with the output that it holds in the end.
     pub donated: BTreeMap<usize, Id>,
@@ -212,7 +212,7 @@ struct Producer {
     scale: f32,
 }
 
-/// The node behind views; nothing if its elements are no affine function of the tensor's.
+/// The node after views; nothing if its elements are no affine function of the tensor's.
 fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
     let space = sized.shape(tensor);
     let mut seen = Producer { node: tensor, at: map::identity(space), scale: 1.0 };
@@ -223,9 +223,9 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
     Some(seen)
 }
 
-/// The node behind views, signs and constant factors; nothing if its elements are no affine function of the factor's.
+/// The node after views, signs and constant factors; nothing if its elements are no affine function of the factor's.
 ///
-/// A product widens f16 and bf16 itself: behind a cast to f32 is what is cast, where that has a buffer in any case or
+/// A product widens f16 and bf16 itself: after a cast to f32 is what is cast, where that has a buffer in any case or
 /// is computed for it.
 fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
     let wide = unscaled(
@@ -247,7 +247,7 @@ fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
     Some(found.unwrap_or(wide))
 }
 
-/// What is behind views, signs and constant factors of f32.
+/// What is after views, signs and constant factors of f32.
 fn unscaled(sized: &Sized, mut producer: Producer, factor: Id) -> Option<Producer> {
     loop {
         if let Some(through) = map::through(sized, producer.node, &producer.at, sized.shape(factor)) {

@@ -26,17 +26,24 @@ pub struct Arena {
 /// Bytes that places are a multiple of: a cache line.
 pub const LINE: usize = 64;
 
-/// Bytes that a buffer takes in the arena.
-pub fn room(life: &Life) -> usize {
+/// Bytes that a buffer takes in the arena: its size, rounded up to whole cache lines.
+pub fn aligned_bytes(life: &Life) -> usize {
     life.bytes.div_ceil(LINE).max(1) * LINE
+}
+
+/// The former name of [`aligned_bytes`], which exercises written for it still import.
+#[doc(hidden)]
+#[deprecated(note = "renamed to `aligned_bytes`")]
+pub fn room(life: &Life) -> usize {
+    aligned_bytes(life)
 }
 
 /// Every buffer in bytes of its own, alive or not.
 pub fn without_reuse(lives: &[Option<Life>]) -> Arena {
     let mut bytes = 0;
     let mut after = |life: &Life| {
-        bytes += room(life);
-        bytes - room(life)
+        bytes += aligned_bytes(life);
+        bytes - aligned_bytes(life)
     };
     let places = lives.iter().map(|life| life.as_ref().map(&mut after)).collect();
     Arena { places, bytes }
@@ -60,13 +67,13 @@ pub fn fault(lives: &[Option<Life>], arena: &Arena) -> Option<String> {
     }
     placed.sort_unstable_by_key(|(at, buffer, _)| (*at, *buffer));
     for (i, (at, buffer, life)) in placed.iter().enumerate() {
-        let behind = placed[i + 1..].iter().take_while(|(next, ..)| *next < at + life.bytes);
+        let following = placed[i + 1..].iter().take_while(|(next, ..)| *next < at + life.bytes);
         let meets = |other: &&(usize, usize, &Life)| {
             other.2.bytes > 0
                 && life.parts.start() <= other.2.parts.end()
                 && other.2.parts.start() <= life.parts.end()
         };
-        if let Some((next, other, _)) = behind.into_iter().find(meets) {
+        if let Some((next, other, _)) = following.into_iter().find(meets) {
             let (first, second) =
                 (described(*buffer, *at, life), described(*other, *next, lives[*other].as_ref()?));
             return Some(format!("expected bytes apart while both live, found {first}, and {second}"));

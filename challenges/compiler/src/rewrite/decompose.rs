@@ -1,7 +1,7 @@
 //! Operations that have one kernel, in its terms.
 //!
 //! What a graph multiplies, scatters or attends in f16 or bf16 means sums in f32 that are rounded once, at the end.
-//! Casts before and behind an operation in f32 say the same. They cost a product nothing: its step reads and writes f16
+//! Casts before and after an operation in f32 say the same. They cost a product nothing: its step reads and writes f16
 //! and bf16 itself, so where what is cast has a buffer, [`fuse`](crate::fuse) takes the cast into the product. And a
 //! quantised weight is dequantised anew for each product that reads it, since four bits and a table are cheaper to keep
 //! than a float.

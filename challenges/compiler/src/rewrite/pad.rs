@@ -21,7 +21,7 @@
 //! | `scatter_add` | an index of 0, and rows of 0 |
 //! | `slice` from a number on | anything |
 //! | `slice` from a symbol on | becomes a `gather` of the real places |
-//! | `concat` behind something padded | the constant that follows; otherwise it becomes a `gather` |
+//! | `concat` after something padded | the constant that follows; otherwise it becomes a `gather` |
 //! | `reshape` that takes merged dimensions apart elsewhere | becomes a `gather` of every element |
 //! | collectives | anything, where all ranks have one length; what is gathered is real rank by rank |
 //! | `attention` | its mask forbids it; values that are finite |
@@ -129,7 +129,7 @@ fn refuse(graph: &Graph, id: Id, reason: String) -> Error {
     Error::Node { at, reason }
 }
 
-/// Row-major elements of `element_bytes` each with zeros behind them along every dimension.
+/// Row-major elements of `element_bytes` each with zeros after them along every dimension.
 ///
 /// # Panics
 /// If there are not as many bytes as the real shape has, or a real size is larger than the padded one.

@@ -11,7 +11,7 @@
 //!   dequantisations and attention included: a third more work, and of all the layers one at a time in memory.
 //!
 //! What is forward and what is backward is not a matter of names: forward is what the graph's first output is computed
-//! from, the loss; everything else comes behind it. What is computed again is a copy of its nodes, under the scope
+//! from, the loss; everything else comes after it. What is computed again is a copy of its nodes, under the scope
 //! `remat`, which is never merged with the originals, and which no pass of the forward part computes on the side
 //! ([`since`]).
 //!
@@ -201,7 +201,7 @@ impl<'a> ForwardBackward<'a> {
         self.forward.iter().copied().filter(|id| sized.is_view(*id) || cheap(id)).collect()
     }
 
-    /// The node behind views.
+    /// The node after views.
     fn producer(&self, mut id: Id) -> Id {
         while self.sized.is_view(id) {
             id = self.sized.graph.node(id).inputs[0];

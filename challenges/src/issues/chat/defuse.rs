@@ -111,7 +111,7 @@ impl<'t> Tokens<'t> {
         Tokens { sorted, parents, roots, longest }
     }
 
-    /// The last token that is not behind `text`: every token that `text` begins with begins this one too, or is it.
+    /// The last token that is not after `text`: every token that `text` begins with begins this one too, or is it.
     fn before(&self, text: &str) -> Option<usize> {
         self.sorted.partition_point(|token| *token <= text).checked_sub(1)
     }
@@ -142,7 +142,7 @@ impl<'t> Tokens<'t> {
         found.into_iter().collect()
     }
 
-    /// `text` with `mark` behind the first character of every end of it that is a beginning of a token.
+    /// `text` with `mark` after the first character of every end of it that is a beginning of a token.
     fn broken_end(&self, text: &str, mark: char) -> String {
         let from = text.floor_char_boundary(text.len().saturating_sub(self.longest));
         let mut out = text[..from].to_owned();

@@ -119,7 +119,7 @@ fn marks(rendered: &Rendered) -> Vec<Range<usize>> {
     marks.map(|span| byte(span.start)..byte(span.end)).collect()
 }
 
-/// What is between the marks, before the first and behind the last.
+/// What is between the marks, before the first and after the last.
 // step D.8: cut what is outside of the marks
 fn outside<'t>(text: &'t str, marks: &[Range<usize>]) -> Vec<&'t str> {
     todo!("D.8: cut what is outside of the marks")

@@ -60,20 +60,20 @@ pub trait Chat: Send + Sync {
 
     /// D.3 - `text` without any of the `special` tokens: after the first character of each, also of one that
     /// begins inside another, stands `mark`; a token of one character is replaced by it. Where several begin
-    /// at one character there is one mark: in the character's place if that alone is a token, else behind it.
+    /// at one character there is one mark: in the character's place if that alone is a token, else after it.
     /// No token holds `mark`; an empty one is none.
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String;
 
     /// D.4 - the JSON schema of an argument, as transformers' `get_json_schema` writes it: `{"type": ..}`,
-    /// with `enum`, `items`, `prefixItems` or `additionalProperties` behind the type where there is a need;
+    /// with `enum`, `items`, `prefixItems` or `additionalProperties` after the type where there is a need;
     /// `{}` for anything. [`ArgumentType::Nullable`] has the schema of what it holds, whatever that is, and
-    /// behind all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null`, which
+    /// after all else `"nullable": true`, once: of `Any` that is `{"nullable": true}`, of `Null`, which
     /// Python cannot say, the type `null` with it.
     fn schema(&self, kind: &ArgumentType) -> Value;
 
     /// D.4 - a function as a tool: its `parameters` are `{"type": "object", "properties": {..}}`, where
     /// `properties` has each argument by its name, in order, with its schema and, as the last key of that,
-    /// `description`; then, behind `properties`, `required`: the names of those that a call may not leave
+    /// `description`; then, after `properties`, `required`: the names of those that a call may not leave
     /// out, nullable or not, if there are some.
     fn tool(&self, signature: &Signature) -> Tool;
 

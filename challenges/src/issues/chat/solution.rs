@@ -64,7 +64,7 @@ impl Chat for Solution {
     // why: a token can begin inside another one, so every place is looked at, also those within a token that is broken
     // already. The shortest one decides only whether the character alone is a token: then nothing of it may stay. A
     // vocabulary may have 100,000 special tokens, so they are searched in order and not one after the other: of tokens none
-    // of which begins another, only the last one that is not behind the text can begin it.
+    // of which begins another, only the last one that is not after the text can begin it.
     // step D.3: break every special token in a text
     fn defuse(&self, text: &str, special: &[&str], mark: char) -> String {
         let mut tokens: Vec<&str> = special.iter().copied().filter(|token| !token.is_empty()).collect();
@@ -247,10 +247,10 @@ impl<'t> Piece<'t> {
         let Piece::Between(mut rest) = self else { return vec![self] };
         let mut pieces = Vec::new();
         while let Some((before, inner)) = rest.split_once(open)
-            && let Some((text, behind)) = inner.split_once(close)
+            && let Some((text, after)) = inner.split_once(close)
         {
             pieces.extend([Piece::Between(before), Piece::Text(text)]);
-            rest = behind;
+            rest = after;
         }
         pieces.push(Piece::Between(rest));
         pieces
@@ -286,7 +286,7 @@ fn marks(rendered: &Rendered) -> Vec<Range<usize>> {
     marks.map(|span| byte(span.start)..byte(span.end)).collect()
 }
 
-/// What is between the marks, before the first and behind the last.
+/// What is between the marks, before the first and after the last.
 // step D.8: cut what is outside of the marks
 fn outside<'t>(text: &'t str, marks: &[Range<usize>]) -> Vec<&'t str> {
     let starts = [0].into_iter().chain(marks.iter().map(|mark| mark.end));

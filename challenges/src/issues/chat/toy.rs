@@ -50,7 +50,7 @@ const WORDS: [&str; 40] = [
     "function",
 ];
 
-/// Special tokens behind the words, and these behind the 256 bytes.
+/// Special tokens after the words, and these after the 256 bytes.
 #[derive(Clone, Debug)]
 pub struct Toy {
     special: Vec<String>,
@@ -80,7 +80,7 @@ impl Toy {
         bytes.chain(WORDS.iter().map(|word| word.as_bytes().to_vec()))
     }
 
-    /// The special tokens, whose numbers are behind all others.
+    /// The special tokens, whose numbers are after all others.
     pub fn special(&self) -> &[String] {
         &self.special
     }
@@ -93,7 +93,7 @@ impl Toy {
             let special = if plain { None } else { longest(rest, self.special.iter().map(String::as_str)) };
             let known = special.or_else(|| longest(rest, WORDS.into_iter()));
             let bytes = known.map_or(first.len_utf8(), |(_, length)| length);
-            let (taken, behind) = rest.split_at(bytes);
+            let (taken, after) = rest.split_at(bytes);
             let characters = at..at + taken.chars().count();
             at = characters.end;
             match known {
@@ -107,7 +107,7 @@ impl Toy {
                     special: false,
                 })),
             }
-            rest = behind;
+            rest = after;
         }
         out
     }

@@ -52,7 +52,7 @@ pub(super) struct Takes {
     pub(super) answers: bool,
 }
 
-/// `source` behind the statements for `parts`.
+/// `source` after the statements for `parts`.
 pub(super) fn before(source: &str, parts: Parts, takes: Takes, style: &Style) -> String {
     let space = free(source, "rewritten");
     let plain = free(source, "plain_text");
@@ -74,7 +74,7 @@ pub(super) fn free(source: &str, name: &str) -> String {
     if !source.contains(name) {
         return name.to_string();
     }
-    // longer than every number that stands behind the name, so that it is the beginning of none
+    // longer than every number that stands after the name, so that it is the beginning of none
     let digits = |(at, name): (usize, &str)| {
         let rest = source[at + name.len()..].strip_prefix('_').unwrap_or_default();
         rest.bytes().take_while(u8::is_ascii_digit).count()
@@ -169,10 +169,10 @@ impl Writer<'_> {
         );
     }
 
-    /// What the model is told behind the tools: of calls and answers only what will be so. A template that writes calls
+    /// What the model is told after the tools: of calls and answers only what will be so. A template that writes calls
     /// in a way of its own leaves the style's untold.
     fn behind_tools(&self, parts: Parts) -> String {
-        let [calls, answers] = self.style.told;
+        let [calls, answers] = self.style.instructions;
         let calls = if parts.calls || self.takes.calls { calls } else { "" };
         let answers = if parts.answers || self.takes.answers { answers } else { "" };
         [self.style.tools[1], calls, answers].concat()

@@ -11,8 +11,8 @@ pub struct Style {
     pub markers: &'static [&'static str],
     /// What stands before the tools and after them.
     pub tools: [&'static str; 2],
-    /// How calls are written and where answers come, told behind the tools where it is so.
-    pub told: [&'static str; 2],
+    /// How calls are written and where answers come, said after the tools where it is so.
+    pub instructions: [&'static str; 2],
     /// What stands before a call and after it.
     pub call: [&'static str; 2],
     /// The key of the arguments.
@@ -26,7 +26,7 @@ pub const HERMES: Style = Style {
     name: "hermes",
     markers: &["<tool_call>", "</tool_call>"],
     tools: ["These functions can be called; each line declares one as JSON:\n<tools>", "\n</tools>"],
-    told: [
+    instructions: [
         "\nA call is a JSON object between tags, one object a call:\n<tool_call>\n\
          {\"name\": NAME, \"arguments\": OBJECT}\n</tool_call>",
         "\nAnswers come between <tool_response> tags.",
@@ -41,7 +41,7 @@ pub const LLAMA: Style = Style {
     name: "llama",
     markers: &["<|python_tag|>", "<|eom_id|>"],
     tools: ["These functions can be called; each line declares one as JSON:\n", ""],
-    told: [
+    instructions: [
         "\nA call is one line, a JSON object after its mark:\n<|python_tag|>{\"name\": NAME, \"parameters\": OBJECT}",
         "\nAnswers come between <tool_response> tags.",
     ],

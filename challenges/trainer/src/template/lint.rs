@@ -15,29 +15,29 @@ pub(super) fn run(options: &Options, from: &Path) -> Result<u8, Failure> {
     options.writes_elsewhere(&[from])?;
     let findings = Source::read(from)?.findings(from)?;
     let text = if options.json {
-        format!("{}\n", Json::Array(findings.iter().map(told).collect()))
+        format!("{}\n", Json::Array(findings.iter().map(describe).collect()))
     } else if findings.is_empty() {
         format!("{}: nothing is lost in any probe\n", from.display())
     } else {
-        findings.iter().fold(String::new(), |mut told, finding| {
-            let _ = writeln!(told, "{}", clean(&finding.to_string()));
-            told
+        findings.iter().fold(String::new(), |mut message, finding| {
+            let _ = writeln!(message, "{}", clean(&finding.to_string()));
+            message
         })
     };
     options.give(&text)?;
     Ok(u8::from(!findings.is_empty()))
 }
 
-fn told(finding: &Finding) -> Json {
-    let mut told = json!({
+fn describe(finding: &Finding) -> Json {
+    let mut message = json!({
         "rule": finding.rule.name(),
         "means": finding.rule.sentence(),
         "probe": finding.probe,
         "sought": finding.expectation.map(|expectation| json!({"what": expectation.what, "word": expectation.word})),
     });
     match &finding.observed {
-        Observed::Text(text) => told["text"] = json!(text),
-        Observed::Refusal(error) => told["error"] = json!(error.brief()),
+        Observed::Text(text) => message["text"] = json!(text),
+        Observed::Refusal(error) => message["error"] = json!(error.brief()),
     }
-    told
+    message
 }

@@ -111,19 +111,19 @@ impl Repair {
             let from = if plan.is_some() { to.join(name) } else { self.from.join(name) };
             with_template(&from, &to.join(name), &repaired.source)?;
         }
-        let mut told = String::new();
+        let mut message = String::new();
         if self.resize {
             let done = resize(&self.from, to, rows.into(), self.pad).map_err(Failure::usage)?;
-            told = format!(
+            message = format!(
                 "rows: {} before, {} after, in {}\n",
                 done.before,
                 done.after,
                 done.tensors.join(", ")
             );
         } else if plan.is_some() {
-            told = format!("rows: the embedding needs {rows}; --resize sees to it\n");
+            message = format!("rows: the embedding needs {rows}; --resize sees to it\n");
         }
-        Ok(format!("{told}written: {}\n", to.display()))
+        Ok(format!("{message}written: {}\n", to.display()))
     }
 }
 

@@ -9,7 +9,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape};
 
 use super::{Check, Rows};
-use crate::graph::compare::told;
+use crate::graph::compare::describe;
 use crate::graph::model::{Model, TINY};
 
 pub(super) const CHECKS: &Rows<Check> = &[
@@ -39,14 +39,14 @@ fn capture(
     program: &dyn Fn(&Tape),
     examples: &Values<f32>,
 ) -> Result<Capture, String> {
-    attempt.capture("captured", program, examples).map_err(told)
+    attempt.capture("captured", program, examples).map_err(describe)
 }
 
 /// The graph that a builder writes of a program.
 fn built(program: &dyn Fn(&Tape)) -> Result<Graph, String> {
     let builder = Builder::new("captured");
     program(builder.tape());
-    builder.finish().map_err(told)
+    builder.finish().map_err(describe)
 }
 
 fn operations(attempt: &dyn Compile) -> Result<(), String> {
@@ -80,10 +80,10 @@ fn same(attempt: &dyn Compile, program: &dyn Fn(&Tape)) -> Result<(), String> {
     }
     let (got, want) = (captured.graph.to_string(), built(program)?.to_string());
     let differs = got.lines().zip(want.lines()).find(|(got, want)| got != want);
-    let told = |(got, want): (&str, &str)| Err(format!("got  {got}\nwant {want}"));
+    let describe = |(got, want): (&str, &str)| Err(format!("got  {got}\nwant {want}"));
     match differs {
-        Some(lines) => told(lines),
-        None if got.lines().count() != want.lines().count() => told((&got, &want)),
+        Some(lines) => describe(lines),
+        None if got.lines().count() != want.lines().count() => describe((&got, &want)),
         None if captured.graph != built(program)? => {
             Err("the parts of the model are missing in the graph".into())
         }
@@ -149,7 +149,7 @@ fn read(attempt: &dyn Compile, with_examples: bool) -> Result<(), String> {
     }
 }
 
-/// A call's result is an input of what comes behind it.
+/// A call's result is an input of what comes after it.
 fn behind_a_call(attempt: &dyn Compile) -> Result<(), String> {
     let program = |tape: &Tape| {
         let x = tape.input("x", Dtype::F32, [2_usize]);
@@ -170,7 +170,7 @@ fn behind_a_call(attempt: &dyn Compile) -> Result<(), String> {
     }
 }
 
-/// With examples a call is made, and what it gives can be read behind it.
+/// With examples a call is made, and what it gives can be read after it.
 fn call_is_made(attempt: &dyn Compile) -> Result<(), String> {
     let answer = std::cell::RefCell::new(None);
     let program = |tape: &Tape| {
@@ -235,15 +235,15 @@ fn overwritten(attempt: &dyn Compile) -> Result<(), String> {
 fn breaks(attempt: &dyn Compile, case: &Case) -> Result<(), String> {
     let Shows::Breaks { times, program, examples, .. } = &case.shows else { return Ok(()) };
     let captured = capture(attempt, program, &examples())?;
-    let told: Vec<String> = captured.breaks.iter().map(Break::to_string).collect();
-    if told.len() == *times {
+    let message: Vec<String> = captured.breaks.iter().map(Break::to_string).collect();
+    if message.len() == *times {
         Ok(())
     } else {
         Err(format!(
             "{}: {} breaks are reported, there are {times}:\n{}",
             case.name,
-            told.len(),
-            told.join("\n")
+            message.len(),
+            message.join("\n")
         ))
     }
 }

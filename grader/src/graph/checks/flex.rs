@@ -4,11 +4,11 @@ use challenges::graph::Compile;
 use compiler::compile::Level;
 use kernels::plan::Step;
 use reference::grad;
-use reference::graph::programs::{self, Place};
+use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{Attention, Dim, Dtype, Facts, Id, Known, Tensor, Type};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::{right, told};
+use crate::graph::compare::{right, describe};
 
 pub(super) const CHECKS: &Rows<Check> = &[
     ("causal", |trial| flex(trial, With::CAUSAL)),
@@ -39,8 +39,8 @@ struct With {
     sizes: [usize; 6],
     /// The types of what its programs read beside scores and places.
     extras: Vec<Type>,
-    score: Option<fn(&Place) -> Tensor>,
-    mask: Option<fn(&Place) -> Tensor>,
+    score: Option<fn(&ScoreEntry) -> Tensor>,
+    mask: Option<fn(&ScoreEntry) -> Tensor>,
 }
 
 impl With {
@@ -50,19 +50,19 @@ impl With {
     fn attention(&self, name: &str) -> Result<Attention, String> {
         let score = self.score.map(|body| programs::score(name, &self.extras, body)).transpose();
         let mask = self.mask.map(|body| programs::mask(name, &self.extras, body)).transpose();
-        Ok(Attention { scale: 0.35, score: score.map_err(told)?, mask: mask.map_err(told)? })
+        Ok(Attention { scale: 0.35, score: score.map_err(describe)?, mask: mask.map_err(describe)? })
     }
 }
 
-fn local(at: &Place) -> Tensor {
+fn local(at: &ScoreEntry) -> Tensor {
     programs::and(&programs::causal(at), &programs::sliding_window(at, 20))
 }
 
-fn within_documents(at: &Place) -> Tensor {
+fn within_documents(at: &ScoreEntry) -> Tensor {
     programs::and(&programs::causal(at), &programs::document(at, &at.extras[0]))
 }
 
-fn biased(at: &Place) -> Tensor {
+fn biased(at: &ScoreEntry) -> Tensor {
     programs::relative_bias(at, &at.score.tanh(), &at.extras[0], 10)
 }
 
@@ -82,7 +82,7 @@ fn flex(trial: &mut Trial<'_>, with: With) -> Result<(), String> {
     })?;
     let loss = made.outputs()[1].1;
     let wrt: Vec<Id> = ["q", "k", "v"].iter().filter_map(|name| made.find_input(name)).collect();
-    let gradients = grad::differentiate(&mut made, loss, &wrt).map_err(told)?;
+    let gradients = grad::differentiate(&mut made, loss, &wrt).map_err(describe)?;
     ["grad_q", "grad_k", "grad_v"].iter().zip(gradients).for_each(|(name, id)| made.output(*name, id));
     let compiled = right(*passes, &made, &values(&made, random, 3), Level::O2.options())?;
     let steps = &compiled.plan().steps;
@@ -100,11 +100,11 @@ fn flex(trial: &mut Trial<'_>, with: With) -> Result<(), String> {
 
 /// That a program over sizes that are symbols knows of them what the graph knew.
 fn keeps_facts(passes: &dyn Compile) -> Result<(), String> {
-    let program = programs::mask("causal", &[], programs::causal).map_err(told)?;
+    let program = programs::mask("causal", &[], programs::causal).map_err(describe)?;
     let types = [(); 3]
         .map(|()| Type::new(Dtype::F32, [Dim::fixed(1), Dim::fixed(2), Dim::symbol("T"), Dim::fixed(8)]));
     let known = Known::from([("T".into(), Facts::range(8, 512).multiple_of(8))]);
-    let written = passes.flex(&program, &types, &known, false).map_err(told)?;
+    let written = passes.flex(&program, &types, &known, false).map_err(describe)?;
     if *written.known() == known {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use challenges::graph::Compile;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Id, Tape, Tensor};
 
-use super::compare::told;
+use super::compare::describe;
 use super::step_under_test::{StepUnderTest, step_under_test};
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
@@ -61,7 +61,7 @@ pub(super) fn run(name: &str, attempt: &dyn Compile, seed: u64) -> Result<u64, S
 fn graph(name: &str, write: impl FnOnce(&Tape)) -> Result<Graph, String> {
     let builder = Builder::new(name);
     write(builder.tape());
-    builder.finish().map_err(told)
+    builder.finish().map_err(describe)
 }
 
 /// Floats around 0 for every input of fixed sizes; whole numbers below `below`.

@@ -2,10 +2,10 @@
 
 use challenges::graph::{Compile, Solution};
 use compiler::compile::Level;
-use compiler::ir::arena::{self, Life, room};
+use compiler::ir::arena::{self, Life, aligned_bytes};
 
 use super::{Check, Rows};
-use crate::graph::compare::told;
+use crate::graph::compare::describe;
 use crate::graph::model::{Model, TINY};
 use crate::random::Random;
 
@@ -42,7 +42,7 @@ fn place(attempt: &dyn Compile, lives: &[Option<Life>], slack: f64) -> Result<()
     }
     let floor = arena::floor(lives);
     if arena.bytes as f64 > floor as f64 * slack {
-        let separate: usize = lives.iter().flatten().map(room).sum();
+        let separate: usize = lives.iter().flatten().map(aligned_bytes).sum();
         let alive = "bytes are alive at once, and it has";
         return Err(format!("{floor} {alive} {}; each for itself they take {separate}", arena.bytes));
     }
@@ -51,8 +51,8 @@ fn place(attempt: &dyn Compile, lives: &[Option<Life>], slack: f64) -> Result<()
 
 fn lives_of_a_step(seed: u64) -> Result<Vec<Option<Life>>, String> {
     let model = Model::drawn(TINY, seed)?;
-    let step = Model::step(model.spec.training_loss().map_err(told)?)?;
+    let step = Model::step(model.spec.training_loss().map_err(describe)?)?;
     let sizes = [("B".into(), 1), ("T".into(), 96)].into();
     let compiled = compiler::compile::compile(&Solution, &step, &sizes, Level::O2.options());
-    Ok(compiled.map_err(told)?.lives)
+    Ok(compiled.map_err(describe)?.lives)
 }

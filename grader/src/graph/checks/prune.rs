@@ -6,7 +6,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Graph, Id, Op, Tape, interpret};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::{narrowed, told, unequal};
+use crate::graph::compare::{narrowed, describe, unequal};
 use crate::graph::model::{Model, TINY};
 use crate::random::Random;
 
@@ -51,7 +51,7 @@ fn passed_through(tape: &Tape) {
 }
 
 fn prune(trial: &Trial<'_>, before: &Graph) -> Result<(), String> {
-    let after = trial.passes.prune(before).map_err(told)?;
+    let after = trial.passes.prune(before).map_err(describe)?;
     slim(before, &after)?;
     let narrow = narrowed(&values(before, &mut Random::named(1, trial.case), 2));
     means_the_same(before, &after, &narrow)
@@ -60,7 +60,7 @@ fn prune(trial: &Trial<'_>, before: &Graph) -> Result<(), String> {
 /// That two graphs have the same results, to the bit.
 fn means_the_same(before: &Graph, after: &Graph, values: &Values<f32>) -> Result<(), String> {
     let (want, got) = (interpret(before, values), interpret(after, values));
-    unequal(before, &want.map_err(told)?, &got.map_err(told)?).map_or(Ok(()), Err)
+    unequal(before, &want.map_err(describe)?, &got.map_err(describe)?).map_or(Ok(()), Err)
 }
 
 fn with_dead_gradients() -> Result<Graph, String> {
@@ -72,14 +72,14 @@ fn with_dead_gradients() -> Result<Graph, String> {
     })?;
     let loss = made.outputs()[0].1;
     let inputs: Vec<Id> = made.inputs().map(|(_, id)| id).collect();
-    let gradients = grad::differentiate(&mut made, loss, &inputs).map_err(told)?;
+    let gradients = grad::differentiate(&mut made, loss, &inputs).map_err(describe)?;
     made.output("grad.trained", gradients[2]);
     Ok(made)
 }
 
 /// That nothing is lost, and nothing superfluous left.
 fn slim(before: &Graph, after: &Graph) -> Result<(), String> {
-    after.check().map_err(told)?;
+    after.check().map_err(describe)?;
     let names = |graph: &Graph| graph.inputs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
     if names(before) != names(after) {
         return Err(format!("inputs are {:?}, they were {:?}", names(after), names(before)));
@@ -93,7 +93,7 @@ fn slim(before: &Graph, after: &Graph) -> Result<(), String> {
     if let Some(dead) = after.ids().find(|id| !needed.contains(id) && !is_input(id)) {
         return Err(format!("no output needs {}", after.line(dead)));
     }
-    let best = Solution.prune(before).map_err(told)?;
+    let best = Solution.prune(before).map_err(describe)?;
     if after.nodes().len() > best.nodes().len() {
         let (got, want) = (after.nodes().len(), best.nodes().len());
         let left = format!("expected {want} nodes of {}, found {got}", before.nodes().len());
@@ -124,8 +124,8 @@ fn superfluous(graph: &Graph) -> String {
 /// That a whole training step means what it meant.
 fn same_results(attempt: &dyn Compile) -> Result<(), String> {
     let model = Model::drawn(TINY, 1)?;
-    let step = Model::step(model.spec.training_loss().map_err(told)?)?;
-    let after = attempt.prune(&step).map_err(told)?;
+    let step = Model::step(model.spec.training_loss().map_err(describe)?)?;
+    let after = attempt.prune(&step).map_err(describe)?;
     slim(&step, &after)?;
     let mut values = model.fixed(&step);
     values.append(&mut model.tokens(5, &mut Random::new(1)));

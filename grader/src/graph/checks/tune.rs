@@ -21,12 +21,12 @@ struct Times {
     /// Runs at the beginning that a busy machine holds up.
     slow: u32,
     /// What is said of those.
-    told: &'static str,
+    message: &'static str,
 }
 
 impl Times {
     const fn of(base: [u64; 6]) -> Self {
-        Self { base, slow: 0, told: "" }
+        Self { base, slow: 0, message: "" }
     }
 }
 
@@ -35,12 +35,12 @@ const DRAWN: Times = Times::of([6, 5, 4, 7, 8, 9]);
 const BUSY: Times = Times {
     base: [4, 5, 6, 7, 9, 8],
     slow: 5, // one less than there are candidates
-    told: ", but for the first five runs, when the machine was busy: whoever takes turns is hit but once",
+    message: ", but for the first five runs, when the machine was busy: whoever takes turns is hit but once",
 };
 
 /// That every candidate is run and the fastest chosen. Gives the runs of each.
 fn tune(attempt: &dyn Compile, candidates: &[Choice], times: &Times) -> Result<[u32; 6], String> {
-    let Times { base, slow, told } = times;
+    let Times { base, slow, message } = times;
     let place = |choice: Choice| Choice::ALL.iter().position(|one| *one == choice).unwrap_or(0);
     let mut calls = [0_u32; 6];
     let chosen = attempt.tune(candidates, &mut |cut| {
@@ -57,7 +57,7 @@ fn tune(attempt: &dyn Compile, candidates: &[Choice], times: &Times) -> Result<[
     if Some(&chosen) != best {
         let best = best.unwrap_or(&chosen);
         return Err(format!(
-            "chose {chosen:?}, the fastest is {best:?}; they take {base:?} hundred microseconds{told}"
+            "chose {chosen:?}, the fastest is {best:?}; they take {base:?} hundred microseconds{message}"
         ));
     }
     Ok(calls)

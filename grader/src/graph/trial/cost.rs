@@ -42,7 +42,7 @@ impl Cost {
         let mut counts = Vec::new();
         for id in graph.ids() {
             counts.push(
-                elements(&graph.ty(id).shape, sizes).map_err(|told| format!("{}: {told}", graph.site(id)))?,
+                elements(&graph.ty(id).shape, sizes).map_err(|message| format!("{}: {message}", graph.site(id)))?,
             );
         }
         let count = |id: &Id| counts[id.0 as usize];
@@ -172,10 +172,10 @@ mod tests {
     fn what_is_large_is_known_before_it_runs() {
         let wide = "graph \"g\" { %0 = constant 1.0 : f32[1, 1] %1 = broadcast %0 : f32[1048576, 1048576] \
                     %2 = sum %1 dim 1 : f32[1048576, 1] return \"y\" %2 }";
-        assert!(cost(wide).allowed().is_err_and(|told| told.contains("bytes")));
+        assert!(cost(wide).allowed().is_err_and(|message| message.contains("bytes")));
         let deep = "graph \"g\" { %0 = input \"a\" : f32[4096, 4096] %1 = matmul %0 %0 : f32[4096, 4096] \
                     return \"y\" %1 }";
-        assert!(cost(deep).allowed().is_err_and(|told| told.contains("multiplications")));
+        assert!(cost(deep).allowed().is_err_and(|message| message.contains("multiplications")));
         let vast = "graph \"g\" { %0 = input \"a\" : f32[9223372036854775807, 9223372036854775807] return \"y\" %0 }";
         assert!(cost(vast).allowed().is_err());
         let small =

@@ -2,7 +2,7 @@
 //!
 //! Every node is interpreted once. Then all of them are made outputs: nothing is fused any more, and the first that
 //! differs is computed wrongly from right operands. A mistake that needs neighbours - a fused launch, a buffer used too
-//! early - does not show so. For it the graph is cut off behind one node after another, and what the rest would have
+//! early - does not show so. For it the graph is cut off after one node after another, and what the rest would have
 //! used are its outputs; halving finds the first cut with which something is wrong.
 
 use reference::graph::interpret::Values;
@@ -55,8 +55,8 @@ pub(super) fn first(trial: &Trial, attempt: &Attempt<'_>) -> Result<String, Stri
                 format!("\n  with every node an output it is right; the graph that ends with {cut} shows it");
             nodes.site(trial, id, &difference, &with)
         }
-        Wrong::Fails(told) => {
-            format!("the first node with which it fails is {}\n  {told}", trial.line(cuts[wrong]))
+        Wrong::Fails(message) => {
+            format!("the first node with which it fails is {}\n  {message}", trial.line(cuts[wrong]))
         }
     })
 }
@@ -71,9 +71,9 @@ impl Nodes {
         }
         Cost::of(&graph, &trial.sizes)?.allowed()?;
         let values = narrowed(&trial.values);
-        let told = |error: Error| error.to_string();
-        let truth = interpret(&graph, &trial.values).map_err(told)?;
-        let naive = interpret(&graph, &values).map_err(told)?;
+        let describe = |error: Error| error.to_string();
+        let truth = interpret(&graph, &trial.values).map_err(describe)?;
+        let naive = interpret(&graph, &values).map_err(describe)?;
         Ok(Self { graph, truth, naive, values })
     }
 
@@ -81,8 +81,8 @@ impl Nodes {
     fn wrong(&self, trial: &Trial, attempt: &Attempt<'_>, graph: &Graph) -> Option<Wrong> {
         let ran = match caught(|| attempt.run(graph, &trial.sizes, &self.values)) {
             Ok(Ok(ran)) => ran,
-            Ok(Err(told)) | Err(Unwound::Panic(told) | Unwound::Hole(told)) => {
-                return Some(Wrong::Fails(told));
+            Ok(Err(message)) | Err(Unwound::Panic(message) | Unwound::Hole(message)) => {
+                return Some(Wrong::Fails(message));
             }
         };
         graph.outputs().iter().zip(&ran.results).find_map(|((_, id), got)| {
@@ -99,8 +99,8 @@ impl Nodes {
     }
 
     fn site(&self, trial: &Trial, id: Id, difference: &Difference, with: &str) -> String {
-        let told = self.place(id).map(|place| told(&trial.graph, id, &self.naive[place], difference));
-        format!("the first node that differs is {}\n  {}{with}", trial.line(id), told.unwrap_or_default())
+        let message = self.place(id).map(|place| describe(&trial.graph, id, &self.naive[place], difference));
+        format!("the first node that differs is {}\n  {}{with}", trial.line(id), message.unwrap_or_default())
     }
 }
 
@@ -135,7 +135,7 @@ fn prefix(graph: &Graph, last: Id) -> Result<Graph, Error> {
 }
 
 /// A difference with the element's place, and how far it is off.
-pub(super) fn told(graph: &Graph, id: Id, naive: &Array<f32>, difference: &Difference) -> String {
+pub(super) fn describe(graph: &Graph, id: Id, naive: &Array<f32>, difference: &Difference) -> String {
     let Some(element) = difference.element() else { return difference.to_string() };
     let at = coordinates(&naive.shape, element);
     let Difference::Value { got, naive, truth, allowed, .. } = difference else {

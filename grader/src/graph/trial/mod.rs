@@ -29,7 +29,7 @@ use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Error, Graph, Symbol, interpret};
 
-use super::compare::{narrowed, told};
+use super::compare::{narrowed, describe};
 use super::model::upload;
 use crate::fair;
 use crate::gather::{Child, Item};
@@ -110,18 +110,18 @@ impl Trial {
             let difference =
                 fair::difference(&ran.results[i], &meaning.naive[i], &meaning.truth[i], rounding);
             if let Some(difference) = difference {
-                let told = locate::told(&self.graph, *id, &meaning.naive[i], &difference);
-                return Err(self.located(&attempt, &format!("output `{name}`: {told}")));
+                let message = locate::describe(&self.graph, *id, &meaning.naive[i], &difference);
+                return Err(self.located(&attempt, &format!("output `{name}`: {message}")));
             }
         }
         Ok(Answer::new(&self.graph, &ran.compiled, &ran.results, (&meaning.naive, &meaning.truth), drawn))
     }
 
     /// What is wrong, and the first node with which it is.
-    fn located(&self, attempt: &Attempt<'_>, told: &str) -> String {
+    fn located(&self, attempt: &Attempt<'_>, message: &str) -> String {
         match locate::first(self, attempt) {
-            Ok(site) => format!("{told}\n{site}"),
-            Err(reason) => format!("{told}\nthe first node that differs is not known: {reason}"),
+            Ok(site) => format!("{message}\n{site}"),
+            Err(reason) => format!("{message}\nthe first node that differs is not known: {reason}"),
         }
     }
 }
@@ -163,19 +163,19 @@ impl Attempt<'_> {
     /// Compiles a graph and runs it once, in memory full of junk: the one place where this verb meets the device.
     fn run(&self, graph: &Graph, sizes: &BTreeMap<Symbol, i64>, values: &Values<f32>) -> Result<Ran, String> {
         let device = Cpu::with_threads(2);
-        let mut compiled = compile(self.passes, graph, sizes, self.level.options()).map_err(told)?;
+        let mut compiled = compile(self.passes, graph, sizes, self.level.options()).map_err(describe)?;
         if self.level.tunes() {
-            compiled.tune(self.passes, &device, &mut Tuned::default()).map_err(told)?;
+            compiled.tune(self.passes, &device, &mut Tuned::default()).map_err(describe)?;
         }
         let callee = Dequantizer(self.dequantizer);
         let settings = Settings { poison: true, ..Settings::default() };
         let mut session = Session::new(self.passes, &device, &callee, settings);
-        let program = session.load_compiled(compiled).map_err(told)?;
-        let given = upload(&device, values).map_err(told)?;
-        let outputs = session.run(program, &given).map_err(told)?;
+        let program = session.load_compiled(compiled).map_err(describe)?;
+        let given = upload(&device, values).map_err(describe)?;
+        let outputs = session.run(program, &given).map_err(describe)?;
         let ports = outputs.compiled().outputs();
         let results = ports.iter().map(|port| outputs.array(&port.name)).collect::<Result<_, _>>();
-        let (compiled, results) = (outputs.compiled().clone(), results.map_err(told)?);
+        let (compiled, results) = (outputs.compiled().clone(), results.map_err(describe)?);
         Ok(Ran { compiled, results })
     }
 }

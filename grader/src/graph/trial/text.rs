@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn a_mistake_is_shown_with_its_line_and_column() {
-        let told = read("graph \"g\" {\n  %0 = input \"x\" : f64[2]\n}").expect_err("no such type");
+        let message = read("graph \"g\" {\n  %0 = input \"x\" : f64[2]\n}").expect_err("no such type");
         let want =
             "line 2: expected f32, f16, bf16, u8 or i32, found `f64`\n  2:20 |   %0 = input \"x\" : f64[2]\n";
-        assert_eq!(told, format!("{want}{}^", " ".repeat(9 + 19)));
+        assert_eq!(message, format!("{want}{}^", " ".repeat(9 + 19)));
         let long = format!("graph \"{}\" {{ ! }}", "x".repeat(5000));
         assert!(read(&long).expect_err("a stray sign").lines().all(|line| line.chars().count() < 130));
         assert!(read("graph \"g\" {").expect_err("no end").contains("found the end of the text"));
@@ -124,8 +124,8 @@ mod tests {
             );
             let name = of_ranks.split(' ').next().expect("a name");
             let want = format!("line 3: %1 {name}: expected no operation of several ranks, found one; ");
-            let told = read(&text).expect_err(of_ranks);
-            assert!(told.starts_with(&want), "{told}");
+            let message = read(&text).expect_err(of_ranks);
+            assert!(message.starts_with(&want), "{message}");
         }
     }
 

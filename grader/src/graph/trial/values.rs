@@ -146,7 +146,7 @@ fn asked(graph: &Graph, id: Id, sizes: &BTreeMap<Symbol, i64>) -> Vec<(Id, Wish)
     }
 }
 
-/// What a program of attention wishes of the extras: its inputs behind the five that say which score it is about.
+/// What a program of attention wishes of the extras: its inputs after the five that say which score it is about.
 fn of_extras(program: &Graph, inputs: &[Id], sizes: &BTreeMap<Symbol, i64>) -> Vec<(Id, Wish)> {
     let wishes = wishes(program, sizes);
     let extras = program.inputs().skip(5).zip(inputs.iter().skip(3));

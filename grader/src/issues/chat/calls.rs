@@ -76,11 +76,11 @@ pub(super) fn watch(child: &mut Child, steps: &Steps) {
         Err(Unwound::Hole(hole)) => {
             child.unmeasured("issues.calls.same", &format!("not written yet: {hole}"));
         }
-        Err(Unwound::Panic(told)) => child.unmeasured("issues.calls.same", &told),
+        Err(Unwound::Panic(appended)) => child.unmeasured("issues.calls.same", &appended),
     }
 }
 
-/// All of them, by one step of the attempt; the first that does not come back is told.
+/// All of them, by one step of the attempt; the first that does not come back is reported.
 pub(super) fn all(steps: &Steps, random: &mut Random) -> Result<(), String> {
     spoken().iter().try_for_each(|spoken| spoken.comes_back(steps, random))
 }
@@ -113,26 +113,26 @@ impl Spoken {
     }
 
     fn parsed(&self, template: &Template, cuts: &[usize]) -> Result<Parsed, String> {
-        let told = |error: challenges::issues::chat::parse::Error| error.to_string();
+        let describe = |error: challenges::issues::chat::parse::Error| error.to_string();
         let mut events = Vec::new();
         let mut parser =
-            Parser::with_tools(template, &self.prefix, self.tools.clone(), &mut events).map_err(told)?;
+            Parser::with_tools(template, &self.prefix, self.tools.clone(), &mut events).map_err(describe)?;
         let ends = cuts.iter().copied().chain([self.text.len()]);
         let mut from = 0;
         for end in ends {
-            parser.feed(&self.text.as_bytes()[from..end], &mut events).map_err(told)?;
+            parser.feed(&self.text.as_bytes()[from..end], &mut events).map_err(describe)?;
             from = end;
         }
-        let message = parser.finish(&mut events).map_err(told)?;
-        Ok(Parsed { message, told: joined(&events) })
+        let message = parser.finish(&mut events).map_err(describe)?;
+        Ok(Parsed { message, appended: joined(&events) })
     }
 }
 
-/// A message, and what was told of it on the way.
+/// A message, and what was reported of it on the way.
 #[derive(Debug, PartialEq)]
 struct Parsed {
     message: Message,
-    told: Vec<String>,
+    appended: Vec<String>,
 }
 
 /// Events, those that add to one region taken together.

@@ -44,13 +44,13 @@ fn nothing_before_the_end(steps: &Steps) -> Verdict {
     for piece in ["Some words. ", "More <b>", " and ", "more <call", ">f()", "</call>", " Done"] {
         fed.push_str(piece);
         parser.feed(piece.as_bytes(), &mut events).map_err(|error| wrong(&error))?;
-        let told: usize = events.iter().map(appended).sum();
+        let message: usize = events.iter().map(appended).sum();
         let markers: usize = ["<call>", "</call>"].iter().map(|m| fed.matches(m).count() * m.len()).sum();
         let begun = if fed.ends_with("<call") { 5 } else { 0 };
         let due = fed.len() - markers - begun;
-        if told < due {
-            let told = format!("after {fed:?} {told} of {due} bytes are handed out that belong to no marker");
-            return Ok(Some(told));
+        if message < due {
+            let message = format!("after {fed:?} {message} of {due} bytes are handed out that belong to no marker");
+            return Ok(Some(message));
         }
     }
     Ok(None)
@@ -74,8 +74,8 @@ fn remembers(steps: &Steps, random: &mut Random) -> Option<String> {
             shared.push_str(text);
             let got = chat.find(&shared, "<x>");
             if got != *want {
-                let told = format!("\"<x>\" in {text:?} was {want:?} first, and {got:?} in round {round}");
-                return Some(told);
+                let message = format!("\"<x>\" in {text:?} was {want:?} first, and {got:?} in round {round}");
+                return Some(message);
             }
         }
     }

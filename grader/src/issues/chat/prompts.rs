@@ -19,7 +19,7 @@ pub(super) fn watch(child: &mut Child, steps: &Steps) {
         Err(Unwound::Hole(hole)) => {
             child.unmeasured("issues.prompts.same", &format!("not written yet: {hole}"));
         }
-        Err(Unwound::Panic(told)) => child.unmeasured("issues.prompts.same", &told),
+        Err(Unwound::Panic(message)) => child.unmeasured("issues.prompts.same", &message),
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) fn counted(count: usize) -> Measurement {
     Measurement { value: count as f64, unit: "count".into(), interval: None, samples: vec![] }
 }
 
-/// All of them, by one step of the attempt; the first that differs is told.
+/// All of them, by one step of the attempt; the first that differs is reported.
 pub(super) fn all(steps: &Steps) -> Result<(), String> {
     own::expected().iter().try_for_each(|row| right(row, steps))
 }

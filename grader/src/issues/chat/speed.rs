@@ -89,26 +89,26 @@ impl Format {
             json!({ "role": "assistant", "content": "", "tool_calls": [call] }),
         ];
         let conversation = Conversation { messages: messages.into(), ..own.conversation(case) };
-        let told = |error: &dyn std::fmt::Display| format!("the format {}: {error}", own.name);
+        let describe = |error: &dyn std::fmt::Display| format!("the format {}: {error}", own.name);
         let rendered = template(own, steps).and_then(|template| template.chat(&conversation));
         let Rendered { text, spans } = match rendered {
             Err(error) if error.kind == Kind::RaiseException => return Ok(None),
-            rendered => rendered.map_err(|error| told(&error))?,
+            rendered => rendered.map_err(|error| describe(&error))?,
         };
         let start = spans.first().map_or(0, |span| span.start);
         let (prefix, text) = text.split_at(text.char_indices().nth(start).map_or(0, |(byte, _)| byte));
-        let template = Template::with(&own.response, steps.clone()).map_err(|error| told(&error))?;
+        let template = Template::with(&own.response, steps.clone()).map_err(|error| describe(&error))?;
         Ok(Some(Self { template, prefix: prefix.to_owned(), text: text.to_owned() }))
     }
 
     fn parse(&self) -> Result<(), String> {
         let mut events = Vec::new();
-        let told = |error: challenges::issues::chat::parse::Error| error.to_string();
-        let mut parser = Parser::new(&self.template, &self.prefix, &mut events).map_err(told)?;
+        let describe = |error: challenges::issues::chat::parse::Error| error.to_string();
+        let mut parser = Parser::new(&self.template, &self.prefix, &mut events).map_err(describe)?;
         for piece in self.text.as_bytes().chunks(4096) {
-            parser.feed(piece, &mut events).map_err(told)?;
+            parser.feed(piece, &mut events).map_err(describe)?;
         }
-        parser.finish(&mut events).map(drop).map_err(told)
+        parser.finish(&mut events).map(drop).map_err(describe)
     }
 }
 

@@ -91,7 +91,7 @@ impl Chat for StepUnderTest {
 }
 
 /// Tells what a step is asked for: now where calls are shown, and with a panic that comes of it.
-fn asked<F: Fn() -> String>(told: F) -> Asked<F> {
-    call(&told);
-    Asked(told)
+fn asked<F: Fn() -> String>(message: F) -> Asked<F> {
+    call(&message);
+    Asked(message)
 }

@@ -105,7 +105,7 @@ fn drawn_float(steps: &Steps, random: &mut Random) -> Result<(), String> {
     }
     let significant = digits.chars().filter(char::is_ascii_digit).collect::<String>();
     let significant = significant.trim_start_matches('0').trim_end_matches('0').len();
-    let fewer = significant.saturating_sub(2); // of the digits behind the first: one less
+    let fewer = significant.saturating_sub(2); // of the digits after the first: one less
     if significant > 1 && format!("{value:.fewer$e}").parse::<f64>() == Ok(value) {
         return wrong("though fewer digits read back as the same number");
     }

@@ -12,7 +12,7 @@ use reference::loss::{Dpo, IGNORED, Kto, Orpo, Reduction, SimPo};
 
 use super::losses::{Make, cross_entropy, distillation, made_up, plain, z_loss};
 use super::{Check, Rows};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::loss::case::{Case, Found, SMALL, Sizes};
 use crate::random::Random;
 
@@ -81,7 +81,7 @@ fn every_size(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> 
         sizes
             .into_iter()
             .try_for_each(|size| case.right(attempt, size))
-            .map_err(|told| format!("{name}: {told}"))?;
+            .map_err(|message| format!("{name}: {message}"))?;
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn accumulated(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
         let (hidden, given) = part.given(&device)?;
         let mut job = part.job(Hidden::Borrowed(&hidden), &given, Size::Rows(4));
         job.so_far = so_far;
-        let mut results = runner.run(job).map_err(told)?;
+        let mut results = runner.run(job).map_err(describe)?;
         loss += f64::from(results.loss.first().copied().unwrap_or(f32::NAN));
         results.gradients.remove("hidden.grad");
         so_far = results.gradients;
@@ -120,7 +120,7 @@ fn with_metric(vocab: usize) -> Result<Loss, String> {
     let builder = Builder::onto(rows);
     let logits = builder.tensor(logits);
     builder.tape().output("largest", &logits.reduce_max(1).reshape([logits.dim(0)]));
-    Ok(Loss { rows: builder.finish().map_err(told)?, whole })
+    Ok(Loss { rows: builder.finish().map_err(describe)?, whole })
 }
 
 /// That seeds are the only outputs, and that a loss whose seeds follow from labels takes one pass.
@@ -128,7 +128,7 @@ fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), S
     for reduction in [Reduction::Mean, Reduction::Sum] {
         let case = Case::drawn(plain(SMALL.vocab, reduction)?, SMALL, random);
         case.run(attempt, 4)?; // the machine says which output is none
-        let plan = Plan::new(attempt, &case.problem, &case.counts, 4).map_err(told)?;
+        let plan = Plan::new(attempt, &case.problem, &case.counts, 4).map_err(describe)?;
         if plan.passes != Passes::One {
             return Err("labels are enough for the seeds, and they ask for the values of all rows: \
                 the logits are computed twice"
@@ -150,11 +150,11 @@ fn preferences(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String>
     ];
     for (name, loss) in all {
         let sizes = Sizes { rows: 20, ..SMALL };
-        let case = Case::drawn(loss.map_err(told)?, sizes, random);
+        let case = Case::drawn(loss.map_err(describe)?, sizes, random);
         [3, 20]
             .into_iter()
             .try_for_each(|size| case.right(attempt, size))
-            .map_err(|told| format!("{name}: {told}"))?;
+            .map_err(|message| format!("{name}: {message}"))?;
     }
     Ok(())
 }
@@ -218,8 +218,8 @@ fn outside(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
         labels[7] = bad;
         case.label(labels);
         match case.run(attempt, 4) {
-            Err(told) if told.contains('7') && told.contains(&bad.to_string()) => {}
-            Err(told) => return Err(format!("a label {bad} in row 7 is refused with other words: {told}")),
+            Err(message) if message.contains('7') && message.contains(&bad.to_string()) => {}
+            Err(message) => return Err(format!("a label {bad} in row 7 is refused with other words: {message}")),
             Ok(_) => {
                 return Err(format!("a label {bad} in row 7 is taken, the vocabulary has {}", SMALL.vocab));
             }

@@ -11,7 +11,7 @@ use super::losses::{
     smoothing_and_class_weights, softcap_and_scale, squares, z_loss,
 };
 use super::{Check, Rows};
-use crate::graph::{difference, told};
+use crate::graph::{difference, describe};
 use crate::loss::case::{Case, Found, SMALL};
 use crate::random::Random;
 
@@ -51,11 +51,11 @@ fn of(attempt: &dyn Chunked, make: Make, random: &mut Random) -> Result<(), Stri
 
 fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
     let case = exact_in_half(random)?;
-    let graph = attempt.backward(&case.problem).map_err(told)?;
-    let truth = challenges::loss::Solution.forward(&case.problem).map_err(told)?;
+    let graph = attempt.backward(&case.problem).map_err(describe)?;
+    let truth = challenges::loss::Solution.forward(&case.problem).map_err(describe)?;
     let seeded = case.seeded(vec![1.0; case.counts.len()]);
     values_near(&graph, &truth, &seeded, 1e-5)
-        .map_err(|told| format!("{told}: logits have to be in f32 from the product on"))
+        .map_err(|message| format!("{message}: logits have to be in f32 from the product on"))
 }
 
 /// A chunk's gradients by a graph in f32, against the rules' in f64.
@@ -63,16 +63,16 @@ fn differentiated(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Re
     let seeds =
         case.counts.iter().map(|counts| if *counts { 2.0 * random.unit() - 0.5 } else { 0.0 }).collect();
     let case = case.seeded(seeds);
-    let graph = attempt.backward(&case.problem).map_err(told)?;
-    let truth = challenges::loss::Solution.backward(&case.problem).map_err(told)?;
-    let got = interpret(&graph, &case.narrow()).map_err(told)?;
-    let plain = interpret(&truth, &case.narrow()).map_err(told)?;
-    let want = interpret(&truth, &case.wide()).map_err(told)?;
+    let graph = attempt.backward(&case.problem).map_err(describe)?;
+    let truth = challenges::loss::Solution.backward(&case.problem).map_err(describe)?;
+    let got = interpret(&graph, &case.narrow()).map_err(describe)?;
+    let plain = interpret(&truth, &case.narrow()).map_err(describe)?;
+    let want = interpret(&truth, &case.wide()).map_err(describe)?;
     for (i, (name, id)) in truth.outputs().iter().enumerate() {
         let place = graph.outputs().iter().position(|(other, _)| other == name);
         let place = place.ok_or_else(|| format!("there is no output `{name}`: {}", truth.line(*id)))?;
-        if let Some(told) = difference(&got[place], &plain[i], &want[i]) {
-            return Err(format!("`{name}`: {told}"));
+        if let Some(message) = difference(&got[place], &plain[i], &want[i]) {
+            return Err(format!("`{name}`: {message}"));
         }
     }
     Ok(())
@@ -93,11 +93,11 @@ fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result
     let Problem { width, vocab, .. } = case.problem;
     case.floats("weight.grad", &[vocab, width], 3.0, random);
     case.floats("bias.grad", &[vocab], 3.0, random);
-    let truth = challenges::loss::Solution.backward(&case.problem).map_err(told)?;
-    let truth = by_name(&truth, interpret(&truth, &case.wide()).map_err(told)?);
+    let truth = challenges::loss::Solution.backward(&case.problem).map_err(describe)?;
+    let truth = by_name(&truth, interpret(&truth, &case.wide()).map_err(describe)?);
     for (dtype, sums) in [(Dtype::Bf16, Dtype::F32), (Dtype::Bf16, Dtype::Bf16), (Dtype::F16, Dtype::F16)] {
         (case.problem.dtype, case.problem.accumulate_dtype) = (dtype, sums);
-        let graph = attempt.backward(&case.problem).map_err(told)?;
+        let graph = attempt.backward(&case.problem).map_err(describe)?;
         for name in SUMS {
             for id in [graph.find_input(name), graph.find_output(name)] {
                 let got = id.map(|id| graph.ty(id).dtype);
@@ -109,7 +109,7 @@ fn typed_sums(attempt: &dyn Chunked, case: &Case, random: &mut Random) -> Result
         }
         let values =
             case.narrow().into_iter().map(|(name, value)| (name.clone(), of_sums(&name, value, sums)));
-        let got = interpret(&graph, &values.collect()).map_err(told)?;
+        let got = interpret(&graph, &values.collect()).map_err(describe)?;
         sums_near(&by_name(&graph, got), &truth)?;
     }
     Ok(())
@@ -147,22 +147,22 @@ fn sums_near(got: &Found, truth: &BTreeMap<String, Array<f64>>) -> Result<(), St
 }
 
 fn differentiated_as_it_is(attempt: &dyn Chunked, case: &Case) -> Result<(), String> {
-    let graph = attempt.backward(&case.problem).map_err(told)?;
-    let truth = challenges::loss::Solution.backward(&case.problem).map_err(told)?;
+    let graph = attempt.backward(&case.problem).map_err(describe)?;
+    let truth = challenges::loss::Solution.backward(&case.problem).map_err(describe)?;
     let results = |graph: &Graph| -> Result<Found, String> {
         let names = graph.outputs().iter().map(|(name, _)| name.clone());
-        Ok(names.zip(interpret(graph, &case.narrow()).map_err(told)?).collect())
+        Ok(names.zip(interpret(graph, &case.narrow()).map_err(describe)?).collect())
     };
     let (got, plain) = (results(&graph)?, results(&truth)?);
-    let exact = interpret(&truth, &case.wide()).map_err(told)?;
+    let exact = interpret(&truth, &case.wide()).map_err(describe)?;
     let exact = |name: &str| truth.outputs().iter().position(|(other, _)| other == name).map(|i| &exact[i]);
     for name in ["weight.grad", "bias.grad"] {
         let (Some(got), Some(plain), Some(exact)) = (got.get(name), plain.get(name), exact(name)) else {
             return Err(format!("there is no output `{name}`"));
         };
-        if let Some(told) = difference(got, plain, exact) {
+        if let Some(message) = difference(got, plain, exact) {
             let cause = if lacks(got, plain, &case.values[name]) { MISSING } else { "" };
-            return Err(format!("`{name}`, with something there before: {told}{cause}"));
+            return Err(format!("`{name}`, with something there before: {message}{cause}"));
         }
     }
     Ok(())
@@ -180,7 +180,7 @@ fn lacks(got: &Array<f32>, want: &Array<f32>, before: &Array<f64>) -> bool {
 /// That a frozen weight has no gradient, and that nothing is computed for one.
 fn frozen(attempt: &dyn Chunked, case: &mut Case) -> Result<(), String> {
     case.problem.trains = Trains { hidden: true, weight: false, bias: false };
-    let graph = attempt.backward(&case.problem).map_err(told)?;
+    let graph = attempt.backward(&case.problem).map_err(describe)?;
     if let Some((name, _)) = graph.outputs().iter().find(|(name, _)| name == "weight.grad") {
         return Err(format!("the weight is frozen, and there is an output `{name}`"));
     }

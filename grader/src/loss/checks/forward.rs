@@ -6,7 +6,7 @@ use reference::loss::Reduction;
 
 use super::losses::{OF_ROWS, cross_entropy, plain, smoothing_and_class_weights};
 use super::{Check, Rows};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::loss::case::{ALL, Case, SMALL, Sizes};
 use crate::random::Random;
 
@@ -33,13 +33,13 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("no-copy-of-the-weight", |steps, random| {
         [Dtype::Bf16, Dtype::F16].into_iter().try_for_each(|dtype| {
             let problem = Problem { dtype, ..exact_in_half(random)?.problem };
-            no_copy(&steps.forward(&problem).map_err(told)?)
+            no_copy(&steps.forward(&problem).map_err(describe)?)
         })
     }),
     ("every-loss", |steps, random| {
         OF_ROWS.iter().try_for_each(|(name, make)| {
             let case = Case::drawn(make(SMALL.vocab, random)?, SMALL, random);
-            rows(steps, &case).map_err(|told| format!("{name}: {told}"))
+            rows(steps, &case).map_err(|message| format!("{name}: {message}"))
         })
     }),
 ];
@@ -74,7 +74,7 @@ fn ports(attempt: &dyn Chunked) -> Result<(), String> {
             bias,
             trains: ALL,
         };
-        let graph = attempt.forward(&problem).map_err(told)?;
+        let graph = attempt.forward(&problem).map_err(describe)?;
         let names: Vec<&str> = graph.inputs().map(|(name, _)| name).collect();
         let mut need = vec!["hidden", "weight"];
         need.extend(bias.then_some("bias"));
@@ -98,15 +98,15 @@ fn ports(attempt: &dyn Chunked) -> Result<(), String> {
 
 /// The values of rows, against the truth.
 fn rows(attempt: &dyn Chunked, case: &Case) -> Result<(), String> {
-    let graph = attempt.forward(&case.problem).map_err(told)?;
-    let truth = challenges::loss::Solution.forward(&case.problem).map_err(told)?;
+    let graph = attempt.forward(&case.problem).map_err(describe)?;
+    let truth = challenges::loss::Solution.forward(&case.problem).map_err(describe)?;
     values_near(&graph, &truth, case, 1e-5)
 }
 
 /// The values of rows by a graph in f32, against what another one gives in f64.
 pub(super) fn values_near(graph: &Graph, truth: &Graph, case: &Case, slack: f64) -> Result<(), String> {
-    let got = interpret(graph, &case.narrow()).map_err(told)?;
-    let want = interpret(truth, &case.wide()).map_err(told)?;
+    let got = interpret(graph, &case.narrow()).map_err(describe)?;
+    let want = interpret(truth, &case.wide()).map_err(describe)?;
     for ((name, _), (got, want)) in truth.outputs().iter().zip(got.iter().zip(&want)) {
         let (got, want) = (got.wide(), want.wide());
         let far = |row: &usize| (got[*row] - want[*row]).abs() > slack * want[*row].abs().max(1.0);
@@ -140,7 +140,7 @@ pub(in super::super) fn exact_in_half(random: &mut Random) -> Result<Case, Strin
 
 fn upcast(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
     let why = "logits have to be in f32 from the product on";
-    rows(attempt, &exact_in_half(random)?).map_err(|told| format!("{told}: {why}"))
+    rows(attempt, &exact_in_half(random)?).map_err(|message| format!("{message}: {why}"))
 }
 
 /// That no operand is in another type before the product.

@@ -7,7 +7,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Op, interpret};
 
 use super::{Check, Rows};
-use crate::graph::{narrowed, told};
+use crate::graph::{narrowed, describe};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[
@@ -82,7 +82,7 @@ impl Stretched {
         };
         let (hidden, weight) = (input("hidden", &self.hidden), input("weight", &self.weight));
         builder.tape().output("lse", &attempt.log_sum_exp(&hidden, &weight, self.stretch));
-        builder.finish().map_err(told)
+        builder.finish().map_err(describe)
     }
 
     /// ln of the sum of e^z of each row, by the definition.
@@ -104,8 +104,8 @@ impl Stretched {
         let values: Values<f64> = [("hidden", &self.hidden), ("weight", &self.weight)]
             .map(|(name, x)| (name.to_owned(), x.clone()))
             .into();
-        let wide = interpret(&graph, &values).map_err(told)?;
-        let short = interpret(&graph, &narrowed(&values)).map_err(told)?;
+        let wide = interpret(&graph, &values).map_err(describe)?;
+        let short = interpret(&graph, &narrowed(&values)).map_err(describe)?;
         let rows = self.hidden.shape[0];
         let (wide, short) = (wide.first().ok_or("no output")?, short.first().ok_or("no output")?);
         if wide.shape != [rows, 1] || wide.dtype != Dtype::F32 {

@@ -4,12 +4,12 @@ use challenges::loss::{Loss, losses, problem};
 use reference::graph::{Dtype, Tape, Tensor};
 use reference::loss::{CrossEntropy, Divergence, Head, IGNORED, Nll, Reduction, Targets, log_softmax};
 
-use crate::graph::told;
+use crate::graph::describe;
 use crate::random::Random;
 
 /// Plain cross entropy.
 pub(in super::super) fn plain(vocab: usize, reduction: Reduction) -> Result<Loss, String> {
-    losses::cross_entropy(CrossEntropy::default(), Head::default(), vocab, false, reduction).map_err(told)
+    losses::cross_entropy(CrossEntropy::default(), Head::default(), vocab, false, reduction).map_err(describe)
 }
 
 /// Makes a loss over a vocabulary of a size.
@@ -35,37 +35,37 @@ pub(super) fn cross_entropy(vocab: usize, _: &mut Random) -> Result<Loss, String
 
 pub(super) fn smoothing_and_class_weights(vocab: usize, _: &mut Random) -> Result<Loss, String> {
     let smooth = CrossEntropy { label_smoothing: 0.1, ..CrossEntropy::default() };
-    losses::cross_entropy(smooth, Head::default(), vocab, true, Reduction::Mean).map_err(told)
+    losses::cross_entropy(smooth, Head::default(), vocab, true, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn softcap_and_scale(vocab: usize, _: &mut Random) -> Result<Loss, String> {
     let head = Head { scale: 0.75, softcap: Some(2.5) };
-    losses::cross_entropy(CrossEntropy::default(), head, vocab, false, Reduction::Mean).map_err(told)
+    losses::cross_entropy(CrossEntropy::default(), head, vocab, false, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn z_loss(vocab: usize, _: &mut Random) -> Result<Loss, String> {
     let settings = CrossEntropy { z_loss: 0.01, ..CrossEntropy::default() };
-    losses::cross_entropy(settings, Head::default(), vocab, false, Reduction::Mean).map_err(told)
+    losses::cross_entropy(settings, Head::default(), vocab, false, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn probability_targets(vocab: usize, _: &mut Random) -> Result<Loss, String> {
-    losses::targets(Targets { label_smoothing: 0.0 }, vocab, Reduction::Mean).map_err(told)
+    losses::targets(Targets { label_smoothing: 0.0 }, vocab, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn distillation(vocab: usize, _: &mut Random) -> Result<Loss, String> {
-    losses::distillation(Divergence::ForwardKl, vocab, 9, Reduction::Mean).map_err(told)
+    losses::distillation(Divergence::ForwardKl, vocab, 9, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn jensen_shannon(vocab: usize, _: &mut Random) -> Result<Loss, String> {
-    losses::distillation(Divergence::JensenShannon { beta: 0.3 }, vocab, 9, Reduction::Mean).map_err(told)
+    losses::distillation(Divergence::JensenShannon { beta: 0.3 }, vocab, 9, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn squares(vocab: usize, _: &mut Random) -> Result<Loss, String> {
-    losses::squares(vocab, Reduction::Mean).map_err(told)
+    losses::squares(vocab, Reduction::Mean).map_err(describe)
 }
 
 pub(super) fn likelihood(vocab: usize, _: &mut Random) -> Result<Loss, String> {
-    losses::likelihood(Nll { ignore_index: IGNORED }, vocab, Reduction::Mean).map_err(told)
+    losses::likelihood(Nll { ignore_index: IGNORED }, vocab, Reduction::Mean).map_err(describe)
 }
 
 /// A loss that nobody has seen: some functions of log-probabilities and logits, drawn, under a name that is taken.
@@ -90,5 +90,5 @@ pub(in super::super) fn made_up(vocab: usize, random: &mut Random) -> Result<Los
         let nll = tape.input("nll", Dtype::F32, [problem::row_dim(tape)]);
         &nll.total() * 0.125
     };
-    Loss::new("cross_entropy", vocab, rows, whole).map_err(told)
+    Loss::new("cross_entropy", vocab, rows, whole).map_err(describe)
 }

@@ -7,7 +7,7 @@ use reference::graph::Dtype;
 use reference::loss::{Average, Clip, Head, IGNORED, Level, LogProbabilities, Policy, Reduction, Tokens};
 
 use super::{Check, Rows};
-use crate::graph::told;
+use crate::graph::describe;
 use crate::loss::case::{Case, Found, SMALL, Sizes};
 use crate::random::Random;
 
@@ -70,23 +70,23 @@ fn right(
     prompt: Prompt,
     random: &mut Random,
 ) -> Result<(), String> {
-    let loss = attempt.policy(&policy, &sampled).map_err(told)?;
+    let loss = attempt.policy(&policy, &sampled).map_err(describe)?;
     let case = completions(loss, &sampled, prompt, random);
     for size in [4, sampled.sequences * sampled.length] {
         let got = case.run(attempt, size)?;
         near_policy(&case, &policy, &sampled, &got)
-            .map_err(|told| format!("{size} rows at a time: {told}"))?;
+            .map_err(|message| format!("{size} rows at a time: {message}"))?;
     }
     if policy.level == Level::Sequence && policy.average == Average::Sequences {
         let all = Policy { average: Average::Tokens, ..policy };
-        let loss = attempt.policy(&all, &sampled).map_err(told)?;
+        let loss = attempt.policy(&all, &sampled).map_err(describe)?;
         let case = Case { problem: Problem { loss, ..case.problem.clone() }, ..case };
         near_policy(&case, &all, &sampled, &case.run(attempt, 5)?)?;
     }
     Ok(())
 }
 
-/// Completions behind prompts, of unequal length; numbers of tokens that do not count are not even finite.
+/// Completions after prompts, of unequal length; numbers of tokens that do not count are not even finite.
 fn completions(loss: Loss, sampled: &Sampled, prompt: Prompt, random: &mut Random) -> Case {
     let Prompt { length: prompt, some_empty } = prompt;
     let Sampled { sequences, length, vocab, .. } = *sampled;
@@ -131,10 +131,10 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
     let (hidden, weight) = (floats("hidden"), floats("weight"));
     let linear =
         reference::loss::Linear { hidden: &hidden, weight: &weight, bias: None, width: case.problem.width };
-    let (z, vocab) = linear.exact().map_err(told)?;
+    let (z, vocab) = linear.exact().map_err(describe)?;
     let head = Head::temperature(sampled.temperature);
-    let logits = head.exact(&z).map_err(told)?;
-    let tokens = LogProbabilities::default().exact(&logits, vocab, labels).map_err(told)?;
+    let logits = head.exact(&z).map_err(describe)?;
+    let tokens = LogProbabilities::default().exact(&logits, vocab, labels).map_err(describe)?;
     let (old, reference) = (floats("old"), floats("reference"));
     let of_sequences: Vec<f64> = floats("advantages").chunks(sampled.length).map(|row| row[0]).collect();
     let given = Tokens {
@@ -145,7 +145,7 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
         mask: &mask,
     };
     let value =
-        policy.exact(&given, sampled.length).and_then(|rows| rows.reduce(Reduction::Mean)).map_err(told)?;
+        policy.exact(&given, sampled.length).and_then(|rows| rows.reduce(Reduction::Mean)).map_err(describe)?;
     let gradients = linear.pull_back(&head.pull_back(&z, &tokens.pull_back(&value.gradient)));
     let all =
         [("loss", value.loss.clone()), ("hidden.grad", gradients.hidden), ("weight.grad", gradients.weight)];
@@ -188,9 +188,9 @@ fn one_pass(
     sampled: &Sampled,
     random: &mut Random,
 ) -> Result<(), String> {
-    let loss = attempt.policy(policy, sampled).map_err(told)?;
+    let loss = attempt.policy(policy, sampled).map_err(describe)?;
     let case = completions(loss, sampled, Prompt { length: 2, some_empty: false }, random);
-    let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(told)?;
+    let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
     match plan.passes {
         Passes::One => Ok(()),
         Passes::OneThenScale { .. } | Passes::Two(_) => {

@@ -184,7 +184,7 @@ fn timed(session: &Session, bench: &Bench, effort: &Effort) -> Tried<Timed> {
             break;
         }
     }
-    timed.behind = behind.told();
+    timed.behind = behind.describe();
     Ok(timed)
 }
 
@@ -226,7 +226,7 @@ impl Behind {
         self.least = self.least.min(round.attempt);
     }
 
-    fn told(&self) -> Option<String> {
+    fn describe(&self) -> Option<String> {
         let Rounds { count, against } = self.rounds;
         (self.rounds.verdict() == Bounded::Past).then(|| {
             let least = self.least;
@@ -384,7 +384,7 @@ mod tests {
                 }
                 behind.add(&round);
             }
-            behind.told()
+            behind.describe()
         };
         assert_eq!(after(260.0, 260.0), None);
         assert_eq!(after(9000.0, 9000.0), None, "a busy host holds up both");

@@ -25,10 +25,10 @@ pub(super) fn alias(name: &str, file: &Path) -> Result<Alias, String> {
 
     let image =
         image(name.as_bytes(), file.as_os_str().as_bytes()).ok_or("no second name on this processor")?;
-    let told = |error: std::io::Error| format!("a second name for it cannot be written: {error}");
-    let folder = tempfile::Builder::new().prefix("warpbook-").tempdir().map_err(told)?; // nobody else's
+    let describe = |error: std::io::Error| format!("a second name for it cannot be written: {error}");
+    let folder = tempfile::Builder::new().prefix("warpbook-").tempdir().map_err(describe)?; // nobody else's
     let written = folder.path().join(name);
-    let opened = std::fs::write(&written, image).map_err(told).and_then(|()| {
+    let opened = std::fs::write(&written, image).map_err(describe).and_then(|()| {
         load(&written).map(Alias).map_err(|opening| match opening {
             Opening::Absent => "a second name for it is gone".into(),
             Opening::Refused { why, .. } => format!("a second name for it is refused: {why}"),

@@ -2,7 +2,7 @@
 //!
 //! Nothing of CUDA is linked. cudarc opens each library by its name at the first call and panics where there
 //! is none, so [`open`] comes first: it looks wherever CUDA is usually put, opens what it finds for the life
-//! of the process, and sees to it that cudarc's names lead to just that library. What is missing is told in
+//! of the process, and sees to it that cudarc's names lead to just that library. What is missing is reported in
 //! one sentence, with the line that mends it.
 //!
 //! Looked at, in this order, until one can be used:

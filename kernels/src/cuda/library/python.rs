@@ -25,14 +25,14 @@ const QUESTION: &str = r"import sys; print('\n'.join(sys.path))";
 pub(super) fn ask() -> &'static Result<Python, String> {
     static ANSWER: OnceLock<Result<Python, String>> = OnceLock::new();
     ANSWER.get_or_init(|| {
-        let mut told = None;
+        let mut message = None;
         for program in ["python3", "python"].into_iter().filter_map(on_path) {
             match sys_path(&program) {
                 Ok(path) => return Ok(Python { program, path }),
-                Err(why) => told = told.or_else(|| Some(format!("{} ({why})", program.display()))),
+                Err(why) => message = message.or_else(|| Some(format!("{} ({why})", program.display()))),
             }
         }
-        Err(told.unwrap_or_else(|| "the wheels of a Python (none is on PATH)".into()))
+        Err(message.unwrap_or_else(|| "the wheels of a Python (none is on PATH)".into()))
     })
 }
 

@@ -13,7 +13,7 @@ struct Candidate {
 
 /// One step of the order: as a sentence names it, and the rooms that are there.
 struct Step {
-    told: String,
+    message: String,
     candidates: Vec<Candidate>,
 }
 
@@ -25,8 +25,8 @@ pub(super) fn search(kind: Kind, driver: Option<Version>) -> Result<Found, NotFo
     }
     let steps: [&dyn Fn(Kind) -> Option<Step>; 4] = [&named, &|_| Some(loader()), &usual, &wheels];
     for step in steps {
-        let Some(Step { told, candidates }) = step(kind) else { continue };
-        missing.looked.push(told);
+        let Some(Step { message, candidates }) = step(kind) else { continue };
+        missing.looked.push(message);
         for candidate in candidates {
             if let Some(found) = look(kind, &candidate, &mut missing) {
                 return Ok(found);
@@ -103,14 +103,14 @@ fn named(kind: Kind) -> Option<Step> {
             candidates.push(Candidate { place: Location::Named { variable, root }, folders });
         }
     }
-    let told: Vec<String> = candidates.iter().map(|candidate| candidate.place.to_string()).collect();
-    (!candidates.is_empty()).then(|| Step { told: told.join(", "), candidates })
+    let message: Vec<String> = candidates.iter().map(|candidate| candidate.place.to_string()).collect();
+    (!candidates.is_empty()).then(|| Step { message: message.join(", "), candidates })
 }
 
 /// 2. The loader's own path.
 fn loader() -> Step {
     let place = Location::Loader;
-    Step { told: place.to_string(), candidates: vec![Candidate { place, folders: vec![] }] }
+    Step { message: place.to_string(), candidates: vec![Candidate { place, folders: vec![] }] }
 }
 
 /// 3. Where toolkits and drivers are usually put.
@@ -133,7 +133,7 @@ fn drivers() -> Option<Step> {
         let folder = PathBuf::from(folder);
         Candidate { place: Location::Folder { folder: folder.clone() }, folders: vec![folder] }
     };
-    Some(Step { told: DRIVERS.join(", "), candidates: DRIVERS.iter().map(candidate).collect() })
+    Some(Step { message: DRIVERS.join(", "), candidates: DRIVERS.iter().map(candidate).collect() })
 }
 
 /// Toolkits of the system, newest first.
@@ -148,7 +148,7 @@ fn toolkits() -> Step {
     let candidate =
         |root: PathBuf| Candidate { folders: inside_toolkit(&root), place: Location::Toolkit { root } };
     Step {
-        told: format!("{}*", parent.join(prefix).display()),
+        message: format!("{}*", parent.join(prefix).display()),
         candidates: roots.into_iter().map(candidate).collect(),
     }
 }
@@ -184,7 +184,7 @@ fn wheels(kind: Kind) -> Option<Step> {
     };
     let python = match python::ask() {
         Ok(python) => python,
-        Err(why) => return Some(Step { told: why.clone(), candidates: vec![] }),
+        Err(why) => return Some(Step { message: why.clone(), candidates: vec![] }),
     };
     let place = Location::Wheel { python: python.program.clone() };
     let folders = python.path.iter().map(|site| site.join("nvidia")).flat_map(|nvidia| {
@@ -192,7 +192,7 @@ fn wheels(kind: Kind) -> Option<Step> {
         roots.push(nvidia.join(own)); // CUDA 12: one folder each
         roots.into_iter().flat_map(|root| inside_wheel(&root))
     });
-    Some(Step { told: place.to_string(), candidates: vec![Candidate { folders: folders.collect(), place }] })
+    Some(Step { message: place.to_string(), candidates: vec![Candidate { folders: folders.collect(), place }] })
 }
 
 fn inside_wheel(root: &Path) -> Vec<PathBuf> {

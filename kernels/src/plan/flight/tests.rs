@@ -100,7 +100,7 @@ fn run(ranks: usize, plan: impl Fn(usize) -> Plan + Sync) -> Vec<Outcome> {
 }
 
 /// The error of every rank, which is one.
-fn told(ranks: usize, plan: impl Fn(usize) -> Plan + Sync) -> String {
+fn describe(ranks: usize, plan: impl Fn(usize) -> Plan + Sync) -> String {
     let outcomes = run(ranks, plan);
     let errors: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.expect_err("no rank runs").to_string()).collect();
@@ -164,26 +164,26 @@ fn what_is_in_flight_is_not_touched() {
 
 #[test]
 fn a_ticket_is_started_and_waited_for_once() {
-    let told =
+    let message =
         |step: usize, name: &str, needed: &str| format!("step {step} of plan trial, {name}, needs {needed}");
     let gathered = |ticket, place| gather(ticket, 2, 0, place);
-    assert_eq!(refusal(vec![wait(0)]), told(0, "wait 0", "a ticket in flight"));
-    assert_eq!(refusal(vec![gathered(0, 0), wait(0), wait(0)]), told(2, "wait 0", "a ticket in flight"));
+    assert_eq!(refusal(vec![wait(0)]), describe(0, "wait 0", "a ticket in flight"));
+    assert_eq!(refusal(vec![gathered(0, 0), wait(0), wait(0)]), describe(2, "wait 0", "a ticket in flight"));
     assert_eq!(
         refusal(vec![gathered(0, 0), gathered(1, 1), wait(1)]),
-        told(0, "all-gather of 4 f32", "a step that waits for its ticket")
+        describe(0, "all-gather of 4 f32", "a step that waits for its ticket")
     );
     assert_eq!(
         refusal(vec![gathered(3, 0), wait(3), gathered(3, 1), wait(3)]),
-        told(2, "all-gather of 4 f32", "a ticket of its own")
+        describe(2, "all-gather of 4 f32", "a ticket of its own")
     );
 }
 
 #[test]
 fn a_start_has_the_memory_that_its_operation_needs() {
     let of = |what: Collective, input: Option<View>, output: Option<View>| {
-        let told = refusal(vec![start(0, 2, what, input, output), wait(0)]);
-        told.rsplit(" needs ").next().unwrap_or_default().to_owned()
+        let message = refusal(vec![start(0, 2, what, input, output), wait(0)]);
+        message.rsplit(" needs ").next().unwrap_or_default().to_owned()
     };
     let (sum, send) = (Collective::all_reduce(Element::F32, COUNT), Collective::send(1, Element::U8, 1));
     assert_eq!(of(sum, Some(at(0)), Some(at(1))), "");
@@ -231,7 +231,7 @@ fn plans_that_do_not_fit_together_are_refused_on_every_rank() {
         plan
     };
     assert_eq!(
-        told(2, other),
+        describe(2, other),
         "ranks disagree at operation 2 of [0, 1]: rank 0 has `all-gather of 4 f32`, rank 1 has nothing there"
     );
     let crossed = |rank: usize| {
@@ -240,7 +240,7 @@ fn plans_that_do_not_fit_together_are_refused_on_every_rank() {
         plan(vec![send, wait(0), receive, wait(1)], 2)
     };
     assert!(
-        told(2, crossed)
+        describe(2, crossed)
             .starts_with("ranks would wait for each other: rank 0 for 1 f32 (operation 1 of 0 -> 1")
     );
 }
@@ -255,7 +255,7 @@ fn starts_that_meet_have_to_say_the_same() {
     };
     assert!(run(2, |_| labelled("f32[2, 2] along\ndimension 0")).iter().all(Result::is_ok));
     assert_eq!(
-        told(2, |rank| labelled(["f32[2, 2]", "f32[4, 1]"][rank])),
+        describe(2, |rank| labelled(["f32[2, 2]", "f32[4, 1]"][rank])),
         "ranks disagree at operation 1 of [0, 1]: rank 0 has `all-gather of 4 f32, f32[2, 2]`, rank 1 has \
          `all-gather of 4 f32, f32[4, 1]`"
     );
@@ -264,14 +264,14 @@ fn starts_that_meet_have_to_say_the_same() {
 #[test]
 fn a_group_that_is_not_linked_is_refused() {
     let device = Cpu::with_threads(1);
-    let told = |plan: Plan, groups: &[Arc<dyn Comm>]| {
+    let describe = |plan: Plan, groups: &[Arc<dyn Comm>]| {
         let links = Links { groups, ..Links::default() };
         device.prepare(Arc::new(plan), &links).err().expect("is refused").to_string()
     };
     let needs = |needed: &str| format!("step 0 of plan trial, all-gather of 4 f32, needs {needed}");
-    assert_eq!(told(two_layers(2, true), &[]), needs("a group that is linked"));
+    assert_eq!(describe(two_layers(2, true), &[]), needs("a group that is linked"));
     let alone: Arc<dyn Comm> = Arc::new(threads::world(1, LIMIT).remove(0));
-    assert_eq!(told(two_layers(2, true), &[alone]), needs("a group of as many ranks"));
+    assert_eq!(describe(two_layers(2, true), &[alone]), needs("a group of as many ranks"));
 }
 
 #[test]

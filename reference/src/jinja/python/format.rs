@@ -323,7 +323,7 @@ fn floating(cx: &Context, value: f64, spec: &Spec) -> Result<String, Error> {
     pad(cx, &body, &sign, &spec)
 }
 
-/// A double has no more digits than this behind the point, and what follows is zeros.
+/// A double has no more digits than this after the point, and what follows is zeros.
 const MOST_DIGITS: usize = 1100;
 
 fn fixed(value: f64, precision: usize) -> String {

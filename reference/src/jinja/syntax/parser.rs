@@ -42,7 +42,7 @@ impl Parser<'_> {
         self.tokens.get(self.at + 1).map(|token| &token.what)
     }
 
-    /// Where the next token stands; behind the last one that is the template's end.
+    /// Where the next token stands; after the last one that is the template's end.
     fn here(&self) -> Span {
         let end =
             || self.tokens.last().map_or(Span::default(), |last| Span { start: last.span.end, ..last.span });

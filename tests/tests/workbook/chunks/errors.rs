@@ -28,8 +28,8 @@ fn sound() -> Case {
     case
 }
 
-/// What is told of a case.
-fn told(case: &Case) -> String {
+/// What is reported of a case.
+fn describe(case: &Case) -> String {
     told_of(case, &Solution, Size::Rows(3))
 }
 
@@ -38,8 +38,8 @@ fn told_of(case: &Case, attempt: &dyn Chunked, size: Size) -> String {
     results.map(|results| results.loss).expect_err("something is wrong").to_string()
 }
 
-fn says(told: &str, words: &[&str]) {
-    assert!(words.iter().all(|words| told.contains(words)), "{told}, expected was {words:?}");
+fn says(message: &str, words: &[&str]) {
+    assert!(words.iter().all(|words| message.contains(words)), "{message}, expected was {words:?}");
 }
 
 /// The solution, changed on its way out.
@@ -141,13 +141,13 @@ fn an_input_that_is_missing_is_named() {
     for name in ["weight", "bias", "labels"] {
         let mut case = sound();
         case.values.remove(name);
-        assert_eq!(told(&case), format!("missing input `{name}`"));
+        assert_eq!(describe(&case), format!("missing input `{name}`"));
     }
     let loss = Answers { count: SIZES.sequences, length: SIZES.length, vocab: SIZES.vocab }
         .dpo(Dpo { beta: 0.1, label_smoothing: 0.0 }, Reduction::Mean);
     let mut case = drawn::with(loss.expect("a loss"), SIZES, [true; 3], &mut Random(1));
     case.values.remove("reference");
-    assert_eq!(told(&case), "missing input `reference`");
+    assert_eq!(describe(&case), "missing input `reference`");
 }
 
 #[test]
@@ -162,14 +162,14 @@ fn an_input_of_another_shape_is_named_with_both() {
         let mut case = sound();
         let zeros = vec![0.0; shape.iter().product()];
         case.values.insert(name.into(), Array::floats(Dtype::F32, &shape, zeros));
-        says(&told(&case), &words);
+        says(&describe(&case), &words);
     }
     let mut case = sound();
     case.values.insert("labels".into(), Array::integers(&[7], vec![0; 7]));
-    says(&told(&case), &["`labels`: expected", "found [7]", "N = 8"]);
+    says(&describe(&case), &["`labels`: expected", "found [7]", "N = 8"]);
     let mut case = sound();
     case.upstream = Some(vec![1.0, 1.0]);
-    says(&told(&case), &["`upstream`: expected 1, found 2 numbers"]);
+    says(&describe(&case), &["`upstream`: expected 1, found 2 numbers"]);
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn memory_that_is_not_as_large_as_its_shape_says_is_refused() {
     let buffer = device.alloc("tensor", 8).expect("room");
     uploaded.given.insert("weight".into(), DeviceTensor { shape: vec![11, 5], buffer });
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-    let told = runner.run(case.job(&uploaded, Size::Rows(3))).expect_err("8 bytes").to_string();
-    says(&told, &["`weight`", "in 8 bytes"]);
+    let message = runner.run(case.job(&uploaded, Size::Rows(3))).expect_err("8 bytes").to_string();
+    says(&message, &["`weight`", "in 8 bytes"]);
 }
 
 #[test]
@@ -193,8 +193,8 @@ fn gradients_so_far_of_another_size_are_refused() {
         let so_far = BTreeMap::from([(name.to_owned(), device.alloc("gradient", 12).expect("room"))]);
         let job = Job { so_far, ..case.job(&uploaded, Size::Rows(3)) };
         let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-        let told = runner.run(job).expect_err("12 bytes").to_string();
-        says(&told, &[name, "12 bytes", need]);
+        let message = runner.run(job).expect_err("12 bytes").to_string();
+        says(&message, &[name, "12 bytes", need]);
     }
 }
 
@@ -217,14 +217,14 @@ fn a_label_outside_the_vocabulary_is_named_with_its_row() {
         labels[5] = label;
         case.values.insert("labels".into(), Array::integers(&[8], labels));
         let want = format!("`labels`[5] of a row that counts: expected 0 to 10, found {label}");
-        assert_eq!(told(&case), want);
+        assert_eq!(describe(&case), want);
     }
 }
 
 #[test]
 fn a_budget_below_one_row_is_refused_with_what_one_takes() {
-    let told = told_of(&sound(), &Solution, Size::Bytes(7));
-    says(&told, &["budget: expected at least ", "a chunk of one row", "found 7"]);
+    let message = told_of(&sound(), &Solution, Size::Bytes(7));
+    says(&message, &["budget: expected at least ", "a chunk of one row", "found 7"]);
 }
 
 /// A chunk's graph with an output replaced, added or left out.
@@ -321,8 +321,8 @@ fn a_graph_of_a_chunk_that_reads_what_is_not_there_is_refused() {
     let teacher = |graph: Graph| reading(graph, "teacher");
     let seed = |graph: Graph| reading(graph, "seed.z");
     for (each, name) in [(teacher as fn(Graph) -> Graph, "teacher"), (seed, "seed.z")] {
-        let told = told_of(&sound(), &Changed { each, ..UNCHANGED }, Size::Rows(3));
-        assert_eq!(told, format!("missing input `{name}`"));
+        let message = told_of(&sound(), &Changed { each, ..UNCHANGED }, Size::Rows(3));
+        assert_eq!(message, format!("missing input `{name}`"));
     }
 }
 
@@ -401,9 +401,9 @@ fn a_loss_that_declares_an_input_twice_is_refused_with_its_name() {
         let weights = || input(tape, "weights", &[]);
         vec![("nll", &(&logits.sum(1).reshape([row_dim(tape)]) * &weights()) * &weights())]
     };
-    let told =
+    let message =
         Loss::new("twice", 11, twice, |tape| input(tape, "nll", &[]).total()).expect_err("a name twice");
-    says(&told.to_string(), &["`weights`", "the name is used twice"]);
+    says(&message.to_string(), &["`weights`", "the name is used twice"]);
     let mut case = sound();
     let builder = Builder::onto(case.problem.loss.whole);
     let _ = input(builder.tape(), "nll", &[]); // the second of that name
@@ -426,5 +426,5 @@ fn labels_of_more_than_one_a_row_are_refused() {
     let count = case.counts.len();
     case.problem.loss = loss.expect("a loss");
     case.values.insert("labels".into(), Array::integers(&[count, 2], vec![0; 2 * count]));
-    says(&told(&case), &["`labels`", "i32[N, 2]", "a label for each row"]);
+    says(&describe(&case), &["`labels`", "i32[N, 2]", "a label for each row"]);
 }

@@ -109,11 +109,11 @@ fn write(golden: &golden::Case, stored: &Stored, [vocab, width]: [usize; 2]) -> 
         "forward_kl" | "jsd" => distillation(golden, vocab, width),
         "dpo" => {
             let dpo = Dpo { beta: golden.beta(), label_smoothing: 0.0 };
-            answers.dpo(dpo, Reduction::Mean).and_then(|loss| behind(head, loss, vocab))
+            answers.dpo(dpo, Reduction::Mean).and_then(|loss| through_head(head, loss, vocab))
         }
         "orpo" => {
             let loss = answers.orpo(Orpo { beta: golden.beta() }, Reduction::Mean);
-            loss.and_then(|loss| behind(head, loss, vocab))
+            loss.and_then(|loss| through_head(head, loss, vocab))
         }
         _ => policy(golden, stored, vocab),
     }
@@ -176,11 +176,11 @@ fn policy(golden: &golden::Case, stored: &Stored, vocab: usize) -> Result<Loss, 
         reference: stored.floats("ref_logps").is_some(),
     };
     let loss = Solution.policy(&golden.policy(), &sampled)?;
-    if is_plain { Ok(loss) } else { behind(golden.head(), loss, vocab) }
+    if is_plain { Ok(loss) } else { through_head(golden.head(), loss, vocab) }
 }
 
 /// A loss of what a head makes of the logits.
-fn behind(head: Head, loss: Loss, vocab: usize) -> Result<Loss, Error> {
+fn through_head(head: Head, loss: Loss, vocab: usize) -> Result<Loss, Error> {
     if head == Head::default() {
         return Ok(loss);
     }

@@ -378,8 +378,8 @@ fn what_is_sealed_compiles_nothing_however_many_rows_count() {
         }
     }
     assert_eq!(runner.session().counters().compilations, compiled);
-    let told = runner.run(warm.job(&uploaded, Size::Rows(120))).expect_err("too many rows").to_string();
-    assert!(told.contains("N = 120 would have to be compiled"), "{told}");
+    let message = runner.run(warm.job(&uploaded, Size::Rows(120))).expect_err("too many rows").to_string();
+    assert!(message.contains("N = 120 would have to be compiled"), "{message}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Arranger<'_> {
     }
 
     /// The real elements lie in front, on every rank alike, whatever its graph does elsewhere. Of a dimension that is
-    /// gathered they follow each other rank by rank, with each rank's padding behind them: as if ranks and places had
+    /// gathered they follow each other rank by rank, with each rank's padding after them: as if ranks and places had
     /// been merged.
     fn collective(&mut self, kind: Collective, group: &Group, x: &Tensor, node: &Node) -> Tensor {
         let mut x = self.all_leading(x);

@@ -2,7 +2,7 @@
 //!
 //! A place in the matrix of scores is real if its sequence, head, query and key are. The mask forbids every other one,
 //! so that its weight and the gradient of its score are 0; the scores' program is given a score of 0 there, and reads
-//! tables at row 0. Lengths are extras behind those that there were.
+//! tables at row 0. Lengths are extras after those that there were.
 
 use std::convert::Infallible;
 

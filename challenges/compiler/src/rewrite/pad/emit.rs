@@ -87,13 +87,13 @@ impl<'a> Emitter<'a> {
         Ok(self.builder.tape().apply(op, &inputs, ty))
     }
 
-    /// The attention of real places; the extras that it needs go before the `behind` last inputs.
+    /// The attention of real places; the extras that it needs go before the `after` last inputs.
     fn attention(
         &mut self,
         node: &Node,
         attention: &Attention,
         inputs: &mut Vec<Tensor>,
-        behind: usize,
+        trailing: usize,
     ) -> Result<Attention, Error> {
         let arranged = self.arranged;
         let axis = |input: usize, dim: usize| -> (&Axis, &Dim) {
@@ -102,7 +102,7 @@ impl<'a> Emitter<'a> {
         };
         let either = |a: (&'a Axis, &'a Dim), b: (&'a Axis, &'a Dim)| if a.0.is_some() { a } else { b };
         let last = node.inputs.len() - 1;
-        let queries = if behind == 1 { either(axis(0, 2), axis(last, 2)) } else { axis(0, 2) };
+        let queries = if trailing == 1 { either(axis(0, 2), axis(last, 2)) } else { axis(0, 2) };
         let batch = either(either(axis(0, 0), axis(1, 0)), axis(2, 0));
         let axes = [batch, axis(0, 1), queries, either(axis(1, 2), axis(2, 2))];
         let padding = self.padding;
@@ -110,7 +110,7 @@ impl<'a> Emitter<'a> {
         if bounds.is_empty() {
             return Ok(attention.clone());
         }
-        let end = inputs.len() - behind;
+        let end = inputs.len() - trailing;
         let extras: Vec<Type> = inputs[3..end].iter().map(|extra| extra.ty().clone()).collect();
         inputs.splice(end..end, bounds.iter().map(|bound| bound.extra.clone()));
         bounded(attention, &extras, &bounds)

@@ -20,25 +20,25 @@ pub(super) fn cheap(split: &ForwardBackward, cheap: &BTreeSet<Id>) -> BTreeSet<I
     cheap.iter().copied().filter(|id| readers_side[before(*id)]).collect()
 }
 
-/// A place in the net, by its number: the source, the sink, and one before and one behind each node.
-type Place = usize;
+/// A place in the net, by its number: the source, the sink, and one before and one after each node.
+type Vertex = usize;
 
-const SOURCE: Place = 0;
-const SINK: Place = 1;
+const SOURCE: Vertex = 0;
+const SINK: Vertex = 1;
 
-fn before(id: Id) -> Place {
+fn before(id: Id) -> Vertex {
     2 + 2 * id.0 as usize
 }
 
-fn after(id: Id) -> Place {
+fn after(id: Id) -> Vertex {
     before(id) + 1
 }
 
 /// What may still flow from one place to another.
 #[derive(Clone, Copy)]
 struct Pipe {
-    from: Place,
-    to: Place,
+    from: Vertex,
+    to: Vertex,
     room: usize,
 }
 
@@ -71,7 +71,7 @@ fn net(split: &ForwardBackward, cheap: &BTreeSet<Id>) -> Net {
 }
 
 impl Net {
-    fn lay(&mut self, from: Place, to: Place, room: usize) {
+    fn lay(&mut self, from: Vertex, to: Vertex, room: usize) {
         self.from[from].push(self.pipes.len());
         self.from[to].push(self.pipes.len() + 1);
         self.pipes.extend([Pipe { from, to, room }, Pipe { from: to, to: from, room: 0 }]);

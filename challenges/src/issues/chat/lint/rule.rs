@@ -73,15 +73,15 @@ impl Rule {
 
     /// The name by which a report calls it.
     pub fn name(self) -> &'static str {
-        self.told().0
+        self.describe().0
     }
 
     /// What it costs, in one sentence.
     pub fn sentence(self) -> &'static str {
-        self.told().1
+        self.describe().1
     }
 
-    fn told(self) -> (&'static str, &'static str) {
+    fn describe(self) -> (&'static str, &'static str) {
         match self {
             Rule::Unusable => ("unusable", "the template does not write what a user and an assistant say"),
             Rule::NoSystem => ("no-system", "the template refuses or loses a system message"),

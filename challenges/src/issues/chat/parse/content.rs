@@ -53,7 +53,7 @@ pub struct Tags {
     merge: bool,
 }
 
-/// What stands before and behind a separator, in each line.
+/// What stands before and after a separator, in each line.
 #[derive(Debug)]
 pub struct Lines {
     line_sep: String,
@@ -184,7 +184,7 @@ impl Tags {
     }
 }
 
-/// Where to look for the match after this one; behind an empty one, a character farther.
+/// Where to look for the match after this one; after an empty one, a character farther.
 pub(super) fn after(text: &str, start: usize, end: usize) -> Option<usize> {
     if end > start { Some(end) } else { text[end..].chars().next().map(|c| end + c.len_utf8()) }
 }

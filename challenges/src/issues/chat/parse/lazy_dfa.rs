@@ -36,7 +36,7 @@ const COLUMNS: usize = 257;
 /// How ways are moved.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
-    /// A match begins here, behind all others.
+    /// A match begins here, after all others.
     Begin,
     /// All take a byte.
     Byte(u8),
@@ -114,7 +114,7 @@ pub(super) struct Step {
     pub(super) rows: Vec<CaptureRow>,
     /// Whether that changes nothing.
     pub(super) same_rows: bool,
-    /// Whether each row comes from one that is not behind it, so that rows can be filled where they are, the last
+    /// Whether each row comes from one that is not after it, so that rows can be filled where they are, the last
     /// first.
     pub(super) in_place: bool,
     /// The row of the way that has come to its end.
@@ -185,7 +185,7 @@ impl LazyDfa {
         self.cache.self_loop[state as usize * COLUMNS + COLUMNS - 1] == state + 1
     }
 
-    /// The index of the step from `state`; `at` is the place behind it.
+    /// The index of the step from `state`; `at` is the place after it.
     pub(super) fn go(&mut self, pattern: &Pattern, text: &str, at: usize, state: u32, how: Move) -> u32 {
         let column = if let Move::Byte(byte) = how { usize::from(byte) } else { COLUMNS - 1 };
         let cell = state as usize * COLUMNS + column;

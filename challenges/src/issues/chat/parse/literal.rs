@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
         Some(c)
     }
 
-    /// Items with commas between, also behind the last, up to `close`; what opens the list is taken.
+    /// Items with commas between, also after the last, up to `close`; what opens the list is taken.
     fn list<T>(
         &mut self,
         close: char,
@@ -152,7 +152,7 @@ impl<'t> Reader<'t> {
         Ok(value)
     }
 
-    /// A string behind its opening quote.
+    /// A string after its opening quote.
     fn string(&mut self, quote: char) -> Result<String, Problem> {
         let mut out = String::new();
         loop {

@@ -247,6 +247,6 @@ pub(super) fn holds(nfa: &NFA, look: Look, text: &str, at: usize) -> bool {
 }
 
 fn at_word_boundary(text: &str, at: usize) -> bool {
-    let (before, behind) = (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default());
-    before.chars().next_back().is_some_and(is_word) != behind.chars().next().is_some_and(is_word)
+    let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default());
+    before.chars().next_back().is_some_and(is_word) != after.chars().next().is_some_and(is_word)
 }

@@ -295,7 +295,7 @@ impl Scan {
         if self.settled { Known::Match } else { Known::Never }
     }
 
-    /// Opens the ways of a match that begins here, behind those that began before; false if all is known, or if what
+    /// Opens the ways of a match that begins here, after those that began before; false if all is known, or if what
     /// comes decides.
     fn open(&mut self, pattern: &Pattern, text: &str, ended: bool) -> bool {
         if !self.live && !self.has_best && !self.anchored {
@@ -345,7 +345,7 @@ impl Scan {
         self.never = self.anchored && !self.has_best && !self.live;
     }
 
-    /// Moves all ways, and takes the most preferred that has come to its end; those behind it are gone.
+    /// Moves all ways, and takes the most preferred that has come to its end; those after it are gone.
     fn go(&mut self, pattern: &Pattern, text: &str, how: Move) {
         let index = self.dfa.go(pattern, text, self.at, self.state, how);
         let step = self.dfa.step(index);
