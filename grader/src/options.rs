@@ -181,7 +181,8 @@ impl Options {
             Device::Sim => Some("sim".to_owned()),
             Device::Cuda(n) => Some(format!("cuda:{n}")),
         } {
-            let message = format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
+            let message =
+                format!("{device}: challenge C has no back end for it yet; a graph runs on the cpu");
             return Err(Failure::NoDevice(message));
         }
         let foreign = [

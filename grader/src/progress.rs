@@ -141,7 +141,8 @@ impl Standing {
 
     /// Whether the compiler refused the text because of this step: its words are reported there, and only named elsewhere.
     fn is_refused(&self, step: &str) -> bool {
-        let describe = |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
+        let describe =
+            |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');
         self.checks
             .iter()
             .any(|check| check.step() == step && describe(check) && !self.earlier.contains(&check.name))

@@ -273,7 +273,7 @@ fn grade(plan: &Plan, course: &'static Course, pace: &Pace) -> Result<Graded, St
             let code = code_hash(&exercise(course)?);
             return Ok(Graded {
                 code,
-                ..without_answer(plan, course, &items, Outcome::DoesNotCompile, message)
+                ..without_answer(plan, course, &items, Outcome::DoesNotCompile, describe)
             });
         }
     };

@@ -578,7 +578,10 @@ mod tests {
     #[test]
     fn kernels_take_in_no_file_by_its_path() {
         let describe = |text: &str| look_through(text, Language::Cuda).err().map(|refused| refused.line);
-        assert_eq!(describe("#include \"warpbook.cuh\"\n#include <cuda_fp16.h>\nasm volatile(\"exit;\");"), None);
+        assert_eq!(
+            describe("#include \"warpbook.cuh\"\n#include <cuda_fp16.h>\nasm volatile(\"exit;\");"),
+            None
+        );
         for text in ["#include \"/etc/passwd\"", "# include <../x.h>", "#include NAME", "#inc\\\nlude \"/x\""]
         {
             assert!(describe(text).is_some(), "{text}");

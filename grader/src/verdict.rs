@@ -84,7 +84,8 @@ fn look(seen: &Seen<'_>, name: &str, guard: Option<&Guard>) -> Verdict {
 /// no hole.
 fn reached_a_hole(seen: &Seen<'_>, guard: &Guard) -> bool {
     let message = &guard.detail;
-    let names = |step: &str| message.contains(&format!("{step}: ")) || message.contains(&format!("{step} is "));
+    let names =
+        |step: &str| message.contains(&format!("{step}: ")) || message.contains(&format!("{step} is "));
     let holes = seen.checks.iter().filter(|check| check.outcome == Outcome::NotAttempted);
     message.contains("not written yet") && holes.map(Check::step).any(names)
 }

@@ -429,7 +429,10 @@ mod tests {
     fn operations_print_as_errors_name_them() {
         let describe = |what: Collective| what.describe(&[4, 7]);
         assert_eq!(describe(Collective::all_gather(Element::F32, 5)), "all-gather of 5 f32");
-        assert_eq!(describe(Collective::all_reduce(Element::F16, 1).with_tag(2)), "all-reduce of 1 f16, tag 2");
+        assert_eq!(
+            describe(Collective::all_reduce(Element::F16, 1).with_tag(2)),
+            "all-reduce of 1 f16, tag 2"
+        );
         assert_eq!(describe(Collective::send(1, Element::U8, 0)), "send of 0 u8 to rank 7");
         assert_eq!(describe(Collective::receive(0, Element::U8, 3)), "receive of 3 u8 from rank 4");
     }

@@ -178,8 +178,7 @@ fn parted(plot: &mut Plot, y: f64, ink: Ink, (name, text): Named<'_>, place: usi
     let line = before.rsplit('\n').next().unwrap_or_default();
     let cut = line.chars().count().saturating_sub(AROUND);
     let before: String = line.chars().skip(cut).collect();
-    let after: String =
-        after.split_inclusive('\n').next().unwrap_or_default().chars().take(AROUND).collect();
+    let after: String = after.split_inclusive('\n').next().unwrap_or_default().chars().take(AROUND).collect();
     let x = LEFT + CODE * (AROUND as f64 + 2.0);
     let wide = |text: &str| text.replace(' ', "\u{a0}").replace('\n', "\u{21b5}");
     plot.text((LEFT, y), Anchor::Start, Ink::Quiet, name);

@@ -196,7 +196,10 @@ mod tests {
         for (item, missing) in [(step, "its outcome"), (Item::new("guard/late", 1), "its verdict")] {
             assert_eq!(describe(&item, vec![]), Err(format!("ended {} without {missing}", item.name)));
         }
-        assert_eq!(describe(&bench(), vec![]), Err("ended bench/2x2.f16 without a number or a reason".into()));
+        assert_eq!(
+            describe(&bench(), vec![]),
+            Err("ended bench/2x2.f16 without a number or a reason".into())
+        );
         let unguarded = describe(&bench(), vec![number("nf4.speedup.2x2.f16")]);
         assert_eq!(unguarded, Err("ended bench/2x2.f16 without the guard \"wrong answers\"".into()));
     }
@@ -221,7 +224,10 @@ mod tests {
         };
         assert_eq!(describe(&step(), vec![check("A.1/two")]), foreign("check", "A.1/two", &step()));
         assert_eq!(describe(&step(), vec![guard("late")]), foreign("guard", "late", &step()));
-        assert_eq!(describe(&bench(), vec![check("bench/2x2.f16")]), foreign("check", "bench/2x2.f16", &bench()));
+        assert_eq!(
+            describe(&bench(), vec![check("bench/2x2.f16")]),
+            foreign("check", "bench/2x2.f16", &bench())
+        );
         for name in ["nf4.speedup.4x4.f16", "nf4.2x2.f16", "graph.speedup.2x2.f16"] {
             assert_eq!(describe(&bench(), vec![number(name)]), foreign("number", name, &bench()));
         }

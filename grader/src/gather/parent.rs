@@ -440,7 +440,8 @@ mod tests {
         let large = "(setsid sh -c 'x=$(head -c 500000000 /dev/zero | tr \"\\0\" x); sleep 9' &)";
         let many =
             "for j in 1 2 3 4 5 6 7 8 9; do for k in 1 2 3 4 5 6 7 8; do (setsid sleep 9 &); done; done";
-        for (script, message) in [(large, "ran past its memory limit"), (many, " processes, 64 are allowed")] {
+        for (script, message) in [(large, "ran past its memory limit"), (many, " processes, 64 are allowed")]
+        {
             let item = [Item::new("A.1/0", 20)];
             let checks =
                 gathered(&format!("hear; {script}; sleep 9; check A.1/0; say '\"Done\"'"), &item).checks;

@@ -16,7 +16,7 @@ use reference::graph::Graph;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::compare::{sizes, describe};
+use super::compare::{describe, sizes};
 use super::model::{Model, TIMED, upload};
 use super::{losses, shown};
 use crate::gather::{Child, Effort};

@@ -55,7 +55,8 @@ pub(super) fn right(
     let (compiled, got) = run(passes, graph, &narrow, options)?;
     for (i, (name, id)) in graph.outputs().iter().enumerate() {
         let message = difference(&got[i], &plain[i], &truth[i]);
-        message.map_or(Ok(()), |message| Err(format!("output `{name}`: {message}\n{}", origin(graph, *id))))?;
+        message
+            .map_or(Ok(()), |message| Err(format!("output `{name}`: {message}\n{}", origin(graph, *id))))?;
     }
     Ok(compiled)
 }

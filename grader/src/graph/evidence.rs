@@ -65,8 +65,11 @@ impl Answer<'_> {
             return Some(format!("the program is captured with {breaks:.0} breaks"));
         }
         (right < all).then(|| {
-            let detail =
-                self.seen.unmeasured.get("graph.wrong").map_or(String::new(), |message| format!(": {message}"));
+            let detail = self
+                .seen
+                .unmeasured
+                .get("graph.wrong")
+                .map_or(String::new(), |message| format!(": {message}"));
             format!("results are right at {right:.0} of {all:.0} lengths{detail}")
         })
     }

@@ -123,10 +123,12 @@ impl<'a> Run<'a> {
             let tokens = self.model.tokens(length, &mut random);
             let inputs = upload(&device, &tokens).map_err(describe)?;
             let before = (compile::calls(), session.counters().compilations);
-            let got = session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
+            let got =
+                session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
             let after = (compile::calls(), session.counters().compilations);
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
-            let want = plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
+            let want =
+                plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
             let mut fault = difference(&self.step, &got, &want);
             if fault.is_none() && length < 16 {
                 fault = self.meaning(&tokens, &got)?;

@@ -18,7 +18,7 @@ pub mod trial;
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
 
-pub(crate) use compare::{difference, narrowed, describe};
+pub(crate) use compare::{describe, difference, narrowed};
 pub(crate) use course::COURSE;
 use evidence::facts;
 pub(crate) use part_a::look as dequantizer_in_a_graph;

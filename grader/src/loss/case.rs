@@ -17,7 +17,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Real, Tensor, interpret};
 use reference::loss::IGNORED;
 
-use crate::graph::{difference, narrowed, describe};
+use crate::graph::{describe, difference, narrowed};
 use crate::random::Random;
 
 /// A problem and everything that it is given.
@@ -141,8 +141,10 @@ impl Case {
         let weight = input("weight", dtype, &[vocab.into(), width.into()]);
         let bias = bias.then(|| input("bias", dtype, &[vocab.into()]));
         let logits = reference::loss::Linear::graph(&hidden, &weight, bias.as_ref());
-        let (of_rows, whole) =
-            (loss.rows.substitute(&sizes).map_err(describe)?, loss.whole.substitute(&sizes).map_err(describe)?);
+        let (of_rows, whole) = (
+            loss.rows.substitute(&sizes).map_err(describe)?,
+            loss.whole.substitute(&sizes).map_err(describe)?,
+        );
         let mut given = |graph: &Graph, known: &BTreeMap<String, Tensor>| -> Vec<Tensor> {
             let one = |(name, id): (&str, _)| {
                 let ty = graph.ty(id);
@@ -162,7 +164,8 @@ impl Case {
         ];
         let wanted: Vec<(&str, &Tensor)> =
             wanted.iter().filter_map(|(name, of)| Some((*name, (*of)?))).collect();
-        let ids = wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<_>, _>>().map_err(describe)?;
+        let ids =
+            wanted.iter().map(|(_, of)| builder.id(of)).collect::<Result<Vec<_>, _>>().map_err(describe)?;
         let names: Vec<&str> = wanted.iter().map(|(name, _)| *name).collect();
         let [result, upstream] = [&result, &upstream].map(|end| builder.id(end).map_err(describe));
         let (result, upstream) = (result?, upstream?);
@@ -214,7 +217,8 @@ impl Case {
         let mut given = BTreeMap::new();
         for (name, value) in narrowed(&self.values) {
             let value = self.typed(&name, value);
-            given.insert(name, DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(describe)?);
+            given
+                .insert(name, DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(describe)?);
         }
         let hidden = given.remove("hidden").ok_or("no hidden states")?.buffer;
         Ok((hidden, given))

@@ -16,8 +16,8 @@ use reference::loss::Reduction;
 
 use super::checks::plain;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::model::{Model, Sizes};
 use crate::graph::describe;
+use crate::graph::model::{Model, Sizes};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 

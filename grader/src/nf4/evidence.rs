@@ -215,7 +215,8 @@ fn speed(answer: &Answer<'_>) -> BTreeMap<&'static str, Fact> {
             "inconclusive: {value:.3}x the baseline, without an interval, which takes {FEWEST_ROUNDS} rounds a case"
         )));
     };
-    let message = format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
+    let message =
+        format!("{value:.3}x the baseline (95 % interval {:.3} to {:.3})", interval[0], interval[1]);
     let judge = |verdict| match verdict {
         Verdict::Met => met(&message),
         Verdict::Unmet => unmet(&message),

@@ -119,7 +119,11 @@ pub(crate) fn before(workbook: &Workbook, card: &Scorecard) -> Vec<Before> {
             .collect();
         let message: Vec<&str> = scored.iter().map(|(_, message)| message.as_str()).collect();
         let points = scored.iter().map(|(points, _)| points).sum();
-        (!scored.is_empty()).then(|| Before { name: challenge.name.clone(), points, message: message.join("; ") })
+        (!scored.is_empty()).then(|| Before {
+            name: challenge.name.clone(),
+            points,
+            message: message.join("; "),
+        })
     });
     scored.collect()
 }

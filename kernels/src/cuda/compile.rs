@@ -381,7 +381,8 @@ mod tests {
     #[test]
     fn a_comment_changes_no_code() {
         let of = |text| Source { name: "a.cu", text, headers: &[], defines: &[] };
-        let (bare, message) = (of("f();\n  asm(\"// x\");\n"), of("// why\nf(); // here\n\n  asm(\"// x\");"));
+        let (bare, message) =
+            (of("f();\n  asm(\"// x\");\n"), of("// why\nf(); // here\n\n  asm(\"// x\");"));
         assert_eq!(bare.code_hash(), message.code_hash());
         assert_ne!(bare.hash(), message.hash());
         assert_ne!(of("asm(\"// x\");").code_hash(), of("asm(\"// y\");").code_hash());

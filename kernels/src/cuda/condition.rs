@@ -249,7 +249,10 @@ mod tests {
         for bit in [8, 0x20, 0x40, 0x80] {
             let throttle = throttles(ThrottleReasons::from_bits_truncate(bit));
             let held = Condition { throttle, ..Condition::default() };
-            assert!(held.refusal().is_some_and(|message| message.starts_with("the card is held back: ")), "{bit}");
+            assert!(
+                held.refusal().is_some_and(|message| message.starts_with("the card is held back: ")),
+                "{bit}"
+            );
         }
     }
 

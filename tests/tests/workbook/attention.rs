@@ -101,7 +101,8 @@ impl Case {
         let offset = self.q_offset as i32;
         Attention {
             scale: self.scale,
-            score: scored.then(|| score(&self.kind, extras, |at| body(&at.with_offset(offset))).expect("sound")),
+            score: scored
+                .then(|| score(&self.kind, extras, |at| body(&at.with_offset(offset))).expect("sound")),
             mask: self.mask(extras),
         }
     }

@@ -7,7 +7,9 @@ use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguo
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
 use reference::graph::interpret::Values;
-use reference::graph::programs::{ScoreEntry, alibi, and, causal, document, mask, score, sliding_window, softcap};
+use reference::graph::programs::{
+    ScoreEntry, alibi, and, causal, document, mask, score, sliding_window, softcap,
+};
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
 use tests::plans::{execute, prepare};
 

@@ -130,7 +130,8 @@ fn a_buffer_of_another_device_is_refused() {
     let message = gpu.upload(&mut on_host, &[0; 16]).expect_err("must be refused");
     assert_eq!(message, DeviceError::Elsewhere { tag: "here", device: "the GPU" });
     let mut on_card = gpu.alloc("there", 16).expect("room");
-    let message = Cpu::with_threads(1).upload(&mut on_card, &[0; 16]).expect_err("must be refused").to_string();
+    let message =
+        Cpu::with_threads(1).upload(&mut on_card, &[0; 16]).expect_err("must be refused").to_string();
     assert_eq!(message, "buffer there is in another device's memory, and was given to the CPU");
 }
 

@@ -10,7 +10,7 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::{self, Chunked, Problem, Sampled, Trains, losses};
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::front::capture::Capture;
-use compiler::ir::arena::{Life, floor, aligned_bytes, without_reuse};
+use compiler::ir::arena::{Life, aligned_bytes, floor, without_reuse};
 use kernels::plan::{Product, Step};
 use reference::grad;
 use reference::graph::interpret::Values;

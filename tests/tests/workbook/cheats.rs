@@ -151,7 +151,11 @@ fn the_workbooks_solution_is_nobodys_attempt() {
         let message =
             named.checks.iter().filter(|check| check.outcome == Outcome::Wrong && asked(&check.detail));
         let (message, all) = (message.count(), named.checks.len()); // one or two checks ask nothing of the step itself
-        assert!(message + 2 >= all && message > 0, "{cheat}: {message} of {all}, {:?}", unasked(&named.checks));
+        assert!(
+            message + 2 >= all && message > 0,
+            "{cheat}: {message} of {all}, {:?}",
+            unasked(&named.checks)
+        );
         assert!(
             named.points <= 0 && ran.code == 1,
             "{cheat}: {} points, exit code {}",

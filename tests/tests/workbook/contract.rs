@@ -483,7 +483,10 @@ fn list_tells_what_has_not_run_since_the_file_changed() {
     let message = last_line(&copy, uneven, &["test", "E.6"]);
     assert!(message.starts_with("Next: E.6 "), "{message}");
     let message = last_line(&copy, right, &["test", "E.2"]);
-    assert!(message.starts_with("Next: E.1 ") && message.contains("hint E.1"), "E.1 was never tried: {message}");
+    assert!(
+        message.starts_with("Next: E.1 ") && message.contains("hint E.1"),
+        "E.1 was never tried: {message}"
+    );
     let list = copy.grader(&["list"]).stdout;
     let of_step = list.split_once("  E.6   wrong ").map_or("", |(_, after)| after);
     let of_step = of_step.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -561,7 +564,10 @@ fn watch_tells_the_first_error_the_next_step_and_what_was_finished() {
     copy.write(&text);
     let message = watched(&copy, "n");
     assert!(message.contains("\u{2713} A.1 is finished: split each byte"), "{message}");
-    assert!(message.contains("Next: A.2 ") && message.contains("challenges/src/nf4/exercise.rs:"), "{message}");
+    assert!(
+        message.contains("Next: A.2 ") && message.contains("challenges/src/nf4/exercise.rs:"),
+        "{message}"
+    );
     assert_eq!(message.matches(" of 55. ").count(), 1, "`n` is one step, not the list: {message}");
     copy.write(&text.replacen("fn unpack(", "fn unpack(;", 1).replacen("fn block(", "fn block(;", 1));
     let message = watched(&copy, "");

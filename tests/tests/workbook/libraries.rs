@@ -134,7 +134,8 @@ fn a_compiler_that_no_driver_here_reads_is_told_with_the_wheel_that_fits() {
         println!("not measured: this machine has another compiler: {lines}");
         return;
     }
-    let message = format!("{}: it is of CUDA 13.0, which the driver (CUDA 12.4) does not read", newer.display());
+    let message =
+        format!("{}: it is of CUDA 13.0, which the driver (CUDA 12.4) does not read", newer.display());
     assert!(lines.contains(&message), "{message:?} in {lines:?}");
     assert!(lines.contains("fix: pip install nvidia-cuda-nvrtc-cu12==12.4.*"), "{lines:?}");
 }

@@ -95,7 +95,10 @@ fn a_full_disk_is_a_fault_and_ends_the_run() {
     let child = gated(&folder, &[]).stdout(full).stderr(Stdio::piped()).spawn().expect("it starts");
     let output = child.wait_with_output().expect("it ends");
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(6) && message.contains("standard output cannot be written"), "{message}");
+    assert!(
+        output.status.code() == Some(6) && message.contains("standard output cannot be written"),
+        "{message}"
+    );
     assert!(!Gates::new(folder.path()).is_reached("A"), "no challenge was begun");
 }
 

@@ -298,7 +298,8 @@ fn what_is_sealed_runs_in_a_larger_bucket_that_is_compiled() {
         assert_eq!(apart(&step.graph, &got, &want), None, "batch {batch}, length {length}");
     }
     assert_eq!(session.counters().compilations, 2);
-    let message = session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
+    let message =
+        session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
     assert!(message.contains("B = 2, T = 64"), "{message}");
 }
 

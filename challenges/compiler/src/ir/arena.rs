@@ -94,7 +94,8 @@ fn described(buffer: usize, at: usize, life: &Life) -> String {
 /// The most bytes alive during any part: what no arena can be smaller than.
 pub fn floor(lives: &[Option<Life>]) -> usize {
     let last = lives.iter().flatten().map(|life| *life.parts.end()).max().unwrap_or(0);
-    let alive =
-        |part: usize| lives.iter().flatten().filter(|life| life.parts.contains(&part)).map(room).sum();
+    let alive = |part: usize| {
+        lives.iter().flatten().filter(|life| life.parts.contains(&part)).map(aligned_bytes).sum()
+    };
     (0..=last).map(alive).max().unwrap_or(0)
 }

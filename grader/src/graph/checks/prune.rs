@@ -6,7 +6,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Graph, Id, Op, Tape, interpret};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::{narrowed, describe, unequal};
+use crate::graph::compare::{describe, narrowed, unequal};
 use crate::graph::model::{Model, TINY};
 use crate::random::Random;
 

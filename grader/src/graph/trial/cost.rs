@@ -42,7 +42,8 @@ impl Cost {
         let mut counts = Vec::new();
         for id in graph.ids() {
             counts.push(
-                elements(&graph.ty(id).shape, sizes).map_err(|message| format!("{}: {message}", graph.site(id)))?,
+                elements(&graph.ty(id).shape, sizes)
+                    .map_err(|message| format!("{}: {message}", graph.site(id)))?,
             );
         }
         let count = |id: &Id| counts[id.0 as usize];

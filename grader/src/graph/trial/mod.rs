@@ -29,7 +29,7 @@ use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Error, Graph, Symbol, interpret};
 
-use super::compare::{narrowed, describe};
+use super::compare::{describe, narrowed};
 use super::model::upload;
 use crate::fair;
 use crate::gather::{Child, Item};

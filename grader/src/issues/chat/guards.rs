@@ -49,7 +49,8 @@ fn nothing_before_the_end(steps: &Steps) -> Verdict {
         let begun = if fed.ends_with("<call") { 5 } else { 0 };
         let due = fed.len() - markers - begun;
         if message < due {
-            let message = format!("after {fed:?} {message} of {due} bytes are handed out that belong to no marker");
+            let message =
+                format!("after {fed:?} {message} of {due} bytes are handed out that belong to no marker");
             return Ok(Some(message));
         }
     }

@@ -219,7 +219,9 @@ fn outside(attempt: &dyn Chunked, random: &mut Random) -> Result<(), String> {
         case.label(labels);
         match case.run(attempt, 4) {
             Err(message) if message.contains('7') && message.contains(&bad.to_string()) => {}
-            Err(message) => return Err(format!("a label {bad} in row 7 is refused with other words: {message}")),
+            Err(message) => {
+                return Err(format!("a label {bad} in row 7 is refused with other words: {message}"));
+            }
             Ok(_) => {
                 return Err(format!("a label {bad} in row 7 is taken, the vocabulary has {}", SMALL.vocab));
             }

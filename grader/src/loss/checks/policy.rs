@@ -144,8 +144,10 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
         advantages: of_sequences.as_slice(),
         mask: &mask,
     };
-    let value =
-        policy.exact(&given, sampled.length).and_then(|rows| rows.reduce(Reduction::Mean)).map_err(describe)?;
+    let value = policy
+        .exact(&given, sampled.length)
+        .and_then(|rows| rows.reduce(Reduction::Mean))
+        .map_err(describe)?;
     let gradients = linear.pull_back(&head.pull_back(&z, &tokens.pull_back(&value.gradient)));
     let all =
         [("loss", value.loss.clone()), ("hidden.grad", gradients.hidden), ("weight.grad", gradients.weight)];

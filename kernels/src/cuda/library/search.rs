@@ -192,7 +192,10 @@ fn wheels(kind: Kind) -> Option<Step> {
         roots.push(nvidia.join(own)); // CUDA 12: one folder each
         roots.into_iter().flat_map(|root| inside_wheel(&root))
     });
-    Some(Step { message: place.to_string(), candidates: vec![Candidate { folders: folders.collect(), place }] })
+    Some(Step {
+        message: place.to_string(),
+        candidates: vec![Candidate { folders: folders.collect(), place }],
+    })
 }
 
 fn inside_wheel(root: &Path) -> Vec<PathBuf> {

@@ -164,18 +164,18 @@ fn what_is_in_flight_is_not_touched() {
 
 #[test]
 fn a_ticket_is_started_and_waited_for_once() {
-    let message =
+    let needs =
         |step: usize, name: &str, needed: &str| format!("step {step} of plan trial, {name}, needs {needed}");
     let gathered = |ticket, place| gather(ticket, 2, 0, place);
-    assert_eq!(refusal(vec![wait(0)]), describe(0, "wait 0", "a ticket in flight"));
-    assert_eq!(refusal(vec![gathered(0, 0), wait(0), wait(0)]), describe(2, "wait 0", "a ticket in flight"));
+    assert_eq!(refusal(vec![wait(0)]), needs(0, "wait 0", "a ticket in flight"));
+    assert_eq!(refusal(vec![gathered(0, 0), wait(0), wait(0)]), needs(2, "wait 0", "a ticket in flight"));
     assert_eq!(
         refusal(vec![gathered(0, 0), gathered(1, 1), wait(1)]),
-        describe(0, "all-gather of 4 f32", "a step that waits for its ticket")
+        needs(0, "all-gather of 4 f32", "a step that waits for its ticket")
     );
     assert_eq!(
         refusal(vec![gathered(3, 0), wait(3), gathered(3, 1), wait(3)]),
-        describe(2, "all-gather of 4 f32", "a ticket of its own")
+        needs(2, "all-gather of 4 f32", "a ticket of its own")
     );
 }
 
