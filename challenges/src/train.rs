@@ -13,12 +13,17 @@ use std::fmt;
 use compiler::session::{self, DeviceTensor, Program, Session, Settings};
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Graph};
+use reference::graph::{self, Array, Graph};
 use reference::loss::IGNORED;
 
 use crate::graph::Compile;
 use crate::loss::run::{self, Hidden, Job, Runner, Size};
 use crate::loss::{Chunked, Problem};
+use crate::weights;
+
+mod engine;
+
+pub use engine::{Engine, Logged, Microbatch};
 
 /// Why a step was not made.
 #[derive(Debug)]
@@ -28,6 +33,10 @@ pub enum Error {
     Session(session::Error),
     /// The chunked loss.
     Loss(run::Error),
+    /// The weights.
+    Weights(weights::Error),
+    /// There is no such graph.
+    Graph(graph::Error),
     /// The batch lacks something.
     Batch {
         /// What is missing.
@@ -214,6 +223,8 @@ impl fmt::Display for Error {
         match self {
             Error::Session(error) => error.fmt(f),
             Error::Loss(error) => error.fmt(f),
+            Error::Weights(error) => error.fmt(f),
+            Error::Graph(error) => error.fmt(f),
             Error::Batch { name } => write!(f, "the batch has no `{name}`"),
         }
     }
@@ -224,6 +235,8 @@ impl std::error::Error for Error {
         match self {
             Error::Session(error) => Some(error),
             Error::Loss(error) => Some(error),
+            Error::Weights(error) => Some(error),
+            Error::Graph(error) => Some(error),
             Error::Batch { .. } => None,
         }
     }

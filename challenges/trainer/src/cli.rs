@@ -17,10 +17,11 @@ use reference::atomic_write;
 use reference::clean::clean;
 
 use crate::template::{self, Template};
+use crate::train;
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line asks for something that does not exist or is not what it should be: 2.
     Usage(String),
     /// Writing failed: 6.
@@ -33,6 +34,11 @@ impl Failure {
         Failure::Usage(error.to_string())
     }
 
+    /// What should not happen.
+    pub fn bug(error: impl std::fmt::Display) -> Failure {
+        Failure::Fault(error.to_string())
+    }
+
     /// Writing `path` failed.
     pub fn fault(path: &Path, error: impl std::fmt::Display) -> Failure {
         Failure::Fault(format!("{}: {error}", path.display()))
@@ -43,7 +49,7 @@ impl Failure {
 #[command(
     name = "trainer",
     version,
-    about = "Makes a model's checkpoint ready for tool calling.",
+    about = "Trains adapters beside Llama checkpoints, and makes checkpoints ready for tool calling.",
     after_help = "Exit codes: 0 done, 1 done and something is found, 2 usage, 6 a fault."
 )]
 struct Command {
@@ -60,6 +66,8 @@ enum Verb {
         #[command(subcommand)]
         what: Template,
     },
+    /// Trains an adapter beside a model
+    Train(train::Train),
 }
 
 /// Flags of every verb.
@@ -76,14 +84,18 @@ pub(crate) struct Options {
 
 /// Runs the command line; answers the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let Command { verb: Verb::Template { what }, options } = match Command::try_parse_from(arguments) {
+    let Command { verb, options } = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let (code, message) = match template::run(&options, &what) {
+    let done = match &verb {
+        Verb::Template { what } => template::run(&options, what),
+        Verb::Train(what) => train::run(what),
+    };
+    let (code, message) = match done {
         Ok(code) => return ExitCode::from(code),
         Err(Failure::Usage(message)) => (2, message),
         Err(Failure::Fault(message)) => (6, message),

@@ -1,6 +1,7 @@
 //! What the five challenges are together: a program around a checkpoint.
 //!
 //! ```text
+//! trainer train             a checkpoint in, an adapter out    train/
 //! trainer template render   a conversation as text           template/render.rs
 //! trainer template lint     what a template loses            template/lint.rs
 //! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
@@ -19,5 +20,6 @@ pub mod markers;
 pub mod repair;
 pub mod resize;
 mod template;
+pub mod train;
 
-pub use cli::run;
+pub use cli::{Failure, run};

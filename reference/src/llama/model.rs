@@ -67,6 +67,23 @@ impl Spec {
         builder.finish()
     }
 
+    /// A micro-batch of a step to what is logged of it: `loss`, `counted`, `correct` and `entropy`, see
+    /// [`loss::Statistics`]. Beside `ids` and `labels` it has `items` f32 (), the tokens that count in all micro-batches of
+    /// the step.
+    pub fn microbatch(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_microbatch");
+        let tape = builder.tape();
+        let model = Model::new(self, tape);
+        let logits = model.logits(&model.tokens("ids"));
+        let items = tape.input("items", Dtype::F32, [] as [Dim; 0]);
+        let logged = tape.within("loss", || loss::causal_statistics(&logits, &model.labels(), &items));
+        tape.output("loss", &logged.loss);
+        tape.output("counted", &logged.counted);
+        tape.output("correct", &logged.correct);
+        tape.output("entropy", &logged.entropy);
+        builder.finish()
+    }
+
     /// The same to `hidden`, what the output layer is given: (B * T, H), in the compute type.
     pub fn hidden_states(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_hidden");

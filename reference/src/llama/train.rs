@@ -6,6 +6,13 @@
 //!
 //! What is updated goes in and comes out under one name, so that the outputs of a step are inputs of the next.
 //!
+//! A step of several micro-batches is two graphs: [`accumulate_graph`] once for each, [`update_graph`] at the end.
+//!
+//! ```text
+//! (weights, A, B, ids, labels, items, grads) -> (loss, grads + its gradients)
+//! (A, B, m, v, rates, grads)                 -> (grad_norm, A', B', m', v', 0)
+//! ```
+//!
 //! Source: Dettmers et al., "QLoRA" (2023), section 3: the quantised weights are constants, and gradients pass through
 //! them to the adapter.
 
@@ -43,16 +50,75 @@ pub fn step_of(mut graph: Graph, recipe: &Recipe) -> Result<Graph, Error> {
     "llama_step".clone_into(&mut graph.name);
     let loss = graph.outputs().first().map(|(_, id)| *id);
     let loss = loss.ok_or_else(|| Fault::NotGiven { name: "loss".into() }.of(&graph.name))?;
-    let parameters = parameters(&graph);
-    if parameters.is_empty() {
-        let reason = "there is no adapter to train".to_owned();
-        return Err(Fault::NoGradient { reason }.of(&graph.name));
-    }
+    let parameters = trained(&graph)?;
     let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
     let gradients = grad::differentiate(&mut graph, loss, &ids)?;
     let builder = Builder::onto(graph);
     builder.tape().within("optim", || update(&builder, recipe, &parameters, &gradients));
     builder.finish()
+}
+
+/// The name of what micro-batches add a parameter's gradient to.
+pub fn gradient(parameter: &str) -> String {
+    format!("grad.{parameter}")
+}
+
+/// A micro-batch of a step: what [`Spec::microbatch`] says, and the gradient of its `loss` added to every
+/// [`gradient`]. After the last micro-batch of a step [`update_graph`] follows.
+///
+/// Fails where the specification has no adapter.
+pub fn accumulate_graph(spec: &Spec) -> Result<Graph, Error> {
+    let mut graph = spec.microbatch()?;
+    let parameters = trained(&graph)?;
+    let loss = graph.outputs()[0].1;
+    let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
+    let gradients = grad::differentiate(&mut graph, loss, &ids)?;
+    let builder = Builder::onto(graph);
+    builder.tape().within("accumulate", || {
+        for ((parameter, _), id) in parameters.iter().zip(gradients) {
+            let (name, new) = (gradient(parameter), builder.tensor(id));
+            let sum = builder.tape().input(&name, new.ty().dtype, new.shape());
+            builder.tape().output(&name, &(&sum + &new));
+        }
+    });
+    builder.finish()
+}
+
+/// The end of a step: from the sums of its gradients to `grad_norm` before the bound, every A, B and moment afterwards,
+/// and sums of 0 for the next step. `parameters` are the names and types of what is trained.
+///
+/// Fails where there is nothing to train.
+pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe) -> Result<Graph, Error> {
+    let builder = Builder::new("llama_update");
+    let input = |name: &str, ty: &Type| builder.id(&builder.tape().input(name, ty.dtype, &ty.shape));
+    let (mut ids, mut gradients) = (Vec::new(), Vec::new());
+    for (name, ty) in parameters {
+        ids.push((name.clone(), input(name, ty)?));
+        gradients.push(input(&gradient(name), ty)?);
+    }
+    builder.tape().within("optim", || update(&builder, recipe, &ids, &gradients));
+    for (name, ty) in parameters {
+        builder.tape().output(&gradient(name), &builder.tape().constant(0.0, ty));
+    }
+    builder.finish()
+}
+
+/// The inputs of a graph that are trained, with their types.
+///
+/// Fails where there are none.
+pub fn trained_types(graph: &Graph) -> Result<Vec<(String, Type)>, Error> {
+    let typed = trained(graph)?.into_iter().map(|(name, id)| (name, graph.ty(id).clone()));
+    Ok(typed.collect())
+}
+
+/// The inputs that are trained; there is one at least.
+fn trained(graph: &Graph) -> Result<Vec<(String, Id)>, Error> {
+    let parameters = parameters(graph);
+    if parameters.is_empty() {
+        let reason = "there is no adapter to train".to_owned();
+        return Err(Fault::NoGradient { reason }.of(&graph.name));
+    }
+    Ok(parameters)
 }
 
 /// The inputs that are trained: those of an adapter.

@@ -75,7 +75,8 @@ impl Adapter {
         let folder = folder.as_ref();
         let failed = |path: &Path, source| Error::Write { source }.at(path);
         std::fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-        let contents = [format!("{:#}\n", self.config.to_json()).into_bytes(), write::tensors(&self.values)];
+        let contents =
+            [format!("{:#}\n", self.config.to_json()).into_bytes(), write::serialize(&self.values)];
         for (path, bytes) in FILES.map(|name| folder.join(name)).iter().zip(contents).rev() {
             crate::atomic_write::write(path, &bytes).map_err(|source| failed(path, source))?;
         }

@@ -17,6 +17,7 @@ mod write;
 
 pub use adapter::Adapter;
 pub use config::{Config, Targets};
+pub use write::serialize;
 
 /// The names of a module's A and B, in files and in graphs.
 pub fn keys(module: &str) -> [String; 2] {

@@ -1,20 +1,20 @@
-//! An adapter's weights as a file.
+//! Tensors as a file.
 
 use std::collections::HashMap;
 
-use safetensors::tensor::{Dtype, TensorView, serialize};
+use safetensors::tensor::{self, Dtype, TensorView};
 
 use crate::graph::interpret::Values;
 
 /// Tensors of f32 as a safetensors file, marked as torch's own are.
-pub(super) fn tensors(values: &Values<f32>) -> Vec<u8> {
+pub fn serialize(values: &Values<f32>) -> Vec<u8> {
     let bytes = |(name, value): (&String, &crate::graph::Array<f32>)| {
         let bytes: Vec<u8> = value.as_floats().iter().flat_map(|x| x.to_le_bytes()).collect();
         (name.clone(), value.shape.clone(), bytes)
     };
     let parts: Vec<_> = values.iter().map(bytes).collect();
     let mark = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    serialize(parts.iter().map(view), Some(mark)).expect("names and shapes are texts and numbers")
+    tensor::serialize(parts.iter().map(view), Some(mark)).expect("names and shapes are texts and numbers")
 }
 
 fn view((name, shape, bytes): &(String, Vec<usize>, Vec<u8>)) -> (String, TensorView<'_>) {

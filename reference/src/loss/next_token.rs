@@ -10,13 +10,67 @@ use crate::graph::{Dim, Dtype, Tensor, Type};
 /// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
 /// `cross_entropy`, but for the mean of nothing, which is NaN there.
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let Rows { losses, counts, .. } = rows(logits, labels);
+    let count = counts.total();
+    &losses.total() / &count.max(&count.like(1.0))
+}
+
+/// What each row of logits is worth beside its label.
+struct Rows {
+    /// `-ln softmax(logits)[label]`, 0 where the label is -100; f32 (N).
+    losses: Tensor,
+    /// 1 where the label counts and 0 where it is -100; f32 (N).
+    counts: Tensor,
+    /// The logits in f32, (N, V).
+    logits: Tensor,
+    /// The logit of the label, (N, 1).
+    picked: Tensor,
+    /// The log-sum-exp of the logits, (N, 1).
+    lse: Tensor,
+}
+
+fn rows(logits: &Tensor, labels: &Tensor) -> Rows {
     let (logits, labels) = (logits.cast(Dtype::F32), &one_a_row(labels));
     let ignored = labels.equal(&labels.like(f64::from(IGNORED))); // (N,)
-    let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels)); // (N, 1)
-    let losses = (&logits.logsumexp(1) - &picked).reshape([labels.dim(0)]);
-    let sum = ignored.select(&losses.like(0.0), &losses).total();
-    let count = ignored.equal(&ignored.like(0.0)).cast(Dtype::F32).total();
-    &sum / &count.max(&count.like(1.0))
+    let picked = at_label(&logits, &ignored.select(&labels.like(0.0), labels));
+    let lse = logits.logsumexp(1);
+    let losses = (&lse - &picked).reshape([labels.dim(0)]);
+    let losses = ignored.select(&losses.like(0.0), &losses);
+    let counts = ignored.equal(&ignored.like(0.0)).cast(Dtype::F32);
+    Rows { losses, counts, logits, picked, lse }
+}
+
+/// What is logged of a micro-batch, each f32 ().
+pub struct Statistics {
+    /// The sum of the losses of the tokens that count, divided by the tokens that count in the whole step.
+    pub loss: Tensor,
+    /// How many count.
+    pub counted: Tensor,
+    /// How many of those have the largest logit of their position. Where several logits are equal and largest, the label
+    /// is one of them or it is not: the first is not preferred, as `argmax` does.
+    pub correct: Tensor,
+    /// The entropies of the distributions that predict them, in nats, added up.
+    pub entropy: Tensor,
+}
+
+/// [`causal`] as a part of a step of several micro-batches: `items` f32 () is the number of tokens that count in all of
+/// them. Source of what is logged: the `trl` library's `SFTTrainer`.
+pub fn causal_statistics(logits: &Tensor, labels: &Tensor, items: &Tensor) -> Statistics {
+    let [batch, length, vocab] = [0, 1, 2].map(|dim| logits.dim(dim));
+    let all = &batch * &length;
+    let flat = |tensor: &Tensor| tensor.reshape([all.clone()]);
+    let rows = rows(&logits.reshape([all.clone(), vocab]), &flat(&next(labels)));
+    let largest = flat(&rows.logits.reduce_max(1));
+    let correct = flat(&rows.picked).less(&largest).select(&rows.counts.like(0.0), &rows.counts);
+    let weighted = &(&rows.logits - &rows.lse).exp() * &rows.logits; // p z, summed over V: the mean logit
+    let entropy = flat(&(&rows.lse - &weighted.sum(1)));
+    let entropy = &entropy * &rows.counts;
+    Statistics {
+        loss: &rows.losses.total() / items,
+        counted: rows.counts.total(),
+        correct: correct.total(),
+        entropy: entropy.total(),
+    }
 }
 
 /// [`cross_entropy`] of predicting each next token: `logits` (B, T, V), `labels` i32 (B, T) as they stand beside the

@@ -11,7 +11,7 @@
 //! of rate 0. Source: `get_constant_schedule_with_warmup`, `get_linear_schedule_with_warmup` and
 //! `get_cosine_schedule_with_warmup` of the `transformers` library; Loshchilov and Hutter, "SGDR" (2017), for the cosine.
 
-use std::f64::consts::TAU;
+use std::f64::consts::PI;
 
 /// A schedule with its peak.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,8 @@ impl Shape {
             Shape::Constant => 1.0,
             Shape::Linear { steps } => steps.saturating_sub(step) as f64 / length(steps),
             Shape::Cosine { steps, cycles } => {
-                (0.5 * (1.0 + (TAU * cycles * since / length(steps)).cos())).max(0.0)
+                let progress = since / length(steps);
+                (0.5 * (1.0 + (PI * cycles * 2.0 * progress).cos())).max(0.0) // the library's order of operations
             }
         }
     }

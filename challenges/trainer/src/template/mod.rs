@@ -5,6 +5,8 @@ mod render;
 mod repair;
 mod source;
 
+pub(crate) use source::Source;
+
 use std::path::PathBuf;
 
 use clap::Subcommand;

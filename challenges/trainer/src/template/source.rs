@@ -12,14 +12,14 @@ use crate::files::read_text;
 use crate::markers::Markers;
 
 /// A template and where it is from.
-pub(super) struct Source {
+pub(crate) struct Source {
     pub text: String,
     pub kind: Kind,
     pub markers: Markers,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A file of nothing else.
     Text,
     /// A `tokenizer_config.json`.

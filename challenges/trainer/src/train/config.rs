@@ -1,0 +1,457 @@
+//! The config of a run: flat TOML with the keys of TRL's command line.
+//!
+//! A key means what it means there and has the same default, unless its line below says otherwise. A key that is not
+//! known is an error with the nearest name that is; so is a value that this trainer cannot do. Relative paths are
+//! relative to the config's folder.
+//!
+//! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
+//! `TrainingArguments` of `transformers`, 5.23.
+
+use std::path::{Path, PathBuf};
+
+use reference::graph::Dtype;
+use reference::llama;
+use reference::lora::{self, Targets};
+use reference::optim::{AdamW, Schedule, Shape};
+use toml::{Table, Value};
+
+use crate::cli::Failure;
+
+/// A value as TOML has it.
+trait Read: Sized {
+    /// What is expected, in a sentence.
+    const NEED: &'static str;
+
+    /// `None` if the value is none.
+    fn read(value: &Value) -> Option<Self>;
+
+    /// The same as TOML; `None` if the key has to be left out.
+    fn shown(&self) -> Option<String>;
+}
+
+/// Declares [`Config`], its defaults, and a line of documentation for each key.
+macro_rules! keys {
+    ($($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+) => {
+        /// The settings of a run.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config {
+            $($(#[doc = $doc])+ pub $key: $type,)+
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+
+        /// Every key with what it means.
+        pub const KEYS: &[(&str, &str)] = &[$((stringify!($key), concat!($($doc),+)),)+];
+
+        impl Config {
+            /// Sets a key that is known.
+            fn set(&mut self, key: &str, value: &Value) -> Result<(), String> {
+                match key {
+                    $(stringify!($key) => {
+                        self.$key = <$type>::read(value).ok_or_else(|| wrong::<$type>(key, value))?;
+                    })+
+                    _ => return Err(unknown(key)),
+                }
+                Ok(())
+            }
+
+            /// Each key with its value as TOML.
+            fn entries(&self) -> Vec<(&'static str, Option<String>)> {
+                vec![$((stringify!($key), self.$key.shown()),)+]
+            }
+        }
+    };
+}
+
+keys! {
+    /// The model: a folder, or a repository in the local cache of the Hugging Face hub.
+    model_name_or_path: String = String::new(),
+    /// The folder of the tokenizer, if it is not the model's.
+    tokenizer_name_or_path: Option<String> = None,
+    /// The folder of an adapter to start from; without one, A is drawn from `seed` and B is 0.
+    adapter_name_or_path: Option<String> = None,
+    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion`, or `text`.
+    dataset_name: String = String::new(),
+    /// Where everything that is written goes.
+    output_dir: String = "trainer_output".to_owned(),
+    /// r: the rank of the adapter.
+    lora_r: u64 = 16,
+    /// The scale of the adapter is `lora_alpha / lora_r`.
+    lora_alpha: f64 = 32.0,
+    /// The modules beside which the adapter stands: a list of names or "all-linear".
+    lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
+    /// Whether the scale is `lora_alpha / sqrt(lora_r)`.
+    use_rslora: bool = false,
+    /// Steps of the run; 0 or less: what `num_train_epochs` makes.
+    max_steps: i64 = -1,
+    /// Times that the data is gone through.
+    num_train_epochs: f64 = 3.0,
+    /// Rows of a micro-batch.
+    per_device_train_batch_size: u64 = 8,
+    /// Micro-batches of a step.
+    gradient_accumulation_steps: u64 = 1,
+    /// The largest learning rate.
+    learning_rate: f64 = 2e-5,
+    /// What the rate does after the warm-up: `linear`, `cosine`, `constant` or `constant_with_warmup`.
+    lr_scheduler_type: Scheduler = Scheduler::Linear,
+    /// Steps in which the rate rises from 0.
+    warmup_steps: u64 = 0,
+    /// What a parameter loses each step, as a share of the learning rate.
+    weight_decay: f64 = 0.0,
+    /// What AdamW keeps of the mean of the gradients.
+    adam_beta1: f64 = 0.9,
+    /// What AdamW keeps of the mean of their squares.
+    adam_beta2: f64 = 0.999,
+    /// What AdamW adds to the root.
+    adam_epsilon: f64 = 1e-8,
+    /// The largest norm of a step's gradient.
+    max_grad_norm: f64 = 1.0,
+    /// Tokens that a row is cut to; false: none is cut.
+    max_length: Length = Length(Some(1024)),
+    /// Whether only the assistant's tokens are trained; the chat template has to mark them.
+    assistant_only_loss: bool = false,
+    /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential.
+    train_sampling_strategy: Sampling = Sampling::Random,
+    /// What the order of rows and a new adapter are drawn from. Draws are this trainer's own, not torch's.
+    seed: u64 = 42,
+    /// The type of the residual stream and of the products: float32 or bfloat16. The adapter stays in float32.
+    dtype: Compute = Compute(Dtype::F32),
+    /// Steps between two lines on the screen; `metrics.jsonl` has every step.
+    logging_steps: u64 = 10,
+    /// Steps between two checkpoints; the last step makes one, too.
+    save_steps: u64 = 500,
+    /// Checkpoints that are kept, the newest ones; false: all.
+    save_total_limit: Length = Length(None),
+    /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one.
+    resume_from_checkpoint: bool = false,
+}
+
+/// What the learning rate does after the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// Falls to 0 along a line.
+    Linear,
+    /// Falls to 0 along half a cosine.
+    Cosine,
+    /// Is the same from the first step on; no warm-up.
+    Constant,
+    /// Stays after the warm-up.
+    ConstantWithWarmup,
+}
+
+/// The order of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Drawn anew each epoch.
+    Random,
+    /// The file's.
+    Sequential,
+}
+
+/// A number above 0, or false for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Length(pub Option<u64>);
+
+/// A type to compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compute(pub Dtype);
+
+/// Words and what they name.
+const SCHEDULERS: [(&str, Scheduler); 4] = [
+    ("linear", Scheduler::Linear),
+    ("cosine", Scheduler::Cosine),
+    ("constant", Scheduler::Constant),
+    ("constant_with_warmup", Scheduler::ConstantWithWarmup),
+];
+const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
+const COMPUTES: [(&str, Compute); 2] = [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16))];
+
+/// The value of a word.
+fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
+    let given = value.as_str()?;
+    words.iter().find(|(word, _)| *word == given).map(|(_, value)| *value)
+}
+
+/// The word of a value.
+fn spelled<T: PartialEq>(words: &[(&str, T)], value: &T) -> Option<String> {
+    words.iter().find(|(_, known)| known == value).map(|(word, _)| format!("{word:?}"))
+}
+
+impl Read for String {
+    const NEED: &'static str = "a text";
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str().map(str::to_owned)
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(Value::from(self.as_str()).to_string())
+    }
+}
+
+impl Read for Option<String> {
+    const NEED: &'static str = "a text";
+
+    fn read(value: &Value) -> Option<Self> {
+        String::read(value).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(String::shown)
+    }
+}
+
+impl Read for bool {
+    const NEED: &'static str = "true or false";
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Read for i64 {
+    const NEED: &'static str = "a whole number";
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_integer()
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Read for u64 {
+    const NEED: &'static str = "a whole number of at least 0";
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_integer().and_then(|number| number.try_into().ok())
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Read for f64 {
+    const NEED: &'static str = "a finite number of at least 0";
+
+    fn read(value: &Value) -> Option<Self> {
+        let number = value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
+        number.filter(|number| number.is_finite() && *number >= 0.0)
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(Value::from(*self).to_string())
+    }
+}
+
+impl Read for Scheduler {
+    const NEED: &'static str = "linear, cosine, constant or constant_with_warmup";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&SCHEDULERS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&SCHEDULERS, self)
+    }
+}
+
+impl Read for Sampling {
+    const NEED: &'static str = "random or sequential";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&SAMPLINGS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&SAMPLINGS, self)
+    }
+}
+
+impl Read for Compute {
+    const NEED: &'static str = "float32 or bfloat16";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&COMPUTES, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&COMPUTES, self)
+    }
+}
+
+impl Read for Length {
+    const NEED: &'static str = "a whole number above 0, or false";
+
+    fn read(value: &Value) -> Option<Self> {
+        if value.as_bool() == Some(false) {
+            return Some(Self(None));
+        }
+        u64::read(value).filter(|number| *number > 0).map(|number| Self(Some(number)))
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(self.0.map_or_else(|| "false".to_owned(), |number| number.to_string()))
+    }
+}
+
+impl Read for Targets {
+    const NEED: &'static str = "\"all-linear\" or a list of names";
+
+    fn read(value: &Value) -> Option<Self> {
+        if let Some(one) = value.as_str() {
+            let all = one == "all-linear";
+            return Some(if all { Self::AllLinear } else { Self::Named(vec![one.to_owned()]) });
+        }
+        let names: Option<Vec<String>> = value.as_array()?.iter().map(String::read).collect();
+        names.filter(|names| !names.is_empty()).map(Self::Named)
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(match self {
+            Self::AllLinear => "\"all-linear\"".to_owned(),
+            Self::Named(names) => Value::from(names.clone()).to_string(),
+        })
+    }
+}
+
+fn wrong<T: Read>(key: &str, value: &Value) -> String {
+    format!("{key}: expected {}, found {value}", T::NEED)
+}
+
+fn unknown(key: &str) -> String {
+    let names: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
+    let nearest = similar::get_close_matches(key, &names, 1, 0.5);
+    match nearest.first() {
+        Some(name) => format!("unknown key {key:?}; the nearest name is {name}"),
+        None => format!("unknown key {key:?}; `trainer train --example` lists every key"),
+    }
+}
+
+impl Config {
+    /// Reads a config, and then the settings `key=value` of the command line, where a value that is no TOML is a text.
+    pub fn read(path: &Path, settings: &[(String, String)]) -> Result<Self, Failure> {
+        let named = |error: String| Failure::Usage(format!("{}: {error}", path.display()));
+        let text = crate::files::read_text(path).map_err(Failure::usage)?;
+        let text = text.ok_or_else(|| named("there is no such file".to_owned()))?;
+        let table: Table =
+            text.parse().map_err(|error: toml::de::Error| named(error.to_string().trim_end().to_owned()))?;
+        let mut config = Self::default();
+        for (key, value) in &table {
+            config.set(key, value).map_err(named)?;
+        }
+        let folder = path.parent().unwrap_or(Path::new(""));
+        config.relative_to(folder);
+        for (key, value) in settings {
+            let value = format!("v = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
+            let text = || Value::from(settings.iter().find(|(name, _)| name == key).map_or("", |(_, v)| v));
+            let value = value.unwrap_or_else(text);
+            config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
+        }
+        config.check().map_err(named)?;
+        Ok(config)
+    }
+
+    /// What is in the config's folder is meant from there.
+    fn relative_to(&mut self, folder: &Path) {
+        let from_here = |path: &mut String| {
+            let there = folder.join(&*path);
+            if !path.is_empty() && Path::new(path.as_str()).is_relative() && there.exists() {
+                *path = there.display().to_string();
+            }
+        };
+        from_here(&mut self.model_name_or_path);
+        from_here(&mut self.dataset_name);
+        [&mut self.tokenizer_name_or_path, &mut self.adapter_name_or_path]
+            .into_iter()
+            .flatten()
+            .for_each(from_here);
+        if Path::new(&self.output_dir).is_relative() {
+            self.output_dir = folder.join(&self.output_dir).display().to_string();
+        }
+    }
+
+    /// That there is a run that it describes.
+    fn check(&self) -> Result<(), String> {
+        for (key, value) in
+            [("model_name_or_path", &self.model_name_or_path), ("dataset_name", &self.dataset_name)]
+        {
+            if value.is_empty() {
+                return Err(format!("{key} is missing"));
+            }
+        }
+        let above = [
+            ("lora_r", self.lora_r),
+            ("per_device_train_batch_size", self.per_device_train_batch_size),
+            ("gradient_accumulation_steps", self.gradient_accumulation_steps),
+            ("logging_steps", self.logging_steps),
+            ("save_steps", self.save_steps),
+        ];
+        match above.iter().find(|(_, number)| *number == 0) {
+            Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
+            None => Ok(()),
+        }
+    }
+
+    /// The same as TOML, each key with its line of documentation; keys without a value are comments.
+    pub fn to_toml(&self) -> String {
+        let entry = |((key, value), (_, doc)): ((&str, Option<String>), &(&str, &str))| match value {
+            Some(value) => format!("#{doc}\n{key} = {value}\n"),
+            None => format!("#{doc}\n# {key} = \n"),
+        };
+        self.entries().into_iter().zip(KEYS).map(entry).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The adapter that it asks for.
+    pub fn adapter(&self) -> lora::Config {
+        lora::Config {
+            rank: self.lora_r as usize,
+            alpha: self.lora_alpha,
+            rank_stabilized: self.use_rslora,
+            targets: self.lora_target_modules.clone(),
+            base: Some(self.model_name_or_path.clone()),
+        }
+    }
+
+    /// The optimiser and the bound on its gradient.
+    pub fn recipe(&self) -> llama::train::Recipe {
+        let optimizer = AdamW {
+            beta1: self.adam_beta1,
+            beta2: self.adam_beta2,
+            eps: self.adam_epsilon,
+            weight_decay: self.weight_decay,
+        };
+        llama::train::Recipe { optimizer, max_norm: self.max_grad_norm }
+    }
+
+    /// The learning rates of a run of so many steps.
+    pub fn schedule(&self, steps: u64) -> Schedule {
+        let shape = match self.lr_scheduler_type {
+            Scheduler::Linear => Shape::Linear { steps },
+            Scheduler::Cosine => Shape::Cosine { steps, cycles: 0.5 },
+            Scheduler::Constant | Scheduler::ConstantWithWarmup => Shape::Constant,
+        };
+        let warmup = if self.lr_scheduler_type == Scheduler::Constant { 0 } else { self.warmup_steps };
+        Schedule { peak: self.learning_rate, warmup, shape }
+    }
+
+    /// Where everything that is written goes.
+    pub fn output(&self) -> PathBuf {
+        self.output_dir.clone().into()
+    }
+
+    /// The folder of the tokenizer.
+    pub fn tokenizer(&self) -> &str {
+        self.tokenizer_name_or_path.as_deref().unwrap_or(&self.model_name_or_path)
+    }
+}

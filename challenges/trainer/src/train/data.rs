@@ -1,0 +1,242 @@
+//! Data: a file with a JSON object a line, as tokens and which of them are trained.
+//!
+//! ```text
+//! {"messages": [..], "tools": [..]}         the chat template's text; tools are optional
+//! {"prompt": "..", "completion": ".."}      both texts, then the end of the sequence; the completion is trained
+//! {"text": ".."}                            the text, then the end of the sequence
+//! ```
+//!
+//! With `assistant_only_loss` what is trained of a conversation are the tokens that share a character with what the
+//! template marks by `{% generation %}`; without it, every token. A row is cut to `max_length` tokens at its end; one
+//! without a trained token is left out, for it has no loss.
+//!
+//! Source of the forms: "Dataset formats and types" in the documentation of the `trl` library.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use challenges::issues::chat::{Chat as _, Conversation, Options, Solution, Template};
+use serde_json::{Map, Value as Json};
+use tokenizers::Tokenizer;
+
+use super::Config;
+use crate::cli::Failure;
+use crate::files::read_text;
+use crate::template::Source;
+
+/// A row of data as a model reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The tokens.
+    pub ids: Vec<i32>,
+    /// Which of them are trained.
+    pub trained: Vec<bool>,
+}
+
+/// What turns a line into a row.
+pub struct Encoder {
+    folder: PathBuf,
+    tokenizer: Tokenizer,
+    template: Option<(Template, Vec<(String, Json)>)>,
+    end: Option<i32>,
+    assistant_only: bool,
+}
+
+/// The rows of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dataset {
+    /// Those with a trained token, in the file's order.
+    pub rows: Vec<Row>,
+    /// How many were left out, for they have none.
+    pub left_out: usize,
+    /// How many were cut.
+    pub cut: usize,
+}
+
+/// Bytes that a line may have.
+const LONGEST_LINE: usize = 64 << 20;
+
+impl Row {
+    /// The labels: the token where it is trained and is not the first, else -100.
+    pub fn labels(&self) -> Vec<i32> {
+        let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { reference::loss::IGNORED };
+        self.ids.iter().zip(&self.trained).map(label).collect()
+    }
+
+    /// How many tokens have a loss: those that are trained and have one before them.
+    pub fn counted(&self) -> usize {
+        self.trained.iter().skip(1).filter(|trained| **trained).count()
+    }
+
+    /// Cuts it to so many tokens; whether there were more.
+    fn cut(&mut self, most: usize) -> bool {
+        let longer = self.ids.len() > most;
+        self.ids.truncate(most);
+        self.trained.truncate(most);
+        longer
+    }
+}
+
+impl Encoder {
+    /// The tokenizer and the chat template of a folder.
+    ///
+    /// Fails where either cannot be read, and where a token has no row in an embedding of `vocab` rows.
+    pub fn open(folder: &Path, vocab: usize, assistant_only: bool) -> Result<Self, Failure> {
+        let file = folder.join("tokenizer.json");
+        let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
+        let text =
+            read_text(&file).map_err(Failure::usage)?.ok_or_else(|| named(&"there is no such file"))?;
+        let mut tokenizer: Tokenizer = text.parse().map_err(|error: tokenizers::Error| named(&error))?;
+        tokenizer.with_padding(None);
+        tokenizer.with_truncation(None).map_err(|error| named(&error))?;
+        let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0) as usize;
+        if largest >= vocab {
+            return Err(named(&format!(
+                "expected ids below {vocab}, the rows of the model's embedding, found {largest}"
+            )));
+        }
+        let source = Source::read(folder);
+        let end = source
+            .as_ref()
+            .ok()
+            .and_then(|source| source.markers.named.iter().find(|(n, _)| *n == "eos_token"));
+        let end = end.and_then(|(_, token)| tokenizer.token_to_id(token)).map(|id| id as i32);
+        let marks = source.as_ref().is_ok_and(|source| marks_generation(&source.text));
+        let template = match source {
+            Ok(source) => {
+                let variables = source.variables();
+                Some((source.compiled(folder, Options::default())?, variables))
+            }
+            Err(_) => None,
+        };
+        if assistant_only && !marks {
+            return Err(Failure::Usage(format!(
+                "{}: assistant_only_loss needs a chat template with {{% generation %}} marks; `trainer template \
+                 repair` adds them",
+                folder.display()
+            )));
+        }
+        Ok(Self { folder: folder.into(), tokenizer, template, end, assistant_only })
+    }
+
+    /// Every line of a file, cut to `most` tokens.
+    ///
+    /// Fails at the first line that is no row, with its number.
+    pub fn rows(&self, file: &Path, most: Option<usize>) -> Result<Dataset, Failure> {
+        let named = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
+        let mut reader = BufReader::new(File::open(file).map_err(|error| named(&error))?);
+        let (mut data, mut line, mut number) = (Dataset::default(), Vec::new(), 0_usize);
+        loop {
+            number += 1;
+            line.clear();
+            let mut limited = std::io::Read::take(&mut reader, LONGEST_LINE as u64);
+            if limited.read_until(b'\n', &mut line).map_err(|error| named(&error))? == 0 {
+                break;
+            }
+            let row = self.line(&line);
+            let mut row = row.map_err(|error| named(&format!("line {number}: {error}")))?;
+            data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
+            if row.counted() == 0 { data.left_out += 1 } else { data.rows.push(row) }
+        }
+        match data.rows.is_empty() {
+            true if number == 1 => Err(named(&"expected a JSON object a line, found an empty file")),
+            true => Err(named(&"no line has a trained token")),
+            false => Ok(data),
+        }
+    }
+
+    /// A line's row.
+    fn line(&self, line: &[u8]) -> Result<Row, String> {
+        if line.len() == LONGEST_LINE && line.last() != Some(&b'\n') {
+            return Err(format!("longer than {} MiB", LONGEST_LINE >> 20));
+        }
+        if line.trim_ascii().is_empty() {
+            return Err("expected a JSON object, found an empty line".into());
+        }
+        let json = serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))?;
+        let Json::Object(object) = json else { return Err("expected a JSON object".into()) };
+        if object.contains_key("messages") {
+            return self.conversation(&object);
+        }
+        if self.assistant_only {
+            return Err("assistant_only_loss needs `messages`".into());
+        }
+        let text = |key: &str| {
+            let value = object.get(key).map(|value| value.as_str().ok_or(format!("{key}: expected a text")));
+            value.transpose()
+        };
+        match (text("prompt")?, text("completion")?, text("text")?) {
+            (Some(prompt), Some(completion), _) => self.completion(prompt, completion),
+            (_, _, Some(text)) => {
+                let mut ids = self.encode(text)?;
+                ids.extend(self.end);
+                Ok(Row { trained: vec![true; ids.len()], ids })
+            }
+            _ => Err("expected the key messages, or prompt and completion, or text".into()),
+        }
+    }
+
+    fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
+        let before = self.encode(prompt)?.len();
+        let mut ids = self.encode(&format!("{prompt}{completion}"))?;
+        ids.extend(self.end);
+        let trained = (0..ids.len()).map(|token| token >= before).collect();
+        Ok(Row { ids, trained })
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
+        let encoded = self.tokenizer.encode(text, true).map_err(|error| error.to_string())?;
+        Ok(encoded.get_ids().iter().map(|id| *id as i32).collect())
+    }
+
+    fn conversation(&self, object: &Map<String, Json>) -> Result<Row, String> {
+        let Some((template, variables)) = &self.template else {
+            return Err(format!("`messages` need a chat template; {} has none", self.folder.display()));
+        };
+        let Some(Json::Array(messages)) = object.get("messages") else {
+            return Err("messages: expected a list".into());
+        };
+        let conversation = Conversation {
+            messages: messages.clone(),
+            tools: object.get("tools").filter(|tools| !tools.is_null()).cloned(),
+            variables: variables.clone(),
+            ..Conversation::default()
+        };
+        let rendered = template.chat(&conversation).map_err(|error| error.to_string())?;
+        let encoded = self.tokenizer.encode_char_offsets(rendered.text.as_str(), false);
+        let encoded = encoded.map_err(|error| error.to_string())?;
+        let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
+        let offsets: Vec<Range<usize>> = encoded.get_offsets().iter().map(|(from, to)| *from..*to).collect();
+        let trained = if self.assistant_only {
+            Solution.token_mask(&offsets, &rendered.spans)
+        } else {
+            vec![true; ids.len()]
+        };
+        Ok(Row { ids, trained })
+    }
+}
+
+/// Whether a template has a `generation` statement.
+fn marks_generation(template: &str) -> bool {
+    let word = |after: &str| after.trim_start_matches(['-', '+']).trim_start().starts_with("generation");
+    template.split("{%").skip(1).any(word)
+}
+
+impl Config {
+    /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens.
+    pub fn rows(&self, vocab: usize, context: usize) -> Result<Dataset, Failure> {
+        let folder = reference::llama::hub::find(self.tokenizer()).map_err(Failure::usage)?;
+        let encoder = Encoder::open(&folder, vocab, self.assistant_only_loss)?;
+        let file = Path::new(&self.dataset_name);
+        let data = encoder.rows(file, self.max_length.0.map(|most| most as usize))?;
+        match data.rows.iter().map(|row| row.ids.len()).max() {
+            Some(longest) if longest > context => Err(Failure::Usage(format!(
+                "{}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it",
+                file.display()
+            ))),
+            _ => Ok(data),
+        }
+    }
+}
