@@ -30,8 +30,9 @@ pub const CHUNKERS: [Entry; 7] = [
 ];
 
 /// Every slip, and what looks like one and is right.
-pub const CHUNK_SLIPS: [Entry; 14] = [
+pub const CHUNK_SLIPS: [Entry; 15] = [
     Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
+    Entry { name: "ends at a finite number", hand_in: |all| all.loss(slips(Slip::AlwaysFinite)) },
     Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
     Entry { name: "adds to nothing", hand_in: |all| all.loss(Cheat { spoil: forget_sums, ..HONEST }) },
     Entry { name: "forgets what is upstream", hand_in: |all| all.loss(slips(Slip::NoUpstream)) },
@@ -56,6 +57,7 @@ enum Slip {
     Oracle,
     OneChunk,
     NoShift,
+    AlwaysFinite,
     EveryRow,
     NoUpstream,
     OverTheEnd,
@@ -289,10 +291,12 @@ impl Cheat {
 
 impl Chunked for Cheat {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        if !self.is(Slip::NoShift) {
-            return Solution.log_sum_exp(hidden, weight, stretch);
+        let right = Solution.log_sum_exp(hidden, weight, stretch);
+        match self.slip {
+            Some(Slip::NoShift) => hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log(),
+            Some(Slip::AlwaysFinite) => right.max(&right.like(-1e30)),
+            _ => right,
         }
-        hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log()
     }
 
     fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {

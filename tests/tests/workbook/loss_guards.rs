@@ -51,8 +51,9 @@ fn what_the_statement_forbids_resets_the_score() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 13] = [
+const SEEN: [(&str, &str, &str); 14] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),
+    ("ends at a finite number", "E.1/minus-infinity", "want -inf"),
     ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "expected the rows "),
     ("upcasts before the product", "E.2/no-copy-of-the-weight", "is cast to f32: that is another copy of it"),
     ("adds to nothing", "E.3/adds-to-what-is-there", "likely cause: what was there before is missing"),

@@ -124,8 +124,8 @@ fn completions(loss: Loss, sampled: &Sampled, prompt: Prompt, random: &mut Rando
     let (old, reference) = (near(0.5), near(0.8));
     case.values.insert("old".into(), each(old));
     case.values.insert("reference".into(), each(reference));
-    case.values
-        .insert("advantages".into(), each((0..labels.len()).map(|row| advantages[row / length]).collect()));
+    let of_rows = (0..labels.len()).map(|row| garbage(row, advantages[row / length]));
+    case.values.insert("advantages".into(), each(of_rows.collect()));
     case.values.insert("labels".into(), Array::integers(&[labels.len()], labels.clone()));
     case.counts = labels.iter().map(|label| *label != IGNORED).collect();
     case
@@ -144,7 +144,9 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
     let logits = head.exact(&z).map_err(describe)?;
     let tokens = LogProbabilities::default().exact(&logits, vocab, labels).map_err(describe)?;
     let (old, reference) = (floats("old"), floats("reference"));
-    let of_sequences: Vec<f64> = floats("advantages").chunks(sampled.length).map(|row| row[0]).collect();
+    let advantages = floats("advantages");
+    let of_a_token = |row: &[f64]| row.iter().copied().find(|x| !x.is_nan()).unwrap_or(0.0);
+    let of_sequences: Vec<f64> = advantages.chunks(sampled.length).map(of_a_token).collect();
     let given = Tokens {
         log_p: tokens.values.as_slice(),
         old: sampled.old.then_some(old.as_slice()),
