@@ -58,7 +58,8 @@ pub struct Clip {
     pub low: f64,
     /// Above 1 by this, from 0 on.
     pub high: f64,
-    /// The largest ratio where the advantage is negative and nothing else holds it.
+    /// The most that the ratio which is not clipped may be. Above 1 + `high` it matters only where the advantage is
+    /// negative: there nothing else holds a large ratio. Below that it holds the ratio on both sides.
     pub delta: Option<f64>,
 }
 

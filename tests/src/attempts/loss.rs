@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled};
-use reference::graph::{Builder, Dtype, Error, Graph, Id, Op, Tensor};
-use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Policy, Tokens, kept};
+use reference::graph::{Binary, Builder, Compare, Dtype, Error, Graph, Id, Op, Tensor};
+use reference::loss::{Average, Clip, CrossEntropy, IGNORED, Level, Policy, Tokens, kept};
 
 use super::Entry;
 use super::honest::loss::Solution;
@@ -29,15 +29,21 @@ pub const CHUNKERS: [Entry; 7] = [
     Entry { name: "an honest chunker", hand_in: |all| all.loss(HONEST) },
 ];
 
-/// Every slip.
-pub const CHUNK_SLIPS: [Entry; 12] = [
+/// Every slip, and what looks like one and is right.
+pub const CHUNK_SLIPS: [Entry; 15] = [
     Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
+    Entry { name: "ends at a finite number", hand_in: |all| all.loss(slips(Slip::AlwaysFinite)) },
     Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
     Entry { name: "adds to nothing", hand_in: |all| all.loss(Cheat { spoil: forget_sums, ..HONEST }) },
     Entry { name: "forgets what is upstream", hand_in: |all| all.loss(slips(Slip::NoUpstream)) },
     Entry { name: "shifts over the end", hand_in: |all| all.loss(slips(Slip::OverTheEnd)) },
     Entry { name: "clips both sides alike", hand_in: |all| all.loss(slips(Slip::OneClip)) },
     Entry { name: "means over every token", hand_in: |all| all.loss(slips(Slip::TokenMean)) },
+    Entry { name: "divides a sequence by its tokens", hand_in: |all| all.loss(slips(Slip::NoTokens)) },
+    Entry {
+        name: "holds a ratio where the advantage is negative", // which is right
+        hand_in: |all| all.loss(slips(Slip::NegativeDelta)),
+    },
     Entry { name: "upcasts before the product", hand_in: |all| all.loss(slips(Slip::EarlyUpcast)) },
     Entry { name: "gives the loss beside its seeds", hand_in: |all| all.loss(slips(Slip::LossToo)) },
     Entry { name: "always adds up in f32", hand_in: |all| all.loss(slips(Slip::WideSums)) },
@@ -51,11 +57,14 @@ enum Slip {
     Oracle,
     OneChunk,
     NoShift,
+    AlwaysFinite,
     EveryRow,
     NoUpstream,
     OverTheEnd,
     OneClip,
     TokenMean,
+    NoTokens,
+    NegativeDelta,
     EarlyUpcast,
     LossToo,
     NoMetric,
@@ -219,6 +228,57 @@ fn without_metrics(mut graph: Graph, whole: &Graph) -> Graph {
     graph
 }
 
+/// A graph again, each node as `add` makes it of its operation, its inputs there, and all nodes so far.
+fn rewritten(
+    graph: &Graph,
+    mut add: impl FnMut(&mut Graph, Id, Op, &[Id], &[Id]) -> Result<Id, Error>,
+) -> Result<Graph, Error> {
+    let mut to = Graph::new(&graph.name);
+    graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
+    let mut place: Vec<Id> = Vec::new();
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input.0 as usize]).collect();
+        let here = add(&mut to, id, node.op.clone(), &inputs, &place)?;
+        place.push(here);
+    }
+    graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id.0 as usize]));
+    Ok(to)
+}
+
+/// Whether a node is that number everywhere.
+fn is_constant(graph: &Graph, id: Id, number: f64) -> bool {
+    matches!(graph.node(id).op, Op::Constant { value } if value.to_bits() == number.to_bits())
+}
+
+/// Counts that are not kept from being 0.
+fn without_least(whole: &Graph) -> Result<Graph, Error> {
+    rewritten(whole, |to, id, op, inputs, _| match op {
+        Op::Binary(Binary::Max) if is_constant(whole, whole.node(id).inputs[1], 1.0) => Ok(inputs[0]),
+        op => to.add(op, inputs, Some(whole.ty(id).clone()), ""),
+    })
+}
+
+/// A ratio that delta holds only where the advantage is negative.
+fn one_sided(rows: &Graph, delta: f64) -> Result<Graph, Error> {
+    let advantages = rows.find_input("advantages");
+    rewritten(rows, |to, id, op, inputs, place| {
+        let ty = Some(rows.ty(id).clone());
+        let held = to.add(op.clone(), inputs, ty.clone(), "")?;
+        match advantages {
+            Some(given)
+                if op == Op::Binary(Binary::Min) && is_constant(rows, rows.node(id).inputs[1], delta) =>
+            {
+                let zero = to.add(Op::Constant { value: 0.0 }, &[], ty, "")?;
+                let is_negative =
+                    to.add(Op::Compare(Compare::Less), &[place[given.0 as usize], zero], None, "")?;
+                to.add(Op::Select, &[is_negative, held, inputs[0]], None, "")
+            }
+            _ => Ok(held),
+        }
+    })
+}
+
 impl Cheat {
     fn problem(&self, problem: &Problem) -> Result<Problem, Error> {
         Ok(Problem { loss: (self.rows)(problem)?, ..problem.clone() })
@@ -231,10 +291,12 @@ impl Cheat {
 
 impl Chunked for Cheat {
     fn log_sum_exp(&self, hidden: &Tensor, weight: &Tensor, stretch: usize) -> Tensor {
-        if !self.is(Slip::NoShift) {
-            return Solution.log_sum_exp(hidden, weight, stretch);
+        let right = Solution.log_sum_exp(hidden, weight, stretch);
+        match self.slip {
+            Some(Slip::NoShift) => hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log(),
+            Some(Slip::AlwaysFinite) => right.max(&right.like(-1e30)),
+            _ => right,
         }
-        hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log()
     }
 
     fn cut(&self, counts: &[bool], size: usize) -> Vec<Vec<usize>> {
@@ -271,18 +333,11 @@ impl Chunked for Cheat {
             _ => return Ok(graph),
         }
         let Some(upstream) = graph.find_input("upstream") else { return Ok(graph) };
-        let mut to = Graph::new(&graph.name);
-        graph.known().iter().for_each(|(symbol, facts)| to.know(symbol, *facts));
-        let mut place: Vec<Id> = Vec::new();
-        for id in graph.ids() {
-            let node = graph.node(id);
-            let inputs: Vec<Id> = node.inputs.iter().map(|input| place[input.0 as usize]).collect();
+        rewritten(&graph, |to, id, op, inputs, _| {
             let one = Op::Constant { value: 1.0 };
-            let op = if id == upstream { one } else { node.op.clone() };
-            place.push(to.add(op, &inputs, Some(node.ty.clone()), "")?);
-        }
-        graph.outputs().iter().for_each(|(name, id)| to.output(name, place[id.0 as usize]));
-        Ok(to)
+            let op = if id == upstream { one } else { op };
+            to.add(op, inputs, Some(graph.ty(id).clone()), "")
+        })
     }
 
     fn shift(&self, labels: &[i32], length: usize) -> Vec<i32> {
@@ -302,6 +357,15 @@ impl Chunked for Cheat {
             Some(Slip::OneClip) => Solution.policy(&Policy { clip, ..*policy }, sampled),
             Some(Slip::TokenMean) => {
                 Solution.policy(&Policy { average: Average::Tokens, ..*policy }, sampled)
+            }
+            Some(Slip::NoTokens) if policy.level == Level::Sequence => {
+                let Loss { rows, whole } = Solution.policy(policy, sampled)?;
+                Ok(Loss { rows, whole: without_least(&whole)? })
+            }
+            Some(Slip::NegativeDelta) => {
+                let Loss { rows, whole } = Solution.policy(policy, sampled)?;
+                let rows = policy.clip.delta.map_or(Ok(rows.clone()), |delta| one_sided(&rows, delta))?;
+                Ok(Loss { rows, whole })
             }
             _ => Solution.policy(policy, sampled),
         }

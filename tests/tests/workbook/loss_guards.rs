@@ -51,8 +51,9 @@ fn what_the_statement_forbids_resets_the_score() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 12] = [
+const SEEN: [(&str, &str, &str); 14] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),
+    ("ends at a finite number", "E.1/minus-infinity", "want -inf"),
     ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "expected the rows "),
     ("upcasts before the product", "E.2/no-copy-of-the-weight", "is cast to f32: that is another copy of it"),
     ("adds to nothing", "E.3/adds-to-what-is-there", "likely cause: what was there before is missing"),
@@ -75,6 +76,7 @@ const SEEN: [(&str, &str, &str); 12] = [
     ("shifts over the end", "E.4/shift", "in sequences of "),
     ("clips both sides alike", "E.5/two-sided-clip", "4 rows at a time: "),
     ("means over every token", "E.5/grpo", "4 rows at a time: "),
+    ("divides a sequence by its tokens", "E.5/masks", "got NaN"),
     ("leaves a rest", "E.6/evenly", "for the last one"),
 ];
 
@@ -86,6 +88,15 @@ fn a_slip_in_a_step_of_a_chunker_is_seen_by_a_check_of_that_step() {
         assert!(ran.stdout.contains(words), "{slip}: {}", ran.stdout);
         let words = ran.stdout.split("\n\ncalls (>)").next().unwrap_or_default(); // what was called comes after
         assert!(words.lines().count() < 60, "{slip} is told at length: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn delta_may_hold_a_ratio_where_the_advantage_is_negative_and_nowhere_else() {
+    for seed in ["0x1", "0x2", "0x3", "0x4"] {
+        let one_sided = "holds a ratio where the advantage is negative";
+        let ran = own(OWN, one_sided, &["replay", "loss:E.5/delta", "--seed", seed]);
+        assert!(ran.code == 0, "{}", ran.stdout);
     }
 }
 

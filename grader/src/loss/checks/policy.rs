@@ -27,12 +27,21 @@ pub(super) const CHECKS: &Rows<Check> = &[
         of(steps, Policy::grpo(0.0, CLIP), Sampled { temperature: 0.7, ..SAMPLED }, random)
     }),
     ("delta", |steps, random| {
-        of(steps, Policy::grpo(0.0, Clip { delta: Some(1.1), ..CLIP }), SAMPLED, random)
+        // above 1 + high, or it would hold the ratio where the advantage is positive as well
+        of(steps, Policy::grpo(0.0, Clip { delta: Some(1.4), ..CLIP }), SAMPLED, random)
     }),
     ("masks", |steps, random| {
         (0..5).try_for_each(|round| {
-            let prompt = Prompt { length: round % 3 + 1, some_empty: true };
-            right(steps, Policy::grpo(0.0, CLIP), SAMPLED, prompt, random)
+            let prompt =
+                Prompt { length: round % 3 + 1, empty: if round < 4 { 1 } else { SAMPLED.sequences } };
+            let policies = [
+                (Policy::grpo(0.0, CLIP), SAMPLED),
+                (Policy::bnpo(0.0, CLIP), SAMPLED),
+                (Policy::gspo(0.1, CLIP), REFERRED),
+            ];
+            policies
+                .into_iter()
+                .try_for_each(|(policy, sampled)| right(steps, policy, sampled, prompt, random))
         })
     }),
     ("one-pass-for-tokens", |steps, random| one_pass(steps, &Policy::grpo(0.0, CLIP), &SAMPLED, random)),
@@ -52,13 +61,13 @@ const REFERRED: Sampled = Sampled { reference: true, ..SAMPLED };
 struct Prompt {
     /// Tokens of it.
     length: usize,
-    /// Whether the first completion is empty.
-    some_empty: bool,
+    /// Completions without a token, the first ones.
+    empty: usize,
 }
 
 /// A policy with its completions, drawn five times.
 fn of(attempt: &dyn Chunked, policy: Policy, sampled: Sampled, random: &mut Random) -> Result<(), String> {
-    let prompt = Prompt { length: 2, some_empty: false };
+    let prompt = Prompt { length: 2, empty: 0 };
     (0..5).try_for_each(|_| right(attempt, policy, sampled, prompt, random))
 }
 
@@ -88,14 +97,13 @@ fn right(
 
 /// Completions after prompts, of unequal length; numbers of tokens that do not count are not even finite.
 fn completions(loss: Loss, sampled: &Sampled, prompt: Prompt, random: &mut Random) -> Case {
-    let Prompt { length: prompt, some_empty } = prompt;
+    let Prompt { length: prompt, empty } = prompt;
     let Sampled { sequences, length, vocab, .. } = *sampled;
     let sizes = Sizes { rows: sequences * length, ..SMALL };
     let mut case = Case::drawn(loss, sizes, random);
     let mut tokens = Vec::new();
     for sequence in 0..sequences {
-        let none = some_empty && sequence == 0;
-        let end = if none { prompt } else { prompt + 1 + random.below(length - prompt) };
+        let end = if sequence < empty { prompt } else { prompt + 1 + random.below(length - prompt) };
         tokens.extend(
             (0..length).map(|t| if t < prompt || t >= end { IGNORED } else { random.below(vocab) as i32 }),
         );
@@ -116,8 +124,8 @@ fn completions(loss: Loss, sampled: &Sampled, prompt: Prompt, random: &mut Rando
     let (old, reference) = (near(0.5), near(0.8));
     case.values.insert("old".into(), each(old));
     case.values.insert("reference".into(), each(reference));
-    case.values
-        .insert("advantages".into(), each((0..labels.len()).map(|row| advantages[row / length]).collect()));
+    let of_rows = (0..labels.len()).map(|row| garbage(row, advantages[row / length]));
+    case.values.insert("advantages".into(), each(of_rows.collect()));
     case.values.insert("labels".into(), Array::integers(&[labels.len()], labels.clone()));
     case.counts = labels.iter().map(|label| *label != IGNORED).collect();
     case
@@ -136,7 +144,9 @@ fn near_policy(case: &Case, policy: &Policy, sampled: &Sampled, got: &Found) -> 
     let logits = head.exact(&z).map_err(describe)?;
     let tokens = LogProbabilities::default().exact(&logits, vocab, labels).map_err(describe)?;
     let (old, reference) = (floats("old"), floats("reference"));
-    let of_sequences: Vec<f64> = floats("advantages").chunks(sampled.length).map(|row| row[0]).collect();
+    let advantages = floats("advantages");
+    let of_a_token = |row: &[f64]| row.iter().copied().find(|x| !x.is_nan()).unwrap_or(0.0);
+    let of_sequences: Vec<f64> = advantages.chunks(sampled.length).map(of_a_token).collect();
     let given = Tokens {
         log_p: tokens.values.as_slice(),
         old: sampled.old.then_some(old.as_slice()),
@@ -191,7 +201,7 @@ fn one_pass(
     random: &mut Random,
 ) -> Result<(), String> {
     let loss = attempt.policy(policy, sampled).map_err(describe)?;
-    let case = completions(loss, sampled, Prompt { length: 2, some_empty: false }, random);
+    let case = completions(loss, sampled, Prompt { length: 2, empty: 0 }, random);
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
     match plan.passes {
         Passes::One => Ok(()),
