@@ -59,6 +59,7 @@ mod remat;
 mod resize;
 mod schema;
 mod session;
+mod sft;
 mod tampering;
 mod template;
 mod text;
