@@ -216,8 +216,16 @@ fn llama() -> Spec {
     let storages =
         config.tensor_specs().into_iter().map(|spec| (spec.name, storage(spec.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
-    let adapter = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
-    Spec { config, storages, compute: Dtype::F32, adapter: Some(adapter), rows: Rows::default() }
+    let adapter =
+        lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
+    Spec {
+        config,
+        storages,
+        compute: Dtype::F32,
+        adapter: Some(adapter),
+        rows: Rows::default(),
+        dropout: false,
+    }
 }
 
 fn arena() -> Result<Drawn, String> {

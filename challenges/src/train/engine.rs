@@ -15,7 +15,7 @@ use kernels::{Callee, Device, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::train::{self, Recipe};
-use reference::llama::{Llama, Spec, rope};
+use reference::llama::{DROPOUT_KEY, Llama, Spec, rope};
 use reference::optim::AdamW;
 
 use super::Error;
@@ -31,6 +31,10 @@ pub struct Microbatch {
     pub ids: Vec<i32>,
     /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row.
     pub labels: Vec<i32>,
+    /// The position of each token in its document.
+    pub positions: Vec<i32>,
+    /// The number of each token's document, from 1 on; 0 in padding.
+    pub documents: Vec<i32>,
 }
 
 /// A model on a device, with everything that its training changes.
@@ -101,17 +105,22 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Adds a micro-batch to the step; `items` are the tokens that count in all of its micro-batches.
+    /// Adds a micro-batch to the step; `items` are the tokens that count in all of its micro-batches, `key` is what the
+    /// masks of its dropout are drawn from.
     ///
     /// # Errors
     /// What the session says.
-    pub fn microbatch(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
+    pub fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
         let device = self.session.device();
-        self.fit_tables(batch.shape[1])?;
+        let all = self.spec.config.positions; // where tokens say which rows of the tables they take
+        self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
         let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
         let own = [
             ("ids", integers(&batch.ids)?),
             ("labels", integers(&batch.labels)?),
+            ("positions", integers(&batch.positions)?),
+            ("documents", integers(&batch.documents)?),
+            (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
             ("items", upload(device, &Array::scalar(items as f64))?),
         ];
         let mut io = session::Io::from(&self.tables);

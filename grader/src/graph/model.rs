@@ -83,7 +83,14 @@ impl Model {
             }
         }
         Self::adapted(
-            Spec { config, storages, compute: Dtype::F32, adapter: None, rows: Rows::default() },
+            Spec {
+                config,
+                storages,
+                compute: Dtype::F32,
+                adapter: None,
+                rows: Rows::default(),
+                dropout: false,
+            },
             values,
             None,
             seed,
@@ -106,7 +113,8 @@ impl Model {
     ) -> Result<Self, String> {
         let rank = 8;
         let targets = lora::Targets::AllLinear;
-        let adapter = lora::Config { rank, alpha: 16.0, rank_stabilized: false, targets, base: None };
+        let adapter =
+            lora::Config { rank, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
         let mut random = Random::named(seed, "adapter");
         for (name, shape) in adapter.needs(&spec.config).map_err(|error| error.to_string())? {
             let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);

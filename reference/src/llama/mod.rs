@@ -26,7 +26,7 @@ mod weights;
 pub use config::{Config, Rope, Scaling};
 pub use error::Error;
 pub(crate) use fields::Fields;
-pub use model::{Model, Spec};
+pub use model::{DROPOUT_KEY, Model, Spec};
 pub use rows::Rows;
 pub(crate) use weights::dense;
 pub use weights::{Llama, Storage, Storages, StoredInput, TensorSpec, parts};

@@ -36,7 +36,12 @@ pub struct Spec {
     pub adapter: Option<lora::Config>,
     /// What is given beside the tokens of a row; by default, nothing.
     pub rows: Rows,
+    /// Whether the adapter's dropout is written, for training: then a graph has the input [`DROPOUT_KEY`].
+    pub dropout: bool,
 }
+
+/// The key of the dropout's masks, i32 (2): another one for each batch.
+pub const DROPOUT_KEY: &str = "dropout.key";
 
 /// A model being written onto a tape.
 pub struct Model<'a> {
@@ -260,7 +265,20 @@ impl<'a> Model<'a> {
         let [a, b] = adapter
             .pair(name, weight[0], weight[1])
             .map(|(key, shape)| self.input(&key, &Type::new(Dtype::F32, shape)).cast(self.spec.compute));
+        let x = &self.dropped(adapter, name, x);
         &x.matmul(&a.t()).matmul(&b.t()) * adapter.scale() // A (r, in), B (out, r)
+    }
+
+    /// What the low-rank part of a projection reads: its input, or in training a part of it, where the adapter asks for
+    /// dropout. Each projection has a stream of masks of its own.
+    fn dropped(&self, adapter: &lora::Config, name: &str, x: &Tensor) -> Tensor {
+        if !self.spec.dropout || adapter.dropout == 0.0 {
+            return x.clone();
+        }
+        let key = self.input(DROPOUT_KEY, &Type::new(Dtype::I32, [2_usize]));
+        let stream =
+            self.shapes.keys().position(|key| key.strip_suffix(".weight") == Some(name)).unwrap_or(0);
+        x.dropout(&key, 1.0 - adapter.dropout, stream as u32)
     }
 
     /// (B, T, heads * D) to (B, heads, T, D)

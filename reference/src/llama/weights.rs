@@ -121,6 +121,7 @@ impl Llama {
             compute: Dtype::F32,
             adapter: None,
             rows: Rows::default(),
+            dropout: false,
         }
     }
 
@@ -161,11 +162,12 @@ fn stored_parts<'a>(name: &str, weight: &nf4::StoredWeight<'a>) -> impl Iterator
 /// How a weight is stored, if it is as the model needs it.
 fn storage(checkpoint: &Checkpoint, spec: &TensorSpec) -> Result<Storage, Error> {
     let tensor = checkpoint.tensor(&spec.name)?;
-    let (storage, got) = if spec.quantizable && tensor.dtype == Stored::U8 {
-        quantized_storage(&checkpoint.nf4(&spec.name)?)
-    } else {
-        (float(tensor.dtype).map(Storage::Dense), tensor.shape.to_vec())
-    };
+    let (storage, got) =
+        if spec.quantizable && (tensor.dtype == Stored::U8 || checkpoint.is_quantized(&spec.name)) {
+            quantized_storage(&checkpoint.nf4(&spec.name)?)
+        } else {
+            (float(tensor.dtype).map(Storage::Dense), tensor.shape.to_vec())
+        };
     let shape = || Error::Shape { got: got.clone(), need: spec.shape.clone() };
     let checked = storage.and_then(|storage| if got == spec.shape { Ok(storage) } else { Err(shape()) });
     checked.map_err(|fault| fault.of(&spec.name))

@@ -16,6 +16,8 @@ pub struct Config {
     pub alpha: f64,
     /// Whether the scale is alpha / sqrt r, and not alpha / r.
     pub rank_stabilized: bool,
+    /// The probability with which an element of a module's input is left out of the low-rank product, in training.
+    pub dropout: f64,
     /// The modules beside which it stands.
     pub targets: Targets,
     /// The model that it was made for, as the file names it.
@@ -75,6 +77,7 @@ impl Config {
             rank: fields.size("r", LARGEST_RANK)?.ok_or_else(|| missing("r", "an integer above 0"))?,
             alpha: fields.positive("lora_alpha")?.ok_or_else(|| missing("lora_alpha", "a number above 0"))?,
             rank_stabilized: fields.flag("use_rslora")?,
+            dropout: dropout(fields)?,
             targets: targets(fields)?,
             base: fields.text("base_model_name_or_path")?,
         })
@@ -93,7 +96,7 @@ impl Config {
             "base_model_name_or_path": self.base,
             "r": self.rank,
             "lora_alpha": if whole { json!(self.alpha as u64) } else { json!(self.alpha) },
-            "lora_dropout": 0.0,
+            "lora_dropout": self.dropout,
             "target_modules": targets,
             "use_rslora": self.rank_stabilized,
             "use_dora": false,
@@ -171,7 +174,6 @@ fn supported(fields: &Fields) -> Result<(), Error> {
         return Err(fields.wrong("peft_type", "\"LORA\""));
     }
     fields.only("bias", "none")?;
-    fields.only_number("lora_dropout", 0.0)?;
     let own = |value: &Value| {
         value.is_boolean() || ["gaussian", "orthogonal", "eva"].iter().any(|own| value == own)
     };
@@ -195,6 +197,16 @@ fn is_nothing(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Array(values) => values.is_empty(),
         Value::Object(map) => map.is_empty(),
+    }
+}
+
+fn dropout(fields: &Fields) -> Result<f64, Error> {
+    match fields.get("lora_dropout") {
+        None | Some(Value::Null) => Ok(0.0),
+        Some(value) => match value.as_f64().filter(|share| (0.0..1.0).contains(share)) {
+            Some(share) => Ok(share),
+            None => Err(fields.wrong("lora_dropout", "a number of at least 0 and below 1")),
+        },
     }
 }
 

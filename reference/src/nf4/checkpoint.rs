@@ -14,6 +14,7 @@ use super::state::{self, Nested, State};
 use super::{Dtype, Error, Layout, Part, PartType, Quantized, Scales};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::dtype;
+use safetensors::tensor::Dtype as Stored;
 
 /// A quantised weight whose bytes lie in a [`Checkpoint`].
 pub type QuantizedTensor<'a> = Quantized<&'a [u8]>;
@@ -40,6 +41,12 @@ impl Checkpoint {
         let quantized = self.nf4_stored(name)?.to_quantized();
         quantized.check().map_err(|fault| fault.of(name))?;
         Ok(quantized)
+    }
+
+    /// Whether a tensor holds the codes of a quantised weight: whatever its type, a state stands beside it.
+    pub fn is_quantized(&self, name: &str) -> bool {
+        let state = format!("{name}.quant_state.");
+        self.names().any(|other| other.starts_with(&state))
     }
 
     /// The same with every part as it is stored: borrowed, and not yet looked at.
@@ -123,10 +130,24 @@ fn companion<'a>(file: &'a Checkpoint, name: &str, part: &'static str) -> Result
 
 /// The bytes of a part, if they are as the layout calls for.
 fn part<'a>(tensor: Tensor<'a>, need: &PartType) -> Result<&'a [u8], Error> {
-    let name = if need.part == Part::Packed { "weight" } else { need.part.label() };
-    let bytes = of_dtype(tensor, name, need.dtype)?;
+    let bytes = match need.part {
+        Part::Packed => packed_bytes(tensor)?,
+        part => of_dtype(tensor, part.label(), need.dtype)?,
+    };
     check_len(need.part.label(), bytes.len() / need.dtype.bytes(), need.len)?;
     Ok(bytes)
+}
+
+/// The bytes of packed codes, under whichever of bitsandbytes' `quant_storage` types they are stored. Sharding libraries
+/// flatten tensors of one type only, so checkpoints for them store the codes as if they were of the model's own type.
+fn packed_bytes(tensor: Tensor<'_>) -> Result<&[u8], Error> {
+    match tensor.dtype {
+        Stored::U8 | Stored::BF16 | Stored::F16 | Stored::F32 => Ok(tensor.bytes),
+        got => {
+            let need = "U8, BF16, F16 or F32".to_owned();
+            Err(Error::WrongDtype { part: "weight", got: got.to_string(), need })
+        }
+    }
 }
 
 /// The bytes of a tensor, if they are of the type that is needed.

@@ -193,7 +193,14 @@ fn small() -> Llama {
 }
 
 fn config(targets: Targets) -> Config {
-    Config { rank: 3, alpha: 5.0, rank_stabilized: false, targets, base: Some("org/name".into()) }
+    Config {
+        rank: 3,
+        alpha: 5.0,
+        rank_stabilized: false,
+        targets,
+        dropout: 0.0,
+        base: Some("org/name".into()),
+    }
 }
 
 /// A fresh adapter of the small model, written.

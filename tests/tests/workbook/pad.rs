@@ -630,6 +630,7 @@ fn low_rank() -> lora::Config {
         alpha: 6.0,
         rank_stabilized: false,
         targets: lora::Targets::AllLinear,
+        dropout: 0.0,
         base: None,
     }
 }

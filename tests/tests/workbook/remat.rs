@@ -75,13 +75,20 @@ impl Model {
             }
         }
         let targets = lora::Targets::AllLinear;
-        let adapter = lora::Config { rank: 4, alpha: 8.0, rank_stabilized: false, targets, base: None };
+        let adapter =
+            lora::Config { rank: 4, alpha: 8.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
         for (seed, (name, shape)) in adapter.needs(&config).expect("targets").into_iter().enumerate() {
             let pair = numbers(shape[0] * shape[1], seed + 99).map(|x| 0.1 * x);
             values.insert(name, Array::floats(Dtype::F32, &shape, pair));
         }
-        let spec =
-            Spec { config, storages, compute: self.compute, adapter: Some(adapter), rows: Rows::default() };
+        let spec = Spec {
+            config,
+            storages,
+            compute: self.compute,
+            adapter: Some(adapter),
+            rows: Rows::default(),
+            dropout: false,
+        };
         let optimizer = reference::optim::AdamW { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01 };
         let step = train::step_graph(&spec, &train::Recipe { optimizer, max_norm: 1.0 }).expect("a step");
         values.append(&mut optimizer.rates(3, 1e-3));

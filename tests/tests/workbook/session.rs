@@ -35,6 +35,7 @@ impl Step {
             alpha: 6.0,
             rank_stabilized: false,
             targets: Targets::AllLinear,
+            dropout: 0.0,
             base: None,
         };
         let adapter = Adapter::fresh(config.clone(), &llama.config, 7).expect("targets are projections");

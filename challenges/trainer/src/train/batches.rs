@@ -82,6 +82,12 @@ impl Batches {
 /// Tells draws of orders from other draws of the same seed.
 const ORDER: u32 = 1;
 
+/// The number of each token's document, from 1 on.
+fn numbers(row: &Row) -> Vec<i32> {
+    let lengths = row.documents.iter().zip(1..);
+    lengths.flat_map(|(length, number)| std::iter::repeat_n(number, *length)).collect()
+}
+
 /// Rows side by side, filled up at their ends.
 pub fn microbatch(rows: &[&Row]) -> Microbatch {
     let length = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
@@ -97,6 +103,8 @@ pub fn microbatch(rows: &[&Row]) -> Microbatch {
         shape: [rows.len(), length],
         ids: filled(&|row| row.ids.clone(), 0),
         labels: filled(&Row::labels, reference::loss::IGNORED),
+        positions: filled(&|row| row.documents.iter().flat_map(|length| 0..*length as i32).collect(), 0),
+        documents: filled(&numbers, 0),
     }
 }
 

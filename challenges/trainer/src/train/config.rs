@@ -82,6 +82,9 @@ keys! {
     lora_r: u64 = 16,
     /// The scale of the adapter is `lora_alpha / lora_r`.
     lora_alpha: f64 = 32.0,
+    /// The share of a module's inputs that the adapter does not see, drawn anew for each micro-batch; by default that of the
+    /// adapter to start from, or 0.05.
+    lora_dropout: Option<f64> = None,
     /// The modules beside which the adapter stands: a list of names or "all-linear".
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
     /// Whether the scale is `lora_alpha / sqrt(lora_r)`.
@@ -112,6 +115,8 @@ keys! {
     max_grad_norm: f64 = 1.0,
     /// Tokens that a row is cut to; false: none is cut.
     max_length: Length = Length(Some(1024)),
+    /// Whether rows are packed into rows of at most `max_length` tokens; each attends to itself only, from position 0 on.
+    packing: bool = false,
     /// Whether only the assistant's tokens are trained; the chat template has to mark them.
     assistant_only_loss: bool = false,
     /// Whether rows are drawn in a random order, anew each epoch, or taken in the file's: random or sequential.
@@ -202,6 +207,18 @@ impl Read for Option<String> {
 
     fn shown(&self) -> Option<String> {
         self.as_ref().and_then(String::shown)
+    }
+}
+
+impl Read for Option<f64> {
+    const NEED: &'static str = f64::NEED;
+
+    fn read(value: &Value) -> Option<Self> {
+        f64::read(value).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(f64::shown)
     }
 }
 
@@ -397,6 +414,9 @@ impl Config {
             ("logging_steps", self.logging_steps),
             ("save_steps", self.save_steps),
         ];
+        if let Some(share) = self.lora_dropout.filter(|share| *share >= 1.0) {
+            return Err(format!("lora_dropout: expected a number below 1, found {share}"));
+        }
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
@@ -418,6 +438,7 @@ impl Config {
             rank: self.lora_r as usize,
             alpha: self.lora_alpha,
             rank_stabilized: self.use_rslora,
+            dropout: self.lora_dropout.unwrap_or(0.05),
             targets: self.lora_target_modules.clone(),
             base: Some(self.model_name_or_path.clone()),
         }

@@ -12,6 +12,7 @@
 //!
 //! Source of the forms: "Dataset formats and types" in the documentation of the `trl` library.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
@@ -24,6 +25,7 @@ use tokenizers::Tokenizer;
 use super::Config;
 use crate::cli::Failure;
 use crate::files::read_text;
+use crate::markers::Markers;
 use crate::template::Source;
 
 /// A row of data as a model reads it.
@@ -33,6 +35,8 @@ pub struct Row {
     pub ids: Vec<i32>,
     /// Which of them are trained.
     pub trained: Vec<bool>,
+    /// The lengths of its documents: one, but where rows were packed.
+    pub documents: Vec<usize>,
 }
 
 /// What turns a line into a row.
@@ -65,17 +69,33 @@ impl Row {
         self.ids.iter().zip(&self.trained).map(label).collect()
     }
 
-    /// How many tokens have a loss: those that are trained and have one before them.
+    /// How many tokens have a loss: those that are trained and are not the first of their document.
     pub fn counted(&self) -> usize {
-        self.trained.iter().skip(1).filter(|trained| **trained).count()
+        let mut rest = self.trained.as_slice();
+        let of_document = |length: &usize| {
+            let (document, after) = rest.split_at(*length);
+            rest = after;
+            document.iter().skip(1).filter(|trained| **trained).count()
+        };
+        self.documents.iter().map(of_document).sum()
     }
 
-    /// Cuts it to so many tokens; whether there were more.
+    /// A row of one document, cut to so many tokens; whether there were more.
     fn cut(&mut self, most: usize) -> bool {
         let longer = self.ids.len() > most;
         self.ids.truncate(most);
         self.trained.truncate(most);
+        self.documents = vec![self.ids.len()];
         longer
+    }
+
+    /// Rows one after the other, as the documents of one.
+    fn joined(rows: &[&Row]) -> Self {
+        Self {
+            ids: rows.iter().flat_map(|row| row.ids.iter().copied()).collect(),
+            trained: rows.iter().flat_map(|row| row.trained.iter().copied()).collect(),
+            documents: rows.iter().flat_map(|row| row.documents.iter().copied()).collect(),
+        }
     }
 }
 
@@ -91,10 +111,13 @@ impl Encoder {
         let mut tokenizer: Tokenizer = text.parse().map_err(|error: tokenizers::Error| named(&error))?;
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| named(&error))?;
-        let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0) as usize;
-        if largest >= vocab {
+        let largest = tokenizer.get_vocab(true).into_values().max().unwrap_or(0);
+        let markers = Markers::read(folder).map_err(Failure::usage)?;
+        let rows = (largest as usize + 1).max(markers.size as usize); // the library numbers some tokens anew
+        if rows > vocab {
             return Err(named(&format!(
-                "expected ids below {vocab}, the rows of the model's embedding, found {largest}"
+                "expected ids below {vocab}, the rows of the model's embedding, found {}",
+                rows - 1
             )));
         }
         let source = Source::read(folder);
@@ -172,7 +195,7 @@ impl Encoder {
             (_, _, Some(text)) => {
                 let mut ids = self.encode(text)?;
                 ids.extend(self.end);
-                Ok(Row { trained: vec![true; ids.len()], ids })
+                Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids })
             }
             _ => Err("expected the key messages, or prompt and completion, or text".into()),
         }
@@ -183,7 +206,7 @@ impl Encoder {
         let mut ids = self.encode(&format!("{prompt}{completion}"))?;
         ids.extend(self.end);
         let trained = (0..ids.len()).map(|token| token >= before).collect();
-        Ok(Row { ids, trained })
+        Ok(Row { documents: vec![ids.len()], ids, trained })
     }
 
     fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
@@ -214,8 +237,36 @@ impl Encoder {
         } else {
             vec![true; ids.len()]
         };
-        Ok(Row { ids, trained })
+        Ok(Row { documents: vec![ids.len()], ids, trained })
     }
+}
+
+/// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that has
+/// place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al., "Fewer
+/// Truncations Improve Language Modeling" (2024), section 3.
+pub fn packed(rows: &[Row], most: usize) -> Vec<Row> {
+    let mut order: Vec<&Row> = rows.iter().collect();
+    order.sort_by_key(|row| std::cmp::Reverse(row.ids.len()));
+    let mut bins: Vec<Vec<&Row>> = Vec::new();
+    let mut by_place: BTreeMap<usize, VecDeque<usize>> = BTreeMap::new(); // bins by the tokens that they have place for
+    for row in order {
+        let fits = by_place.range(row.ids.len()..).next().map(|(place, _)| *place);
+        let (bin, place) = match fits {
+            None => {
+                bins.push(Vec::new());
+                (bins.len() - 1, most)
+            }
+            Some(place) => {
+                let waiting = by_place.get_mut(&place);
+                let bin = waiting.and_then(VecDeque::pop_front).expect("a place without a bin is taken away");
+                by_place.retain(|_, waiting| !waiting.is_empty());
+                (bin, place)
+            }
+        };
+        bins[bin].push(row);
+        by_place.entry(place - row.ids.len()).or_default().push_back(bin);
+    }
+    bins.iter().map(|rows| Row::joined(rows)).collect()
 }
 
 /// Whether a template has a `generation` statement.
@@ -236,6 +287,10 @@ impl Config {
                 "{}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it",
                 file.display()
             ))),
+            _ if self.packing => {
+                let most = self.max_length.0.map_or(context, |most| context.min(most as usize));
+                Ok(Dataset { rows: packed(&data.rows, most), ..data })
+            }
             _ => Ok(data),
         }
     }

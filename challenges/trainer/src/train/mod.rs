@@ -21,7 +21,7 @@ use challenges::train::{Engine, Logged};
 use clap::Args;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::llama::{Llama, Spec};
+use reference::llama::{self, Llama, Spec};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Value as Json, json};
@@ -65,7 +65,13 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let output = Output::open(&config.output())?;
     let start = start(&config, &model, &adapter, &output)?;
     let cpu = Cpu::new();
-    let spec = Spec { compute: config.dtype.0, adapter: Some(adapter.config.clone()), ..model.spec() };
+    let spec = Spec {
+        compute: config.dtype.0,
+        adapter: Some(adapter.config.clone()),
+        rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
+        dropout: true,
+        ..model.spec()
+    };
     let engine = Engine::new(
         &challenges::graph::Solution,
         &cpu,
@@ -98,7 +104,9 @@ fn adapter(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
     let Some(folder) = &config.adapter_name_or_path else {
         return Adapter::fresh(config.adapter(), &model.config, config.seed).map_err(Failure::usage);
     };
-    Adapter::open(folder, &model.config).map_err(Failure::usage)
+    let mut adapter = Adapter::open(folder, &model.config).map_err(Failure::usage)?;
+    adapter.config.dropout = config.lora_dropout.unwrap_or(adapter.config.dropout);
+    Ok(adapter)
 }
 
 /// Where the run begins: at its newest checkpoint, if it is to go on, else with the adapter.
@@ -186,8 +194,9 @@ impl Run<'_> {
         let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
         let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
         let mut logged = Vec::new();
-        for part in &parts {
-            logged.push(self.engine.microbatch(&microbatch(part), items as u64).map_err(Failure::bug)?);
+        for (part, number) in parts.iter().zip(self.at.step * self.config.gradient_accumulation_steps..) {
+            let key = [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each micro-batch
+            logged.push(self.engine.microbatch(&microbatch(part), items as u64, key).map_err(Failure::bug)?);
         }
         let norm = self.engine.update(number, rate).map_err(Failure::bug)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();

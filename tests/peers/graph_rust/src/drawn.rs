@@ -39,7 +39,7 @@ impl Drawn {
             quantized: true,
         };
         let targets = lora::Targets::AllLinear;
-        let lora = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, base: None };
+        let lora = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
         let mut random = random();
         let mut dense: Values<f32> = config
             .tensor_specs()
@@ -83,7 +83,7 @@ impl Drawn {
             values.insert(name.into(), Array::integers(&[1, length], self.tokens.clone()));
         }
         let (config, adapter) = (self.config.clone(), Some(self.lora.clone()));
-        Ok((Spec { config, storages, compute: Dtype::F32, adapter, rows: Rows::default() }, values))
+        Ok((Spec { config, storages, compute: Dtype::F32, adapter, rows: Rows::default(), dropout: false }, values))
     }
 }
 
