@@ -19,7 +19,6 @@ use reference::loss::IGNORED;
 use crate::graph::Compile;
 use crate::loss::run::{self, Hidden, Job, Runner, Size};
 use crate::loss::{Chunked, Problem};
-use crate::weights;
 
 mod engine;
 
@@ -33,8 +32,6 @@ pub enum Error {
     Session(session::Error),
     /// The chunked loss.
     Loss(run::Error),
-    /// The weights.
-    Weights(weights::Error),
     /// There is no such graph.
     Graph(graph::Error),
     /// The batch lacks something.
@@ -223,7 +220,6 @@ impl fmt::Display for Error {
         match self {
             Error::Session(error) => error.fmt(f),
             Error::Loss(error) => error.fmt(f),
-            Error::Weights(error) => error.fmt(f),
             Error::Graph(error) => error.fmt(f),
             Error::Batch { name } => write!(f, "the batch has no `{name}`"),
         }
@@ -235,7 +231,6 @@ impl std::error::Error for Error {
         match self {
             Error::Session(error) => Some(error),
             Error::Loss(error) => Some(error),
-            Error::Weights(error) => Some(error),
             Error::Graph(error) => Some(error),
             Error::Batch { .. } => None,
         }

@@ -16,6 +16,10 @@ use compiler::session::DeviceTensor;
 use kernels::{Device, DeviceError};
 use reference::llama::{self, Llama, StoredInput};
 
+mod quantize;
+
+pub use quantize::load_quantized;
+
 /// Files are little endian, and so is every machine that has been tried; where one is not, bytes cannot stay as they
 /// are.
 const _: () = assert!(cfg!(target_endian = "little"), "weights are copied as their files store them");
@@ -26,6 +30,11 @@ const _: () = assert!(cfg!(target_endian = "little"), "weights are copied as the
 pub enum Error {
     /// The checkpoint.
     Model(llama::Error),
+    /// A weight that is to be quantised has a number that is not finite.
+    NotFinite {
+        /// The name of the graph's input.
+        input: String,
+    },
     /// The device has no room for a tensor, or cannot copy it.
     Device {
         /// The name of the graph's input.
@@ -57,6 +66,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Model(error) => error.fmt(f),
+            Error::NotFinite { input } => write!(f, "input `{input}`: expected finite numbers to quantise"),
             Error::Device { input, source } => write!(f, "input `{input}`: {source}"),
         }
     }
@@ -66,6 +76,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Model(error) => Some(error),
+            Error::NotFinite { .. } => None,
             Error::Device { source, .. } => Some(source),
         }
     }

@@ -15,12 +15,11 @@ use kernels::{Callee, Device, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::train::{self, Recipe};
-use reference::llama::{DROPOUT_KEY, Llama, Spec, rope};
+use reference::llama::{DROPOUT_KEY, Spec, rope};
 use reference::optim::AdamW;
 
 use super::Error;
 use crate::graph::Compile;
-use crate::weights;
 
 /// Rows side by side, filled up at their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub struct Logged {
 }
 
 impl<'a> Engine<'a> {
-    /// A model with its adapter, where it was when `state` was saved: A, B and, but at the beginning, moments.
+    /// A model of these weights with its adapter, where it was when `state` was saved: A, B and, but at the beginning, moments.
     ///
     /// # Errors
     /// If there is nothing to train, or the device lacks the memory.
@@ -71,14 +70,14 @@ impl<'a> Engine<'a> {
         passes: &'a dyn Compile,
         device: &'a dyn Device,
         dequantizer: &'a dyn Callee,
-        model: &Llama,
+        weights: BTreeMap<String, DeviceTensor>,
         spec: Spec,
         recipe: &Recipe,
         state: &Values<f32>,
     ) -> Result<Self, Error> {
         let settings = Settings { donate: true, ..Settings::default() };
         let mut session = Session::new(passes, device, dequantizer, settings);
-        for (name, tensor) in weights::load(device, model).map_err(Error::Weights)? {
+        for (name, tensor) in weights {
             session.keep(&name, tensor);
         }
         let accumulate = train::accumulate_graph(&spec).map_err(Error::Graph)?;

@@ -37,6 +37,33 @@ fn every_case_dequantises_to_the_bit() {
     });
 }
 
+/// One weight whose codes are stored under another type.
+#[derive(Deserialize)]
+struct StorageCase {
+    #[serde(rename = "case")]
+    name: String,
+    shape: Vec<usize>,
+    storage: String,
+}
+
+#[test]
+fn codes_are_read_as_bytes_under_whatever_type_they_are_stored() {
+    let Some(file) = golden::find("open-storage.safetensors") else { return };
+    let checkpoint = Checkpoint::from_bytes(file).expect("the golden file is sound");
+    golden::each_case("open-storage.safetensors", |case: &StorageCase, tensors| {
+        let StorageCase { name, shape, storage } = case;
+        let weight = format!("{name}.weight");
+        assert!(checkpoint.is_quantized(&weight));
+        let quantized = checkpoint.nf4(&weight).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(quantized.shape, *shape, "{name}, stored as {storage}");
+        let want = tensors.tensor(&format!("{name}.dequantized")).expect("it is there");
+        let got = dequantize_bits(&quantized.view(), quantized.dtype);
+        let bytes = want.dtype().bitsize() / 8;
+        let got: Vec<u8> = got.iter().flat_map(|bits| bits.to_le_bytes()[..bytes].to_vec()).collect();
+        assert!(got == want.data(), "{name}, stored as {storage}: other values");
+    });
+}
+
 #[test]
 fn the_kernels_dequantise_every_case_to_the_bit() {
     let Some(gpu) = crate::card::probed() else { return };

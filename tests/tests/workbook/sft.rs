@@ -206,6 +206,53 @@ fn tokens_and_masks_are_the_librarys() {
     }
 }
 
+/// Rows packed into longer ones are the rows alone: the same loss and the same gradient.
+#[test]
+fn packed_rows_have_the_loss_of_the_rows_alone() {
+    let Some(sft) = Sft::find() else { return };
+    let first = |settings: &[&str]| {
+        let folder = TempDir::new().expect("a folder");
+        let output = folder.path().join("out");
+        let ran = train(folder.path(), &sft.config("cosine", &output), settings);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        metrics(&output)
+    };
+    let alone = first(&[
+        "max_steps=1",
+        "max_length=200",
+        "per_device_train_batch_size=96",
+        "gradient_accumulation_steps=1",
+    ]);
+    let packed = first(&[
+        "max_steps=1",
+        "max_length=200",
+        "per_device_train_batch_size=8",
+        "gradient_accumulation_steps=64",
+        "packing=true",
+    ]);
+    close("packed", "loss", &alone, &packed, 1e-6);
+    close("packed", "grad_norm", &alone, &packed, 5e-6);
+    close("packed", "num_tokens", &alone, &packed, 0.0);
+}
+
+/// Dropout is drawn from the seed and the step: runs repeat, seeds differ, and without it nothing is drawn.
+#[test]
+fn dropout_repeats_with_its_seed() {
+    let Some(sft) = Sft::find() else { return };
+    let run = |settings: &[&str]| {
+        let folder = TempDir::new().expect("a folder");
+        let output = folder.path().join("out");
+        let ran = train(folder.path(), &sft.config("cosine", &output), settings);
+        assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+        metrics(&output)
+    };
+    let dropped = run(&["max_steps=2", "lora_dropout=0.2", "seed=1"]);
+    assert_eq!(dropped, run(&["max_steps=2", "lora_dropout=0.2", "seed=1"]));
+    assert_ne!(dropped, run(&["max_steps=2", "lora_dropout=0.2", "seed=2"]));
+    assert_ne!(dropped, run(&["max_steps=2", "seed=1"]));
+    assert_eq!(run(&["max_steps=2", "seed=1"]), run(&["max_steps=2", "seed=2"]));
+}
+
 /// Waits until a run has written so many lines of metrics; whether it is still running.
 fn has_steps(child: &mut Child, output: &Path, steps: usize) -> bool {
     let begin = Instant::now();

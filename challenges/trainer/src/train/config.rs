@@ -78,6 +78,12 @@ keys! {
     dataset_name: String = String::new(),
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
+    /// Whether the layers' dense projections are quantised to 4 bits while the model is loaded.
+    load_in_4bit: bool = false,
+    /// The 4-bit type: `nf4`.
+    bnb_4bit_quant_type: QuantType = QuantType::Nf4,
+    /// Whether the scales are quantised, too, to 8 bits.
+    use_bnb_nested_quant: bool = false,
     /// r: the rank of the adapter.
     lora_r: u64 = 16,
     /// The scale of the adapter is `lora_alpha / lora_r`.
@@ -157,6 +163,13 @@ pub enum Sampling {
     Sequential,
 }
 
+/// A 4-bit type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantType {
+    /// 4-bit normal floats.
+    Nf4,
+}
+
 /// A number above 0, or false for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length(pub Option<u64>);
@@ -173,6 +186,7 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
+const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
 const COMPUTES: [(&str, Compute); 2] = [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16))];
 
 /// The value of a word.
@@ -292,6 +306,18 @@ impl Read for Sampling {
 
     fn shown(&self) -> Option<String> {
         spelled(&SAMPLINGS, self)
+    }
+}
+
+impl Read for QuantType {
+    const NEED: &'static str = "nf4";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&QUANT_TYPES, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&QUANT_TYPES, self)
     }
 }
 

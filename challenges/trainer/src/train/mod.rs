@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Engine, Logged};
+use challenges::weights;
 use clap::Args;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
@@ -65,7 +66,13 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let output = Output::open(&config.output())?;
     let start = start(&config, &model, &adapter, &output)?;
     let cpu = Cpu::new();
+    let (storages, weights) = if config.load_in_4bit {
+        weights::load_quantized(&cpu, &cpu, &model, config.use_bnb_nested_quant).map_err(Failure::usage)?
+    } else {
+        (model.storages().clone(), weights::load(&cpu, &model).map_err(Failure::usage)?)
+    };
     let spec = Spec {
+        storages,
         compute: config.dtype.0,
         adapter: Some(adapter.config.clone()),
         rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
@@ -76,7 +83,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         &challenges::graph::Solution,
         &cpu,
         &DEQUANTIZER,
-        &model,
+        weights,
         spec,
         &config.recipe(),
         &start.state,

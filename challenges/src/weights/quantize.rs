@@ -1,0 +1,144 @@
+//! NF4 for dense weights while they are loaded: the oracle's bytes, on all threads.
+//!
+//! ```text
+//! mapped file --one weight at a time--> codes and scales --copy--> device
+//! ```
+//!
+//! The projections of the layers are quantised; the embedding, the norms and the output layer stay as they are, as in
+//! bitsandbytes. What is in memory beside the map is one weight's codes, half a byte an element, and its scales. A code
+//! is the number of thresholds below x / absmax, fifteen comparisons without a branch, so that a block is a few vector
+//! instructions; the division is the oracle's, and so is every bit ([`reference::nf4::quantize`]).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use compiler::session::DeviceTensor;
+use half::{bf16, f16};
+use kernels::{Cpu, Device};
+use reference::graph::Dtype;
+use reference::llama::{Llama, Storage, Storages, StoredInput};
+use reference::nf4::{CODE2, Layout, NESTED_BLOCK, NF4, double_quantize};
+
+use super::{Error, put};
+
+/// Elements that share one absmax, as in bitsandbytes.
+const BLOCK: usize = 64;
+
+/// A block while it is made.
+#[derive(Clone, Copy)]
+struct Block {
+    absmax: f32,
+    codes: [u8; BLOCK / 2],
+}
+
+/// Every weight of a model in a device's memory, the layers' dense projections as NF4, `nested` with a second level of
+/// scales; and how each is stored now.
+///
+/// # Errors
+/// As [`load`](super::load), and if a weight has a number that is not finite.
+pub fn load_quantized(
+    cpu: &Cpu,
+    device: &dyn Device,
+    model: &Llama,
+    nested: bool,
+) -> Result<(Storages, BTreeMap<String, DeviceTensor>), Error> {
+    let (mut storages, mut tensors) = (model.storages().clone(), BTreeMap::new());
+    for input in model.stored().map_err(Error::Model)? {
+        let is_dense = matches!(storages.get(&input.name), Some(Storage::Dense(_)));
+        if !(is_dense && input.name.starts_with("model.layers.") && input.name.ends_with("_proj.weight")) {
+            tensors.extend([put(device, input)?]);
+            continue;
+        }
+        let nested = nested.then_some(NESTED_BLOCK);
+        storages.insert(input.name.clone(), Storage::Nf4 { dtype: input.dtype, block_size: BLOCK, nested });
+        for part in parts(cpu, &input, nested)? {
+            tensors.extend([put(device, part)?]);
+        }
+    }
+    Ok((storages, tensors))
+}
+
+/// The parts of a weight in NF4.
+fn parts(
+    cpu: &Cpu,
+    input: &StoredInput<'_>,
+    nested: Option<usize>,
+) -> Result<Vec<StoredInput<'static>>, Error> {
+    let len = input.shape.iter().product::<usize>();
+    let mut blocks = vec![Block { absmax: 0.0, codes: [0; BLOCK / 2] }; len.div_ceil(BLOCK)];
+    cpu.launch(&mut blocks, 1, |first, blocks| {
+        for (block, number) in blocks.iter_mut().zip(first..) {
+            *block = quantized(input.dtype, &input.bytes, number * BLOCK, len);
+        }
+    });
+    let absmax: Vec<f32> = blocks.iter().map(|block| block.absmax).collect();
+    if absmax.iter().any(|absmax| !absmax.is_finite()) {
+        return Err(Error::NotFinite { input: input.name.clone() });
+    }
+    let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+    let mut packed: Vec<u8> = blocks.iter().flat_map(|block| block.codes).collect();
+    packed.truncate(len.div_ceil(2));
+    let (scales, second) = match nested {
+        None => (floats(&absmax), Vec::new()),
+        Some(_) => {
+            let (codes, scales, offset) = double_quantize(&absmax, None);
+            (codes, vec![floats(&CODE2), floats(&scales), offset.to_le_bytes().to_vec()])
+        }
+    };
+    let values = [packed, floats(&NF4), scales].into_iter().chain(second);
+    let layout = Layout { len, block_size: BLOCK, nested };
+    let made = layout.parts().zip(values).map(|(part, bytes)| {
+        debug_assert_eq!(bytes.len(), part.bytes());
+        StoredInput {
+            name: part.part.of(&input.name),
+            dtype: part.dtype,
+            shape: part.shape().to_vec(),
+            bytes: Cow::Owned(bytes),
+        }
+    });
+    Ok(made.collect())
+}
+
+/// The block from element `from` on, of `len` stored elements; what is missing from the last one are zeros.
+fn quantized(dtype: Dtype, bytes: &[u8], from: usize, len: usize) -> Block {
+    let mut values = [0.0_f32; BLOCK];
+    let count = (len - from).min(BLOCK);
+    widened(dtype, &bytes[from * dtype.bytes()..(from + count) * dtype.bytes()], &mut values[..count]);
+    let is_finite = values.iter().all(|x| x.is_finite());
+    let absmax = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let mut counts = [0_u8; BLOCK];
+    for (count, x) in counts.iter_mut().zip(values) {
+        let n = if absmax == 0.0 { 0.0 } else { x / absmax };
+        *count = THRESHOLDS.iter().map(|threshold| u8::from(n > *threshold)).sum();
+    }
+    let codes = std::array::from_fn(|i| counts[2 * i] << 4 | counts[2 * i + 1]);
+    Block { absmax: if is_finite { absmax } else { f32::NAN }, codes }
+}
+
+/// The midpoints between neighbours of the table.
+const THRESHOLDS: [f32; 15] = {
+    let (mut all, mut i) = ([0.0; 15], 0);
+    while i < 15 {
+        all[i] = f32::midpoint(NF4[i], NF4[i + 1]);
+        i += 1;
+    }
+    all
+};
+
+/// Stored floats as f32.
+fn widened(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+    match dtype {
+        Dtype::F32 => {
+            out.iter_mut().zip(bytes.as_chunks().0).for_each(|(x, four)| *x = f32::from_le_bytes(*four));
+        }
+        Dtype::F16 => {
+            out.iter_mut()
+                .zip(bytes.as_chunks().0)
+                .for_each(|(x, two)| *x = f16::from_le_bytes(*two).to_f32());
+        }
+        _ => out
+            .iter_mut()
+            .zip(bytes.as_chunks().0)
+            .for_each(|(x, two)| *x = bf16::from_le_bytes(*two).to_f32()),
+    }
+}
