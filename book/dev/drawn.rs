@@ -28,6 +28,7 @@ pub(crate) type Drawn = (&'static str, &'static str, String);
 
 /// The losses that are kept.
 const LOSSES: &str = "results/qlora-losses.csv";
+const TRAINER_LOSSES: &str = "results/trainer-losses.csv";
 
 /// The scorecard whose numbers are drawn.
 const CARD: &str = "xeon-2-cores";
@@ -76,11 +77,13 @@ pub fn check(root: &Path) -> Result<(), Error> {
 pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let failed = |what: String| Error::Faults(vec![Fault { at: "book/dev/drawn.rs".into(), what }]);
     let losses = crate::read(&root.join("src").join(LOSSES))?;
+    let trainer = crate::read(&root.join("src").join(TRAINER_LOSSES))?;
     let all = [
         fusion(),
         lives_of_a_layer(),
         arena(),
         runs(&losses),
+        trainer_runs(&trainer),
         chat::prompt(),
         chat::difference(),
         chat::stream(),
@@ -246,20 +249,33 @@ fn arena() -> Result<Drawn, String> {
     Ok(("graph-memory", caption, staircase(&memory, "The arena over one step")))
 }
 
-/// The kept losses: a line a step, after lines that begin with `#` and one of names.
-fn runs(text: &str) -> Result<Drawn, String> {
+/// A column of kept losses: a line a step, after lines that begin with `#` and one of names.
+fn column(file: &str, text: &str, name: &str) -> Result<Vec<f64>, String> {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let rows: Result<Vec<Vec<f64>>, _> =
-        lines.map(|line| line.split(',').map(str::parse).collect()).collect();
-    let rows = rows.map_err(|error| format!("{LOSSES}: {error}"))?;
-    let column = |name: &str| {
-        let at = names.iter().position(|known| *known == name);
-        let at = at.ok_or_else(|| format!("{LOSSES} has no column `{name}`"))?;
-        let cell =
-            |row: &Vec<f64>| row.get(at).copied().ok_or_else(|| format!("{LOSSES}: a row is too short"));
-        rows.iter().map(cell).collect::<Result<Vec<f64>, String>>()
+    let at = names.iter().position(|known| *known == name);
+    let at = at.ok_or_else(|| format!("{file} has no column `{name}`"))?;
+    let cell = |line: &str| {
+        let cell = line.split(',').nth(at).ok_or_else(|| format!("{file}: a row is too short"))?;
+        cell.parse().map_err(|error| format!("{file}: {error}"))
     };
+    lines.map(cell).collect()
+}
+
+/// The runs of the trainer and of TRL.
+fn trainer_runs(text: &str) -> Result<Drawn, String> {
+    let column = |name: &str| column(TRAINER_LOSSES, text, name);
+    let truth = Truth { losses: column("truth")?, third: column("trl")?, name: "TRL, f32".into() };
+    let (own, other) = (column("trainer")?, column("trl")?);
+    let runs = Runs { own, called: "trainer".into(), other, name: "TRL".into(), held: Held::Truth(truth) };
+    let caption = "60 steps of the published recipe on the tiny Llama, by `cargo trainer train` and by TRL's SFTTrainer. \
+                   Beneath, how far each run in f32 departs from TRL's in f64.";
+    Ok(("trainer-losses", caption, losses(&runs, "The loss, by this trainer and by TRL")))
+}
+
+/// The kept losses of challenge C's run.
+fn runs(text: &str) -> Result<Drawn, String> {
+    let column = |name: &str| column(LOSSES, text, name);
     let truth = Truth {
         losses: column("truth")?,
         third: column("libraries")?,

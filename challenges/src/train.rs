@@ -21,8 +21,10 @@ use crate::loss::run::{self, Hidden, Job, Runner, Size};
 use crate::loss::{Chunked, Problem};
 
 mod engine;
+mod forecast;
 
 pub use engine::{Engine, Logged, Microbatch};
+pub use forecast::{Forecast, Forecaster};
 
 /// Why a step was not made.
 #[derive(Debug)]

@@ -206,6 +206,42 @@ fn tokens_and_masks_are_the_librarys() {
     }
 }
 
+/// `UPDATE=1` writes the losses again that the book draws.
+#[test]
+fn the_kept_losses_are_those_of_the_published_run() {
+    let (Some(sft), None) = (Sft::find(), std::env::var_os("WARPBOOK_GOLDEN")) else { return };
+    let folder = TempDir::new().expect("a folder");
+    let output = folder.path().join("out");
+    let ran = train(folder.path(), &sft.config("published", &output), &[]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let path = tests::place::workbook().join("book/src/results/trainer-losses.csv");
+    let text = fs::read_to_string(&path).expect("kept losses");
+    let log: Value = serde_json::from_str(KEPT).expect("JSON");
+    let own = metrics(&output);
+    if std::env::var("UPDATE").is_ok_and(|update| update == "1") {
+        let head = text.lines().take_while(|line| !line.starts_with(|c: char| c.is_ascii_digit()));
+        let mut text = head.map(|line| format!("{line}\n")).collect::<String>();
+        let loss = |dtype: &str, step: usize| {
+            log["runs"]["published"][dtype][step]["loss"].as_f64().expect("a loss")
+        };
+        for (step, line) in own.iter().enumerate() {
+            let (own, [narrow, wide]) =
+                (line["loss"].as_f64().expect("a loss"), ["f32", "f64"].map(|of| loss(of, step)));
+            _ = writeln!(text, "{},{own:.9},{narrow:.9},{wide:.9}", step + 1);
+        }
+        fs::write(&path, text).expect("it can be written");
+        return;
+    }
+    let rows = text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let kept: Vec<f64> =
+        rows.map(|row| row.split(',').nth(1).and_then(|cell| cell.parse().ok()).expect("a loss")).collect();
+    assert_eq!(kept.len(), own.len());
+    for (kept, line) in kept.iter().zip(&own) {
+        let now = line["loss"].as_f64().expect("a loss");
+        assert!((kept - now).abs() < 1e-5 * now, "kept {kept}, now {now}");
+    }
+}
+
 /// Rows packed into longer ones are the rows alone: the same loss and the same gradient.
 #[test]
 fn packed_rows_have_the_loss_of_the_rows_alone() {
@@ -456,16 +492,33 @@ fn bad_input_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn the_example_config_has_every_key_and_reads_back() {
-    let ran = program::run(Path::new(TRAINER), Path::new("."), &["train", "--example"]);
-    assert_eq!(ran.code, 0);
+fn the_example_has_every_key_and_learns() {
+    let folder = TempDir::new().expect("a folder");
+    let there = |name: &str| folder.path().join(name);
+    let example = there("example");
+    let ask = |arguments: &[&str]| program::run(Path::new(TRAINER), folder.path(), arguments);
+    let written = ask(&["train", "--example", "example"]);
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    let config = fs::read_to_string(example.join("config.toml")).expect("a config");
     for (key, _) in trainer::train::config::KEYS {
         assert!(
-            ran.stdout.contains(&format!("\n{key} = ")) || ran.stdout.contains(&format!("\n# {key} = ")),
+            config.contains(&format!("\n{key} = ")) || config.contains(&format!("\n# {key} = ")),
             "{key}"
         );
     }
-    let folder = TempDir::new().expect("a folder");
-    let again = train(folder.path(), &ran.stdout, &[]);
-    assert!(again.stderr.contains("model_name_or_path is missing"), "{}", again.stderr);
+    let again = ask(&["train", "--example", "example"]);
+    assert!(again.code == 2 && again.stderr.contains("expected no such folder"), "{}", again.stderr);
+
+    let plan = ask(&["train", "example/config.toml", "--plan"]);
+    assert!(
+        plan.code == 0 && plan.stdout.contains("the whole context of 256 tokens fits"),
+        "{}",
+        plan.stdout
+    );
+    assert!(!example.join("out").exists(), "a plan writes nothing");
+    let ran = ask(&["train", "example/config.toml"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines = metrics(&example.join("out"));
+    let loss = |line: &Value| line["loss"].as_f64().expect("a loss");
+    assert!(loss(&lines[59]) < 0.6 * loss(&lines[0]), "from {} to {}", lines[0], lines[59]);
 }

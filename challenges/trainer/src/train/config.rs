@@ -377,7 +377,7 @@ fn unknown(key: &str) -> String {
     let nearest = similar::get_close_matches(key, &names, 1, 0.5);
     match nearest.first() {
         Some(name) => format!("unknown key {key:?}; the nearest name is {name}"),
-        None => format!("unknown key {key:?}; `trainer train --example` lists every key"),
+        None => format!("unknown key {key:?}; `trainer train --example DIR` writes every key"),
     }
 }
 

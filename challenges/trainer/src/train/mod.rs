@@ -7,6 +7,8 @@
 pub mod batches;
 pub mod config;
 pub mod data;
+mod example;
+mod plan;
 mod save;
 
 use std::fmt::Write as _;
@@ -21,6 +23,7 @@ use challenges::train::{Engine, Logged};
 use challenges::weights;
 use clap::Args;
 use kernels::Cpu;
+use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
 use reference::llama::{self, Llama, Spec};
 use reference::lora::{self, Adapter};
@@ -37,15 +40,21 @@ pub use config::Config;
 /// The flags of `train`.
 #[derive(Debug, Args)]
 pub(crate) struct Train {
-    /// The config, a TOML file; see --example
+    /// The config, a TOML file
     #[arg(required_unless_present = "example")]
     config: Option<PathBuf>,
     /// Sets a key of the config
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Writes a config with every key, its default and what it means
+    /// Writes a small model, data and a config with every key and what it means into a new folder
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    example: Option<PathBuf>,
+    /// Says what memory the run will take and the longest context that fits, and runs nothing
     #[arg(long)]
-    example: bool,
+    plan: bool,
+    /// The memory that --plan has, in GiB
+    #[arg(long, value_name = "GIB", default_value_t = 24.0, requires = "plan")]
+    memory: f64,
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -55,11 +64,15 @@ fn setting(text: &str) -> Result<(String, String), String> {
 
 /// Runs `train`.
 pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
-    let Some(path) = train.config.as_ref().filter(|_| !train.example) else {
-        print(&Config::default().to_toml());
-        return Ok(0);
-    };
+    if let Some(folder) = &train.example {
+        return example::write(folder);
+    }
+    let path = train.config.as_ref().ok_or_else(|| Failure::usage("expected a config"))?;
+    let peak = Peak::begin();
     let config = Config::read(path, &train.set)?;
+    if train.plan {
+        return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
+    }
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let data = config.rows(model.config.vocab, model.config.positions)?;
     let adapter = adapter(&config, &model)?;
@@ -102,6 +115,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         output,
         engine,
         at: start,
+        peak,
     }
     .all()
 }
@@ -160,6 +174,7 @@ struct Run<'a> {
     output: Output,
     engine: Engine<'a>,
     at: Saved,
+    peak: Option<Peak>,
 }
 
 impl Run<'_> {
@@ -220,6 +235,7 @@ impl Run<'_> {
             "num_tokens": self.at.tokens,
             "mean_token_accuracy": mean(|part| part.correct / part.counted),
             "entropy": mean(|part| part.entropy / part.counted),
+            "peak_bytes": self.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
             "tokens_per_second": (tokens as f64 / seconds).round(),
         });
         self.output.log(metrics, &line)?;
