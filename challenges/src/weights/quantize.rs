@@ -78,12 +78,11 @@ fn parts(
     let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut packed: Vec<u8> = blocks.iter().flat_map(|block| block.codes).collect();
     packed.truncate(len.div_ceil(2));
-    let (scales, second) = match nested {
-        None => (floats(&absmax), Vec::new()),
-        Some(_) => {
-            let (codes, scales, offset) = double_quantize(&absmax, None);
-            (codes, vec![floats(&CODE2), floats(&scales), offset.to_le_bytes().to_vec()])
-        }
+    let (scales, second) = if nested.is_some() {
+        let (codes, scales, offset) = double_quantize(&absmax, None);
+        (codes, vec![floats(&CODE2), floats(&scales), offset.to_le_bytes().to_vec()])
+    } else {
+        (floats(&absmax), Vec::new())
     };
     let values = [packed, floats(&NF4), scales].into_iter().chain(second);
     let layout = Layout { len, block_size: BLOCK, nested };

@@ -139,7 +139,10 @@ fn a_missing_part_is_named() {
 fn a_part_of_another_type_is_named() {
     let half = || Part { dtype: "F16", shape: vec![2], bytes: vec![0; 4] };
     let wrong = |name| Parts::sound().with(name, half()).error();
-    assert_eq!(wrong("w"), "tensor `w`: weight: expected U8, found F16");
+    assert_eq!(wrong("w"), "tensor `w`: length of packed bytes: expected 33, found 4");
+    let whole = Part { dtype: "I32", shape: vec![1], bytes: vec![0; 4] };
+    let whole = Parts::sound().with("w", whole).error();
+    assert_eq!(whole, "tensor `w`: weight: expected U8, BF16, F16 or F32, found I32");
     assert_eq!(wrong("w.absmax"), "tensor `w`: absmax: expected U8, found F16");
     assert_eq!(wrong("w.nested_absmax"), "tensor `w`: nested_absmax: expected F32, found F16");
     let one_level = Parts::sound().with_state(&state("64", "[5, 13]", "")).error();

@@ -97,7 +97,11 @@ fn settings_that_would_change_the_result_are_refused_by_name() {
         ("r", json!(0), "`r`: expected an integer from 1 to 65536, found 0"),
         ("r", Value::Null, "missing `r`: "),
         ("lora_alpha", json!(-1), "`lora_alpha`: expected a number above 0, found -1"),
-        ("lora_dropout", json!(0.05), "`lora_dropout`: expected 0, found 0.05"),
+        (
+            "lora_dropout",
+            json!(1.0),
+            "`lora_dropout`: expected a number of at least 0 and below 1, found 1.0",
+        ),
         ("use_dora", json!(true), "`use_dora`: expected no value (unsupported field), found true"),
         ("rank_pattern", json!({"q_proj": 4}), "`rank_pattern`: expected no value (unsupported field)"),
         ("alpha_pattern", json!({"q_proj": 4}), "`alpha_pattern`: expected no value (unsupported field)"),
