@@ -253,9 +253,11 @@ fn is_constant(graph: &Graph, id: Id, number: f64) -> bool {
 
 /// Counts that are not kept from being 0.
 fn without_least(whole: &Graph) -> Result<Graph, Error> {
-    rewritten(whole, |to, id, op, inputs, _| match op {
-        Op::Binary(Binary::Max) if is_constant(whole, whole.node(id).inputs[1], 1.0) => Ok(inputs[0]),
-        op => to.add(op, inputs, Some(whole.ty(id).clone()), ""),
+    rewritten(whole, |to, id, op, inputs, _| {
+        if matches!(op, Op::Binary(Binary::Max)) && is_constant(whole, whole.node(id).inputs[1], 1.0) {
+            return Ok(inputs[0]);
+        }
+        to.add(op, inputs, Some(whole.ty(id).clone()), "")
     })
 }
 
