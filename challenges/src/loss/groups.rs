@@ -1,9 +1,9 @@
 //! Which rows belong together: a row's seed asks for the values of its group and of no other row.
 //!
 //! A loss of sequences and pairs couples rows: the seed of a token of DPO asks for the log-probabilities of all tokens
-//! of both answers, and of no other pair. Nobody declares that. It is read from the graph of the seeds, by running it on
-//! rows in the place of numbers: an element is a row whose value it is made of, and rows that meet in one element belong
-//! together. What is made of labels, counts and constants is made of no row, so a mean over pairs couples none.
+//! of both answers, and of no other pair. Nobody declares that. It is read from the graph of the seeds, by running it
+//! on rows in the place of numbers: an element is a row whose value it is made of, and rows that meet in one element
+//! belong together. What is made of labels, counts and constants is made of no row, so a mean over pairs couples none.
 //!
 //! ```text
 //! log_p (4)        0 1 2 3     rows
@@ -11,16 +11,17 @@
 //! spread to rows   0 0 2 2     the seeds: groups {0, 1} and {2, 3}
 //! ```
 //!
-//! The answer never says that rows are independent if they are not: a product with 0 still counts as made of its factors,
-//! and an operation that is not followed element by element couples everything it reads. A chunk of whole groups then
-//! knows its seeds while its logits are there, and needs no second pass: [`by_groups`] is that chunk's graph.
+//! The answer never says that rows are independent if they are not: a product with 0 still counts as made of its
+//! factors, and an operation that is not followed element by element couples everything it reads. A chunk of whole
+//! groups then knows its seeds while its logits are there, and needs no second pass: [`by_groups`] is that chunk's
+//! graph.
 //!
 //! ```text
 //! hidden, weight -> logits -> values (N) -> scatter to all rows (R) -> seeds (R) -> gather (N) -> gradients
 //! ```
 //!
-//! The seeds are those of the attempt's own graph for all rows, with values of 0 where the chunk has no row. By what was
-//! read above, no seed of the chunk's rows is made of those.
+//! The seeds are those of the attempt's own graph for all rows, with values of 0 where the chunk has no row. By what
+//! was read above, no seed of the chunk's rows is made of those.
 
 use std::collections::BTreeMap;
 

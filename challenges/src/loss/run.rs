@@ -121,8 +121,9 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The groups of rows and the graph of a chunk that splits none, where these spare a pass and the longest group fits
-    /// in a chunk. Which rows count makes no difference to the answer, so no batch asks for another graph than the last.
+    /// The groups of rows and the graph of a chunk that splits none, where these spare a pass and the longest group
+    /// fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for another graph than the
+    /// last.
     fn fitting(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Option<(Groups, Graph)>, Error> {
         let Some((groups, graph)) = plan.grouped(self.problem).map_err(Error::Graph)? else {
             return Ok(None);

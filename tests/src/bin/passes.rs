@@ -3,8 +3,8 @@
 //!
 //!     passes > book/src/results/loss-passes.txt
 //!
-//! Both compute the same loss of the same rows. The one of two passes has seeds that ask for every row's value, times 0;
-//! so no chunk but one of all rows knows its seeds. They take turns, and the first run of each, which compiles, is
+//! Both compute the same loss of the same rows. The one of two passes has seeds that ask for every row's value, times
+//! 0; so no chunk but one of all rows knows its seeds. They take turns, and the first run of each, which compiles, is
 //! left out.
 
 extern crate solutions as _; // what `Solution` calls
