@@ -20,6 +20,7 @@
 //! Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models" (2024), for what is lost when logits are
 //! kept; Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018), for E.1.
 
+pub mod groups;
 pub mod losses;
 pub mod plan;
 pub mod problem;

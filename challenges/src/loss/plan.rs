@@ -4,6 +4,7 @@ use std::fmt;
 
 use reference::graph::{Builder, Dtype, Error, Graph};
 
+use super::groups::{self, Groups};
 use super::problem::row_dim;
 use super::{Chunked, Problem};
 
@@ -23,7 +24,8 @@ pub struct Plan {
 }
 
 /// How often the logits of a chunk are computed. A loss whose rows simply add up knows its seeds beforehand; one of
-/// whole sequences computes them from the values of all rows, when the first logits are gone.
+/// whole sequences computes them from values: within a chunk that has all that a seed asks for, or else from the values
+/// of all rows, when the first logits are gone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passes {
     /// Once, with its seeds.
@@ -36,6 +38,9 @@ pub enum Passes {
         /// Inputs: `unscaled` (N, H) in the problem's type, `seed.VALUE` f32 (N). Output: `hidden.grad`.
         scale: Graph,
     },
+    /// Once, by this graph in the place of [`Plan::each`]: no chunk splits a group of rows whose seeds ask for each
+    /// other's values, so the graph computes the seeds between a chunk's values and its gradients.
+    OneByGroups(Graph),
     /// Twice: first by this graph for the values, then for the gradient.
     Two(Graph),
 }
@@ -44,22 +49,24 @@ impl Passes {
     /// How often the product with the weight is computed for each row.
     pub fn products(&self) -> usize {
         match self {
-            Self::One | Self::OneThenScale { .. } => 1,
+            Self::One | Self::OneThenScale { .. } | Self::OneByGroups(_) => 1,
             Self::Two(_) => 2,
         }
     }
 
-    /// What is compiled for chunks beside their gradient.
+    /// What is compiled for chunks beside their gradient, or in its place.
     pub fn graph(&self) -> Option<&Graph> {
         match self {
             Self::One => None,
-            Self::OneThenScale { scale: graph, .. } | Self::Two(graph) => Some(graph),
+            Self::OneThenScale { scale: graph, .. } | Self::OneByGroups(graph) | Self::Two(graph) => {
+                Some(graph)
+            }
         }
     }
 }
 
 impl Plan {
-    /// An attempt's plan for the rows that count, at most `size` at a time.
+    /// An attempt's plan for the rows that count, at most `size` at a time, cut anywhere.
     pub fn new(
         attempt: &dyn Chunked,
         problem: &Problem,
@@ -80,6 +87,30 @@ impl Plan {
             each: attempt.backward(problem)?,
             whole: problem.loss.whole.clone(),
         })
+    }
+
+    /// The graph of a chunk that splits no group, and the groups, where a second pass is needed otherwise.
+    ///
+    /// # Errors
+    /// If a graph is not sound.
+    pub fn grouped(&self, problem: &Problem) -> Result<Option<(Groups, Graph)>, Error> {
+        let Passes::Two(_) = self.passes else { return Ok(None) };
+        let Some(groups) = Groups::of(problem, &self.seeds) else { return Ok(None) };
+        let graph = groups::by_groups(problem, &self.each, &self.seeds, groups.rows())?;
+        Ok(graph.map(|graph| (groups, graph)))
+    }
+
+    /// The same rows in chunks that split no group, in one pass.
+    #[must_use]
+    pub fn by_groups(self, groups: &Groups, graph: Graph, size: usize) -> Self {
+        let chunks = groups.cut(self.chunks.concat(), size);
+        Self { chunks, passes: Passes::OneByGroups(graph), ..self }
+    }
+
+    /// What is compiled for chunks.
+    pub fn of_chunks(&self) -> impl Iterator<Item = &Graph> {
+        let each = (!matches!(self.passes, Passes::OneByGroups(_))).then_some(&self.each);
+        self.passes.graph().into_iter().chain(each)
     }
 
     /// The rows of the largest chunk.

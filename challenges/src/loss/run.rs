@@ -21,6 +21,7 @@ use compiler::session::{DeviceTensor, Io, NoDequantizer, Program, Session, Setti
 use kernels::{Buffer, Device};
 use reference::graph::{Dim, Graph, Type};
 
+use super::groups::{Groups, OF_WHOLE, ROWS_OF_CHUNK};
 use super::plan::{Passes, Plan};
 use super::problem::{LARGEST, ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
@@ -114,17 +115,42 @@ impl<'a> Runner<'a> {
     /// If a graph is not sound or does not compile.
     pub fn costs(&mut self, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
         let plan = Plan::new(self.attempt, self.problem, &[true], 1).map_err(Error::Graph)?;
+        match self.fitting(&plan, size, rows)? {
+            Some((groups, graph)) => self.costs_of(&plan.by_groups(&groups, graph, 1), size, rows),
+            None => self.costs_of(&plan, size, rows),
+        }
+    }
+
+    /// The groups of rows and the graph of a chunk that splits none, where these spare a pass and the longest group
+    /// fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for another graph than the
+    /// last.
+    fn fitting(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Option<(Groups, Graph)>, Error> {
+        let Some((groups, graph)) = plan.grouped(self.problem).map_err(Error::Graph)? else {
+            return Ok(None);
+        };
+        let longest = groups.longest();
+        let fits = match size {
+            Size::Rows(most) => longest <= most,
+            Size::Bytes(budget) => {
+                let plan = plan.clone().by_groups(&groups, graph.clone(), 1);
+                highest(&self.costs_of(&plan, size, rows)?, bucket(longest)) <= budget
+            }
+        };
+        Ok(fits.then_some((groups, graph)))
+    }
+
+    /// The bytes of a plan's graphs.
+    fn costs_of(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
         let mut costs = Vec::new();
-        let graphs = || plan.passes.graph().into_iter().chain([&plan.each]);
-        for graph in graphs() {
+        for graph in plan.of_chunks() {
             let likely = BTreeMap::from([(ROWS.into(), likely(graph, size, rows) as i64)]);
             let program = self.program(graph)?;
             let profile = self.session.memory_profile(program, &likely).map_err(Error::Session)?;
             costs.extend(profile.steps.iter().map(|step| cost(&step.alive)));
         }
-        let staged: BTreeMap<&str, &Type> = graphs().flat_map(rows_of).collect();
+        let staged: BTreeMap<&str, &Type> = plan.of_chunks().flat_map(rows_of).collect();
         let staged: usize = staged.into_values().map(row_bytes).sum();
-        let kept = rows * self.problem.loss.values().count() * KEPT;
+        let kept = rows * self.problem.loss.values().count() * kept(&plan.passes);
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
     }
@@ -139,7 +165,7 @@ impl<'a> Runner<'a> {
             Size::Bytes(budget) => budget,
         };
         let costs = self.costs(size, rows)?;
-        let highest = |n: usize| costs.iter().map(|cost| cost.of(n)).max().unwrap_or(0);
+        let highest = |n: usize| highest(&costs, n);
         let chosen = self.attempt.size(&costs, rows, budget);
         let chosen = chosen.ok_or_else(|| Error::Budget { budget, least: highest(1) })?;
         let mut chosen = chosen.clamp(1, rows.max(1)); // with more rows than there are a chunk has all of them
@@ -151,14 +177,21 @@ impl<'a> Runner<'a> {
         Ok(chosen)
     }
 
-    /// The attempt's plan.
+    /// The attempt's plan; its chunks cut at groups where these spare a pass and fit.
     ///
     /// # Errors
     /// As [`Self::size`].
     pub fn plan(&mut self, counts: &[bool], size: Size) -> Result<Plan, Error> {
-        let rows = counts.iter().filter(|counts| **counts).count();
-        let size = self.size(size, rows.max(1))?;
-        Plan::new(self.attempt, self.problem, counts, size).map_err(Error::Graph)
+        let rows = counts.iter().filter(|counts| **counts).count().max(1);
+        let most = self.size(size, rows)?;
+        let plan = Plan::new(self.attempt, self.problem, counts, most).map_err(Error::Graph)?;
+        check::chunks(&plan, counts)?;
+        match self.fitting(&plan, size, rows)? {
+            Some((groups, graph)) if groups.rows() == counts.len() => {
+                Ok(plan.by_groups(&groups, graph, most))
+            }
+            _ => Ok(plan),
+        }
     }
 
     /// Runs a job.
@@ -169,7 +202,6 @@ impl<'a> Runner<'a> {
     pub fn run(&mut self, job: Job<'_>) -> Result<Results, Error> {
         check::job(self.session.device(), self.problem, &job)?;
         let plan = self.plan(job.counts, job.size)?;
-        check::chunks(&plan, job.counts)?;
         if let Passes::Two(values) = &plan.passes {
             check::inputs(self.problem, values, &job)?;
         }
@@ -196,6 +228,11 @@ impl<'a> Runner<'a> {
                 work.scales = true;
                 self.pass(scale, plan, work)
             }
+            Passes::OneByGroups(graph) => {
+                check::whole(&plan.seeds, self.problem, work.given, work.rows)?;
+                work.of_upstream = work.upstream(self.session.device(), &plan.seeds)?;
+                self.pass(graph, plan, work)
+            }
             Passes::Two(values) => {
                 self.pass(values, plan, work)?;
                 work.seeds = self.seeds(&plan.seeds, work)?;
@@ -219,8 +256,13 @@ impl<'a> Runner<'a> {
             self.stage(name, ty, rows, padded, work)?;
         }
         let inputs = of_rows.iter().map(|(name, _)| (*name, &self.staged[*name])).collect();
-        let Work { given, sums, made, .. } = work;
-        let io = Io { sizes, ..lend(given, sums, graph, inputs)? };
+        let Work { given, of_upstream, sums, made, .. } = work;
+        let find = |name: &str| match name.strip_prefix(OF_WHOLE) {
+            Some("upstream") => of_upstream.as_ref(),
+            Some(name) => given.get(name),
+            None => given.get(name),
+        };
+        let io = Io { sizes, ..lend(find, sums, graph, inputs)? };
         let outputs = self.session.run(program, io).map_err(Error::Session)?;
         made.take_all(rows, &outputs)
     }
@@ -238,6 +280,10 @@ impl<'a> Runner<'a> {
         let to = staged(device, &mut self.staged, name, ty, padded)?;
         if let Some(seeds) = name.strip_prefix("seed.").and_then(|name| work.seeds.get(name)) {
             let numbers: Vec<u8> = rows.iter().flat_map(|row| seeds[*row].to_ne_bytes()).collect();
+            return put(device, &mut to.buffer, &numbers);
+        }
+        if name == ROWS_OF_CHUNK {
+            let numbers: Vec<u8> = rows.iter().flat_map(|row| (*row as i32).to_ne_bytes()).collect();
             return put(device, &mut to.buffer, &numbers);
         }
         let missing = || Error::Missing { name: name.to_owned() };
@@ -297,8 +343,16 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Bytes of each row and each output of the loss that live through a run: its value and its seed.
-const KEPT: usize = 8;
+/// Bytes of each row and each output of the loss that live through a run: its value, and its seed where a chunk does
+/// not compute its own.
+fn kept(passes: &Passes) -> usize {
+    if matches!(passes, Passes::OneByGroups(_)) { 4 } else { 8 }
+}
+
+/// The most bytes that are alive at once for a chunk of so many rows.
+fn highest(costs: &[Cost], rows: usize) -> usize {
+    costs.iter().map(|cost| cost.of(rows)).max().unwrap_or(0)
+}
 
 /// How a chunk's graph is compiled. What chunks add up stays in its place. A chunk is forward and backward at once, and
 /// nothing of it is kept for later: so there is nothing to be computed again.
@@ -366,16 +420,16 @@ fn staged<'b>(
 
 /// Adds what is whole for every chunk, and what chunks add up.
 fn lend<'b>(
-    given: &'b BTreeMap<String, DeviceTensor>,
+    find: impl Fn(&str) -> Option<&'b DeviceTensor>,
     sums: &'b mut BTreeMap<String, DeviceTensor>,
-    graph: &Graph,
+    graph: &'b Graph,
     mut inputs: BTreeMap<&'b str, &'b DeviceTensor>,
 ) -> Result<Io<'b>, Error> {
     for (name, _) in
         graph.inputs().filter(|(name, id)| !is_of_rows(graph.ty(*id)) && !sums.contains_key(*name))
     {
-        let found = given.get_key_value(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
-        inputs.insert(found.0, found.1);
+        let found = find(name).ok_or_else(|| Error::Missing { name: name.to_owned() })?;
+        inputs.insert(name, found);
     }
     let asked = |(name, _): &(&String, &mut DeviceTensor)| graph.find_input(name).is_some();
     let donated = sums.iter_mut().filter(asked).map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -387,6 +441,7 @@ struct Work<'a> {
     given: &'a BTreeMap<String, DeviceTensor>,
     upstream: Option<&'a [f32]>,
     rows: usize,
+    of_upstream: Option<DeviceTensor>, // where chunks compute their seeds
     seeds: BTreeMap<String, Vec<f32>>,
     scales: bool, // gradients that are there: `unscaled` is no input of the loss's any more
     sums: BTreeMap<String, DeviceTensor>,
@@ -411,7 +466,8 @@ impl<'a> Work<'a> {
         }
         let made = Made::new(device, problem, job.hidden, job.counts)?;
         let (given, upstream, rows) = (job.given, job.upstream, job.counts.len());
-        Ok(Self { given, upstream, rows, seeds: BTreeMap::new(), scales: false, sums, made })
+        let (of_upstream, seeds) = (None, BTreeMap::new());
+        Ok(Self { given, upstream, rows, of_upstream, seeds, scales: false, sums, made })
     }
 
     /// Seeds of 1 for one value, of 0 for the others.
@@ -433,12 +489,16 @@ impl<'a> Work<'a> {
                 (_, Some(values)) => values.clone(),
                 (_, None) => continue,
             };
-            let shape = if graph.ty(id).rank() == 0 { vec![] } else { vec![numbers.len()] };
-            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-            let tensor = DeviceTensor::new(device, &shape, &bytes).map_err(error::device)?;
-            own.insert(name.to_owned(), tensor);
+            own.insert(name.to_owned(), numbers_of(device, graph.ty(id), &numbers)?);
         }
         Ok(own)
+    }
+
+    /// What is upstream, if a graph asks for it.
+    fn upstream(&self, device: &dyn Device, graph: &Graph) -> Result<Option<DeviceTensor>, Error> {
+        let Some(id) = graph.find_input("upstream") else { return Ok(None) };
+        let numbers = check::upstream(self.upstream, graph.ty(id), self.rows)?;
+        numbers_of(device, graph.ty(id), &numbers).map(Some)
     }
 
     fn finish(self, plan: &Plan, loss: Vec<f32>) -> Results {
@@ -452,6 +512,13 @@ impl<'a> Work<'a> {
         let gradients = sums.chain(hidden.map(|buffer| ("hidden.grad".to_owned(), buffer))).collect();
         Results { loss, values, gradients, chunks: plan.chunks.iter().map(Vec::len).collect() }
     }
+}
+
+/// One number or many, in a device's memory.
+fn numbers_of(device: &dyn Device, ty: &Type, numbers: &[f32]) -> Result<DeviceTensor, Error> {
+    let shape = if ty.rank() == 0 { vec![] } else { vec![numbers.len()] };
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    DeviceTensor::new(device, &shape, &bytes).map_err(error::device)
 }
 
 impl Hidden<'_> {

@@ -131,7 +131,7 @@ impl Chunked for Solution {
     // why: a token's loss is made of that token's logits and numbers, so it can be computed in the chunk, and what all
     // rows make together is a weighed sum: one pass. A ratio of the sequence needs the log-probability of each of its
     // tokens before the first gradient, and a chunk may have some of them only: so a chunk gives log-probabilities and
-    // `whole` does the rest. Where the head is trained the machine takes a second pass for that.
+    // `whole` does the rest. Where the head is trained and a chunk splits a sequence, that takes a second pass.
     // step E.5: write the policy's loss: what each token gives, and what all tokens make
     fn policy(&self, policy: &Policy, sampled: &Sampled) -> Result<Loss, Error> {
         let by_token = policy.level == Level::Token;

@@ -8,6 +8,7 @@ mod case;
 mod drawn;
 mod errors;
 mod golden;
+mod groups;
 mod laws;
 mod llama;
 mod trl;

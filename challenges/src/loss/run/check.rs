@@ -60,6 +60,18 @@ pub fn inputs(problem: &Problem, graph: &Graph, job: &Job<'_>) -> Result<(), Err
     Ok(())
 }
 
+/// Whether what the seeds ask for beside values and what is upstream is given, for all rows.
+pub fn whole(
+    seeds: &Graph,
+    problem: &Problem,
+    all: &BTreeMap<String, DeviceTensor>,
+    rows: usize,
+) -> Result<(), Error> {
+    let is_made = |name: &str| name == "upstream" || problem.loss.values().any(|value| value == name);
+    let mut asked = seeds.inputs().filter(|(name, _)| !is_made(name));
+    asked.try_for_each(|(name, id)| given(all, name, seeds.ty(id), rows))
+}
+
 /// The type of an input that is not given by its name: hidden states, sums and seeds.
 fn own(problem: &Problem, name: &str) -> Option<Type> {
     let Problem { width, vocab, dtype, accumulate_dtype: sums, bias, trains, loss } = problem;

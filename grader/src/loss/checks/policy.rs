@@ -205,7 +205,7 @@ fn one_pass(
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
     match plan.passes {
         Passes::One => Ok(()),
-        Passes::OneThenScale { .. } | Passes::Two(_) => {
+        Passes::OneThenScale { .. } | Passes::OneByGroups(_) | Passes::Two(_) => {
             Err("each token's loss is made of its own numbers, and `whole` asks for the values of all rows \
             before there is a gradient: with a trained weight the logits are computed twice"
                 .into())
