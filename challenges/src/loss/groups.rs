@@ -89,14 +89,18 @@ impl Groups {
                 _ => chunks.push(group),
             }
         }
-        chunks.iter_mut().for_each(|chunk| chunk.sort_unstable());
+        for chunk in &mut chunks {
+            chunk.sort_unstable();
+        }
         chunks
     }
 
     /// Rows by their groups.
     fn lists(&self, rows: Vec<usize>) -> Vec<Vec<usize>> {
         let mut lists: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        rows.into_iter().for_each(|row| lists.entry(self.of_row[row]).or_default().push(row));
+        for row in rows {
+            lists.entry(self.of_row[row]).or_default().push(row);
+        }
         lists.into_values().collect()
     }
 }

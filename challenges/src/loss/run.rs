@@ -87,7 +87,11 @@ pub struct Runner<'a> {
     session: Session<'a>,
     loaded: Vec<(Graph, Program)>,
     staged: BTreeMap<String, DeviceTensor>,
+    grouped: Vec<([Graph; 2], Option<Grouped>)>, // by the graphs that they were read from
 }
+
+/// Groups of rows, and the graph of a chunk that splits none.
+type Grouped = (Groups, Graph);
 
 impl<'a> Runner<'a> {
     /// Nothing is compiled yet.
@@ -100,7 +104,7 @@ impl<'a> Runner<'a> {
         let buckets = BTreeMap::from([(ROWS.into(), buckets())]);
         let settings = Settings { options: Some(options()), buckets, donate: true, ..Settings::default() };
         let session = Session::new(passes, device, &NoDequantizer, settings);
-        Self { attempt, problem, session, loaded: Vec::new(), staged: BTreeMap::new() }
+        Self { attempt, problem, session, loaded: Vec::new(), staged: BTreeMap::new(), grouped: Vec::new() }
     }
 
     /// The session of its graphs, to be counted, or sealed when every length has been met.
@@ -124,10 +128,8 @@ impl<'a> Runner<'a> {
     /// The groups of rows and the graph of a chunk that splits none, where these spare a pass and the longest group
     /// fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for another graph than the
     /// last.
-    fn fitting(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Option<(Groups, Graph)>, Error> {
-        let Some((groups, graph)) = plan.grouped(self.problem).map_err(Error::Graph)? else {
-            return Ok(None);
-        };
+    fn fitting(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Option<Grouped>, Error> {
+        let Some((groups, graph)) = self.grouped(plan)? else { return Ok(None) };
         let longest = groups.longest();
         let fits = match size {
             Size::Rows(most) => longest <= most,
@@ -137,6 +139,21 @@ impl<'a> Runner<'a> {
             }
         };
         Ok(fits.then_some((groups, graph)))
+    }
+
+    /// The groups of a plan and the graph of a chunk of them: read once, since a runner's attempt gives the same graphs
+    /// for every batch.
+    fn grouped(&mut self, plan: &Plan) -> Result<Option<Grouped>, Error> {
+        if !matches!(plan.passes, Passes::Two(_)) {
+            return Ok(None);
+        }
+        let of = [&plan.each, &plan.seeds];
+        if let Some((_, known)) = self.grouped.iter().find(|(graphs, _)| graphs.each_ref() == of) {
+            return Ok(known.clone());
+        }
+        let read = plan.grouped(self.problem).map_err(Error::Graph)?;
+        self.grouped.push((of.map(Graph::clone), read.clone()));
+        Ok(read)
     }
 
     /// The bytes of a plan's graphs.

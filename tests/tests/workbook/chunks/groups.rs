@@ -162,6 +162,27 @@ fn groups_may_have_any_lengths_and_lie_in_any_order() {
     }
 }
 
+/// A chunk that is shorter than its bucket comes after one that fills it, so that its padding holds rows of that one.
+#[test]
+fn padding_of_a_chunk_of_groups_adds_to_no_row() {
+    let sizes = Sizes { sequences: 3, length: 70, ..SIZES };
+    let answers = Answers { count: 3, length: 70, vocab: sizes.vocab };
+    let kto = Kto { beta: 0.2, desirable_weight: 1.0, undesirable_weight: 1.3 };
+    let loss = answers.kto(kto, Reduction::Mean).expect("a loss");
+    let mut case = drawn::with(loss, sizes, TRAINED, &mut Random(8));
+    let mut labels = case.values["labels"].as_integers().to_vec();
+    for row in [0, 100, 139, 150, 151, 152] {
+        labels[row] = IGNORED;
+    }
+    case.counts = labels.iter().map(|label| *label != IGNORED).collect();
+    case.values.insert("labels".into(), Array::integers(&[labels.len()], labels));
+    assert!(bucket(65) > 65, "some lengths are padded");
+    for size in [70, 75, 140, 150] {
+        assert_eq!(plan_of(&case, size).passes.products(), 1);
+        assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
+    }
+}
+
 /// What couples all rows, such as the square of their sum, leaves two passes.
 #[test]
 fn a_loss_that_couples_all_rows_takes_two_passes_in_more_than_one_chunk() {
