@@ -75,7 +75,7 @@ fn main() -> Result<(), Failure> {
     for ((products, results), times) in last.iter().zip(&mut times) {
         let all = times.iter().map(|time| format!("{time:.0}")).collect::<Vec<_>>().join(" ");
         times.sort_by(f64::total_cmp);
-        let median = (times[RUNS / 2 - 1] + times[RUNS / 2]) / 2.0;
+        let median = f64::midpoint(times[RUNS / 2 - 1], times[RUNS / 2]);
         println!(
             "logits computed {products}x, {} chunks: median {median:.0}, all {all}",
             results.chunks.len()
