@@ -24,7 +24,7 @@ pub const CHATTERS: [Entry; 5] = [
 ];
 
 /// Every slip.
-pub const CHAT_SLIPS: [Entry; 16] = [
+pub const CHAT_SLIPS: [Entry; 20] = [
     Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
     Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
     Entry { name: "leaves U+007F", hand_in: |all| all.chat(Mine { json_string: ascii_stays, ..HONEST }) },
@@ -32,9 +32,14 @@ pub const CHAT_SLIPS: [Entry; 16] = [
         name: "writes floats as Rust does",
         hand_in: |all| all.chat(Mine { float: |x| x.to_string(), ..HONEST }),
     },
+    Entry { name: "rounds halves up", hand_in: |all| all.chat(Mine { float: halves_up, ..HONEST }) },
     Entry { name: "wants whole tokens", hand_in: |all| all.chat(Mine { token_mask: whole, ..HONEST }) },
     Entry { name: "looks at the first span", hand_in: |all| all.chat(Mine { token_mask: first, ..HONEST }) },
     Entry { name: "looks at every span", hand_in: |all| all.chat(Mine { token_mask: each, ..HONEST }) },
+    Entry {
+        name: "gives a character to one token",
+        hand_in: |all| all.chat(Mine { token_mask: once, ..HONEST }),
+    },
     Entry { name: "replaces tokens", hand_in: |all| all.chat(Mine { defuse: replace, ..HONEST }) },
     Entry { name: "asks for everything", hand_in: |all| all.chat(Mine { tool: everything, ..HONEST }) },
     Entry { name: "takes nullable for optional", hand_in: |all| all.chat(Mine { tool: by_type, ..HONEST }) },
@@ -42,6 +47,14 @@ pub const CHAT_SLIPS: [Entry; 16] = [
     Entry { name: "holds nothing back", hand_in: |all| all.chat(Mine { find: hold_nothing, ..HONEST }) },
     Entry { name: "holds too little back", hand_in: |all| all.chat(Mine { find: hold_little, ..HONEST }) },
     Entry { name: "takes what is there", hand_in: |all| all.chat(Mine { decide: at_once, ..HONEST }) },
+    Entry {
+        name: "waits for nothing at the end",
+        hand_in: |all| all.chat(Mine { decide: at_the_end, ..HONEST }),
+    },
+    Entry {
+        name: "leaves names in quotes",
+        hand_in: |all| all.chat(Mine { json_of: outside_of_quotes, ..HONEST }),
+    },
     Entry {
         name: "quotes names in strings",
         hand_in: |all| all.chat(Mine { json_of: names_last, ..HONEST }),
@@ -133,6 +146,45 @@ pub(super) fn leaving() -> impl Chat {
         Solution.defuse(text, special, mark)
     };
     Mine { defuse: leave, ..HONEST }
+}
+
+/// The digits that Rust writes: of two that are equally near the larger.
+fn halves_up(value: f64) -> String {
+    let right = Solution.float(value);
+    if right.contains('e') {
+        return right;
+    }
+    let text = value.to_string();
+    if text.contains('.') { text } else { text + ".0" }
+}
+
+/// A token that ends where the one before it ended has nothing left.
+fn once(offsets: Spans, spans: Spans) -> Vec<bool> {
+    let mask = Solution.token_mask(offsets, spans);
+    let mut end = 0;
+    let mut is_new = |token: &Range<usize>| {
+        let is_new = token.end > end;
+        end = end.max(token.end);
+        is_new
+    };
+    offsets.iter().zip(mask).map(|(token, own)| is_new(token) && own).collect()
+}
+
+/// Once the text has ended, nothing may begin any more.
+fn at_the_end(markers: &[MarkerState], end: usize) -> Next {
+    if end == usize::MAX { at_once(markers, end) } else { Solution.decide(markers, end) }
+}
+
+/// Names between the quotes of JSON stay as they are.
+fn outside_of_quotes(text: &str, strings: Pairs, names: bool) -> String {
+    let parts = text.split('"').enumerate();
+    let written =
+        parts.map(
+            |(odd, part)| {
+                if odd % 2 == 1 { part.to_owned() } else { Solution.json_of(part, strings, names) }
+            },
+        );
+    written.collect::<Vec<_>>().join("\"")
 }
 
 /// Right whatever the cuts, and no stream: everything comes at the end.

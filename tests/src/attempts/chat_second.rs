@@ -35,7 +35,10 @@ impl Chat for Second {
     /// By where the point lies among the digits.
     fn float(&self, value: f64) -> String {
         let sign = if value.is_sign_negative() { "-" } else { "" };
-        let written = format!("{:e}", value.abs());
+        let size = value.abs();
+        let fewest = format!("{size:e}");
+        let nearest = (0..17).map(|places| format!("{size:.places$e}")).find(|text| text.parse() == Ok(size));
+        let written = nearest.filter(|text| text.len() <= fewest.len()).unwrap_or(fewest);
         let (mantissa, exponent) = written.split_once('e').expect("`{:e}` writes an exponent");
         let exponent: i32 = exponent.parse().expect("the exponent is a whole number");
         let digits = mantissa.replace('.', "");

@@ -26,14 +26,16 @@ fn a_cheating_chatter_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 16] = [
+const SEEN: [(&str, &str, &str); 20] = [
     ("escapes markup", "D.1/plain", r"\\u0026"),
     ("escapes code points", "D.1/ensure-ascii", r"\\ud83d"),
     ("leaves U+007F", "D.1/ensure-ascii", r"\\u007f"),
     ("writes floats as Rust does", "D.1/exponents", "1e+22"),
+    ("rounds halves up", "D.1/floats-drawn", "12384.675903320312"),
     ("wants whole tokens", "D.2/across-a-border", "tokens at "),
     ("looks at the first span", "D.2/nothing", "when asked for the mask of tokens at ["),
     ("looks at every span", "D.2/many-of-both", "D.2/many-of-both"),
+    ("gives a character to one token", "D.2/across-a-border", "1..2, 1..2, 1..2"),
     ("replaces tokens", "D.3/inside-another", "and | for the mark"),
     ("asks for everything", "D.4/required", "the function f("),
     ("takes nullable for optional", "D.4/required", "f(city: Optional[str], days: int = 1"),
@@ -41,6 +43,8 @@ const SEEN: [(&str, &str, &str); 16] = [
     ("holds nothing back", "D.5/begun", "want Pending(2)"),
     ("holds too little back", "D.5/begun-twice", "want Pending(0)"),
     ("takes what is there", "D.6/waits", "want Pending(3)"),
+    ("waits for nothing at the end", "D.6/the-end", "want Pending(2)"),
+    ("leaves names in quotes", "D.7/names", "unquoted keys true"),
     ("quotes names in strings", "D.7/strings-hold-anything", "unquoted keys true"),
     ("takes spans for bytes", "D.8/characters-of-several-bytes", "with the spans "),
 ];

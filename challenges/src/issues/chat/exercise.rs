@@ -85,6 +85,17 @@ fn escape(c: char, out: &mut String) {
     todo!("D.1: write the escape of one character")
 }
 
+/// A float as `1.5e22`: the fewest digits that read back as it; of several with as few, the nearest to it.
+// step D.1: find the shortest digits of a float
+fn shortest(value: f64) -> String {
+    todo!("D.1: find the shortest digits of a float")
+}
+
+/// How many digits a number has in front of its exponent.
+fn count_digits(number: &str) -> usize {
+    number.chars().take_while(|c| *c != 'e').filter(char::is_ascii_digit).count()
+}
+
 /// A part of a text in a dialect of JSON.
 enum Piece<'t> {
     /// What a string says.

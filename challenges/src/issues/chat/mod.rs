@@ -46,9 +46,10 @@ pub trait Chat: Send + Sync {
     /// small hexadecimal digits, and so is every UTF-16 unit of what is beyond `~` if `ensure_ascii`.
     fn json_string(&self, text: &str, ensure_ascii: bool, out: &mut String);
 
-    /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number,
-    /// with `.0` if there is no other fraction, and an exponent of at least two digits with its sign below 0.0001 and
-    /// from 10^16 on: `0.0001`, `1e-05`, `1.5e+22`, `-0.0`.
+    /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number -
+    /// of several as short the nearest to it, of two as near the one whose last digit is even -, with `.0` if there is
+    /// no other fraction, and an exponent of at least two digits with its sign below 0.0001 and from 10^16 on: `0.0001`,
+    /// `1e-05`, `1.5e+22`, `-0.0`.
     fn float(&self, value: f64) -> String;
 
     /// D.2 - which tokens are the assistant's: of the characters `offsets` that each token covers, those that
@@ -219,7 +220,8 @@ pub fn solution_text() -> &'static str {
 pub const HINTS: &str = include_str!("hints.toml");
 
 /// Whether a character belongs to a word, as `\w` in a pattern of the Python package `regex`, by which transformers
-/// reads the dialects. In Python's own `re` combining marks do not, and digits such as `²` do.
+/// reads the dialects; each knows the characters of its own version of Unicode. In Python's own `re` combining marks do
+/// not, and digits such as `²` do.
 pub fn is_word(c: char) -> bool {
     regex_syntax::try_is_word_character(c).unwrap_or_else(|_| c == '_' || c.is_alphanumeric())
 }

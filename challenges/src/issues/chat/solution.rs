@@ -32,15 +32,15 @@ impl Chat for Solution {
     }
 
     // why: both languages know the shortest digits that read back as the same number; they differ in when an exponent is
-    // written and in how.
+    // written and in how. Rounding to the places that these digits need gives the same digits with a point.
     // step D.1: write a float as Python's repr does
     fn float(&self, value: f64) -> String {
-        let text = format!("{value:e}");
+        let text = shortest(value);
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let exponent: i32 = exponent.parse().unwrap_or(0);
         if (-4..16).contains(&exponent) {
-            let plain = format!("{value}");
-            return if plain.contains('.') { plain } else { plain + ".0" };
+            let places = count_digits(digits) as i32 - 1 - exponent;
+            return format!("{value:.*}", places.max(1) as usize);
         }
         let sign = if exponent < 0 { '-' } else { '+' };
         format!("{digits}e{sign}{:02}", exponent.abs())
@@ -230,6 +230,23 @@ fn escape(c: char, out: &mut String) {
             }
         }
     }
+}
+
+/// A float as `1.5e22`: the fewest digits that read back as it; of several with as few, the nearest to it.
+// why: `{:e}` has as few digits as Python's `repr`, but of two that are equally near it takes the larger and Python the
+// even one, which is how `{:.16e}` rounds. Above a power of two floats are twice as far apart as below, so what is
+// nearest to it may read back as its neighbour; then `{:e}` has the digits of Python. None of these powers lies where no
+// exponent is written.
+// step D.1: find the shortest digits of a float
+fn shortest(value: f64) -> String {
+    let fewest = format!("{value:e}");
+    let nearest = format!("{value:.*e}", count_digits(&fewest).saturating_sub(1));
+    if nearest.parse() == Ok(value) { nearest } else { fewest }
+}
+
+/// How many digits a number has in front of its exponent.
+fn count_digits(number: &str) -> usize {
+    number.chars().take_while(|c| *c != 'e').filter(char::is_ascii_digit).count()
 }
 
 /// A part of a text in a dialect of JSON.

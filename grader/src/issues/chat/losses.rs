@@ -1,5 +1,7 @@
 //! D.8: what a template has lost, seen in its text.
 
+use std::ops::Range;
+
 use challenges::issues::chat::lint::Criterion::{Any, Closed, Marked, Unmarked, Unwritten, Written};
 use challenges::issues::chat::lint::{Criterion, Rule, limits, lint};
 use challenges::issues::chat::{Options, Rendered, Steps, Template, own};
@@ -73,6 +75,12 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let places: Vec<usize> = (0..text.len()).filter(is_there).collect();
     let within = |at: &usize| spans.iter().any(|span| span.start <= *at && *at + length <= span.end);
     let apart = |at: &usize| !(*at..*at + length).any(|at| spans.iter().any(|span| span.contains(&at)));
+    let is_blank = |range: Range<usize>| text[range].iter().all(|c| c.is_whitespace());
+    let last = spans.iter().rev().find_map(|span| {
+        let inside = |at: &&usize| span.start <= **at && **at + length <= span.end;
+        places.iter().rev().find(inside).map(|at| (at + length, span.end))
+    });
+    let is_closed = last.is_none_or(|(word, mark)| !is_blank(word..mark) || is_blank(mark..text.len()));
     let has_marks = spans.iter().any(|span| !span.is_empty());
     let rendered = Rendered { text: text.iter().collect(), spans: spans.clone() };
     for (criterion, want) in [
@@ -81,6 +89,7 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
         (Criterion::Any, has_marks),
         (Criterion::Marked, !has_marks || !places.iter().any(apart)),
         (Criterion::Unmarked, !places.iter().any(within)),
+        (Criterion::Closed, is_closed),
     ] {
         let what = format!("{word:?} in {:?} with the spans {spans:?}, {criterion:?}", rendered.text);
         same(&what, &steps.chat().shows(&rendered, word, criterion), &want)?;

@@ -90,6 +90,7 @@ pub(super) const WINNERS: &Rows<Check> = &[
     ("the-end", |steps, _| {
         wins(steps, &[never("a"), opens("b", 12..12)], usize::MAX, Next::Take(1))
             .and_then(|()| wins(steps, &[never("a")], usize::MAX, Next::Pending(usize::MAX)))
+            .and_then(|()| wins(steps, &[opens("a", 3..5), begun("b", 2)], usize::MAX, Next::Pending(2)))
     }),
     ("drawn", |steps, random| (0..1000).try_for_each(|_| drawn_winner(steps, random))),
     ("own-calls", |steps, random| calls::all(steps, random)),
@@ -102,15 +103,16 @@ fn wins(steps: &Steps, markers: &[MarkerState], end: usize, want: Next) -> Resul
 
 /// By the definition: of all pairs, none that is there goes before the winner, and none that may come can.
 fn drawn_winner(steps: &Steps, random: &mut Random) -> Result<(), String> {
-    let end = 12;
+    let (length, has_ended) = (12, random.below(2) == 0);
+    let end = if has_ended { usize::MAX } else { length };
     let names = ["a", "b", "c", "d", "e"];
     let markers: Vec<MarkerState> = (0..random.below(5))
         .map(|index| {
-            let from = random.below(end);
+            let from = random.below(length + 1);
             let found = match random.below(4) {
                 0 => Match::Never,
                 1 => Match::Pending(from),
-                _ => Match::At(from..from + random.below(4)),
+                _ => Match::At(from..(from + random.below(4)).min(length)),
             };
             MarkerState { field: names[index], opens: random.below(2) == 0, found }
         })

@@ -14,7 +14,10 @@ pub(super) const CHECKS: &Rows<Check> = &[
         one(steps, &[0..2, 2..5, 5..6, 6..9], &[2..6], &[false, true, true, false])
     }),
     ("across-a-border", |steps, _| {
+        let several = [0..1, 1..2, 1..2, 1..2, 2..4, 3..5, 4..6]; // tokens of one character
         one(steps, &[0..3, 3..7, 7..9, 9..12], &[2..4, 8..9], &[true, true, true, false])
+            .and_then(|()| one(steps, &several, &[1..2], &[false, true, true, true, false, false, false]))
+            .and_then(|()| one(steps, &several, &[3..4], &[false, false, false, false, true, true, false]))
     }),
     ("tokens-without-text", |steps, _| {
         one(steps, &[0..0, 0..2, 1..1, 2..4, 3..3], &[0..4], &[false, true, false, true, false])
@@ -34,20 +37,36 @@ fn one(steps: &Steps, offsets: &[Range<usize>], spans: &[Range<usize>], want: &[
 
 /// Character by character.
 fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
-    let mut pieces = |most: usize| {
-        let mut at = 0;
-        let mut out = Vec::new();
-        for _ in 0..random.below(7) {
-            let start = at + random.below(most);
-            at = start + random.below(4);
-            out.push(start..at);
-        }
-        out
-    };
-    let (offsets, spans) = (pieces(2), pieces(3));
+    let (offsets, spans) = (tokens(random), spans(random));
     let own = |at: usize| spans.iter().any(|span| span.contains(&at));
     let want: Vec<bool> = offsets.iter().map(|token| token.clone().any(own)).collect();
     one(steps, &offsets, &spans, &want)
+}
+
+/// Tokens in order: they may skip a character or share some, and those without text lie anywhere.
+fn tokens(random: &mut Random) -> Vec<Range<usize>> {
+    let (mut start, mut end) = (0, 0);
+    let each = (0..random.below(9)).map(|_| {
+        if random.below(5) == 0 {
+            let place = random.below(12);
+            return place..place;
+        }
+        start = (start + random.below(3)).min(end + 1);
+        end = end.max(start + 1 + random.below(3));
+        start..end
+    });
+    each.collect()
+}
+
+/// Spans in order that do not overlap; some are empty.
+fn spans(random: &mut Random) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let each = (0..random.below(7)).map(|_| {
+        let start = end + random.below(3);
+        end = start + random.below(4);
+        start..end
+    });
+    each.collect()
 }
 
 /// A conversation of many turns: what looks at every span for every token does not come to an end.

@@ -80,12 +80,17 @@ fn floats(steps: &Steps, check: &str) -> Result<(), String> {
     })
 }
 
-/// By what Python's documentation says of `repr`: it reads back, nothing shorter does, the exponent is where it
-/// belongs.
+/// By what the trait says: it reads back, nothing shorter does and nothing as short is nearer, the exponent is where it
+/// belongs. Every third is a fraction of a power of two, which may lie half-way between two that are as short.
 fn drawn_float(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let value = f64::from_bits(random.next_u64());
     let near = (random.unit() - 0.5) * 10f64.powi(random.below(40) as i32 - 20);
-    let value = if value.is_finite() && random.below(2) == 0 { value } else { near };
+    let halves = random.below(1 << 30) as f64 / 2f64.powi(random.below(60) as i32);
+    let value = match random.below(3) {
+        0 if value.is_finite() => value,
+        1 => halves,
+        _ => near,
+    };
     let got = steps.chat().float(value);
     let wrong = |why: &str| Err(format!("the float {value:e} became {got}, {why}"));
     if got.parse::<f64>().map(f64::to_bits) != Ok(value.to_bits()) {
@@ -103,13 +108,22 @@ fn drawn_float(steps: &Steps, random: &mut Random) -> Result<(), String> {
     if exponent.is_empty() && !digits.contains('.') {
         return wrong("without a fraction: a reader takes it for a whole number");
     }
-    let significant = digits.chars().filter(char::is_ascii_digit).collect::<String>();
-    let significant = significant.trim_start_matches('0').trim_end_matches('0').len();
+    let significant = digits_of(&got).len();
     let fewer = significant.saturating_sub(2); // of the digits after the first: one less
     if significant > 1 && format!("{value:.fewer$e}").parse::<f64>() == Ok(value) {
         return wrong("though fewer digits read back as the same number");
     }
+    let nearest = format!("{value:.*e}", significant.saturating_sub(1)); // of two as near the even one
+    if nearest.parse::<f64>() == Ok(value) && digits_of(&nearest) != digits_of(&got) {
+        return wrong(&format!("though {nearest} is as short, and nearer or as near and even"));
+    }
     Ok(())
+}
+
+/// The digits of a number without the zeros around them.
+fn digits_of(number: &str) -> String {
+    let digits = number.chars().take_while(|c| *c != 'e').filter(char::is_ascii_digit);
+    digits.collect::<String>().trim_matches('0').to_owned()
 }
 
 /// Within the layouts that templates ask for, against Python's `json.dumps`.
