@@ -5,7 +5,7 @@
 
 use challenges::nf4::tile::{fused, upload};
 use kernels::Cpu;
-use reference::nf4::{Dtype, Quantized};
+use reference::nf4::{OutputDtype, Quantized};
 
 /// The tile program of a challenge as a block of Markdown.
 ///
@@ -20,9 +20,10 @@ pub fn program(challenge: &str) -> Result<String, String> {
 
 /// The fused pass over a weight with double quantisation, to bf16.
 fn nf4() -> Result<String, String> {
-    let weight = Quantized::double(&[0.0; 64], &[64], Dtype::F32, 64).map_err(|error| error.to_string())?;
+    let weight =
+        Quantized::double(&[0.0; 64], &[64], OutputDtype::F32, 64).map_err(|error| error.to_string())?;
     let uploaded = upload(&Cpu::with_threads(1), &weight.view()).map_err(|error| error.to_string())?;
-    Ok(fused(&uploaded, Dtype::Bf16).to_string())
+    Ok(fused(&uploaded, OutputDtype::Bf16).to_string())
 }
 
 #[cfg(test)]

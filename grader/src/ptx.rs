@@ -6,7 +6,7 @@
 
 use challenges::nf4::cuda::{Attempt, Build};
 use kernels::cuda::{BASELINE, FILL, Kept, PRELUDE, Source};
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 /// A text, how it is built, and what for.
 #[derive(Clone, Debug)]
@@ -31,7 +31,8 @@ impl Text {
     }
 }
 
-const TYPES: [(&str, Dtype); 3] = [("f16", Dtype::F16), ("bf16", Dtype::Bf16), ("f32", Dtype::F32)];
+const TYPES: [(&str, OutputDtype); 3] =
+    [("f16", OutputDtype::F16), ("bf16", OutputDtype::Bf16), ("f32", OutputDtype::F32)];
 
 /// Every text whose PTX is kept.
 pub fn texts() -> Vec<Text> {
@@ -50,8 +51,8 @@ pub fn texts() -> Vec<Text> {
         add(format!("nf4-baseline-{name}"), &baseline, build, (7, 5));
         add(format!("nf4-baseline-{name}"), &baseline, build, (8, 0)); // rounds to bf16 in one instruction
     }
-    add("fill".into(), &own("fill.cu", FILL), Build::of(Dtype::Bf16), (7, 5));
-    add("fill".into(), &own("fill.cu", FILL), Build::of(Dtype::Bf16), (9, 0));
+    add("fill".into(), &own("fill.cu", FILL), Build::of(OutputDtype::Bf16), (7, 5));
+    add("fill".into(), &own("fill.cu", FILL), Build::of(OutputDtype::Bf16), (9, 0));
     texts
 }
 

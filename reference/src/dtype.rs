@@ -1,7 +1,7 @@
 //! The type of an element, wherever numbers are described: in a graph, in a quantised weight, in a file.
 //!
 //! There is one such type. Others meet it at a wall, each in one place: those of a safetensors file here; those that a
-//! weight can be decoded to ([`crate::nf4::Dtype`], the floats among these) where a graph first needs them; the
+//! weight can be decoded to ([`crate::nf4::OutputDtype`], the floats among these) in that file; the
 //! machine's in the compiler.
 
 use safetensors::tensor::Dtype as InFile;

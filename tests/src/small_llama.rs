@@ -83,7 +83,8 @@ impl SmallLlama {
         let names: Vec<String> = self.tensors.keys().filter(is_projection).cloned().collect();
         for name in names {
             let stored = self.tensors.remove(&name).expect("a tensor");
-            let dtype = if name.contains("layers.1") { nf4::Dtype::F16 } else { nf4::Dtype::Bf16 };
+            let dtype =
+                if name.contains("layers.1") { nf4::OutputDtype::F16 } else { nf4::OutputDtype::Bf16 };
             self.tensors.extend(stored.quantized(&name, dtype, block_size, nested));
         }
         self
@@ -174,7 +175,7 @@ impl Stored {
     fn quantized(
         &self,
         name: &str,
-        dtype: nf4::Dtype,
+        dtype: nf4::OutputDtype,
         block_size: usize,
         nested: bool,
     ) -> BTreeMap<String, Self> {
@@ -187,7 +188,7 @@ impl Stored {
             parts.map(|(part, values)| (part.part.of(name), Self::part(values))).collect();
         let mut state = json!({
             "quant_type": "nf4", "blocksize": block_size, "shape": self.shape,
-            "dtype": if dtype == nf4::Dtype::F16 { "float16" } else { "bfloat16" },
+            "dtype": if dtype == nf4::OutputDtype::F16 { "float16" } else { "bfloat16" },
         });
         if let Scales::Double { block_size, offset, .. } = &weight.absmax {
             state["nested_blocksize"] = json!(block_size);

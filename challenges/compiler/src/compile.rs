@@ -20,7 +20,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kernels::callee::Dequantize;
 use kernels::comm::{Collective, Kind};
@@ -29,6 +28,7 @@ use kernels::tile::Program;
 use kernels::{Device, DeviceError};
 use reference::graph::{self, Dim, Dtype, Fault, Graph, Id, Op, Symbol};
 
+use crate::calls;
 use crate::contract::Compile;
 use crate::fuse::attend;
 use crate::fuse::collective::Transfer;
@@ -231,13 +231,6 @@ pub fn compile_with_policy(
     Compilation::new(passes, graph, sizes, options)?.finish(policy)
 }
 
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
-/// How often a graph was compiled in this process, by whomever: calls of [`compile`] and of [`compile_with_policy`].
-pub fn calls() -> u64 {
-    CALLS.load(Relaxed)
-}
-
 /// A graph to be compiled: simplified, in the machine's terms, and nothing in it twice.
 struct Compilation<'a> {
     passes: &'a dyn Compile,
@@ -254,7 +247,7 @@ impl<'a> Compilation<'a> {
         sizes: &'a BTreeMap<Symbol, i64>,
         options: Options,
     ) -> Result<Self, Error> {
-        CALLS.fetch_add(1, Relaxed);
+        calls::count();
         graph.check().map_err(Error::Graph)?;
         known(graph, sizes)?;
         let flex = options.flex.then_some(passes);

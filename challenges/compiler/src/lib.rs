@@ -21,6 +21,7 @@
 //! | [`rewrite`] | graph to graph: lengths padded to a bucket ([`rewrite::pad`]), attention, narrow products and collectives in terms that have a step ([`rewrite::attend`], [`rewrite::decompose`], [`rewrite::collective`]), values computed again instead of kept ([`rewrite::remat`]) |
 //! | [`memory`] | inputs that are updated in place ([`memory::donate`]), passes that write where they read ([`memory::reuse`]), the bytes alive during each part, as polynomials in the symbols ([`memory::profile`]) |
 //! | [`tune`] | times the candidates of each product |
+//! | [`calls`] | counts what is compiled, also behind a session's back |
 //! | [`compile`] | the passes in their order |
 //! | [`groups`] | the ranks that a session works with |
 //! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
@@ -28,6 +29,7 @@
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
 //! Deep Nets with Sublinear Memory Cost" (2016), for computing again instead of keeping.
 
+pub mod calls;
 pub mod compile;
 pub mod contract;
 pub mod front;

@@ -20,7 +20,7 @@ use kernels::cuda::{
 };
 use kernels::tile::Element;
 
-use super::{Absmax, Bench, Dtype, Weight};
+use super::{Absmax, Bench, OutputDtype, Weight};
 use crate::linked::linked;
 
 linked!(warpbook_nf4_cuda -> &'static str);
@@ -46,12 +46,12 @@ pub const STEPS: [(&str, &str); 6] = [
 /// The timed cases: the published ones, the other 16.8 M shape, the largest in the other type, and a matrix of
 /// a 70B model.
 pub const BENCHES: [Bench; 6] = [
-    Bench { rows: 2048, columns: 8192, dtype: Dtype::F16, seed: 3407, published: true },
-    Bench { rows: 1024, columns: 4096, dtype: Dtype::Bf16, seed: 3409, published: true },
-    Bench { rows: 4096, columns: 14336, dtype: Dtype::Bf16, seed: 3408, published: true },
-    Bench { rows: 4096, columns: 4096, dtype: Dtype::Bf16, seed: 3407, published: false },
-    Bench { rows: 4096, columns: 14336, dtype: Dtype::F16, seed: 3408, published: false },
-    Bench { rows: 8192, columns: 28672, dtype: Dtype::Bf16, seed: 3408, published: false },
+    Bench { rows: 2048, columns: 8192, dtype: OutputDtype::F16, seed: 3407, published: true },
+    Bench { rows: 1024, columns: 4096, dtype: OutputDtype::Bf16, seed: 3409, published: true },
+    Bench { rows: 4096, columns: 14336, dtype: OutputDtype::Bf16, seed: 3408, published: true },
+    Bench { rows: 4096, columns: 4096, dtype: OutputDtype::Bf16, seed: 3407, published: false },
+    Bench { rows: 4096, columns: 14336, dtype: OutputDtype::F16, seed: 3408, published: false },
+    Bench { rows: 8192, columns: 28672, dtype: OutputDtype::Bf16, seed: 3408, published: false },
 ];
 
 /// A text to grade, and its name in messages.
@@ -86,7 +86,7 @@ pub struct Build {
 
 impl Build {
     /// The usual build for a type.
-    pub fn of(dtype: Dtype) -> Self {
+    pub fn of(dtype: OutputDtype) -> Self {
         Self { dtype: dtype as u8, inline_ptx: true }
     }
 
@@ -282,7 +282,7 @@ impl Baseline {
     ///
     /// # Errors
     /// No compiler and no kept PTX.
-    pub fn build(gpu: &Gpu, dtype: Dtype) -> Result<Self, CudaError> {
+    pub fn build(gpu: &Gpu, dtype: OutputDtype) -> Result<Self, CudaError> {
         let defines = Build::of(dtype).defines();
         let source = Source {
             name: "baseline.cu",
@@ -320,12 +320,12 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// Bit patterns of an output that was copied to the host.
-pub fn bits(dtype: Dtype, bytes: &[u8]) -> Vec<u32> {
+pub fn bits(dtype: OutputDtype, bytes: &[u8]) -> Vec<u32> {
     match dtype {
-        Dtype::F16 | Dtype::Bf16 => {
+        OutputDtype::F16 | OutputDtype::Bf16 => {
             bytes.chunks_exact(2).map(|pair| u32::from(u16::from_ne_bytes([pair[0], pair[1]]))).collect()
         }
-        Dtype::F32 => bytes
+        OutputDtype::F32 => bytes
             .chunks_exact(4)
             .map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
             .collect(),

@@ -27,7 +27,9 @@ pub mod tile;
 pub use callee::{DEQUANTIZER, Dequantizer};
 use half::{bf16, f16};
 use kernels::Cpu;
-pub use reference::nf4::{Absmax, Dtype, Weight};
+#[doc(hidden)]
+pub use reference::nf4::OutputDtype as Dtype; // its name before, in texts that readers have written
+pub use reference::nf4::{Absmax, OutputDtype, Weight};
 
 use crate::calls::Calls;
 use crate::linked::{Linked, linked};
@@ -162,7 +164,7 @@ pub struct Bench {
     /// Columns, in features.
     pub columns: usize,
     /// Output type.
-    pub dtype: Dtype,
+    pub dtype: OutputDtype,
     /// The label that the published harness seeds its generator with.
     pub seed: u64,
     /// Whether it is part of the published total; the others are measured beside it.
@@ -171,10 +173,10 @@ pub struct Bench {
 
 /// The published timed cases, then the largest of them in the other type.
 pub const BENCHES: [Bench; 4] = [
-    Bench { rows: 2048, columns: 8192, dtype: Dtype::F16, seed: 3407, published: true },
-    Bench { rows: 1024, columns: 4096, dtype: Dtype::Bf16, seed: 3409, published: true },
-    Bench { rows: 4096, columns: 14336, dtype: Dtype::Bf16, seed: 3408, published: true },
-    Bench { rows: 4096, columns: 14336, dtype: Dtype::F16, seed: 3408, published: false },
+    Bench { rows: 2048, columns: 8192, dtype: OutputDtype::F16, seed: 3407, published: true },
+    Bench { rows: 1024, columns: 4096, dtype: OutputDtype::Bf16, seed: 3409, published: true },
+    Bench { rows: 4096, columns: 14336, dtype: OutputDtype::Bf16, seed: 3408, published: true },
+    Bench { rows: 4096, columns: 14336, dtype: OutputDtype::F16, seed: 3408, published: false },
 ];
 
 /// The solution's text: what an exercise is derived from, and the last page of the lesson.

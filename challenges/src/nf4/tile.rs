@@ -23,7 +23,7 @@ use kernels::plan::Plan;
 use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Device, DeviceError, Links, Memories};
 
-use super::{Absmax, Dtype, Weight};
+use super::{Absmax, OutputDtype, Weight};
 
 /// A weight's parts in a device's memory, in the order in which [`fused`] reads them.
 pub struct Uploaded {
@@ -71,7 +71,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 /// The whole format in one program.
-pub fn fused(weight: &Uploaded, dtype: Dtype) -> Program {
+pub fn fused(weight: &Uploaded, dtype: OutputDtype) -> Program {
     let block = weight.block_log2;
     let mut ops = vec![Op::Nibble { input: 0 }, Op::Table { input: 1, at: 0, entries: 16 }];
     let scale = match weight.scales {
@@ -96,11 +96,11 @@ pub fn fused(weight: &Uploaded, dtype: Dtype) -> Program {
     Program::flat("nf4", ops, value, element(dtype))
 }
 
-fn element(dtype: Dtype) -> Element {
+fn element(dtype: OutputDtype) -> Element {
     match dtype {
-        Dtype::F16 => Element::F16,
-        Dtype::Bf16 => Element::Bf16,
-        Dtype::F32 => Element::F32,
+        OutputDtype::F16 => Element::F16,
+        OutputDtype::Bf16 => Element::Bf16,
+        OutputDtype::F32 => Element::F32,
     }
 }
 
@@ -123,7 +123,7 @@ pub fn pass(
 pub fn run(
     device: &dyn Device,
     weight: &Uploaded,
-    dtype: Dtype,
+    dtype: OutputDtype,
     len: usize,
     out: &mut Buffer,
 ) -> Result<(), DeviceError> {
@@ -136,7 +136,7 @@ pub fn run(
 pub fn run_in_three(
     device: &dyn Device,
     weight: &Uploaded,
-    dtype: Dtype,
+    dtype: OutputDtype,
     len: usize,
     out: &mut Buffer,
 ) -> Result<(), DeviceError> {

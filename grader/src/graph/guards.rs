@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use challenges::graph::Compile;
 use challenges::nf4;
-use compiler::compile;
+use compiler::calls::compilations;
 use compiler::compile::Level;
 use compiler::session::{Session, Settings};
 use kernels::Cpu;
@@ -106,7 +106,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
     let mut session = Session::new(attempt, &device, &nf4::DEQUANTIZER, settings);
     let program = session.load(&made).map_err(describe)?;
     let mut random = Random::named(seed, "uncounted");
-    let before = compile::calls();
+    let before = compilations();
     for _ in 0..20 {
         let length = 1 + random.below(64);
         let values = Values::from([
@@ -115,7 +115,7 @@ fn uncounted(attempt: &dyn Compile, seed: u64) -> Verdict {
         ]);
         session.run(program, &upload(&device, &values).map_err(describe)?).map_err(describe)?;
     }
-    let (done, counted) = (compile::calls() - before, session.counters().compilations as u64);
+    let (done, counted) = (compilations() - before, session.counters().compilations as u64);
     Ok((done > counted).then(|| format!("{done} compilations were made, {counted} are counted")))
 }
 

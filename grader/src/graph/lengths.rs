@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use challenges::graph::{Compile, Solution};
 use challenges::nf4::{self, Dequantizer, Nf4};
-use compiler::compile::{self, Compiled, Level, Options};
+use compiler::calls::compilations;
+use compiler::compile::{Compiled, Level, Options};
 use compiler::session::{DeviceTensor, Io, Session, Settings};
 use kernels::Cpu;
 use kernels::plan::Step;
@@ -122,10 +123,10 @@ impl<'a> Run<'a> {
                 if number == 0 { 7 } else { 1 + random.below(longest.min(self.model.spec.config.positions)) };
             let tokens = self.model.tokens(length, &mut random);
             let inputs = upload(&device, &tokens).map_err(describe)?;
-            let before = (compile::calls(), session.counters().compilations);
+            let before = (compilations(), session.counters().compilations);
             let got =
                 session.run(program, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;
-            let after = (compile::calls(), session.counters().compilations);
+            let after = (compilations(), session.counters().compilations);
             hidden += (after.0 - before.0) as usize - (after.1 - before.1);
             let want =
                 plain.run(plain_step, &inputs).and_then(|outputs| outputs.tensors()).map_err(describe)?;

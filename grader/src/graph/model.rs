@@ -70,7 +70,7 @@ impl Model {
             let numbers: Vec<f32> =
                 (0..count).map(|_| (middle + spread * (2.0 * random.unit() - 1.0)) as f32).collect();
             if spec.quantizable {
-                let weight = nf4::Quantized::double(&numbers, &spec.shape, nf4::Dtype::F32, 64);
+                let weight = nf4::Quantized::double(&numbers, &spec.shape, nf4::OutputDtype::F32, 64);
                 let weight = weight.map_err(|error| error.to_string())?;
                 values.append(&mut parts(&spec.name, &weight));
                 let form =

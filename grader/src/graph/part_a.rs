@@ -85,7 +85,7 @@ fn weight(
     random: &mut Random,
 ) -> Result<nf4::Quantized, String> {
     let numbers: Vec<f32> = (0..rows * columns).map(|_| (random.unit() - 0.5) as f32).collect();
-    let dtype = nf4::Dtype::try_from(dtype).map_err(describe)?;
+    let dtype = nf4::OutputDtype::try_from(dtype).map_err(describe)?;
     nf4::Quantized::double(&numbers, &[rows, columns], dtype, 64).map_err(describe)
 }
 

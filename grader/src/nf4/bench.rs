@@ -19,7 +19,7 @@ use challenges::nf4::{Bench, Nf4, Output, solution_calls};
 use half::slice::HalfFloatSliceExt;
 use kernels::Cpu;
 use kernels::cpu::{self, Tick};
-use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits_range, oracle_calls};
+use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits_range, oracle_calls};
 
 use super::beside::Beside;
 use super::inputs::{Buffer, Scale, weight};
@@ -121,7 +121,7 @@ struct Timed<'a> {
     baseline: Baseline,
     cpu: Cpu,
     random: Random,
-    dtype: Dtype,
+    dtype: OutputDtype,
     len: usize,
 }
 

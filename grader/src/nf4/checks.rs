@@ -2,7 +2,7 @@
 
 use challenges::nf4::{Absmax, CASES, Case, Nf4, Output};
 use kernels::{Cpu, Vector};
-use reference::nf4::{Dtype, NF4, Weight, dequantize_bits};
+use reference::nf4::{NF4, OutputDtype, Weight, dequantize_bits};
 
 use super::diagnose::{self, Found};
 use super::inputs::{Buffer, Levels, ManyScales, SCALES, Scale, weight, weight_with_own_tables};
@@ -75,7 +75,7 @@ fn table() -> Vec<(String, Check)> {
 }
 
 /// A check of a step that dequantises into a type.
-fn tried(step: Whole, dtype: Dtype, run: impl Fn(&Trial<'_>) -> Result<(), String> + 'static) -> Check {
+fn tried(step: Whole, dtype: OutputDtype, run: impl Fn(&Trial<'_>) -> Result<(), String> + 'static) -> Check {
     Box::new(move |attempt, random| {
         run(&Trial { attempt, step, cpu: &Cpu::new(), dtype, seed: random.next_u64() })
     })
@@ -141,9 +141,9 @@ fn block(attempt: &dyn Nf4, len: usize, scale: f32, random: &mut Random) -> Resu
         absmax: Absmax::Single(&scales),
     };
     let got: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
-    let want = dequantize_bits(&weight, Dtype::F32);
+    let want = dequantize_bits(&weight, OutputDtype::F32);
     let found = Found { got: &got, want: &want, poison: f32::NAN.to_bits(), touched: None };
-    diagnose::weight(&weight, Dtype::F32, &found)
+    diagnose::weight(&weight, OutputDtype::F32, &found)
 }
 
 /// A.4: the scale of a block.
@@ -184,7 +184,7 @@ struct Trial<'a> {
     attempt: &'a dyn Nf4,
     step: Whole,
     cpu: &'a Cpu,
-    dtype: Dtype,
+    dtype: OutputDtype,
     seed: u64,
 }
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use half::f16;
-use reference::nf4::{Absmax, CODE2, Dtype, NF4, Weight, block_absmax};
+use reference::nf4::{Absmax, CODE2, NF4, OutputDtype, Weight, block_absmax};
 
 /// What an attempt left behind.
 pub(super) struct Found<'a> {
@@ -26,7 +26,7 @@ struct Mistake {
     scale: fn(&Absmax<'_>, usize) -> f32,
     code: fn(&[u8], usize) -> u8,
     block: fn(usize, usize) -> usize,
-    round: fn(Dtype, f32) -> u32,
+    round: fn(OutputDtype, f32) -> u32,
     built_in_table: bool,
 }
 
@@ -35,7 +35,7 @@ const RIGHT: Mistake = Mistake {
     scale: right_scale,
     code: right_code,
     block: |e, size| e / size,
-    round: Dtype::round,
+    round: OutputDtype::round,
     built_in_table: false,
 };
 
@@ -136,7 +136,7 @@ const MISTAKES: [Mistake; 22] = [
     Mistake {
         cause: "f16 overflow: values from 65520 on become infinity, not the largest number",
         round: |dtype, w| match dtype {
-            Dtype::F16 => dtype.round(w.clamp(-65504.0, 65504.0)),
+            OutputDtype::F16 => dtype.round(w.clamp(-65504.0, 65504.0)),
             _ => dtype.round(w),
         },
         ..RIGHT
@@ -144,7 +144,7 @@ const MISTAKES: [Mistake; 22] = [
     Mistake {
         cause: "subnormals flushed to zero: the format keeps them",
         round: |dtype, w| {
-            let smallest = if dtype == Dtype::F16 { 6.103_515_6e-5 } else { f32::MIN_POSITIVE };
+            let smallest = if dtype == OutputDtype::F16 { 6.103_515_6e-5 } else { f32::MIN_POSITIVE };
             dtype.round(if w.abs() < smallest { 0.0 * w } else { w })
         },
         ..RIGHT
@@ -153,7 +153,7 @@ const MISTAKES: [Mistake; 22] = [
     Mistake {
         cause: "rounded half up instead of half to even",
         round: |dtype, w| match dtype {
-            Dtype::Bf16 => w.to_bits().wrapping_add(0x8000) >> 16,
+            OutputDtype::Bf16 => w.to_bits().wrapping_add(0x8000) >> 16,
             _ => dtype.round(w),
         },
         ..RIGHT
@@ -161,18 +161,18 @@ const MISTAKES: [Mistake; 22] = [
     Mistake {
         cause: "the wrong 16-bit type: bf16 bits where f16 is asked, or the reverse",
         round: |dtype, w| match dtype {
-            Dtype::F16 => Dtype::Bf16.round(w),
-            Dtype::Bf16 => Dtype::F16.round(w),
-            Dtype::F32 => w.to_bits(),
+            OutputDtype::F16 => OutputDtype::Bf16.round(w),
+            OutputDtype::Bf16 => OutputDtype::F16.round(w),
+            OutputDtype::F32 => w.to_bits(),
         },
         ..RIGHT
     },
     Mistake {
         cause: "rounded twice: through f16 (or bf16) before the output's own type",
         round: |dtype, w| match dtype {
-            Dtype::Bf16 => dtype.round(f16::from_f32(w).to_f32()),
-            Dtype::F16 => dtype.round(half::bf16::from_f32(w).to_f32()),
-            Dtype::F32 => f16::from_f32(w).to_f32().to_bits(),
+            OutputDtype::Bf16 => dtype.round(f16::from_f32(w).to_f32()),
+            OutputDtype::F16 => dtype.round(half::bf16::from_f32(w).to_f32()),
+            OutputDtype::F32 => f16::from_f32(w).to_f32().to_bits(),
         },
         ..RIGHT
     },
@@ -208,14 +208,14 @@ fn next_second_level(absmax: &Absmax<'_>, block: usize) -> f32 {
 }
 
 /// Towards zero.
-fn cut(dtype: Dtype, w: f32) -> u32 {
+fn cut(dtype: OutputDtype, w: f32) -> u32 {
     let rounded = dtype.round(w);
     if dtype.value(rounded).abs() > w.abs() { rounded - 1 } else { rounded }
 }
 
 impl Mistake {
     /// What the whole weight comes to with this mistake; `None` where the mistake would leave the buffers.
-    fn output(&self, weight: &Weight<'_>, dtype: Dtype) -> Vec<Option<u32>> {
+    fn output(&self, weight: &Weight<'_>, dtype: OutputDtype) -> Vec<Option<u32>> {
         let blocks = weight.len.div_ceil(weight.block_size);
         let element = |e: usize| {
             let block = (self.block)(e, weight.block_size);
@@ -230,12 +230,12 @@ impl Mistake {
 }
 
 /// Whether two bit patterns are the same number; any NaN equals any NaN.
-fn same(dtype: Dtype, a: u32, b: u32) -> bool {
+fn same(dtype: OutputDtype, a: u32, b: u32) -> bool {
     a == b || (dtype.value(a).is_nan() && dtype.value(b).is_nan())
 }
 
 /// Judges a whole weight.
-pub(super) fn weight(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>) -> Result<(), String> {
+pub(super) fn weight(weight: &Weight<'_>, dtype: OutputDtype, found: &Found<'_>) -> Result<(), String> {
     let want = found.want;
     if let Some(touched) = found.touched {
         return Err(outside(weight.len, touched));
@@ -283,13 +283,13 @@ fn place(weight: &Weight<'_>, e: usize) -> String {
     )
 }
 
-fn show(dtype: Dtype, bits: u32) -> String {
+fn show(dtype: OutputDtype, bits: u32) -> String {
     let digits = dtype.bytes() * 2;
     format!("{:<14e} (0x{bits:0digits$x})", dtype.value(bits))
 }
 
 /// How far apart two numbers are, in units in the last place.
-fn distance(dtype: Dtype, got: u32, want: u32) -> String {
+fn distance(dtype: OutputDtype, got: u32, want: u32) -> String {
     if dtype.value(got).is_nan() {
         return "not a number".into();
     }
@@ -305,7 +305,7 @@ fn distance(dtype: Dtype, got: u32, want: u32) -> String {
 }
 
 /// The mistake whose output is the attempt's.
-fn cause(weight: &Weight<'_>, dtype: Dtype, found: &Found<'_>, wrong: &[usize]) -> String {
+fn cause(weight: &Weight<'_>, dtype: OutputDtype, found: &Found<'_>, wrong: &[usize]) -> String {
     let (got, want) = (found.got, found.want);
     let unwritten = wrong.iter().filter(|e| got[**e] == found.poison).count();
     if unwritten == wrong.len() {
@@ -352,7 +352,7 @@ fn unwritten_cause(weight: &Weight<'_>, wrong: &[usize]) -> String {
 }
 
 /// What can be said where no known mistake fits.
-fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: &[usize]) -> String {
+fn unknown(weight: &Weight<'_>, dtype: OutputDtype, got: &[u32], want: &[u32], wrong: &[usize]) -> String {
     let near = wrong.iter().all(|e| {
         let (got, want) = (dtype.value(got[*e]), dtype.value(want[*e]));
         (got - want).abs() <= want.abs() * 0.01
@@ -383,7 +383,7 @@ fn unknown(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], wrong: 
 }
 
 /// Whether the block around a wrong element is right but for its scale, which is another block's.
-fn another_scale(weight: &Weight<'_>, dtype: Dtype, got: &[u32], e: usize) -> Option<String> {
+fn another_scale(weight: &Weight<'_>, dtype: OutputDtype, got: &[u32], e: usize) -> Option<String> {
     let block = e / weight.block_size;
     let elements = block * weight.block_size..((block + 1) * weight.block_size).min(weight.len);
     let with =
@@ -411,7 +411,7 @@ fn reordered(got: &[u32], want: &[u32], e: usize) -> bool {
 }
 
 /// A few elements around the first wrong one.
-fn neighbourhood(weight: &Weight<'_>, dtype: Dtype, got: &[u32], want: &[u32], first: usize) -> String {
+fn neighbourhood(weight: &Weight<'_>, dtype: OutputDtype, got: &[u32], want: &[u32], first: usize) -> String {
     let around = first.saturating_sub(2)..(first + 6).min(want.len());
     let line = |e: usize| {
         let mark = if same(dtype, got[e], want[e]) { ' ' } else { '!' };
@@ -460,9 +460,9 @@ pub(super) fn values(rule: &str, got: &[f32], want: &[f32]) -> Result<(), String
         "{} of {} values differ; the first is value {first}\n  got  {}\n  want {}\n  off  {}\n  rule value = {rule}",
         (0..want.len()).filter(differs).count(),
         want.len(),
-        show(Dtype::F32, got[first].to_bits()),
-        show(Dtype::F32, want[first].to_bits()),
-        distance(Dtype::F32, got[first].to_bits(), want[first].to_bits()),
+        show(OutputDtype::F32, got[first].to_bits()),
+        show(OutputDtype::F32, want[first].to_bits()),
+        distance(OutputDtype::F32, got[first].to_bits(), want[first].to_bits()),
     ))
 }
 

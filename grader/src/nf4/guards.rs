@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use challenges::nf4::{CASES, Nf4, solution_calls};
 use kernels::{Cpu, bytes};
-use reference::nf4::{Dtype, Quantized, Scales, dequantize_bits, oracle_calls};
+use reference::nf4::{OutputDtype, Quantized, Scales, dequantize_bits, oracle_calls};
 
 use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
@@ -67,14 +67,14 @@ impl Workbench<'_> {
     }
 
     /// Runs the step on a copy, so that what it does to its input changes no later comparison.
-    fn dequantize(&self, weight: &Quantized, dtype: Dtype, seed: u64) -> Buffer {
+    fn dequantize(&self, weight: &Quantized, dtype: OutputDtype, seed: u64) -> Buffer {
         let mut buffer = Buffer::new(dtype, weight.shape[0], seed);
         self.subject.run(&self.cpu, &weight.clone().view(), buffer.output());
         buffer
     }
 
     /// How many elements are not what the format says, and the first of them.
-    fn wrong(weight: &Quantized, dtype: Dtype, buffer: &Buffer) -> Option<(usize, usize)> {
+    fn wrong(weight: &Quantized, dtype: OutputDtype, buffer: &Buffer) -> Option<(usize, usize)> {
         let want = dequantize_bits(&weight.view(), dtype);
         let mut wrong = (0..want.len()).filter(|e| buffer.bits(*e) != want[*e]);
         let first = wrong.next()?;
@@ -84,11 +84,11 @@ impl Workbench<'_> {
     /// The same storage with other bytes must give other answers.
     fn cached_by_pointer(&self) -> Verdict {
         let mut weight = self.weight();
-        let mut buffer = Buffer::new(Dtype::Bf16, LEN, self.seed);
+        let mut buffer = Buffer::new(OutputDtype::Bf16, LEN, self.seed);
         let mut wrong = |weight: &Quantized| {
             let asked = weight.clone();
             self.subject.run(&self.cpu, &weight.view(), buffer.output());
-            Self::wrong(&asked, Dtype::Bf16, &buffer)
+            Self::wrong(&asked, OutputDtype::Bf16, &buffer)
         };
         if wrong(&weight).is_some() {
             return Err(WRONG_ANYWAY.into());
@@ -102,7 +102,7 @@ impl Workbench<'_> {
     /// One byte changed deep inside must show, and nothing as large as an answer may be kept.
     fn cached_by_content(&self) -> Verdict {
         let first = self.weight();
-        if Self::wrong(&first, Dtype::Bf16, &self.dequantize(&first, Dtype::Bf16, 1)).is_some() {
+        if Self::wrong(&first, OutputDtype::Bf16, &self.dequantize(&first, OutputDtype::Bf16, 1)).is_some() {
             return Err(WRONG_ANYWAY.into());
         }
         let live = bytes::live();
@@ -111,8 +111,8 @@ impl Workbench<'_> {
             let mut changed = first.clone();
             let at = random.below(changed.packed.len() - 1);
             changed.packed[at] ^= 0x11;
-            let buffer = self.dequantize(&changed, Dtype::Bf16, 2);
-            if let Some((n, e)) = Self::wrong(&changed, Dtype::Bf16, &buffer) {
+            let buffer = self.dequantize(&changed, OutputDtype::Bf16, 2);
+            if let Some((n, e)) = Self::wrong(&changed, OutputDtype::Bf16, &buffer) {
                 return Ok(Some(format!(
                     "{n} answers (from element {e}) are those of a weight one byte away"
                 )));
@@ -127,8 +127,8 @@ impl Workbench<'_> {
     fn cached_by_call_count(&self) -> Verdict {
         for call in 0..24 {
             let weight = weight(64 * 301 + 1, 64, true, Scale::Plain, self.seed ^ call);
-            let buffer = self.dequantize(&weight, Dtype::F16, call);
-            if let Some((n, _)) = Self::wrong(&weight, Dtype::F16, &buffer) {
+            let buffer = self.dequantize(&weight, OutputDtype::F16, call);
+            if let Some((n, _)) = Self::wrong(&weight, OutputDtype::F16, &buffer) {
                 if call == 0 {
                     return Err(WRONG_ANYWAY.into());
                 }
@@ -144,7 +144,8 @@ impl Workbench<'_> {
     /// What still holds two different poisons was not written.
     fn unwritten(&self) -> Verdict {
         let weight = self.weight();
-        let (a, b) = (self.dequantize(&weight, Dtype::Bf16, 3), self.dequantize(&weight, Dtype::Bf16, 5));
+        let (a, b) =
+            (self.dequantize(&weight, OutputDtype::Bf16, 3), self.dequantize(&weight, OutputDtype::Bf16, 5));
         let left = (0..LEN).filter(|e| a.bits(*e) == a.poison() && b.bits(*e) == b.poison()).count();
         Ok((left > 0).then(|| format!("{left} of {LEN} outputs were never written")))
     }
@@ -153,23 +154,24 @@ impl Workbench<'_> {
     fn inputs_modified(&self) -> Verdict {
         let weight = self.weight();
         let before = weight.clone();
-        let mut buffer = Buffer::new(Dtype::F16, LEN, 1);
+        let mut buffer = Buffer::new(OutputDtype::F16, LEN, 1);
         self.subject.run(&self.cpu, &weight.view(), buffer.output());
         Ok((weight != before).then(|| format!("the {} changed", changed_part(&weight, &before))))
     }
 
     /// Different weights, the same answer everywhere.
     fn constants(&self) -> Verdict {
-        let bits = self.dequantize(&self.weight(), Dtype::F16, 1).all_bits();
+        let bits = self.dequantize(&self.weight(), OutputDtype::F16, 1).all_bits();
         let constant = bits.iter().all(|other| *other == bits[0]);
-        Ok(constant.then(|| format!("all {LEN} outputs are {}", Dtype::F16.value(bits[0]))))
+        Ok(constant.then(|| format!("all {LEN} outputs are {}", OutputDtype::F16.value(bits[0]))))
     }
 
     /// NaN compares unequal to everything: a careless check would let it pass.
     fn wildcard(&self) -> Verdict {
-        let buffer = self.dequantize(&self.weight(), Dtype::Bf16, 1);
-        let nan = (0..LEN)
-            .filter(|e| buffer.bits(*e) != buffer.poison() && Dtype::Bf16.value(buffer.bits(*e)).is_nan());
+        let buffer = self.dequantize(&self.weight(), OutputDtype::Bf16, 1);
+        let nan = (0..LEN).filter(|e| {
+            buffer.bits(*e) != buffer.poison() && OutputDtype::Bf16.value(buffer.bits(*e)).is_nan()
+        });
         let nan = nan.count();
         Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
     }
@@ -182,9 +184,9 @@ impl Workbench<'_> {
         let len = 64 * 60_000;
         let every = len / SAMPLES;
         let weight = weight(len, 64, true, Scale::Plain, self.seed);
-        let want = dequantize_bits(&weight.view(), Dtype::Bf16);
+        let want = dequantize_bits(&weight.view(), OutputDtype::Bf16);
         for round in 0..ROUNDS {
-            let mut buffer = Buffer::new(Dtype::Bf16, len, round);
+            let mut buffer = Buffer::new(OutputDtype::Bf16, len, round);
             self.subject.run(&self.cpu, &weight.view(), buffer.output());
             let at = |i: usize| len - 1 - i * every;
             let at_return: [u32; SAMPLES] = std::array::from_fn(|i| buffer.bits(at(i)));
@@ -206,7 +208,7 @@ impl Workbench<'_> {
         let mut random = Random::named(self.seed, "unseen shapes");
         let wrong_on_list = CASES.iter().any(|case| {
             let weight = weight(case.len, case.block_size, case.nested, Scale::Wide, self.seed);
-            Self::wrong(&weight, Dtype::F16, &self.dequantize(&weight, Dtype::F16, 1)).is_some()
+            Self::wrong(&weight, OutputDtype::F16, &self.dequantize(&weight, OutputDtype::F16, 1)).is_some()
         });
         if wrong_on_list {
             return Err(WRONG_ANYWAY.into());
@@ -215,8 +217,8 @@ impl Workbench<'_> {
             let len = 1 + random.below(40_000);
             let block_size = 32 << random.below(8);
             let weight = weight(len, block_size, random.below(4) > 0, Scale::Wide, random.next_u64());
-            let buffer = self.dequantize(&weight, Dtype::F16, 1);
-            if let Some((n, e)) = Self::wrong(&weight, Dtype::F16, &buffer) {
+            let buffer = self.dequantize(&weight, OutputDtype::F16, 1);
+            if let Some((n, e)) = Self::wrong(&weight, OutputDtype::F16, &buffer) {
                 return Ok(Some(format!(
                     "{n} of {len} answers are wrong (from element {e}) at block size {block_size}, a shape of no list"
                 )));
@@ -266,7 +268,7 @@ impl Workbench<'_> {
     fn oracle_called(&self) -> Verdict {
         let weight = self.weight();
         let (view, attempt) = (weight.view(), self.subject.attempt);
-        let mut buffer = Buffer::new(Dtype::F16, LEN, 1);
+        let mut buffer = Buffer::new(OutputDtype::F16, LEN, 1);
         let (mut codes, mut values) = ([0; 64], [0.0; 64]);
         let calls = |run: &mut dyn FnMut()| {
             let before = (oracle_calls(), solution_calls());

@@ -4,7 +4,7 @@ use challenges::nf4::Output;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kernels::Cpu;
-use reference::nf4::{Absmax, CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales};
+use reference::nf4::{Absmax, CODE2, NESTED_BLOCK, NF4, OutputDtype, Quantized, Scales};
 
 use crate::random::Random;
 
@@ -45,7 +45,7 @@ pub(super) fn weight(len: usize, block_size: usize, nested: bool, scale: Scale, 
     } else {
         Scales::Single((0..blocks).map(|_| magnitude(&mut random)).collect())
     };
-    Quantized { shape: vec![len], dtype: Dtype::F32, packed, table: NF4, block_size, absmax }
+    Quantized { shape: vec![len], dtype: OutputDtype::F32, packed, table: NF4, block_size, absmax }
 }
 
 /// A weight whose two tables are not the built-in ones.
@@ -148,18 +148,20 @@ enum Storage {
 
 impl Buffer {
     /// `len` elements of poison; `seed` chooses the poison.
-    pub fn new(dtype: Dtype, len: usize, seed: u64) -> Self {
+    pub fn new(dtype: OutputDtype, len: usize, seed: u64) -> Self {
         Self::shifted(dtype, len, seed, 0)
     }
 
     /// The same, `shift` elements off a 64-byte boundary.
-    pub fn shifted(dtype: Dtype, len: usize, seed: u64, shift: usize) -> Self {
+    pub fn shifted(dtype: OutputDtype, len: usize, seed: u64, shift: usize) -> Self {
         let poison = 0x7c01 | Random::new(seed).next_u64() as u16; // a NaN in f16 and in f32, huge in bf16
         let total = len + 2 * CANARY + 32 + shift;
         let storage = match dtype {
-            Dtype::F16 => Storage::F16(vec![f16::from_bits(poison); total]),
-            Dtype::Bf16 => Storage::Bf16(vec![bf16::from_bits(poison); total]),
-            Dtype::F32 => Storage::F32(vec![f32::from_bits(poison_bits(Dtype::F32, poison)); total]),
+            OutputDtype::F16 => Storage::F16(vec![f16::from_bits(poison); total]),
+            OutputDtype::Bf16 => Storage::Bf16(vec![bf16::from_bits(poison); total]),
+            OutputDtype::F32 => {
+                Storage::F32(vec![f32::from_bits(poison_bits(OutputDtype::F32, poison)); total])
+            }
         };
         let offset = match &storage {
             Storage::F16(all) => all[CANARY..].as_ptr().align_offset(64),
@@ -225,11 +227,11 @@ impl Buffer {
         Some(touched as isize - self.begin as isize)
     }
 
-    fn dtype(&self) -> Dtype {
+    fn dtype(&self) -> OutputDtype {
         match self.storage {
-            Storage::F16(_) => Dtype::F16,
-            Storage::Bf16(_) => Dtype::Bf16,
-            Storage::F32(_) => Dtype::F32,
+            Storage::F16(_) => OutputDtype::F16,
+            Storage::Bf16(_) => OutputDtype::Bf16,
+            Storage::F32(_) => OutputDtype::F32,
         }
     }
 
@@ -243,10 +245,10 @@ impl Buffer {
 }
 
 /// The poison of a type: a pattern that no finite weight and no rounding gives.
-pub(super) fn poison_bits(dtype: Dtype, poison: u16) -> u32 {
+pub(super) fn poison_bits(dtype: OutputDtype, poison: u16) -> u32 {
     match dtype {
-        Dtype::F16 | Dtype::Bf16 => poison as u32,
-        Dtype::F32 => (0x7f80_0000 | (poison as u32) << 3) | 1,
+        OutputDtype::F16 | OutputDtype::Bf16 => poison as u32,
+        OutputDtype::F32 => (0x7f80_0000 | (poison as u32) << 3) | 1,
     }
 }
 
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_flip_leaves_no_element_as_it_was() {
-        for dtype in [Dtype::F16, Dtype::Bf16] {
+        for dtype in [OutputDtype::F16, OutputDtype::Bf16] {
             let mut buffer = Buffer::shifted(dtype, 64 * 1031 + 3, 1, 3);
             let before = buffer.all_bits();
             buffer.flip(&Cpu::with_threads(2), 7);

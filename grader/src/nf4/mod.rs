@@ -15,7 +15,7 @@ mod watched;
 
 use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight, solution_calls};
 use kernels::Cpu;
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
 pub(crate) use course::COURSE;
@@ -134,15 +134,15 @@ pub(crate) fn bench_name(bench: &challenges::nf4::Bench) -> String {
     format!("{}x{}.{}", bench.rows, bench.columns, dtype_name(bench.dtype))
 }
 
-fn dtype_name(dtype: Dtype) -> &'static str {
+fn dtype_name(dtype: OutputDtype) -> &'static str {
     match dtype {
-        Dtype::F16 => "f16",
-        Dtype::Bf16 => "bf16",
-        Dtype::F32 => "f32",
+        OutputDtype::F16 => "f16",
+        OutputDtype::Bf16 => "bf16",
+        OutputDtype::F32 => "f32",
     }
 }
 
-const DTYPES: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
+const DTYPES: [OutputDtype; 3] = [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32];
 
 /// The step that answers the challenge: A.6, or A.5 as long as A.6 is a hole.
 #[derive(Clone, Copy)]
@@ -155,7 +155,7 @@ impl<'a> Subject<'a> {
     /// Tries A.6 on one block.
     fn of(attempt: &'a dyn Nf4) -> Self {
         let weight = inputs::weight(64, 64, true, inputs::Scale::Plain, 1);
-        let mut out = inputs::Buffer::new(Dtype::Bf16, 64, 1);
+        let mut out = inputs::Buffer::new(OutputDtype::Bf16, 64, 1);
         let run = || attempt.dequantize_fast(&Cpu::with_threads(1), &weight.view(), out.output());
         let hole = matches!(crate::gather::caught(run), Err(crate::gather::Unwound::Hole(_)));
         Self { attempt, fast: !hole }

@@ -10,7 +10,7 @@ use challenges::nf4::{Nf4, Output, tile};
 use half::slice::HalfFloatSliceExt;
 use kernels::cpu::Tick;
 use kernels::{Cpu, Device, Vector};
-use reference::nf4::{Dtype, Quantized};
+use reference::nf4::{OutputDtype, Quantized};
 
 use super::inputs::{Buffer, Scale, weight};
 use crate::gather::{Child, Unwound, caught};
@@ -36,7 +36,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4) {
         return child.unmeasured("nf4.version", "A.5 is not written yet");
     }
     let weight = weight(LEN, 64, true, Scale::Plain, child.request.effort.seed);
-    let mut out = Buffer::new(Dtype::Bf16, LEN, 1);
+    let mut out = Buffer::new(OutputDtype::Bf16, LEN, 1);
     let mut versions = versions(attempt);
     let mut samples = vec![Vec::new(); versions.len()];
     for round in 0..=ROUNDS {
@@ -61,7 +61,7 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Nf4) {
 /// Whether A.5 is still a hole, found out on one block.
 fn is_hole(attempt: &dyn Nf4) -> bool {
     let small = weight(64, 64, true, Scale::Plain, 1);
-    let mut out = Buffer::new(Dtype::Bf16, 64, 1);
+    let mut out = Buffer::new(OutputDtype::Bf16, 64, 1);
     let ran = caught(|| attempt.dequantize(&Cpu::with_threads(1), &small.view(), out.output()));
     matches!(ran, Err(Unwound::Hole(_)))
 }
@@ -113,7 +113,7 @@ fn tile_program(weight: &Quantized) -> Option<Vec<f64>> {
     let mut samples = Vec::new();
     for round in 0..=ROUNDS {
         let begin = cpu.clock();
-        tile::run(&cpu, &uploaded, Dtype::Bf16, LEN, &mut out).ok()?;
+        tile::run(&cpu, &uploaded, OutputDtype::Bf16, LEN, &mut out).ok()?;
         if round > 0 {
             samples.push(cpu.clock().saturating_sub(begin).as_secs_f64() * 1e6);
         }

@@ -3,7 +3,7 @@
 use challenges::nf4::{BENCHES, Nf4, Output};
 use kernels::Cpu;
 use kernels::bytes::Peak;
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 use super::Subject;
 use super::inputs::{Buffer, Scale, weight};
@@ -26,7 +26,7 @@ const FEWEST_ELEMENTS: u64 = 256;
 pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
     let cpu = Cpu::new();
     let weight = weight(BYTES_LEN, 64, true, Scale::Plain, child.request.effort.seed);
-    let mut buffer = Buffer::new(Dtype::Bf16, BYTES_LEN, 1);
+    let mut buffer = Buffer::new(OutputDtype::Bf16, BYTES_LEN, 1);
     let fast = !matches!(hole(attempt), Some(crate::gather::Unwound::Hole(_)));
     let subject = Subject { attempt, fast };
     cpu.launch(&mut [0u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
@@ -49,7 +49,7 @@ pub(super) fn bytes(child: &mut Child, attempt: &dyn Nf4) {
 /// Whether A.6 is a hole, found out with a weight too small to need a buffer.
 fn hole(attempt: &dyn Nf4) -> Option<crate::gather::Unwound> {
     let weight = weight(1, 64, true, Scale::Plain, 1);
-    let mut out = Buffer::new(Dtype::Bf16, 1, 1);
+    let mut out = Buffer::new(OutputDtype::Bf16, 1, 1);
     crate::gather::caught(|| {
         attempt.dequantize_fast(&Cpu::with_threads(1), &weight.view(), out.output());
     })
@@ -147,7 +147,7 @@ pub(crate) fn step_through(attempt: &dyn Nf4, as_timed: bool) -> Result<(), Stri
 fn step_small(attempt: &dyn Nf4) -> Result<(), String> {
     let cpu = Cpu::with_threads(1);
     let weight = weight(STEPPED_LEN, 64, true, Scale::Plain, 7);
-    let mut buffer = Buffer::new(Dtype::Bf16, STEPPED_LEN, 1);
+    let mut buffer = Buffer::new(OutputDtype::Bf16, STEPPED_LEN, 1);
     let subject = Subject::of(attempt);
     subject.run(&cpu, &weight.view(), buffer.output());
     step::between_stops(|| subject.run(&cpu, &weight.view(), buffer.output()))
@@ -156,7 +156,7 @@ fn step_small(attempt: &dyn Nf4) -> Result<(), String> {
 /// Call after call as they are timed: all threads, the smallest timed case in bf16, all results wrong before each call.
 /// In bf16, because a library's conversion to f16 is one vector instruction an element by itself.
 fn step_as_timed(attempt: &dyn Nf4) -> Result<(), String> {
-    let bf16 = BENCHES.iter().filter(|bench| bench.dtype == Dtype::Bf16);
+    let bf16 = BENCHES.iter().filter(|bench| bench.dtype == OutputDtype::Bf16);
     let Some(bench) = bf16.min_by_key(|bench| bench.rows * bench.columns) else {
         return Err("there is no timed case in bf16".into());
     };

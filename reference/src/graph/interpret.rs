@@ -506,8 +506,9 @@ impl NodeType<'_> {
         };
         let table = table.as_slice().try_into().map_err(|_| wrong_table())?;
         let weight = nf4::Weight { len: self.len(), block_size, packed: bytes(Part::Packed), table, absmax };
-        let dtype = nf4::Dtype::try_from(self.dtype)?;
-        weight.check().map_err(|error| Fault::Weight { reason: error.to_string() })?;
+        let fault = |error: nf4::Error| Fault::Weight { reason: error.to_string() };
+        let dtype = nf4::OutputDtype::try_from(self.dtype).map_err(fault)?;
+        weight.check().map_err(fault)?;
         let bits = nf4::dequantize_bits(&weight, dtype);
         Ok(self
             .array(Data::Float(bits.into_iter().map(|bits| R::of(f64::from(dtype.value(bits)))).collect())))

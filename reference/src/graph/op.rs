@@ -4,9 +4,8 @@
 //! changes, a node says so. An operation's precision is its output's [`Dtype`]: sums and products of f16 and bf16
 //! are taken in f32 and rounded once, at the end.
 
-use super::{Collective, Dim, Fault, Graph, Group, Type};
+use super::{Collective, Dim, Graph, Group, Type};
 pub use crate::dtype::Dtype;
-use crate::nf4;
 
 /// An operation with all that is not a tensor about it. Inputs are named in the order in which a node lists them.
 #[derive(Clone, Debug, PartialEq)]
@@ -210,33 +209,6 @@ pub enum Reduce {
     Sum,
     /// The largest; NaN if one is. Of none: minus infinity.
     Max,
-}
-
-/// The types that a quantised weight may be decoded to are floats of a graph.
-impl From<nf4::Dtype> for Dtype {
-    fn from(dtype: nf4::Dtype) -> Self {
-        match dtype {
-            nf4::Dtype::F32 => Dtype::F32,
-            nf4::Dtype::F16 => Dtype::F16,
-            nf4::Dtype::Bf16 => Dtype::Bf16,
-        }
-    }
-}
-
-/// Fails for what is no float.
-impl TryFrom<Dtype> for nf4::Dtype {
-    type Error = Fault;
-
-    fn try_from(dtype: Dtype) -> Result<Self, Fault> {
-        match dtype {
-            Dtype::F32 => Ok(nf4::Dtype::F32),
-            Dtype::F16 => Ok(nf4::Dtype::F16),
-            Dtype::Bf16 => Ok(nf4::Dtype::Bf16),
-            Dtype::U8 | Dtype::I32 => {
-                Err(Fault::Setting { what: "type of a weight", got: dtype.name().into(), need: "a float" })
-            }
-        }
-    }
 }
 
 impl Unary {

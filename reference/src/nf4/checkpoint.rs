@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use super::check::{check_len, element_count};
 use super::state::{self, Nested, State};
-use super::{Dtype, Error, Layout, Part, PartType, Quantized, Scales};
+use super::{Error, Layout, OutputDtype, Part, PartType, Quantized, Scales};
 use crate::checkpoint::{Checkpoint, Tensor};
 use crate::dtype;
 use safetensors::tensor::Dtype as Stored;
@@ -25,7 +25,7 @@ pub struct StoredWeight<'a> {
     /// Dimensions, usually (out, in).
     pub shape: Vec<usize>,
     /// The type it had before.
-    pub dtype: Dtype,
+    pub dtype: OutputDtype,
     /// What decides the sizes of its parts.
     pub layout: Layout,
     tensors: Vec<&'a [u8]>, // by the number of their part; the offset is no tensor

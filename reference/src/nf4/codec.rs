@@ -18,7 +18,7 @@
 use std::ops::Range;
 
 use super::calls;
-use super::{Absmax, Dtype, Weight};
+use super::{Absmax, OutputDtype, Weight};
 
 /// Every element of a weight as f32, before the last rounding.
 ///
@@ -31,14 +31,14 @@ pub fn dequantize_f32(weight: &Weight) -> Vec<f32> {
 /// Every element of a weight as the bit pattern of `dtype`, in the low bits of a u32.
 ///
 /// Panics as [`dequantize_f32`] does.
-pub fn dequantize_bits(weight: &Weight, dtype: Dtype) -> Vec<u32> {
+pub fn dequantize_bits(weight: &Weight, dtype: OutputDtype) -> Vec<u32> {
     dequantize_bits_range(weight, dtype, 0..weight.len)
 }
 
 /// The elements of `range` as [`dequantize_bits`] gives them: a window to spot-check a large weight by.
 ///
 /// Panics where `range` ends past the weight, and as [`dequantize_f32`] does.
-pub fn dequantize_bits_range(weight: &Weight, dtype: Dtype, range: Range<usize>) -> Vec<u32> {
+pub fn dequantize_bits_range(weight: &Weight, dtype: OutputDtype, range: Range<usize>) -> Vec<u32> {
     calls::count();
     assert!(range.end <= weight.len, "range {range:?} of a weight of {} elements", weight.len);
     range.map(|e| dtype.round(element(weight, e))).collect()

@@ -68,6 +68,11 @@ pub enum Error {
         /// The type needed.
         need: String,
     },
+    /// A weight cannot be decoded to this type.
+    OutputDtype {
+        /// Its name.
+        got: &'static str,
+    },
     /// The weight was quantised to another data type.
     QuantType {
         /// Its name, such as `fp4`.
@@ -128,6 +133,7 @@ impl fmt::Display for Error {
             }
             Error::Checkpoint(fault) => fault.fmt(f),
             Error::MissingPart { part } => write!(f, "its companion `.{part}` is not in the checkpoint"),
+            Error::OutputDtype { got } => write!(f, "output: expected f32, f16 or bf16, found {got}"),
             Error::WrongDtype { part, got, need } => write!(f, "{part}: expected {need}, found {got}"),
             Error::QuantType { got } => write!(f, "expected quantisation `nf4`, found `{got}`"),
             Error::QuantState { source } => write!(f, "its quantisation state does not parse: {source}"),

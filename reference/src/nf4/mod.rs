@@ -24,7 +24,7 @@ pub use calls::oracle_calls;
 pub(crate) use check::is_block_size;
 pub use checkpoint::{QuantizedTensor, StoredWeight};
 pub use codec::{block_absmax, dequantize_bits, dequantize_bits_range, dequantize_f32};
-pub use dtype::Dtype;
+pub use dtype::OutputDtype;
 pub use error::Error;
 pub use parts::{Layout, Part, PartType, PartValues};
 pub use quantize::{NESTED_BLOCK, double_quantize, quantize};

@@ -9,13 +9,13 @@
 
 use serde::Deserialize;
 
-use super::{Dtype, Error};
+use super::{Error, OutputDtype};
 
 /// What the JSON says, once it makes sense.
 #[derive(Debug)]
 pub(super) struct State {
     pub block_size: usize,
-    pub dtype: Dtype,
+    pub dtype: OutputDtype,
     pub shape: Vec<usize>,
     pub nested: Option<Nested>,
 }
@@ -54,11 +54,11 @@ struct Raw {
 }
 
 /// The names that torch gives to the three types.
-fn dtype(name: &str) -> Result<Dtype, Error> {
+fn dtype(name: &str) -> Result<OutputDtype, Error> {
     match name {
-        "float16" => Ok(Dtype::F16),
-        "bfloat16" => Ok(Dtype::Bf16),
-        "float32" => Ok(Dtype::F32),
+        "float16" => Ok(OutputDtype::F16),
+        "bfloat16" => Ok(OutputDtype::Bf16),
+        "float32" => Ok(OutputDtype::F32),
         _ => Err(Error::StateDtype {
             what: "dtype",
             got: name.to_owned(),

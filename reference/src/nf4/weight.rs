@@ -5,7 +5,7 @@
 //! mapped checkpoint.
 
 use super::check::{check_len, element_count};
-use super::{Absmax, CODE2, Dtype, Error, NESTED_BLOCK, NF4, Weight, double_quantize, quantize};
+use super::{Absmax, CODE2, Error, NESTED_BLOCK, NF4, OutputDtype, Weight, double_quantize, quantize};
 
 /// A quantised weight with its shape. `B` is `Vec<u8>` where it owns its bytes, `&[u8]` where they lie in a
 /// mapped file.
@@ -14,7 +14,7 @@ pub struct Quantized<B = Vec<u8>> {
     /// Dimensions, usually (out, in).
     pub shape: Vec<usize>,
     /// The type it had before.
-    pub dtype: Dtype,
+    pub dtype: OutputDtype,
     /// Two codes a byte; see [`Weight::packed`].
     pub packed: B,
     /// What a nibble stands for.
@@ -49,7 +49,12 @@ impl Quantized {
     /// Quantises values of a given shape, with one f32 a block.
     ///
     /// `dtype` is recorded, not applied: round the values to it first if they did not come from there.
-    pub fn single(values: &[f32], shape: &[usize], dtype: Dtype, block_size: usize) -> Result<Self, Error> {
+    pub fn single(
+        values: &[f32],
+        shape: &[usize],
+        dtype: OutputDtype,
+        block_size: usize,
+    ) -> Result<Self, Error> {
         let len = element_count(shape)?;
         check_len("values", values.len(), len)?;
         let (packed, absmax) = quantize(values, block_size)?;
@@ -58,7 +63,12 @@ impl Quantized {
     }
 
     /// Quantises values and then their scales, the usual layout of a QLoRA checkpoint.
-    pub fn double(values: &[f32], shape: &[usize], dtype: Dtype, block_size: usize) -> Result<Self, Error> {
+    pub fn double(
+        values: &[f32],
+        shape: &[usize],
+        dtype: OutputDtype,
+        block_size: usize,
+    ) -> Result<Self, Error> {
         let mut quantized = Self::single(values, shape, dtype, block_size)?;
         if let Scales::Single(absmax) = &quantized.absmax {
             let (codes, scales, offset) = double_quantize(absmax, None);

@@ -33,13 +33,17 @@ pub const COMPILERS: [Entry; 7] = [
 ];
 
 /// Every slip.
-pub const SLIPS: [Entry; 8] = [
+pub const SLIPS: [Entry; 12] = [
     Entry { name: "notes no lines", hand_in: |all| all.graph(captures(|capture, _| capture.lines.clear())) },
     Entry { name: "takes both zeros for one", hand_in: |all| all.graph(slips(Slip::OneZero)) },
+    Entry { name: "takes two streams for one", hand_in: |all| all.graph(slips(Slip::OneStream)) },
+    Entry { name: "merges collectives", hand_in: |all| all.graph(slips(Slip::OneCollective)) },
     Entry { name: "keeps nothing", hand_in: |all| all.graph(slips(Slip::KeepsNothing)) },
     Entry { name: "never rounds", hand_in: |all| all.graph(slips(Slip::NeverRounds)) },
     Entry { name: "rounds constants twice", hand_in: |all| all.graph(slips(Slip::ConstantsByF32)) },
     Entry { name: "rounds whole numbers twice", hand_in: |all| all.graph(slips(Slip::WholeByF32)) },
+    Entry { name: "draws from the first stream", hand_in: |all| all.graph(slips(Slip::FirstStream)) },
+    Entry { name: "lowers a collective", hand_in: |all| all.graph(slips(Slip::LowersCollective)) },
     Entry { name: "times one after the other", hand_in: |all| all.graph(slips(Slip::NoTurns)) },
     Entry { name: "forgets the facts", hand_in: |all| all.graph(slips(Slip::NoFacts)) },
 ];
@@ -56,10 +60,14 @@ pub const TRIED: [Entry; 4] = [
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Slip {
     OneZero,
+    OneStream,
+    OneCollective,
     KeepsNothing,
     NeverRounds,
     ConstantsByF32,
     WholeByF32,
+    FirstStream,
+    LowersCollective,
     NoTurns,
     NoFacts,
     LosesASign,
@@ -160,13 +168,13 @@ impl Compile for Cheat {
     }
 
     fn prune(&self, graph: &Graph) -> Result<Graph, Error> {
-        if self.slip == Some(Slip::OneZero) {
-            return Solution.prune(&with_one_zero(graph)?);
+        match self.slip {
+            Some(Slip::OneZero) => Solution.prune(&with_one_zero(graph)?),
+            Some(Slip::OneStream) => Solution.prune(&with_one_stream(graph)?),
+            Some(Slip::OneCollective) => Solution.prune(&with_collectives_merged(&Solution.prune(graph)?)?),
+            Some(Slip::FoldsSigns) => Solution.prune(&with_signs_folded(graph)?),
+            _ => Solution.prune(graph),
         }
-        if self.slip == Some(Slip::FoldsSigns) {
-            return Solution.prune(&with_signs_folded(graph)?);
-        }
-        Solution.prune(graph)
     }
 
     fn keep(&self, sized: &Sized<'_>, must: &BTreeSet<Id>) -> BTreeSet<Id> {
@@ -193,6 +201,13 @@ impl Compile for Cheat {
         assert!(!is(Slip::Panics, Unary::Sqrt), "no root here");
         if is(Slip::Hole, Unary::Sqrt) {
             todo!("C.6: a root");
+        }
+        if let (Some(Slip::FirstStream), Op::RandomMask { probability, .. }) = (self.slip, op) {
+            let first = Op::RandomMask { probability: *probability, stream: 0 };
+            return Solution.lower(&first, from, to, inputs, code);
+        }
+        if self.slip == Some(Slip::LowersCollective) && matches!(op, Op::Collective { .. }) {
+            return inputs.first().copied(); // as if each rank were alone
         }
         let by_f32 = if let (Some(Slip::ConstantsByF32), Op::Constant { value }) = (self.slip, op) {
             Some(Tile::Float(*value as f32))
@@ -231,6 +246,32 @@ fn with_one_zero(graph: &Graph) -> Result<Graph, Error> {
             return rewrite.copy(id).map(Some);
         }
         rewrite.add(Op::Constant { value: 0.0 }, &[], Some(node.ty.clone()), &node.scope).map(Some)
+    })?;
+    Ok(rewritten.graph)
+}
+
+/// The same graph, in which all masks are of one stream.
+fn with_one_stream(graph: &Graph) -> Result<Graph, Error> {
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let node = rewrite.node(id);
+        let Op::RandomMask { probability, .. } = node.op else { return rewrite.copy(id).map(Some) };
+        let (one, inputs) = (Op::RandomMask { probability, stream: 1 }, rewrite.inputs(id)?);
+        rewrite.add(one, &inputs, Some(node.ty.clone()), &node.scope).map(Some)
+    })?;
+    Ok(rewritten.graph)
+}
+
+/// The same graph, in which a collective is the one before it that looks alike.
+fn with_collectives_merged(graph: &Graph) -> Result<Graph, Error> {
+    let rewritten = graph.rewrite(|rewrite, id| {
+        let (node, inputs) = (rewrite.node(id), rewrite.inputs(id)?);
+        let alike = |other: &Id| {
+            let other = rewrite.to().node(*other);
+            other.op.is(&node.op) && other.inputs == inputs && other.ty == node.ty
+        };
+        let is_met = matches!(node.op, Op::Collective { .. });
+        let twin = rewrite.to().ids().find(|other| is_met && alike(other));
+        twin.map_or_else(|| rewrite.copy(id).map(Some), |twin| Ok(Some(twin)))
     })?;
     Ok(rewritten.graph)
 }

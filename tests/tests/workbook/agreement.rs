@@ -5,25 +5,25 @@ use challenges::nf4::{Nf4, Output, Solution, Weight};
 use half::{bf16, f16};
 use kernels::{Cpu, Vector};
 use proptest::prelude::*;
-use reference::nf4::{CODE2, Dtype, NF4, Quantized, Scales, dequantize_bits};
+use reference::nf4::{CODE2, NF4, OutputDtype, Quantized, Scales, dequantize_bits};
 
 /// Bits that no 16-bit weight of these tests has.
 const POISON: u16 = 0x7e57;
 
 /// Runs `dequantize` into poisoned memory and returns the bits that it left.
-fn bits(len: usize, dtype: Dtype, dequantize: impl FnOnce(Output<'_>)) -> Vec<u32> {
+fn bits(len: usize, dtype: OutputDtype, dequantize: impl FnOnce(Output<'_>)) -> Vec<u32> {
     match dtype {
-        Dtype::F16 => {
+        OutputDtype::F16 => {
             let mut out = vec![f16::from_bits(POISON); len];
             dequantize(Output::F16(&mut out));
             out.iter().map(|value| u32::from(value.to_bits())).collect()
         }
-        Dtype::Bf16 => {
+        OutputDtype::Bf16 => {
             let mut out = vec![bf16::from_bits(POISON); len];
             dequantize(Output::Bf16(&mut out));
             out.iter().map(|value| u32::from(value.to_bits())).collect()
         }
-        Dtype::F32 => {
+        OutputDtype::F32 => {
             let mut out = vec![f32::from_bits(0x7fc0_0e57); len];
             dequantize(Output::F32(&mut out));
             out.iter().map(|value| value.to_bits()).collect()
@@ -56,14 +56,14 @@ fn quantized() -> impl Strategy<Value = Quantized> {
                 Scales::Single((0..blocks).map(|b| scale * (1.0 + b as f32)).collect())
             };
             let packed = (0..len.div_ceil(2)).map(byte).collect();
-            Quantized { shape: vec![len], dtype: Dtype::F16, packed, table: NF4, block_size, absmax }
+            Quantized { shape: vec![len], dtype: OutputDtype::F16, packed, table: NF4, block_size, absmax }
         },
     )
 }
 
 fn all_agree(weight: &Weight<'_>) -> Result<(), TestCaseError> {
     let mut baseline = Baseline::default();
-    for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32] {
+    for dtype in [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32] {
         let want = dequantize_bits(weight, dtype);
         for cpu in devices() {
             let got = bits(weight.len, dtype, |out| Solution.dequantize_fast(&cpu, weight, out));
@@ -95,8 +95,14 @@ fn extreme_scales_agree_at_every_ragged_length() {
             let blocks = len.div_ceil(block_size);
             let absmax = Scales::Single((0..blocks).map(|b| scales[b % scales.len()]).collect());
             let packed: Vec<u8> = (0..len.div_ceil(2)).map(|i| (i * 151 + 7) as u8).collect();
-            let weight =
-                Quantized { shape: vec![len], dtype: Dtype::F16, packed, table: NF4, block_size, absmax };
+            let weight = Quantized {
+                shape: vec![len],
+                dtype: OutputDtype::F16,
+                packed,
+                table: NF4,
+                block_size,
+                absmax,
+            };
             all_agree(&weight.view()).expect("equal bits");
         }
     }
@@ -110,7 +116,7 @@ fn infinite_and_undefined_scales_stay_what_they_are() {
         let packed: Vec<u8> = (0..64).collect();
         let absmax = challenges::nf4::Absmax::Single(&scales);
         let weight = Weight { len: 128, block_size: 64, packed: &packed, table: &NF4, absmax };
-        for dtype in [Dtype::F16, Dtype::Bf16] {
+        for dtype in [OutputDtype::F16, OutputDtype::Bf16] {
             let want = dequantize_bits(&weight, dtype);
             for cpu in devices() {
                 let got = bits(128, dtype, |out| Solution.dequantize_fast(&cpu, &weight, out));

@@ -15,7 +15,7 @@ use kernels::{Buffer, Cpu, Device, DeviceError, Executable, Links};
 use proptest::prelude::*;
 use reference::graph::Array;
 use reference::llama::rope;
-use reference::nf4::{CODE2, Dtype, Layout, NF4, Part, PartValues, Quantized, Scales, dequantize_bits};
+use reference::nf4::{CODE2, Layout, NF4, OutputDtype, Part, PartValues, Quantized, Scales, dequantize_bits};
 use tests::one_graph::{CPU, upload};
 use tests::plans::execute;
 use tests::small_llama::SmallLlama;
@@ -52,7 +52,7 @@ fn weight(len: usize, block_size: usize, nested: Option<usize>, seed: usize) -> 
         },
     };
     let packed = (0..len.div_ceil(2)).map(byte).collect();
-    Quantized { shape: vec![len], dtype: Dtype::F16, packed, table: NF4, block_size, absmax }
+    Quantized { shape: vec![len], dtype: OutputDtype::F16, packed, table: NF4, block_size, absmax }
 }
 
 /// The parts of a weight in a device's memory, in their order.
@@ -121,11 +121,11 @@ fn call(what: Dequantize, inputs: &[Buffer]) -> Vec<u8> {
     result.to_vec()
 }
 
-const ELEMENTS: [(Element, Dtype); 3] =
-    [(Element::F32, Dtype::F32), (Element::F16, Dtype::F16), (Element::Bf16, Dtype::Bf16)];
+const ELEMENTS: [(Element, OutputDtype); 3] =
+    [(Element::F32, OutputDtype::F32), (Element::F16, OutputDtype::F16), (Element::Bf16, OutputDtype::Bf16)];
 
 /// The bytes that the oracle gives.
-fn truth(weight: &Quantized, dtype: Dtype) -> Vec<u8> {
+fn truth(weight: &Quantized, dtype: OutputDtype) -> Vec<u8> {
     let bits = dequantize_bits(&weight.view(), dtype);
     bits.iter().flat_map(|bits| bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
 }

@@ -10,7 +10,7 @@ use challenges::nf4::{Absmax, Weight};
 use kernels::cuda::{Arguments, FILL, Gpu, Grid, PRELUDE, Source, Target, compile, output_defines};
 use kernels::tile::Element;
 use kernels::{Counts, Cpu, Device, DeviceError};
-use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
+use reference::nf4::{CODE2, NF4, OutputDtype, dequantize_bits};
 
 use crate::device::with_weight;
 
@@ -42,11 +42,11 @@ pub(crate) fn probed() -> Option<Alone> {
 }
 
 /// What a kernel of the solution makes of a weight.
-pub(crate) fn dequantized(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype) -> Vec<u32> {
+pub(crate) fn dequantized(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: OutputDtype) -> Vec<u32> {
     built(gpu, kernel, weight, dtype, Build::of(dtype))
 }
 
-fn built(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype, build: Build) -> Vec<u32> {
+fn built(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: OutputDtype, build: Build) -> Vec<u32> {
     let (attempt, defines) = (Attempt::solution(), build.defines());
     let module = gpu.build(&source(&attempt, &defines)).expect("compiles");
     let kernel = Kernel::of(&module, kernel).expect("is there");
@@ -59,7 +59,7 @@ fn built(gpu: &Gpu, kernel: &str, weight: &Weight<'_>, dtype: Dtype, build: Buil
     challenges::nf4::cuda::bits(dtype, &bytes)
 }
 
-fn bits(device: &dyn Device, out: &kernels::Buffer, dtype: Dtype) -> Vec<u32> {
+fn bits(device: &dyn Device, out: &kernels::Buffer, dtype: OutputDtype) -> Vec<u32> {
     let mut bytes = vec![0; out.bytes()];
     device.download(out, &mut bytes).expect("the lengths are equal");
     challenges::nf4::cuda::bits(dtype, &bytes)
@@ -70,7 +70,7 @@ fn a_tile_program_gives_the_same_bits_on_a_card() {
     let Some(gpu) = probed() else { return };
     for (len, block_size) in [(1, 64), (63, 64), (255, 32), (64 * 300 + 17, 64), (4096 * 17 + 1, 4096)] {
         with_weight(len, block_size, |weight| {
-            for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32] {
+            for dtype in [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32] {
                 let want = dequantize_bits(weight, dtype);
                 let uploaded = upload(&*gpu, weight).expect("a well-formed weight");
                 let mut out = gpu.alloc("out", len * dtype.bytes()).expect("room");
@@ -93,7 +93,7 @@ fn a_nan_stays_a_nan_with_and_without_inline_ptx() {
     let absmax =
         Absmax::Double { codes: &codes, table: &CODE2, scales: &scales, block_size: 256, offset: f32::MAX };
     let weight = Weight { len: 128, block_size: 64, packed: &packed, table: &NF4, absmax };
-    for dtype in [Dtype::F16, Dtype::Bf16] {
+    for dtype in [OutputDtype::F16, OutputDtype::Bf16] {
         let want = dequantize_bits(&weight, dtype);
         assert!(want.iter().any(|bits| dtype.value(*bits).is_nan()), "{dtype:?}");
         for kernel in ["dequantize_naive", "dequantize_wide", "dequantize"] {
@@ -115,7 +115,7 @@ fn launches_and_bytes_are_counted_alike_on_both_devices() {
         let counted = |device: &dyn Device| {
             let uploaded = upload(device, weight).expect("a well-formed weight");
             let mut out = device.alloc("out", 64 * 1024 * 2).expect("room");
-            run(device, &uploaded, Dtype::Bf16, 64 * 1024, &mut out).expect("fits");
+            run(device, &uploaded, OutputDtype::Bf16, 64 * 1024, &mut out).expect("fits");
             device.sync().expect("runs");
             Counts { scratch_bytes: 0, ..device.counts() }
         };

@@ -33,13 +33,17 @@ fn a_cheating_compiler_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, and the check that sees it.
-const SEEN: [(&str, &str); 8] = [
+const SEEN: [(&str, &str); 12] = [
     ("notes no lines", "C.1/operations-alone"),
     ("takes both zeros for one", "C.3/computed-twice"),
+    ("takes two streams for one", "C.3/random-masks"),
+    ("merges collectives", "C.3/collectives"),
     ("keeps nothing", "C.4/used-often"),
     ("never rounds", "C.6/half-precision"),
     ("rounds constants twice", "C.6/constants"),
     ("rounds whole numbers twice", "C.6/casts"),
+    ("draws from the first stream", "C.6/random-masks"),
+    ("lowers a collective", "C.6/not-on-elements"),
     ("times one after the other", "C.7/a-slow-moment"),
     ("forgets the facts", "C.8/one-launch-each"),
 ];

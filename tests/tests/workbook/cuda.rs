@@ -7,13 +7,13 @@ use grader::ptx::{ARCHITECTURES, every_text, texts};
 use grader::scorecard::{Outcome, Scorecard, Truth};
 use grader::stub::{self, Language};
 use kernels::cuda::{CompileError, Gpu, KEPT, PRELUDE, Source, Target, compile};
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 use tests::attempts::cuda::{CUDA_CHEATS, CUDA_FAULTS, CUDA_IDLE, CUDA_MISTAKES, CUDA_TWINS, Kernels};
 use tests::program::{Ran, checks, own, tripped, unpassed};
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
-const DTYPES: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
+const DTYPES: [OutputDtype; 3] = [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32];
 
 /// Whether a GPU answers.
 fn gpu() -> bool {
@@ -119,7 +119,7 @@ fn every_attempt_of_the_tests_compiles_but_the_one_that_does_not() {
     let mistakes: Vec<&Kernels> = CUDA_MISTAKES.iter().map(|(kernels, _)| kernels).collect();
     for kernels in all.chain(mistakes) {
         let target = Target::Ptx((8, 0));
-        let Some(done) = compiled(&kernels.attempt(), Build::of(Dtype::Bf16), target) else { return };
+        let Some(done) = compiled(&kernels.attempt(), Build::of(OutputDtype::Bf16), target) else { return };
         let should = !kernels.name.contains("does not compile");
         assert_eq!(done.is_ok(), should, "{}: {done:?}", kernels.name);
         if let Err(words) = done {

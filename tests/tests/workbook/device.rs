@@ -4,7 +4,7 @@ use challenges::nf4::tile::{fused, run, run_in_three, upload};
 use challenges::nf4::{Absmax, Weight};
 use kernels::tile::{Binary, Element, Index, Op, Program};
 use kernels::{Buffer, Cpu, Device, DeviceError, cpu};
-use reference::nf4::{CODE2, Dtype, NF4, dequantize_bits};
+use reference::nf4::{CODE2, NF4, OutputDtype, dequantize_bits};
 use tests::plans::flat;
 
 /// A double-quantised weight of `len` elements.
@@ -18,9 +18,9 @@ pub(crate) fn with_weight(len: usize, block_size: usize, test: impl FnOnce(&Weig
     test(&Weight { len, block_size, packed: &packed, table: &NF4, absmax });
 }
 
-fn bits(buffer: &Buffer, dtype: Dtype) -> Vec<u32> {
+fn bits(buffer: &Buffer, dtype: OutputDtype) -> Vec<u32> {
     match dtype {
-        Dtype::F32 => buffer.view::<u32>().to_vec(),
+        OutputDtype::F32 => buffer.view::<u32>().to_vec(),
         _ => buffer.view::<u16>().iter().map(|bits| u32::from(*bits)).collect(),
     }
 }
@@ -29,7 +29,7 @@ fn bits(buffer: &Buffer, dtype: Dtype) -> Vec<u32> {
 fn a_tile_program_equals_the_oracle_fused_and_in_three() {
     for (len, block_size) in [(1, 64), (63, 64), (255, 32), (64 * 300 + 17, 64), (4096 * 17 + 1, 4096)] {
         with_weight(len, block_size, |weight| {
-            for dtype in [Dtype::F16, Dtype::Bf16, Dtype::F32] {
+            for dtype in [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32] {
                 let want = dequantize_bits(weight, dtype);
                 for device in [Cpu::with_threads(1), Cpu::with_threads(3)] {
                     let uploaded = upload(&device, weight).expect("a well-formed weight");
@@ -53,13 +53,13 @@ fn launches_and_bytes_are_counted() {
         let uploaded = upload(&device, weight).expect("a well-formed weight");
         let mut out = device.alloc("out", len * 2).unwrap();
         let before = device.counts();
-        run(&device, &uploaded, Dtype::Bf16, len, &mut out).expect("fits");
+        run(&device, &uploaded, OutputDtype::Bf16, len, &mut out).expect("fits");
         let once = device.counts();
         assert_eq!(once.launches - before.launches, 1);
         assert_eq!(once.written_bytes - before.written_bytes, len as u64 * 2);
         let read = len / 2 + 16 * 4 + len / 64 + 256 * 4 + len / 64 / 256 * 4 + 4;
         assert_eq!(once.read_bytes - before.read_bytes, read as u64);
-        run_in_three(&device, &uploaded, Dtype::Bf16, len, &mut out).expect("fits");
+        run_in_three(&device, &uploaded, OutputDtype::Bf16, len, &mut out).expect("fits");
         let three = device.counts();
         assert_eq!(three.launches - once.launches, 3);
         assert_eq!(three.allocated_bytes - once.allocated_bytes, 2 * len as u64 / 64 * 4);
@@ -70,7 +70,7 @@ fn launches_and_bytes_are_counted() {
 fn a_program_prints_as_text() {
     with_weight(64, 64, |weight| {
         let device = Cpu::with_threads(1);
-        let program = fused(&upload(&device, weight).expect("a well-formed weight"), Dtype::Bf16);
+        let program = fused(&upload(&device, weight).expect("a well-formed weight"), OutputDtype::Bf16);
         let text = "program nf4\n  %0 = nibble in0[lane]\n  %1 = table in1[%0] (16)\n  %2 = load u8 in2[lane / 64]\n  \
                     %3 = table in3[%2] (256)\n  %4 = load f32 in4[lane / 16384]\n  %5 = mul %3 %4\n  \
                     %6 = load f32 in5[0]\n  %7 = add %5 %6\n  %8 = mul %1 %7\n  store bf16 out[lane] %8\n";

@@ -2,7 +2,7 @@
 
 use reference::checkpoint::Checkpoint;
 use reference::nf4::{
-    CODE2, Dtype, NESTED_BLOCK, NF4, Quantized, Scales, dequantize_bits, dequantize_bits_range,
+    CODE2, NESTED_BLOCK, NF4, OutputDtype, Quantized, Scales, dequantize_bits, dequantize_bits_range,
     double_quantize, quantize,
 };
 use safetensors::SafeTensors;
@@ -168,11 +168,11 @@ fn every_projection_of_the_tiny_llama_is_what_its_dense_original_quantises_to() 
 }
 
 impl Case {
-    fn dtype(&self) -> Dtype {
+    fn dtype(&self) -> OutputDtype {
         match self.dtype.as_str() {
-            "float16" => Dtype::F16,
-            "bfloat16" => Dtype::Bf16,
-            "float32" => Dtype::F32,
+            "float16" => OutputDtype::F16,
+            "bfloat16" => OutputDtype::Bf16,
+            "float32" => OutputDtype::F32,
             other => panic!("{}: dtype {other}", self.name),
         }
     }
@@ -215,7 +215,7 @@ impl Case {
     fn bits(&self, tensors: &SafeTensors, part: &str) -> Vec<u32> {
         let bytes = self.bytes(tensors, part);
         match self.dtype() {
-            Dtype::F32 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),
+            OutputDtype::F32 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),
             _ => bytes.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two) as u32).collect(),
         }
     }

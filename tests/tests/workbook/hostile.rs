@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use reference::checkpoint::{Checkpoint, Error};
-use reference::nf4::{self, Absmax, CODE2, Dtype, NF4, Quantized, Scales, Weight, dequantize_bits_range};
+use reference::nf4::{
+    self, Absmax, CODE2, NF4, OutputDtype, Quantized, Scales, Weight, dequantize_bits_range,
+};
 use tempfile::TempDir;
 
 const STATE: &str = "w.quant_state.bitsandbytes__nf4";
@@ -113,7 +115,10 @@ fn open_error(bytes: Vec<u8>) -> String {
 fn the_sound_weight_is_read() {
     let checkpoint = Checkpoint::from_bytes(Parts::sound().file()).expect("sound");
     let weight = checkpoint.nf4("w").expect("sound");
-    assert_eq!((weight.shape.as_slice(), weight.dtype, weight.block_size), (&[5, 13][..], Dtype::F16, 64));
+    assert_eq!(
+        (weight.shape.as_slice(), weight.dtype, weight.block_size),
+        (&[5, 13][..], OutputDtype::F16, 64)
+    );
     assert!(matches!(weight.absmax, Scales::Double { block_size: 256, offset: 0.5, .. }));
     assert_eq!(checkpoint.names().count(), 6);
     let stored = checkpoint.nf4_stored("w").expect("sound");
@@ -421,7 +426,7 @@ fn an_index_that_makes_no_sense_is_named() {
 
 #[test]
 fn a_weight_put_together_wrongly_fails_its_check() {
-    let sound = Quantized::single(&[1.0; 65], &[65], Dtype::F32, 64).expect("finite");
+    let sound = Quantized::single(&[1.0; 65], &[65], OutputDtype::F32, 64).expect("finite");
     let view = sound.view();
     assert!(view.check().is_ok());
     let fails = |weight: Weight| weight.check().expect_err("wrong").to_string();

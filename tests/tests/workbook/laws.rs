@@ -6,11 +6,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use reference::nf4::{
-    Absmax, CODE2, Dtype, Error, NESTED_BLOCK, NF4, Quantized, Weight, block_absmax, dequantize_bits,
+    Absmax, CODE2, Error, NESTED_BLOCK, NF4, OutputDtype, Quantized, Weight, block_absmax, dequantize_bits,
     dequantize_bits_range, dequantize_f32, double_quantize, oracle_calls, quantize,
 };
 
-const DTYPES: [Dtype; 3] = [Dtype::F16, Dtype::Bf16, Dtype::F32];
+const DTYPES: [OutputDtype; 3] = [OutputDtype::F16, OutputDtype::Bf16, OutputDtype::F32];
 
 /// Lengths that break things: none, one, around a block, prime, several blocks with a ragged last one.
 fn awkward_len() -> impl Strategy<Value = usize> {
@@ -42,11 +42,13 @@ fn block_size() -> impl Strategy<Value = usize> {
 }
 
 fn single(values: &[f32], block_size: usize) -> Quantized {
-    Quantized::single(values, &[values.len()], Dtype::F32, block_size).expect("finite values of a good size")
+    Quantized::single(values, &[values.len()], OutputDtype::F32, block_size)
+        .expect("finite values of a good size")
 }
 
 fn double(values: &[f32], block_size: usize) -> Quantized {
-    Quantized::double(values, &[values.len()], Dtype::F32, block_size).expect("finite values of a good size")
+    Quantized::double(values, &[values.len()], OutputDtype::F32, block_size)
+        .expect("finite values of a good size")
 }
 
 fn round_trip(values: &[f32], block_size: usize) -> Vec<f32> {
@@ -247,7 +249,7 @@ fn fusing_the_product_and_the_sum_would_show() {
 
 #[test]
 fn every_bit_pattern_of_a_short_type_is_its_own_rounding() {
-    for dtype in [Dtype::F16, Dtype::Bf16] {
+    for dtype in [OutputDtype::F16, OutputDtype::Bf16] {
         let finite = (0..=0xffff_u32).filter(|bits| dtype.value(*bits).is_finite());
         for bits in finite {
             assert_eq!(dtype.round(dtype.value(bits)), bits, "{dtype:?}");
@@ -257,15 +259,15 @@ fn every_bit_pattern_of_a_short_type_is_its_own_rounding() {
 
 #[test]
 fn rounding_to_a_short_type_takes_ties_to_even_and_overflows_to_infinity() {
-    assert_eq!(Dtype::F16.round(1.0 + 1.0 / 2048.0), 0x3c00);
-    assert_eq!(Dtype::F16.round(1.0 + 3.0 / 2048.0), 0x3c02);
-    assert_eq!(Dtype::F16.round(65519.0), 0x7bff);
-    assert_eq!(Dtype::F16.round(65520.0), 0x7c00);
-    assert_eq!(Dtype::F16.round(-1e9), 0xfc00);
-    assert_eq!(Dtype::F16.round(f32::from_bits(0x3340_0000)), 0x0001); // 0.75 of the smallest subnormal
-    assert_eq!(Dtype::Bf16.round(1.0 + 1.0 / 256.0), 0x3f80);
-    assert_eq!(Dtype::Bf16.round(1.0 + 3.0 / 256.0), 0x3f82);
-    assert_eq!(Dtype::Bf16.round(f32::MAX), 0x7f80);
+    assert_eq!(OutputDtype::F16.round(1.0 + 1.0 / 2048.0), 0x3c00);
+    assert_eq!(OutputDtype::F16.round(1.0 + 3.0 / 2048.0), 0x3c02);
+    assert_eq!(OutputDtype::F16.round(65519.0), 0x7bff);
+    assert_eq!(OutputDtype::F16.round(65520.0), 0x7c00);
+    assert_eq!(OutputDtype::F16.round(-1e9), 0xfc00);
+    assert_eq!(OutputDtype::F16.round(f32::from_bits(0x3340_0000)), 0x0001); // 0.75 of the smallest subnormal
+    assert_eq!(OutputDtype::Bf16.round(1.0 + 1.0 / 256.0), 0x3f80);
+    assert_eq!(OutputDtype::Bf16.round(1.0 + 3.0 / 256.0), 0x3f82);
+    assert_eq!(OutputDtype::Bf16.round(f32::MAX), 0x7f80);
 }
 
 #[test]
@@ -288,9 +290,9 @@ fn a_block_size_out_of_the_format_is_refused() {
 
 #[test]
 fn a_shape_that_does_not_fit_its_values_is_refused() {
-    let short = Quantized::single(&[1.0; 6], &[2, 4], Dtype::F16, 64).expect_err("6 values of 8");
+    let short = Quantized::single(&[1.0; 6], &[2, 4], OutputDtype::F16, 64).expect_err("6 values of 8");
     assert_eq!(short.to_string(), "length of values: expected 8, found 6");
-    let huge = Quantized::single(&[], &[usize::MAX, 2], Dtype::F16, 64).expect_err("too many elements");
+    let huge = Quantized::single(&[], &[usize::MAX, 2], OutputDtype::F16, 64).expect_err("too many elements");
     assert!(matches!(huge, Error::ShapeOverflow { .. }), "{huge}");
 }
 
@@ -303,8 +305,8 @@ fn every_call_of_the_oracle_is_counted() {
         &|| drop(quantize(&x, 64)),
         &|| drop(double_quantize(&x, None)),
         &|| drop(dequantize_f32(&view)),
-        &|| drop(dequantize_bits(&view, Dtype::F16)),
-        &|| drop(dequantize_bits_range(&view, Dtype::F16, 3..5)),
+        &|| drop(dequantize_bits(&view, OutputDtype::F16)),
+        &|| drop(dequantize_bits_range(&view, OutputDtype::F16, 3..5)),
         &|| assert!(block_absmax(&view.absmax, 0).is_finite()),
     ];
     // Other tests ask the oracle meanwhile; they cannot hide an uncounted call a hundred times in a row.

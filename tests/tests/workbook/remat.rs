@@ -64,7 +64,7 @@ impl Model {
             let weights: Vec<f64> = numbers(count, seed).map(|x| offset + 0.2 * x).collect();
             if spec.quantizable && self.quantized {
                 let weights: Vec<f32> = weights.iter().map(|x| *x as f32).collect();
-                let dtype = reference::nf4::Dtype::F32;
+                let dtype = reference::nf4::OutputDtype::F32;
                 let weight = reference::nf4::Quantized::double(&weights, &spec.shape, dtype, 64);
                 values.append(&mut llama::parts(&spec.name, &weight.expect("a sound weight")));
                 let nested = Some(reference::nf4::NESTED_BLOCK);

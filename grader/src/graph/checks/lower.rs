@@ -1,8 +1,11 @@
 //! C.6: operations on single elements, as the machine's own.
 
+use challenges::graph::Compile;
 use compiler::compile::Level;
+use compiler::ir::code::Code;
+use kernels::tile::Op as Tile;
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, Graph, Op, Tape, Tensor, Unary};
+use reference::graph::{Collective, Dtype, Graph, Group, Op, Reduce, Tape, Tensor, Unary};
 
 use super::{Check, Rows, Trial, graph, values};
 use crate::graph::compare::{exact, right};
@@ -15,6 +18,8 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("choices", |trial| equal(trial, choices)),
     ("casts", |trial| equal(trial, casts)),
     ("constants", |trial| equal(trial, constants)),
+    ("random-masks", |trial| equal(trial, random_masks)),
+    ("not-on-elements", |trial| lowers_none(trial.passes)),
     ("half-precision", |trial| near(trial, half_precision).and_then(|()| chains(trial))),
 ];
 
@@ -67,6 +72,40 @@ fn constants(tape: &Tape, _: [&Tensor; 2]) -> Vec<Tensor> {
     }
     outputs.push(&whole(tape, "m") + -7.0);
     outputs
+}
+
+/// One mask read in two kernels that each draw it, others beside it, and those that nothing or everything passes.
+fn random_masks(tape: &Tape, [a, b]: [&Tensor; 2]) -> Vec<Tensor> {
+    let key = tape.input("key", Dtype::I32, [2]);
+    let drawn = [(0.5, 1), (0.5, 2), (0.1, 1), (0.0, 1), (1.0, 1), (2.0_f64.powi(-40), u32::MAX)];
+    let masks = drawn.map(|(probability, stream)| tape.random_mask(&key, a.shape(), probability, stream));
+    let kept = a.dropout(&key, 0.5, 1);
+    let rows = kept.reduce_max(1); // a buffer, so that what follows is a kernel of its own
+    let later = &b.dropout(&key, 0.5, 1) + &rows.spread(a.shape());
+    masks.into_iter().chain([kept, later]).collect()
+}
+
+/// What elements other than its own, or other ranks, have a part in is no operation on single elements.
+fn not_on_elements() -> [Op; 4] {
+    let group = Group::new("dp", 2);
+    [
+        Op::Collective { kind: Collective::AllReduce, group },
+        Op::Matmul,
+        Op::Reduce(Reduce::Sum, 0),
+        Op::Gather,
+    ]
+}
+
+fn lowers_none(attempt: &dyn Compile) -> Result<(), String> {
+    for op in not_on_elements() {
+        let mut code = Code::default();
+        let inputs = [0.0, 1.0].map(|value| code.push(Tile::Float(value)));
+        let inputs = if matches!(op, Op::Matmul | Op::Gather) { &inputs[..] } else { &inputs[..1] };
+        if let Some(value) = attempt.lower(&op, Dtype::F32, Dtype::F32, inputs, &mut code) {
+            return Err(format!("expected nothing for {}, found value {value} of its result", op.name()));
+        }
+    }
+    Ok(())
 }
 
 fn half_precision(tape: &Tape, _: [&Tensor; 2]) -> Vec<Tensor> {

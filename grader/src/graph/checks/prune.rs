@@ -1,9 +1,11 @@
 //! C.3: what a graph does not need.
 
 use challenges::graph::{Compile, Solution};
+use compiler::rewrite::collective;
 use reference::grad;
 use reference::graph::interpret::Values;
-use reference::graph::{Graph, Id, Op, Tape, interpret};
+use reference::graph::ranks::{Mesh, interpret_ranks};
+use reference::graph::{Dtype, Graph, Group, Id, Op, Tape, interpret};
 
 use super::{Check, Rows, Trial, graph, input, values};
 use crate::graph::compare::{describe, narrowed, unequal};
@@ -16,6 +18,8 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("does-nothing", |trial| prune(trial, &graph("idle", does_nothing)?)),
     ("inputs-stay", |trial| prune(trial, &graph("unused", unused_input)?)),
     ("an-output-that-is-an-input", |trial| prune(trial, &graph("through", passed_through)?)),
+    ("random-masks", |trial| prune(trial, &graph("masks", random_masks)?)),
+    ("collectives", collectives),
     ("the-same-results", |trial| same_results(trial.passes)),
 ];
 
@@ -48,6 +52,47 @@ fn passed_through(tape: &Tape) {
     tape.output("x2", &x.detach());
     tape.output("x3", &x);
     tape.output("y", &x.exp());
+}
+
+/// Two masks of the same stream, which are one, and others of the same key and place, which are not.
+fn random_masks(tape: &Tape) {
+    let (x, key) = (input(tape, "x", &[8, 16]), tape.input("key", Dtype::I32, [2]));
+    let other = tape.input("other", Dtype::I32, [2]);
+    let drawn = [("y", &key, 0.5, 1), ("again", &key, 0.5, 1), ("stream", &key, 0.5, 2)];
+    for (name, key, keep, stream) in
+        drawn.into_iter().chain([("likely", &key, 0.75, 1), ("key", &other, 0.5, 1)])
+    {
+        tape.output(name, &x.dropout(key, keep, stream));
+    }
+}
+
+/// Two that look alike, two that are named in another order than they are done in, and one that no output needs.
+fn between_ranks(tape: &Tape) {
+    let (x, group) = (input(tape, "x", &[4, 6]), Group::new("dp", RANKS));
+    let [sum, again] = [x.exp().all_reduce(&group), x.exp().all_reduce(&group)];
+    let (rows, columns) = (x.all_gather(0, &group), x.all_gather(1, &group));
+    _ = x.reduce_scatter(0, &group);
+    tape.output("columns", &columns);
+    tape.output("rows", &rows);
+    tape.output("y", &(&sum + &again));
+}
+
+const RANKS: usize = 2;
+
+/// That collectives stay, each as often as it is written and in its order, and ranks have the results that they had.
+fn collectives(trial: &mut Trial<'_>) -> Result<(), String> {
+    let before = &graph(trial.case, between_ranks)?;
+    let after = &trial.passes.prune(before).map_err(describe)?;
+    after.check().map_err(describe)?;
+    collective::kept(before, after)?;
+    slim(before, after)?;
+    let mesh = Mesh::line("dp", RANKS).map_err(describe)?;
+    let given: [_; RANKS] = std::array::from_fn(|_| narrowed(&values(before, &mut trial.random, 2)));
+    let [want, got] = [before, after].map(|graph| interpret_ranks(&[graph], &mesh, &given));
+    let (want, got) = (want.map_err(describe)?, got.map_err(describe)?);
+    let differs = want.iter().zip(&got).enumerate();
+    let mut differs = differs.filter_map(|(rank, (want, got))| Some((rank, unequal(before, want, got)?)));
+    differs.next().map_or(Ok(()), |(rank, message)| Err(format!("rank {rank}: {message}")))
 }
 
 fn prune(trial: &Trial<'_>, before: &Graph) -> Result<(), String> {
@@ -105,8 +150,8 @@ fn slim(before: &Graph, after: &Graph) -> Result<(), String> {
 /// A node of a graph that is superfluous: another one computes the same, or it does nothing.
 fn superfluous(graph: &Graph) -> String {
     let twin = graph.ids().find_map(|id| {
-        let is_input = matches!(graph.node(id).op, Op::Input { .. });
-        let other = (0..id.0).map(Id).find(|other| !is_input && graph.node(*other).is(graph.node(id)))?;
+        let stays = matches!(graph.node(id).op, Op::Input { .. } | Op::Collective { .. });
+        let other = (0..id.0).map(Id).find(|other| !stays && graph.node(*other).is(graph.node(id)))?;
         Some(format!("; %{} is what %{} is:\n{}", id.0, other.0, graph.line(id)))
     });
     let idle = || {

@@ -12,7 +12,7 @@ use challenges::nf4::cuda::{Baseline, Build, Kernel};
 use kernels::cpu::Tick;
 use kernels::cuda::condition::Condition;
 use kernels::cuda::{Allocation, Event, Graph};
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 use super::content::{Content, GRAIN};
 use super::output::Output;
@@ -243,7 +243,7 @@ pub(super) struct Rotation<'a> {
     copies: (Allocation, Allocation),
     events: (Event, Event),
     random: Random,
-    dtype: Dtype,
+    dtype: OutputDtype,
     pub len: usize,
 }
 

@@ -3,7 +3,7 @@
 use challenges::nf4::cuda::{Build, OnCard, STEPS};
 use challenges::nf4::{CASES, Case};
 use kernels::cuda::Arguments;
-use reference::nf4::{Absmax, Dtype, NF4, Quantized, Weight, dequantize_bits};
+use reference::nf4::{Absmax, NF4, OutputDtype, Quantized, Weight, dequantize_bits};
 
 use super::content::{Content, GRAIN};
 use super::marks::{self, Kind};
@@ -66,7 +66,7 @@ fn table() -> Vec<(String, Check)> {
         ));
     }
     for (case, len) in MANY {
-        let many = tried("A.12", Dtype::Bf16, move |trial| trial.many(len));
+        let many = tried("A.12", OutputDtype::Bf16, move |trial| trial.many(len));
         table.push((format!("A.12/{case}-bf16"), many));
     }
     table
@@ -96,7 +96,7 @@ fn whole(step: &'static str) -> impl Iterator<Item = (String, Check)> {
 }
 
 /// A check of a step's kernel that writes elements of a type.
-fn tried(step: &'static str, dtype: Dtype, run: impl Fn(Trial<'_>) -> Tried + 'static) -> Check {
+fn tried(step: &'static str, dtype: OutputDtype, run: impl Fn(Trial<'_>) -> Tried + 'static) -> Check {
     Box::new(move |session, random| {
         let kernel = STEPS.iter().find(|(name, _)| *name == step);
         let (_, kernel) = kernel.ok_or_else(|| Trouble::Wrong(format!("no step is called {step}")))?;
@@ -106,7 +106,7 @@ fn tried(step: &'static str, dtype: Dtype, run: impl Fn(Trial<'_>) -> Tried + 's
 }
 
 fn bf16() -> Build {
-    Build::of(Dtype::Bf16)
+    Build::of(OutputDtype::Bf16)
 }
 
 /// Every check's name, in the order of the steps.
@@ -154,7 +154,7 @@ fn codes(session: &Session, len: usize, random: &mut Random) -> Tried {
         Weight { len, block_size: 64, packed: &packed, table: &NF4, absmax: Absmax::Single(&scales) };
     let weight = OnCard::upload(&session.gpu, &weight, 0)?;
     let out = session.gpu.uploaded("codes", &vec![0xee; len])?;
-    session.run(Build::of(Dtype::Bf16), Via::Machine, "codes", &weight, out.address())?;
+    session.run(Build::of(OutputDtype::Bf16), Via::Machine, "codes", &weight, out.address())?;
     let mut got = vec![0; len];
     out.read(0, &mut got)?;
     diagnose::codes(&packed, &got, &want).map_err(Trouble::Wrong)
@@ -169,7 +169,7 @@ fn scales(session: &Session, levels: Levels, random: &mut Random) -> Tried {
         Weight { len: blocks * 64, block_size: 64, packed: &packed, table: &NF4, absmax: scales.absmax() };
     let weight = OnCard::upload(&session.gpu, &weight, 0)?;
     let out = session.gpu.uploaded("scales", &[0xff].repeat(blocks * 4))?;
-    session.run(Build::of(Dtype::Bf16), Via::Machine, "scales", &weight, out.address())?;
+    session.run(Build::of(OutputDtype::Bf16), Via::Machine, "scales", &weight, out.address())?;
     let mut got = vec![0; blocks * 4];
     out.read(0, &mut got)?;
     let got: Vec<f32> = got.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
@@ -240,7 +240,7 @@ struct Trial<'a> {
     kernel: &'static str,
     build: Build,
     via: Via,
-    dtype: Dtype,
+    dtype: OutputDtype,
     seed: u64,
 }
 

@@ -5,7 +5,7 @@
 //! window of the weight.
 
 use challenges::nf4::cuda::OnCard;
-use reference::nf4::{Absmax, CODE2, Dtype, NF4, Weight, dequantize_bits};
+use reference::nf4::{Absmax, CODE2, NF4, OutputDtype, Weight, dequantize_bits};
 
 use super::session::Session;
 use super::trouble::Tried;
@@ -61,7 +61,7 @@ impl Content {
     }
 
     /// What the format says of `count` elements from `first` on, a multiple of [`GRAIN`].
-    pub fn want(&self, dtype: Dtype, first: usize, count: usize) -> Vec<u32> {
+    pub fn want(&self, dtype: OutputDtype, first: usize, count: usize) -> Vec<u32> {
         assert!(first % GRAIN == 0 && first + count <= self.len, "a window of the weight");
         let packed = part(self.seed, first / 2, count.div_ceil(2));
         let codes = part(!self.seed, first / BLOCK, count.div_ceil(BLOCK));

@@ -7,7 +7,7 @@
 
 use challenges::nf4::CASES;
 use challenges::nf4::cuda::{Build, OnCard};
-use reference::nf4::{Dtype, Quantized, dequantize_bits};
+use reference::nf4::{OutputDtype, Quantized, dequantize_bits};
 
 use super::output::{Output, Seen};
 use super::session::{Session, Via};
@@ -73,11 +73,11 @@ impl Bench<'_> {
         weight(LEN, 64, true, Scale::Plain, self.seed)
     }
 
-    fn launch(&self, weight: &OnCard, dtype: Dtype, output: &Output) -> Tried {
+    fn launch(&self, weight: &OnCard, dtype: OutputDtype, output: &Output) -> Tried {
         self.session.run(Build::of(dtype), Via::Machine, self.kernel, weight, output.address())
     }
 
-    fn output(&self, dtype: Dtype, len: usize, seed: u64) -> Tried<Output> {
+    fn output(&self, dtype: OutputDtype, len: usize, seed: u64) -> Tried<Output> {
         Output::new(&self.session.gpu, dtype, len, seed, 0)
     }
 
@@ -86,7 +86,7 @@ impl Bench<'_> {
     }
 
     /// A fresh output of a fresh upload, and the pattern of what was not written.
-    fn dequantize(&self, weight: &Quantized, dtype: Dtype, seed: u64) -> Tried<(Seen, u32)> {
+    fn dequantize(&self, weight: &Quantized, dtype: OutputDtype, seed: u64) -> Tried<(Seen, u32)> {
         let (on_card, output) = (self.upload(weight)?, self.output(dtype, weight.shape[0], seed)?);
         self.launch(&on_card, dtype, &output)?;
         Ok((output.seen()?, output.unwritten()))
@@ -96,15 +96,15 @@ impl Bench<'_> {
     fn cached_by_pointer(&self) -> Verdict {
         let mut weight = self.weight();
         let mut on_card = self.upload(&weight)?;
-        let output = self.output(Dtype::Bf16, LEN, self.seed)?;
-        self.launch(&on_card, Dtype::Bf16, &output)?;
-        if wrong(&weight, Dtype::Bf16, &output.seen()?).is_some() {
+        let output = self.output(OutputDtype::Bf16, LEN, self.seed)?;
+        self.launch(&on_card, OutputDtype::Bf16, &output)?;
+        if wrong(&weight, OutputDtype::Bf16, &output.seen()?).is_some() {
             return wrong_anyway();
         }
         Random::named(self.seed, "other bytes").fill(&mut weight.packed);
         on_card.packed.write(0, &weight.packed)?;
-        self.launch(&on_card, Dtype::Bf16, &output)?;
-        Ok(wrong(&weight, Dtype::Bf16, &output.seen()?).map(|(n, _)| {
+        self.launch(&on_card, OutputDtype::Bf16, &output)?;
+        Ok(wrong(&weight, OutputDtype::Bf16, &output.seen()?).map(|(n, _)| {
             format!("{n} answers stayed as they were after the bytes at the same address changed")
         }))
     }
@@ -114,9 +114,9 @@ impl Bench<'_> {
     fn cached_by_content(&self) -> Verdict {
         let mut weight = self.weight();
         let mut on_card = self.upload(&weight)?;
-        let output = self.output(Dtype::Bf16, LEN, self.seed)?;
-        self.launch(&on_card, Dtype::Bf16, &output)?;
-        if wrong(&weight, Dtype::Bf16, &output.seen()?).is_some() {
+        let output = self.output(OutputDtype::Bf16, LEN, self.seed)?;
+        self.launch(&on_card, OutputDtype::Bf16, &output)?;
+        if wrong(&weight, OutputDtype::Bf16, &output.seen()?).is_some() {
             return wrong_anyway();
         }
         let mut random = Random::named(self.seed, "one byte");
@@ -124,14 +124,14 @@ impl Bench<'_> {
             let at = random.below(weight.packed.len() - 1);
             weight.packed[at] ^= 0x11;
             on_card.packed.write(at, &weight.packed[at..=at])?;
-            self.launch(&on_card, Dtype::Bf16, &output)?;
-            if let Some((n, e)) = wrong(&weight, Dtype::Bf16, &output.seen()?) {
+            self.launch(&on_card, OutputDtype::Bf16, &output)?;
+            if let Some((n, e)) = wrong(&weight, OutputDtype::Bf16, &output.seen()?) {
                 return Ok(Some(format!(
                     "{n} answers (from element {e}) are those of a weight one byte away"
                 )));
             }
         }
-        let kept = super::marks::global_bytes(&self.session.text(Build::of(Dtype::Bf16))?);
+        let kept = super::marks::global_bytes(&self.session.text(Build::of(OutputDtype::Bf16))?);
         Ok((kept > KEPT_BYTES).then(|| {
             format!("the module keeps {kept} bytes of globals from launch to launch, room for answers")
         }))
@@ -141,8 +141,8 @@ impl Bench<'_> {
     fn cached_by_call_count(&self) -> Verdict {
         for call in 0..48 {
             let weight = weight(64 * 301 + 1, 64, true, Scale::Plain, self.seed ^ call);
-            let (seen, _) = self.dequantize(&weight, Dtype::F16, call)?;
-            if let Some((n, _)) = wrong(&weight, Dtype::F16, &seen) {
+            let (seen, _) = self.dequantize(&weight, OutputDtype::F16, call)?;
+            if let Some((n, _)) = wrong(&weight, OutputDtype::F16, &seen) {
                 if call == 0 {
                     return wrong_anyway();
                 }
@@ -158,8 +158,8 @@ impl Bench<'_> {
     /// What still holds two different poisons was not written.
     fn unwritten(&self) -> Verdict {
         let weight = self.weight();
-        let (a, of_a) = self.dequantize(&weight, Dtype::Bf16, 3)?;
-        let (b, of_b) = self.dequantize(&weight, Dtype::Bf16, 5)?;
+        let (a, of_a) = self.dequantize(&weight, OutputDtype::Bf16, 3)?;
+        let (b, of_b) = self.dequantize(&weight, OutputDtype::Bf16, 5)?;
         let left = (0..LEN).filter(|e| a.bits[*e] == of_a && b.bits[*e] == of_b).count();
         Ok((left > 0).then(|| format!("{left} of {LEN} outputs were never written")))
     }
@@ -167,9 +167,9 @@ impl Bench<'_> {
     /// The weight is lent: it comes back as it was.
     fn inputs_modified(&self) -> Verdict {
         let weight = self.weight();
-        let (on_card, output) = (self.upload(&weight)?, self.output(Dtype::F16, LEN, 1)?);
+        let (on_card, output) = (self.upload(&weight)?, self.output(OutputDtype::F16, LEN, 1)?);
         let before = parts(&on_card)?;
-        self.launch(&on_card, Dtype::F16, &output)?;
+        self.launch(&on_card, OutputDtype::F16, &output)?;
         let after = parts(&on_card)?;
         let changed = before.iter().zip(&after).find(|((_, before), (_, after))| before != after);
         Ok(changed.map(|((name, _), _)| format!("the {name} changed")))
@@ -177,16 +177,16 @@ impl Bench<'_> {
 
     /// Random weights, the same answer everywhere.
     fn constants(&self) -> Verdict {
-        let (seen, _) = self.dequantize(&self.weight(), Dtype::F16, 1)?;
+        let (seen, _) = self.dequantize(&self.weight(), OutputDtype::F16, 1)?;
         let first = seen.bits[0];
         let constant = seen.bits.iter().all(|other| *other == first);
-        Ok(constant.then(|| format!("all {LEN} outputs are {}", Dtype::F16.value(first))))
+        Ok(constant.then(|| format!("all {LEN} outputs are {}", OutputDtype::F16.value(first))))
     }
 
     /// NaN compares unequal to everything: a careless check would let it pass.
     fn wildcard(&self) -> Verdict {
-        let (seen, unwritten) = self.dequantize(&self.weight(), Dtype::Bf16, 1)?;
-        let nan = |bits: &&u32| **bits != unwritten && Dtype::Bf16.value(**bits).is_nan();
+        let (seen, unwritten) = self.dequantize(&self.weight(), OutputDtype::Bf16, 1)?;
+        let nan = |bits: &&u32| **bits != unwritten && OutputDtype::Bf16.value(**bits).is_nan();
         let nan = seen.bits.iter().filter(nan).count();
         Ok((nan > 0).then(|| format!("{nan} of {LEN} outputs are NaN where every answer is finite")))
     }
@@ -196,12 +196,14 @@ impl Bench<'_> {
         let first = self.weight();
         let second = weight(LEN, 64, true, Scale::Plain, !self.seed);
         let (a, b) = (self.upload(&first)?, self.upload(&second)?);
-        let (out_a, out_b) =
-            (self.output(Dtype::Bf16, LEN, self.seed)?, self.output(Dtype::Bf16, LEN, !self.seed)?);
+        let (out_a, out_b) = (
+            self.output(OutputDtype::Bf16, LEN, self.seed)?,
+            self.output(OutputDtype::Bf16, LEN, !self.seed)?,
+        );
         for round in 0..3 {
-            self.launch(&a, Dtype::Bf16, &out_a)?;
+            self.launch(&a, OutputDtype::Bf16, &out_a)?;
             let at_end = out_a.seen()?.bits;
-            self.launch(&b, Dtype::Bf16, &out_b)?;
+            self.launch(&b, OutputDtype::Bf16, &out_b)?;
             let later = out_a.seen()?.bits;
             let changed = (0..LEN).filter(|e| at_end[*e] != later[*e]).count();
             if changed > 0 {
@@ -219,7 +221,7 @@ impl Bench<'_> {
         let mut random = Random::named(self.seed, "unseen shapes");
         for case in &CASES {
             let weight = weight(case.len, case.block_size, case.nested, Scale::Wide, self.seed);
-            if wrong(&weight, Dtype::F16, &self.dequantize(&weight, Dtype::F16, 1)?.0).is_some() {
+            if wrong(&weight, OutputDtype::F16, &self.dequantize(&weight, OutputDtype::F16, 1)?.0).is_some() {
                 return wrong_anyway();
             }
         }
@@ -227,7 +229,9 @@ impl Bench<'_> {
             let len = 1 + random.below(40_000);
             let block_size = 32 << random.below(8);
             let weight = weight(len, block_size, random.below(4) > 0, Scale::Wide, random.next_u64());
-            if let Some((n, e)) = wrong(&weight, Dtype::F16, &self.dequantize(&weight, Dtype::F16, 1)?.0) {
+            if let Some((n, e)) =
+                wrong(&weight, OutputDtype::F16, &self.dequantize(&weight, OutputDtype::F16, 1)?.0)
+            {
                 return Ok(Some(format!(
                     "{n} of {len} answers are wrong (from element {e}) at block size {block_size}, a shape of no list"
                 )));
@@ -262,7 +266,7 @@ impl Bench<'_> {
     fn overlap(&self) -> Verdict {
         let (old, new) = (self.weight(), weight(LEN, 64, true, Scale::Plain, !self.seed));
         let new = Quantized { packed: new.packed, ..old.clone() };
-        let (gpu, dtype) = (&self.session.gpu, Dtype::Bf16);
+        let (gpu, dtype) = (&self.session.gpu, OutputDtype::Bf16);
         let kernel = self.session.kernel(Build::of(dtype), Via::Machine, self.kernel)?;
         if !kernel.grid(gpu, LEN)?.overlap {
             return Ok(None);
@@ -312,7 +316,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// How many elements are not what the format says, and the first of them.
-fn wrong(weight: &Quantized, dtype: Dtype, seen: &Seen) -> Option<(usize, usize)> {
+fn wrong(weight: &Quantized, dtype: OutputDtype, seen: &Seen) -> Option<(usize, usize)> {
     let want = dequantize_bits(&weight.view(), dtype);
     let mut wrong = (0..want.len()).filter(|e| seen.bits[*e] != want[*e]);
     let first = wrong.next()?;

@@ -2,7 +2,7 @@
 
 use challenges::nf4::cuda::bits;
 use kernels::cuda::{Allocation, Gpu};
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 use super::trouble::Tried;
 use crate::nf4::inputs::poison_bits;
@@ -15,7 +15,7 @@ const CANARY: usize = 128;
 /// See the module's head.
 pub(super) struct Output {
     memory: Allocation,
-    dtype: Dtype,
+    dtype: OutputDtype,
     begin: usize, // elements
     len: usize,
     word: u16, // the poison
@@ -31,7 +31,7 @@ pub(super) struct Seen {
 
 impl Output {
     /// `len` elements of poison, `shift` elements off an aligned address; `seed` chooses the poison.
-    pub fn new(gpu: &Gpu, dtype: Dtype, len: usize, seed: u64, shift: usize) -> Tried<Self> {
+    pub fn new(gpu: &Gpu, dtype: OutputDtype, len: usize, seed: u64, shift: usize) -> Tried<Self> {
         let word = 0x7c01 | Random::new(seed).next_u64() as u16;
         let begin = CANARY + shift;
         let memory = gpu.reserve("output", (begin + len + CANARY) * dtype.bytes())?;
@@ -45,7 +45,7 @@ impl Output {
         let pattern = poison_bits(self.dtype, self.word);
         let words = self.memory.bytes() / 2;
         match self.dtype {
-            Dtype::F32 => self.memory.fill_words(gpu.stream(), pattern)?,
+            OutputDtype::F32 => self.memory.fill_words(gpu.stream(), pattern)?,
             _ => self.memory.fill(gpu.stream(), 0, pattern as u16, words)?,
         }
         Ok(())

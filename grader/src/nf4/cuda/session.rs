@@ -9,7 +9,7 @@ use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, source};
 use kernels::cuda::{
     Allocation, Arguments, CompileError, CudaError, Gpu, Kept, Module, Source, Target, compile,
 };
-use reference::nf4::{Dtype, Quantized, dequantize_bits};
+use reference::nf4::{OutputDtype, Quantized, dequantize_bits};
 
 use super::trouble::{Tried, Trouble};
 use crate::gather::Child;
@@ -84,7 +84,7 @@ impl Session {
             }
         }
         if any("watch/marks") {
-            wanted.push((Build::of(Dtype::Bf16), Target::Ptx(card)));
+            wanted.push((Build::of(OutputDtype::Bf16), Target::Ptx(card)));
         }
         let attempt = &self.attempt;
         std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// The weight of a case and what the format says of it, made once for all the steps that are tried with it.
-    pub fn known(&self, case: &Case, scale: Scale, dtype: Dtype) -> (Rc<Quantized>, Bits) {
+    pub fn known(&self, case: &Case, scale: Scale, dtype: OutputDtype) -> (Rc<Quantized>, Bits) {
         let key = (case.name, scale);
         let seed = Random::named(self.seed, case.name).next_u64();
         let made = || Rc::new(weight(case.len, case.block_size, case.nested, scale, seed));
@@ -171,7 +171,7 @@ impl Session {
 
     /// The kernel that answers the challenge: A.12, or while that is a hole A.10, or A.9.
     pub fn answer(&self) -> Tried<&'static str> {
-        let build = Build::of(Dtype::Bf16);
+        let build = Build::of(OutputDtype::Bf16);
         let weight = weight(64, 64, true, Scale::Plain, 1);
         let on_card = OnCard::upload(&self.gpu, &weight.view(), 0)?;
         let out = self.gpu.zeroed("output", 128)?;
@@ -230,7 +230,7 @@ impl Session {
             static HELPERS: RefCell<Option<Module>> = const { RefCell::new(None) };
         }
         if HELPERS.with(|helpers| helpers.borrow().is_none()) {
-            let defines = Build::of(Dtype::Bf16).defines();
+            let defines = Build::of(OutputDtype::Bf16).defines();
             let headers = &[kernels::cuda::PRELUDE];
             let source = Source { name: "fill.cu", text: kernels::cuda::FILL, headers, defines: &defines };
             let module = self.gpu.build(&source)?;

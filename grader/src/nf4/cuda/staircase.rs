@@ -6,7 +6,7 @@
 //! device copy stand on the same staircase.
 
 use challenges::nf4::cuda::{Attempt, Build, Kernel, OnCard, STAIRCASE, source};
-use challenges::nf4::{Bench, Dtype};
+use challenges::nf4::{Bench, OutputDtype};
 use reference::nf4::dequantize_bits;
 
 use super::bench::Rotation;
@@ -24,8 +24,11 @@ const ROUNDS: usize = 9;
 
 /// The two sizes, and what their measurements are called.
 pub(super) const SIZES: [(&str, Bench); 2] = [
-    ("version", Bench { rows: 4096, columns: 14336, dtype: Dtype::Bf16, seed: 3408, published: true }),
-    ("small_version", Bench { rows: 2048, columns: 8192, dtype: Dtype::F16, seed: 3407, published: true }),
+    ("version", Bench { rows: 4096, columns: 14336, dtype: OutputDtype::Bf16, seed: 3408, published: true }),
+    (
+        "small_version",
+        Bench { rows: 2048, columns: 8192, dtype: OutputDtype::F16, seed: 3407, published: true },
+    ),
 ];
 
 /// Everything on the staircase, in order: `00-three-launches`, `01-naive`, ..., `99-device-copy`.
@@ -108,7 +111,7 @@ fn time(session: &Session, bench: &Bench, name: &str, seed: u64) -> Tried<Vec<f6
 }
 
 /// The kernel of a version, of the staircase's text or of the attempt's.
-fn kernel(session: &Session, dtype: Dtype, name: &str) -> Tried<Kernel> {
+fn kernel(session: &Session, dtype: OutputDtype, name: &str) -> Tried<Kernel> {
     let own = [("90-A.9", "dequantize_naive"), ("91-A.10", "dequantize_wide"), ("92-A.12", "dequantize")];
     if let Some((_, kernel)) = own.iter().find(|(label, _)| *label == name) {
         return session.kernel(Build::of(dtype), Via::Machine, kernel);
@@ -122,7 +125,7 @@ fn kernel(session: &Session, dtype: Dtype, name: &str) -> Tried<Kernel> {
 }
 
 /// Whether a version is right to the bit, with a ragged tail.
-fn right(session: &Session, dtype: Dtype, kernel: &Kernel) -> Tried {
+fn right(session: &Session, dtype: OutputDtype, kernel: &Kernel) -> Tried {
     let weight = weight(64 * 4001 + 29, 64, true, Scale::Wide, 11);
     let on_card = OnCard::upload(&session.gpu, &weight.view(), 0)?;
     let output = Output::new(&session.gpu, dtype, weight.shape[0], 3, 0)?;

@@ -2,7 +2,7 @@
 
 use challenges::nf4::cuda::{Build, OnCard};
 use kernels::cpu::Tick;
-use reference::nf4::Dtype;
+use reference::nf4::OutputDtype;
 
 use super::content::Content;
 use super::marks::{self, COUNTERS, Kind};
@@ -51,10 +51,10 @@ pub(super) fn memory(child: &mut Child, session: &Session) {
 }
 
 fn look_at_memory(session: &Session, seed: u64) -> Tried<Vec<f64>> {
-    let (gpu, build) = (&session.gpu, Build::of(Dtype::Bf16));
+    let (gpu, build) = (&session.gpu, Build::of(OutputDtype::Bf16));
     let name = session.answer()?;
     let content = Content::new(session, WATCHED_LEN, seed)?;
-    let output = Output::new(gpu, Dtype::Bf16, WATCHED_LEN, seed, 0)?;
+    let output = Output::new(gpu, OutputDtype::Bf16, WATCHED_LEN, seed, 0)?;
     let kernel = session.kernel(build, Via::Machine, name)?;
     gpu.reset_peak();
     let (launches, before) = (gpu.launches(), gpu.usage().peak);
@@ -83,11 +83,11 @@ pub(super) fn marks(child: &mut Child, session: &Session) {
 }
 
 fn look_at_marks(session: &Session, seed: u64) -> Tried<Vec<f64>> {
-    let build = Build::of(Dtype::Bf16);
+    let build = Build::of(OutputDtype::Bf16);
     let name = session.answer()?;
     let found = marks::marks(&session.text(build)?);
     let content = Content::new(session, WATCHED_LEN, seed)?;
-    let output = Output::new(&session.gpu, Dtype::Bf16, WATCHED_LEN, seed, 0)?;
+    let output = Output::new(&session.gpu, OutputDtype::Bf16, WATCHED_LEN, seed, 0)?;
     session.run(build, Via::Marked, name, &content.weight, output.address())?;
     let counters = session.module(build, Via::Marked)?.global(COUNTERS)?;
     let counters = counters.chunks_exact(8).map(|word| {
@@ -123,9 +123,9 @@ pub(super) fn host(child: &mut Child, session: &Session) {
 
 fn look_at_host(session: &Session) -> Tried<Vec<f64>> {
     let name = session.answer()?;
-    let kernel = session.kernel(Build::of(Dtype::Bf16), Via::Machine, name)?;
+    let kernel = session.kernel(Build::of(OutputDtype::Bf16), Via::Machine, name)?;
     let small = OnCard::upload(&session.gpu, &weight(64, 64, true, Scale::Plain, 1).view(), 0)?;
-    let output = Output::new(&session.gpu, Dtype::Bf16, 64, 1, 0)?;
+    let output = Output::new(&session.gpu, OutputDtype::Bf16, 64, 1, 0)?;
     let mut samples = Vec::new();
     for _ in 0..9 {
         session.gpu.stream().sync()?;

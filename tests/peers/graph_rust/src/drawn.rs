@@ -70,7 +70,7 @@ impl Drawn {
             let is_nf4 = quantized && spec.quantizable;
             if is_nf4 {
                 let weight = values.remove(&spec.name).ok_or("a weight was not drawn")?;
-                let weight = nf4::Quantized::double(weight.as_floats(), &spec.shape, nf4::Dtype::F32, BLOCK)?;
+                let weight = nf4::Quantized::double(weight.as_floats(), &spec.shape, nf4::OutputDtype::F32, BLOCK)?;
                 values.append(&mut parts(&spec.name, &weight));
             }
             let nested = Some(nf4::NESTED_BLOCK);

@@ -5,10 +5,10 @@
 use serde_json::Value;
 
 use super::super::Steps;
-use super::content::Strip;
+use super::entry::Entry;
 use super::error::{Problem, TemplateError};
 use super::json;
-use super::template::Entry;
+use super::scalar::Strip;
 
 /// What a dialect allows that JSON does not.
 #[derive(Debug)]

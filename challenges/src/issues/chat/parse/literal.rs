@@ -6,9 +6,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::content::{float, int};
 use super::error::Problem;
 use super::json::DEEPEST;
+use super::scalar::{float, int};
 
 /// What ends a name.
 const AFTER_NAMES: [char; 11] = ['(', ')', '[', ']', '{', '}', ',', '=', '\'', '"', '\\'];

@@ -26,12 +26,14 @@
 
 pub mod content;
 pub mod dialect;
+pub mod entry;
 pub mod error;
 pub mod json;
 mod lazy_dfa;
 pub mod literal;
 pub mod pattern;
 pub mod regions;
+pub mod scalar;
 pub mod search;
 mod syntax;
 pub mod template;

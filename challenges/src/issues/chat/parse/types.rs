@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::content::{float, int, strip};
 use super::json;
+use super::scalar::{float, int, strip};
 
 /// The tools that a message may call.
 #[derive(Clone, Debug, Default)]
