@@ -27,6 +27,12 @@ pub trait HostCallee: Sync {
     /// Whether a weight is one that it can take, by its numbers. Asked when the bytes of the weight's scales and tables
     /// are first seen and whenever they may have changed, not at each call.
     ///
+    /// A weight that ranks gather is asked about at each call. It lies in memory that the run has just written, and its
+    /// bytes are those of other ranks' buffers, which may change between two runs while everything on this rank stays
+    /// as it was: no version that is known here names them. What a check reads is little beside what the call writes:
+    /// of scales in f32 for 64 elements each, 4 bytes for 128 in f16; of quantised scales in groups of 256, 4 for
+    /// 32,768.
+    ///
     /// # Errors
     /// What is wrong with it.
     fn check(&self, weight: &Quantized<'_>) -> Result<(), String>;

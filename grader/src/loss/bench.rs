@@ -1,7 +1,10 @@
 //! Time against bytes over chunk sizes: hidden 512, vocabulary 32,000, 2,048 tokens, everything trained.
+//!
+//! Two sizes are timed in pairs: all tokens in one chunk, and what the attempt chooses for a tenth of its bytes. The
+//! others are run whole once each, for the picture.
 
 use challenges::graph;
-use challenges::loss::run::{Hidden, Runner, Size};
+use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Solution};
 use kernels::bytes::Peak;
 use kernels::cpu::Tick;
@@ -55,15 +58,33 @@ struct Bench<'a> {
     size: usize,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
     fn run(&mut self) -> Result<Timed, String> {
+        self.counted(&Peak::begin().ok_or(super::bytes::NO_PEAK)?)
+    }
+
+    /// The first whole run of a size. Two chunks of it run before: they compile, allocate and touch what every further
+    /// chunk uses, so that the one whole run gives the time, and both together the bytes.
+    fn first_run(&mut self) -> Result<Timed, String> {
+        let two: Vec<bool> = (0..self.case.counts.len()).map(|row| row < 2 * self.size).collect();
         let peak = Peak::begin().ok_or(super::bytes::NO_PEAK)?;
+        let job = Job { counts: &two, ..self.job() };
+        self.runner.run(job).map_err(describe)?;
+        self.counted(&peak)
+    }
+
+    /// One run, with the bytes since `peak` began.
+    fn counted(&mut self, peak: &Peak) -> Result<Timed, String> {
         let start = Tick::now();
-        let job = self.case.job(Hidden::Borrowed(self.hidden), self.given, Size::Rows(self.size));
+        let job = self.job();
         let results = self.runner.run(job).map_err(describe)?;
         let milliseconds = start.micros() / 1e3;
         let returned: usize = results.gradients.values().map(Buffer::bytes).sum();
         Ok(Timed { milliseconds, bytes: peak.bytes().saturating_sub(returned) })
+    }
+
+    fn job(&self) -> Job<'a> {
+        self.case.job(Hidden::Borrowed(self.hidden), self.given, Size::Rows(self.size))
     }
 }
 
@@ -81,7 +102,8 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
         given: &given,
         size,
     };
-    let first = bench(sizes.rows).run()?;
+    let mut all = bench(sizes.rows);
+    let first = all.run()?;
     let budget = Size::Bytes(first.bytes / PART);
     let rows = match caught(|| bench(1).runner.size(budget, sizes.rows)) {
         Err(Unwound::Hole(_)) => {
@@ -92,10 +114,8 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
     };
     let rows = rows.map_err(describe)?;
     bench(rows).run()?; // what products keep for good is there from here on
-    let bytes = [bench(rows).run()?.bytes, first.bytes];
-    let (mut own, mut all) = (bench(rows), bench(sizes.rows));
-    own.run()?;
-    all.run()?;
+    let mut own = bench(rows);
+    let bytes = [own.run()?.bytes, first.bytes];
     let (mut chunked, mut whole) = (Vec::new(), Vec::new());
     for pair in 0..effort.samples.unwrap_or(if effort.quick { 2 } else { 4 }) {
         let one_first = pair % 2 == 0; // two pairs are a round, too few of them for an interval
@@ -108,15 +128,21 @@ fn measure(attempt: &dyn Chunked, effort: &Effort) -> Result<Seen, String> {
         }
     }
     drop((own, all));
+    let known = [(rows, typical(&chunked)), (sizes.rows, typical(&whole))];
     let mut others = Vec::new();
     let mut size = sizes.rows;
     while size >= 16 && !effort.quick {
-        let mut bench = bench(size);
-        let bytes = bench.run()?.bytes;
-        others.push((size, Timed { bytes, ..bench.run()? }));
+        let timed = known.iter().find(|(rows, _)| *rows == size).map(|(_, timed)| Ok(*timed));
+        others.push((size, timed.unwrap_or_else(|| bench(size).first_run())?));
         size /= 2;
     }
     Ok(Seen { whole, chunked, rows, sizes: others })
+}
+
+/// What several runs of one size took: the median, and their bytes.
+fn typical(runs: &[Timed]) -> Timed {
+    let times: Vec<f64> = runs.iter().map(|run| run.milliseconds).collect();
+    Timed { milliseconds: median(&times), bytes: runs.first().map_or(0, |run| run.bytes) }
 }
 
 fn report(child: &mut Child, seen: &Seen) {
@@ -132,8 +158,7 @@ fn report(child: &mut Child, seen: &Seen) {
     child.measured("loss.over_whole", Measurement { interval, ..number(value, "x", vec![]) });
     for (name, times, all) in [("whole", whole, &seen.whole), ("chunked", chunked, &seen.chunked)] {
         child.measured(&format!("loss.timed.{name}"), number(median(&times), "ms", times));
-        let bytes = all.first().map_or(0, |one| one.bytes);
-        child.measured(&format!("loss.timed.{name}.bytes"), number(bytes as f64, "B", vec![]));
+        child.measured(&format!("loss.timed.{name}.bytes"), number(typical(all).bytes as f64, "B", vec![]));
     }
     child.measured("loss.timed.rows", number(seen.rows as f64, "count", vec![]));
     for (size, one) in &seen.sizes {

@@ -437,7 +437,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What names the contents of views of inputs; 0 where a step may have written.
+    /// What names the contents of views of inputs; 0 where a step may have written, such as one that gathers: what it
+    /// brings changes with other ranks' buffers, whose versions are not known here.
     fn versions(&self, views: &[View]) -> [u64; MOST_INPUTS] {
         let mut versions = [0; MOST_INPUTS];
         for (version, view) in versions.iter_mut().zip(views) {
