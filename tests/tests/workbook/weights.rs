@@ -64,7 +64,7 @@ fn weights_quantised_on_the_way_have_the_oracles_bytes() {
             for (weight, storage) in &storages {
                 let Storage::Nf4 { dtype, .. } = storage else { continue };
                 let value = &values[weight];
-                let dtype = nf4::Dtype::try_from(*dtype).expect("a float");
+                let dtype = nf4::OutputDtype::try_from(*dtype).expect("a float");
                 let quantize = if nested { nf4::Quantized::double } else { nf4::Quantized::single };
                 let oracle = quantize(value.as_floats(), &value.shape, dtype, 64).expect("finite");
                 for (part, want) in llama::parts::<f32, _>(weight, &oracle) {

@@ -13,7 +13,7 @@ use super::pattern::Pattern;
 #[derive(Debug)]
 pub struct Entry<'v> {
     path: String,
-    map: Cow<'v, Map<String, Value>>,
+    pub(super) map: Cow<'v, Map<String, Value>>,
     steps: &'v Steps,
 }
 

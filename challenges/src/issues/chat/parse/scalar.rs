@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::entry::Entry;
+use super::error::TemplateError;
 use super::json;
 
 /// Whether white space around a text goes.
