@@ -14,6 +14,7 @@
 //! documents, or with padding, have two inputs more: see [`Rows`].
 
 mod config;
+mod decode;
 mod error;
 mod fields;
 pub mod hub;
