@@ -3,10 +3,10 @@
     python tests/peers/generate_hf.py GOLDEN OUT.json
 
 GOLDEN is the folder with open-sft.tgz, open-tiny-llama.tgz and open-generate.json. OUT.json has the form of the last one,
-with its prompts and adapters, and the versions of the libraries; the base's weights are decoded to float64, and all that
+with its prompts and adapters, and the versions of the libraries; the base's weights are decoded to float32, and all that
 follows is computed in float64. A step is a forward pass over the whole sequence, without a cache.
 
-Needs torch, transformers, peft and safetensors; no GPU.
+Needs what trainer_trl.py needs, which decodes the base; no GPU.
 """
 
 import json
@@ -19,37 +19,9 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from trainer_trl import base
 
 NEW_TOKENS = 64
-
-
-def decoded(tensors, name):
-    """A 4-bit weight, by the format: code[i] * absmax[i // blocksize] rounded to f32, where absmax is stored in 8 bits."""
-    part = {key: value for key, value in tensors.items() if key.startswith(name)}
-    state = json.loads(bytes(part[f"{name}.quant_state.bitsandbytes__nf4"].tolist()))
-    codes = part[name].flatten()
-    codes = torch.stack([codes >> 4, codes & 15], dim=1).flatten().long()
-    absmax = part[f"{name}.absmax"]
-    if absmax.dtype == torch.uint8:
-        outer = part[f"{name}.nested_absmax"].repeat_interleave(state["nested_blocksize"])[: absmax.numel()]
-        absmax = part[f"{name}.nested_quant_map"][absmax.long()] * outer + state["nested_offset"]
-    scales = absmax.repeat_interleave(state["blocksize"])[: codes.numel()]
-    return (part[f"{name}.quant_map"][codes] * scales).reshape(state["shape"])
-
-
-def base(folder):
-    """The model with each 4-bit weight decoded, in f64. See trainer_trl.py for why bitsandbytes' CPU kernel is not used."""
-    config = AutoConfig.from_pretrained(folder)
-    del config.quantization_config
-    config.dtype = torch.float32
-    dense = AutoModelForCausalLM.from_config(config)
-    tensors = load_file(folder / "model.safetensors")
-    for name, parameter in dense.named_parameters():
-        is_quantized = f"{name}.quant_state.bitsandbytes__nf4" in tensors
-        parameter.data = decoded(tensors, name) if is_quantized else tensors[name].clone()
-    return dense.to(torch.float64).eval()
 
 
 @torch.no_grad()
@@ -74,7 +46,7 @@ def main():
                 tar.extractall(scratch, filter="data")
         folder = Path(scratch) / "open-tiny-llama" / "nf4"
         for adapter in dict.fromkeys(case["adapter"] for case in asked):
-            model = base(folder)
+            model = base(folder, torch.float64).eval()
             if adapter:
                 model = PeftModel.from_pretrained(model, Path(scratch) / "open-sft" / adapter).to(torch.float64).eval()
             for case in (case for case in asked if case["adapter"] == adapter):

@@ -126,14 +126,7 @@ impl<'a> Model<'a> {
     /// Nothing is written yet.
     pub fn new(spec: &'a Spec, tape: &'a Tape) -> Self {
         let shapes = spec.config.tensor_specs().into_iter().map(|spec| (spec.name, spec.shape)).collect();
-        Self {
-            spec,
-            tape,
-            shapes,
-            inputs: RefCell::default(),
-            per_row: OnceCell::new(),
-            is_decoding: false,
-        }
+        Self { spec, tape, shapes, inputs: RefCell::default(), per_row: OnceCell::new(), is_decoding: false }
     }
 
     /// One whose tokens follow those in a cache: see [`Spec::decode`].
@@ -192,7 +185,8 @@ impl<'a> Model<'a> {
     /// From token ids (1, T) that follow those in a cache to the last one's logits, (V).
     pub(super) fn last_logits(&self, ids: &Tensor) -> Tensor {
         let states = self.states(ids);
-        let last = self.per_row().cache.as_ref().map_or_else(|| states.clone(), |cache| cache.last_row(&states));
+        let last =
+            self.per_row().cache.as_ref().map_or_else(|| states.clone(), |cache| cache.last_row(&states));
         self.head(&last).reshape([self.spec.config.vocab])
     }
 

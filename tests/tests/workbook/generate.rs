@@ -21,7 +21,8 @@ use tests::program::{Ran, run};
 use tests::small_llama::SmallLlama;
 use tests::tiny_llama::TinyLlama;
 use tests::{golden, place};
-use trainer::generate::{Limit, Text, decoder};
+use trainer::constrain::Token;
+use trainer::generate::{Limit, Text, decoder, vocabulary};
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
@@ -93,7 +94,12 @@ fn compare(model: &Llama, adapters: &Path, file: &Continuations) -> usize {
             for (step, made) in made.iter().enumerate().take_while(|(step, _)| case.gaps[*step] >= CLOSE) {
                 let what = format!("{name:?}, row {}, token {step}", case.row);
                 assert_eq!(made.id, case.new_ids[step], "{what}");
-                assert!((made.gap - case.gaps[step]).abs() <= CLOSE, "{what}: {} {}", made.gap, case.gaps[step]);
+                assert!(
+                    (made.gap - case.gaps[step]).abs() <= CLOSE,
+                    "{what}: {} {}",
+                    made.gap,
+                    case.gaps[step]
+                );
                 compared += 1;
             }
         }
@@ -206,7 +212,8 @@ fn a_cache_changes_no_meaning() {
         let outputs = interpret(&graph, &values).expect("it means something");
         for ((name, _), value) in graph.outputs().iter().zip(outputs) {
             if name == "logits" {
-                let apart = value.wide().iter().zip(&want[to - 1]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                let apart =
+                    value.wide().iter().zip(&want[to - 1]).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
                 assert!(apart < 1e-12, "tokens {from} to {to}: {apart}");
             } else {
                 values.insert(name.clone(), value);
@@ -240,10 +247,24 @@ fn lengths_share_two_programs() {
     assert_eq!(decoder.counters().compilations, 2);
 }
 
+/// An update writes where it reads: no pass copies a cache.
+#[test]
+fn caches_change_in_place() {
+    let model = small(false);
+    let mut decoder = decoder(&CPU, &model, None, 32).expect("a decoder");
+    decoder.read(&[1, 2, 3]).expect("it reads");
+    decoder.read(&[4]).expect("it reads");
+    let plans = decoder.plans();
+    assert_eq!(plans.len(), 2);
+    for plan in plans {
+        assert!(!plan.contains("alias"), "{plan}");
+    }
+}
+
 /// A folder with a model, a tokenizer and a template.
 struct Place(TempDir);
 
-/// Bytes as GPT-2 writes them, a special token, and an end.
+/// The token after those of the 256 bytes, which ends a sequence.
 const END: usize = 256;
 
 impl Place {
@@ -353,11 +374,11 @@ fn generation_stops_at_the_end_of_the_sequence() {
     let place = Place::new();
     let free = place.json(&["small", "--ids", "3", "--max-new-tokens", "12"]);
     let ids: Vec<i32> = serde_json::from_value(free["new_ids"].clone()).expect("ids");
-    let first = ids.iter().position(|id| *id == ids[1]).expect("it is there");
     for eos in [json!(ids[1]), json!([16, ids[1]])] {
         place.write("small/generation_config.json", &json!({"eos_token_id": eos}));
         let got = place.json(&["small", "--ids", "3", "--max-new-tokens", "12"]);
-        let end = ids.iter().position(|id| *id == ids[1] || (eos.is_array() && *id == 16)).unwrap_or(first);
+        let is_end = |id: &i32| *id == ids[1] || (eos.is_array() && *id == 16);
+        let end = ids.iter().position(is_end).expect("it is there");
         assert_eq!(got["new_ids"], json!(ids[..=end]));
         assert_eq!(got["finish_reason"], "stop");
     }
@@ -369,18 +390,13 @@ fn generation_stops_at_the_end_of_the_sequence() {
 fn what_cannot_be_generated_is_refused_by_name() {
     let place = Place::new();
     place.write("messages.json", &json!([{"role": "user", "content": "a"}]));
-    let other = SmallLlama::sound();
-    let adapter = TempDir::new().expect("a folder");
-    let config = reference::lora::Config::read;
-    let _ = (other, config); // the adapter of another model is a folder without one here
-    let adapter = adapter.path().to_str().expect("a path of plain letters").to_owned();
     for (arguments, want) in [
         (&["small", "--ids", "17"][..], "--ids: expected tokens from 0 to 16, found 17"),
         (&["small", "--ids=-1"], "--ids: expected tokens from 0 to 16, found -1"),
         (&["small", "--prompt", "a"], "small/tokenizer.json: there is no such file"),
         (&["small", "--messages", "messages.json"], "small/tokenizer.json: there is no such file"),
         (&["nowhere", "--ids", "1"], "`nowhere` is neither a folder nor a repository's name"),
-        (&["small", "--ids", "1", "--adapter", &adapter], "adapter_config.json"),
+        (&["small", "--ids", "1", "--adapter", "small"], "adapter_config.json"),
         (&["small", "--ids", "1", "--prompt", "a"], "cannot be used with"),
         (&["small"], "required"),
         (&["small", "--ids", "1", "--constrained"], "--tools"),
@@ -433,11 +449,40 @@ fn a_call_is_held_to_the_grammar_of_the_tools() {
     assert!(call["arguments"]["day"].is_boolean(), "{call}");
     let free = place.json(&asked);
     let text = free["text"].as_str().expect("a text");
-    assert!(serde_json::Deserializer::from_str(text).into_iter::<Value>().next().is_none_or(|call| call.is_err()));
-    let ran = Place::with_bytes("{{ messages }}").generate(&[&asked[..], &["--constrained"]].concat());
-    assert_eq!(ran.code, 2);
+    assert!(
+        serde_json::Deserializer::from_str(text).into_iter::<Value>().next().is_none_or(|call| call.is_err())
+    );
     fs::write(place.0.path().join("small/chat_template.jinja"), "{{ messages[0].content }}").expect("a file");
     let ran = place.generate(&[&asked[..], &["--constrained"]].concat());
     let want = "--constrained: expected a template that writes a call as";
     assert!(ran.code == 2 && ran.stderr.contains(want), "{}", ran.stderr);
+}
+
+/// A byte that is named and a mark may write the same; one of both is left out.
+#[test]
+fn a_vocabulary_is_what_its_tokenizer_writes() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokenizer.json");
+    let special = |id: u32, content: &str| json!({"id": id, "content": content, "special": true});
+    let mut json = json!({
+        "added_tokens": [special(0, "<unk>"), special(5, "</s>"), {"id": 7, "content": "\u{e9}", "special": false}],
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+        "model": {"vocab": {"<unk>": 0, "<0x0A>": 1, "<0x20>": 2, "\u{2581}": 3, "\u{2581}the": 4, "</s>": 5}},
+    });
+    fs::write(&file, json.to_string()).expect("a file");
+    let read = vocabulary(&file, 5).expect("it is sound");
+    let text = |text: &str| Token::Text(text.into());
+    let [unknown, end] = ["<unk>", "</s>"].map(|name| Token::Special(name.into()));
+    let want = [unknown, text("\n"), text(""), text(" "), text(" the"), end, text(""), text("\u{e9}")];
+    assert_eq!(read.tokens(), want);
+    json["decoder"] = json!({"type": "WordPiece"});
+    fs::write(&file, json.to_string()).expect("a file");
+    let error = vocabulary(&file, 5).expect_err("another decoder");
+    assert!(
+        error.contains("tokenizer.json: decoder: expected one with ByteLevel or ByteFallback, found"),
+        "{error}"
+    );
+    assert!(
+        vocabulary(&folder.path().join("none"), 5).expect_err("no file").contains("there is no such file")
+    );
 }

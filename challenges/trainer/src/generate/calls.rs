@@ -83,7 +83,10 @@ impl Calls {
             return Ok(());
         }
         if !self.allows(token as usize) {
-            return Err(Error::Refused { token, text: clean(&String::from_utf8_lossy(self.bytes(token as usize))) });
+            return Err(Error::Refused {
+                token,
+                text: clean(&String::from_utf8_lossy(self.bytes(token as usize))),
+            });
         }
         let bytes = self.bytes(token as usize).to_vec();
         match &mut self.state {
@@ -118,7 +121,8 @@ impl Calls {
         match &self.state {
             State::Free(written) => {
                 let all = [written, bytes].concat();
-                find(&all, &self.marker).is_none_or(|at| self.space.starts_with(&all[at + self.marker.len()..]))
+                find(&all, &self.marker)
+                    .is_none_or(|at| self.space.starts_with(&all[at + self.marker.len()..]))
             }
             State::Space(space) => !bytes.is_empty() && !self.is_special(token) && space.starts_with(bytes),
             State::Call(_) | State::Done => true,

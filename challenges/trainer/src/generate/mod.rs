@@ -12,7 +12,7 @@ mod prompt;
 mod vocabulary;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use challenges::decode::Decoder;
 use challenges::nf4::DEQUANTIZER;
@@ -93,26 +93,42 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
     let cpu = Cpu::new();
     let mut decoder = decoder(&cpu, &model, adapter.as_ref(), slots)?;
     let mut text = Text::begin(&mut decoder, &prompt.ids)?;
-    let begin = Instant::now();
+    let (begin, compiling) = (Instant::now(), text.compiling());
     let made = text.all(&Limit { tokens, stops: stops.clone() }, calls.as_mut())?;
-    let seconds = begin.elapsed().as_secs_f64();
+    let seconds = begin.elapsed().saturating_sub(text.compiling() - compiling).as_secs_f64();
+    let per_second = (made.len() > 1).then(|| (made.len() - 1) as f64 / seconds);
+    report(options, &prompt, &made, &stops, per_second)?;
+    Ok(0)
+}
+
+/// Writes the text, or its tokens where there is no tokenizer, or all that is known of it as JSON.
+fn report(
+    options: &Options,
+    prompt: &Prompt,
+    made: &[Made],
+    stops: &[i32],
+    per_second: Option<f64>,
+) -> Result<(), Failure> {
     let ids: Vec<i32> = made.iter().map(|made| made.id).collect();
     let is_ended = ids.last().is_some_and(|last| stops.contains(last));
-    let shown = prompt.decode(&ids[..ids.len() - usize::from(is_ended)])?;
-    let line = json!({
-        "prompt_ids": prompt.ids,
-        "new_ids": ids,
-        "gaps": made.iter().map(|made| made.gap).collect::<Vec<_>>(),
-        "text": shown,
-        "finish_reason": if is_ended { "stop" } else { "length" },
-        "decode_tokens_per_second": (made.len() > 1).then(|| (made.len() - 1) as f64 / seconds),
-    });
-    match (options.json, &options.output) {
-        (true, _) => options.give(&format!("{line}\n"))?,
-        (false, Some(_)) => options.give(&shown.unwrap_or_else(|| listed(&ids)))?,
-        (false, None) => print_foreign(&format!("{}\n", shown.unwrap_or_else(|| listed(&ids)))),
+    let text = prompt.decode(&ids[..ids.len() - usize::from(is_ended)])?;
+    if options.json {
+        let line = json!({
+            "prompt_ids": prompt.ids,
+            "new_ids": ids,
+            "gaps": made.iter().map(|made| made.gap).collect::<Vec<_>>(),
+            "text": text,
+            "finish_reason": if is_ended { "stop" } else { "length" },
+            "decode_tokens_per_second": per_second,
+        });
+        return options.give(&format!("{line}\n"));
     }
-    Ok(0)
+    let text = text.unwrap_or_else(|| listed(&ids));
+    if options.output.is_some() {
+        return options.give(&text);
+    }
+    print_foreign(&format!("{text}\n"));
+    Ok(())
 }
 
 fn listed(ids: &[i32]) -> String {
@@ -188,6 +204,11 @@ impl<'d, 'a> Text<'d, 'a> {
         Ok(all)
     }
 
+    /// What compilations took so far: the first token after a prompt compiles a program.
+    fn compiling(&self) -> Duration {
+        self.decoder.counters().compiling
+    }
+
     /// The next token.
     fn choose(&self, calls: Option<&mut Calls>) -> Result<Made, Failure> {
         if let Some(token) = self.logits.iter().position(|logit| logit.is_nan()) {
@@ -199,8 +220,9 @@ impl<'d, 'a> Text<'d, 'a> {
         };
         let mask = calls.mask().map_err(Failure::usage)?;
         let allowed = |token: usize| mask.get(token).copied().unwrap_or(false);
-        let made = largest(&self.logits, allowed)
-            .ok_or_else(|| Failure::Usage("--constrained: no token of the vocabulary keeps the call valid".into()))?;
+        let made = largest(&self.logits, allowed).ok_or_else(|| {
+            Failure::Usage("--constrained: no token of the vocabulary keeps the call valid".into())
+        })?;
         calls.take(made.id as u32).map_err(Failure::usage)?;
         Ok(made)
     }

@@ -63,7 +63,10 @@ impl Prompt {
         }
         let outside = prompt.ids.iter().find(|id| !usize::try_from(**id).is_ok_and(|id| id < vocab));
         if let Some(id) = outside {
-            return Err(Failure::Usage(format!("--ids: expected tokens from 0 to {}, found {id}", vocab - 1)));
+            return Err(Failure::Usage(format!(
+                "--ids: expected tokens from 0 to {}, found {id}",
+                vocab - 1
+            )));
         }
         if prompt.ids.is_empty() {
             return Err(Failure::Usage("the prompt has no token".into()));
@@ -114,13 +117,16 @@ impl Prompt {
     /// Fails where the template does not write a call as an object of name and arguments.
     pub fn calls(&self) -> Result<Calls, Failure> {
         let encoder = self.encoder()?;
-        let end = encoder.end.ok_or_else(|| {
-            self.named("--constrained needs the eos_token of a tokenizer_config.json")
-        })?;
-        let vocabulary = vocabulary(&self.folder.join("tokenizer.json"), end as u32).map_err(Failure::usage)?;
+        let end = encoder
+            .end
+            .ok_or_else(|| self.named("--constrained needs the eos_token of a tokenizer_config.json"))?;
+        let vocabulary =
+            vocabulary(&self.folder.join("tokenizer.json"), end as u32).map_err(Failure::usage)?;
         let conversation = self.conversation.as_ref().filter(|conversation| conversation.tools.is_some());
-        let conversation = conversation.ok_or_else(|| self.named("--constrained needs --messages and tools"))?;
-        let tools = conversation.tools.as_ref().and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
+        let conversation =
+            conversation.ok_or_else(|| self.named("--constrained needs --messages and tools"))?;
+        let tools =
+            conversation.tools.as_ref().and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
         let before = self.opening(encoder, conversation, tools)?;
         Calls::new(&vocabulary, tools, &before).map_err(Failure::usage)
     }
@@ -139,7 +145,9 @@ impl Prompt {
         let written = format!("{{\"name\": {name}, \"arguments\": {{}}}}");
         let before = answered.strip_prefix(&asked).and_then(|answer| answer.split_once(&written));
         before.map(|(before, _)| before.to_owned()).ok_or_else(|| {
-            self.named(&format!("--constrained: expected a template that writes a call as {written} in its answer"))
+            self.named(&format!(
+                "--constrained: expected a template that writes a call as {written} in its answer"
+            ))
         })
     }
 }

@@ -60,8 +60,7 @@ fn tokens(json: &Json) -> Result<Vec<Token>, Problem> {
         let content =
             content.ok_or_else(|| Problem::entry("added_tokens.content", &token["content"], "a text"))?;
         let is_special = token["special"].as_bool() == Some(true);
-        let written =
-            if is_special { Token::Special(content.into()) } else { Token::Text(content.into()) };
+        let written = if is_special { Token::Special(content.into()) } else { Token::Text(content.into()) };
         let number = number(&token["id"], content)?;
         all.retain(|(other, ..)| *other != number);
         all.push((number, written, false));
