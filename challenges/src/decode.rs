@@ -5,8 +5,8 @@
 //! a call                new tokens -> the last one's logits; the caches change in place
 //! ```
 //!
-//! A prompt is one call and each token after it another. Both run the graph of [`Spec::decode`], compiled for the number
-//! of new tokens: for 1, and for powers of two from 16 on, to which a prompt is padded.
+//! A prompt is one call and each token after it another. Both run the graph of [`Spec::decode`], compiled for the
+//! number of new tokens: for 1, and for powers of two from 16 on, to which a prompt is padded.
 
 use std::collections::BTreeMap;
 

@@ -13,8 +13,8 @@
 //!
 //! Keys are cached after their rotation, in the compute type: (C, key heads * D), the layout that the projections give.
 //!
-//! Source: Pope et al., "Efficiently Scaling Transformer Inference" (2022), section 2: prefill, and decoding with cached
-//! keys and values.
+//! Source: Pope et al., "Efficiently Scaling Transformer Inference" (2022), section 2: prefill, and decoding with
+//! cached keys and values.
 
 use super::rows::Rows;
 use super::{Model, Spec};
@@ -49,8 +49,8 @@ impl Spec {
         spec
     }
 
-    /// `ids` i32 (1, T), T from 1 to C, and `start` i32 (), how many tokens are in the cache, to `logits` (V) of the last
-    /// token, in the compute type. C is the context. The inputs of [`Self::caches`] are outputs, too, with the T tokens
+    /// `ids` i32 (1, T), T from 1 to C, and `start` i32 (), how many tokens are in the cache, to `logits` (V) of the
+    /// last token, in the compute type. C is the context. The inputs of [`Self::caches`] are outputs, too, with the T tokens
     /// added. `start` + T is at most C. The rotary tables have C rows; what [`Rows`] ask for is left out.
     pub fn decode(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_decode");

@@ -147,7 +147,8 @@ fn room(prompt: usize, asked: Option<usize>, context: usize) -> Result<usize, Fa
     let room = context - prompt;
     match asked {
         Some(asked) if asked > room => Err(Failure::Usage(format!(
-            "--max-new-tokens {asked}: a prompt of {prompt} tokens leaves room for {room} in the model's context of {context}"
+            "--max-new-tokens {asked}: a prompt of {prompt} tokens leaves room for {room} in the model's context of \
+             {context}"
         ))),
         asked => Ok(asked.unwrap_or(NEW_TOKENS.min(room))),
     }

@@ -96,8 +96,8 @@ impl Prompt {
         encoder.decode(ids).map(Some).map_err(|error| self.named(&error))
     }
 
-    /// The tokens that end a sequence: those of the model's `generation_config.json`, else of its `config.json`, and that
-    /// of the tokenizer.
+    /// The tokens that end a sequence: those of the model's `generation_config.json`, else of its `config.json`, and
+    /// that of the tokenizer.
     pub fn stops(&self, model: &Path) -> Result<Vec<i32>, Failure> {
         let mut stops: Vec<i32> = self.encoder.iter().filter_map(|encoder| encoder.end).collect();
         for name in ["generation_config.json", "config.json"] {
