@@ -36,6 +36,13 @@ pub enum Error {
     Loss(run::Error),
     /// There is no such graph.
     Graph(graph::Error),
+    /// More tokens than there is room for, or none.
+    Room {
+        /// Tokens that were given.
+        got: usize,
+        /// Tokens that there is room for.
+        room: usize,
+    },
     /// The batch lacks something.
     Batch {
         /// What is missing.
@@ -223,6 +230,7 @@ impl fmt::Display for Error {
             Error::Session(error) => error.fmt(f),
             Error::Loss(error) => error.fmt(f),
             Error::Graph(error) => error.fmt(f),
+            Error::Room { got, room } => write!(f, "expected 1 to {room} tokens, found {got}"),
             Error::Batch { name } => write!(f, "the batch has no `{name}`"),
         }
     }
@@ -234,7 +242,7 @@ impl std::error::Error for Error {
             Error::Session(error) => Some(error),
             Error::Loss(error) => Some(error),
             Error::Graph(error) => Some(error),
-            Error::Batch { .. } => None,
+            Error::Batch { .. } | Error::Room { .. } => None,
         }
     }
 }

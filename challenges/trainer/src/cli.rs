@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use reference::atomic_write;
 use reference::clean::clean;
 
+use crate::generate;
 use crate::template::{self, Template};
 use crate::train;
 
@@ -68,6 +69,8 @@ enum Verb {
     },
     /// Trains an adapter beside a model
     Train(train::Train),
+    /// Says what a model goes on with, one largest logit after the other
+    Generate(generate::Generate),
 }
 
 /// Flags of every verb.
@@ -94,6 +97,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done = match &verb {
         Verb::Template { what } => template::run(&options, what),
         Verb::Train(what) => train::run(what),
+        Verb::Generate(what) => generate::run(&options, what),
     };
     let (code, message) = match done {
         Ok(code) => return ExitCode::from(code),

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! trainer train             a checkpoint in, an adapter out    train/
+//! trainer generate          a prompt in, a text out           generate/ -> constrain
 //! trainer template render   a conversation as text           template/render.rs
 //! trainer template lint     what a template loses            template/lint.rs
 //! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
 //! ```
 //!
-//! [`constrain`] holds a model's calls to a tool's schema; no verb of this version uses it.
+//! [`constrain`] holds a model's calls to a tool's schema.
 //!
 //! The grader knows nothing of it, and nothing that only it needs is compiled before a scorecard.
 
@@ -16,6 +17,7 @@ extern crate solutions as _; // the steps of challenge D that templates call
 mod cli;
 pub mod constrain;
 pub mod files;
+pub mod generate;
 pub mod markers;
 pub mod repair;
 pub mod resize;

@@ -341,7 +341,7 @@ fn rename(vocabulary: &mut Json, was: &str, text: &str) {
 }
 
 /// `eos_token_id`: a number, a list of numbers, or nothing.
-fn stops(json: &Json) -> Result<Vec<u32>, Problem> {
+pub(crate) fn stops(json: &Json) -> Result<Vec<u32>, Problem> {
     match &json["eos_token_id"] {
         Json::Null => Ok(Vec::new()),
         Json::Array(all) => all.iter().map(|one| id(one, || "eos_token_id".into())).collect(),

@@ -11,9 +11,11 @@
 //!
 //! A projection is dense or NF4, as it is stored; in a graph it is an input, or an operation on the parts that it is
 //! decoded from. What depends on the sequence's length alone, the rotary tables, is an input too. Rows of several
-//! documents, or with padding, have two inputs more: see [`Rows`].
+//! documents, or with padding, have two inputs more: see [`Rows`]. Tokens that follow those in a cache have a graph
+//! of their own: [`Spec::decode`].
 
 mod config;
+mod decode;
 mod error;
 mod fields;
 pub mod hub;

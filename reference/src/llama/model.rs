@@ -16,6 +16,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 
+use super::decode::{self, Cache};
 use super::rows::{PerRow, Rows};
 use super::weights::{Storage, Storages};
 use super::{Config, rope};
@@ -50,6 +51,7 @@ pub struct Model<'a> {
     shapes: BTreeMap<String, Vec<usize>>,
     inputs: RefCell<BTreeMap<String, Tensor>>, // each is declared once
     per_row: OnceCell<PerRow>,
+    is_decoding: bool,
 }
 
 /// The largest batch that a graph is built for.
@@ -129,7 +131,22 @@ impl<'a> Model<'a> {
     /// Nothing is written yet.
     pub fn new(spec: &'a Spec, tape: &'a Tape) -> Self {
         let shapes = spec.config.tensor_specs().into_iter().map(|spec| (spec.name, spec.shape)).collect();
-        Self { spec, tape, shapes, inputs: RefCell::default(), per_row: OnceCell::new() }
+        Self { spec, tape, shapes, inputs: RefCell::default(), per_row: OnceCell::new(), is_decoding: false }
+    }
+
+    /// One whose tokens follow those in a cache: see [`Spec::decode`].
+    pub(super) fn decoding(spec: &'a Spec, tape: &'a Tape) -> Self {
+        Self { is_decoding: true, ..Self::new(spec, tape) }
+    }
+
+    /// Writes what the tokens have to do with a cache; `None` if they follow none.
+    pub(super) fn cache(&self) -> Option<Cache> {
+        self.is_decoding.then(|| Cache::write(self))
+    }
+
+    /// The tape that it is written onto.
+    pub(super) fn tape(&self) -> &Tape {
+        self.tape
     }
 
     /// What is written.
@@ -137,11 +154,11 @@ impl<'a> Model<'a> {
         self.spec
     }
 
-    /// The sizes B and T of a batch of token sequences.
+    /// The sizes B and T of a batch of token sequences; a cache is of one.
     pub fn batch(&self) -> [Dim; 2] {
-        let longest = self.spec.config.positions as i64;
-        let sizes = [("B", LARGEST_BATCH), ("T", longest)];
-        sizes.map(|(name, largest)| self.tape.symbol(name, Facts::range(1, largest)))
+        let symbol = |name: &str, largest| self.tape.symbol(name, Facts::range(1, largest));
+        let length = symbol("T", self.spec.config.positions as i64);
+        [if self.is_decoding { 1.into() } else { symbol("B", LARGEST_BATCH) }, length]
     }
 
     /// An input of token ids, i32 (B, T).
@@ -168,6 +185,14 @@ impl<'a> Model<'a> {
     /// From token ids (B, T) to logits (B, T, V).
     pub fn logits(&self, ids: &Tensor) -> Tensor {
         self.head(&self.states(ids))
+    }
+
+    /// From token ids (1, T) that follow those in a cache to the last one's logits, (V).
+    pub(super) fn last_logits(&self, ids: &Tensor) -> Tensor {
+        let states = self.states(ids);
+        let last =
+            self.per_row().cache.as_ref().map_or_else(|| states.clone(), |cache| cache.last_row(&states));
+        self.head(&last).reshape([self.spec.config.vocab])
     }
 
     /// From token ids (B, T) to what the output layer is given, (B * T, H).
@@ -232,9 +257,18 @@ impl<'a> Model<'a> {
         let q = self.rotate(&heads("q_proj", config.heads)); // (B, heads, T, D)
         let k = self.rotate(&heads("k_proj", config.key_heads)); // (B, key heads, T, D)
         let v = heads("v_proj", config.key_heads);
+        let [k, v] = self.with_cached(layer, [k, v]);
         let (attention, extras) = self.per_row().attention(config);
         let attended = self.within("self_attn", || q.attend(attention, &k, &v, &extras));
         project("o_proj", &self.join(&attended))
+    }
+
+    /// A layer's keys and values (B, key heads, T, D), after those in its cache, if there is one: (1, key heads, C, D).
+    fn with_cached(&self, layer: &str, new: [Tensor; 2]) -> [Tensor; 2] {
+        let Some(cache) = &self.per_row().cache else { return new };
+        let names = decode::caches(layer);
+        let all = |i: usize| cache.extend(self.tape, &names[i], &self.join(&new[i]));
+        self.within("self_attn.cache", || [0, 1].map(|i| self.split(&all(i), self.spec.config.key_heads)))
     }
 
     /// down(silu(gate(x)) * up(x))
@@ -290,8 +324,8 @@ impl<'a> Model<'a> {
 
     /// (B, heads, T, D) to (B, T, heads * D)
     fn join(&self, x: &Tensor) -> Tensor {
-        let width = self.spec.config.heads * self.spec.config.head_dim;
-        x.transpose(&[0, 2, 1, 3]).reshape([x.dim(0), x.dim(2), width.into()])
+        let width = &x.dim(1) * &x.dim(3);
+        x.transpose(&[0, 2, 1, 3]).reshape([x.dim(0), x.dim(2), width])
     }
 
     /// Turns the pair (i, i + D/2) of every head by its position's angle i.

@@ -22,6 +22,7 @@
 //! Sources: `position_ids` and the block-diagonal masks of packed sequences in the `transformers` library; Krell et
 //! al., "Efficient Sequence Packing without Cross-contamination" (2021).
 
+use super::decode::Cache;
 use super::rope;
 use super::{Config, Model};
 use crate::graph::{Attention, Dtype, Tensor, Type, programs};
@@ -46,20 +47,34 @@ pub(super) struct PerRow {
     pub rotary: Option<[Tensor; 2]>,
     /// The documents (B * T), one row after the other, and T as a number, i32 (); `None` if a row is one document.
     pub documents: Option<[Tensor; 2]>,
+    /// Where the tokens follow those in a cache.
+    pub cache: Option<Cache>,
 }
 
 impl PerRow {
     /// Writes what the specification of a model asks for; nothing, where it asks for neither.
     pub fn write(model: &Model) -> Self {
+        if let Some(cache) = model.cache() {
+            return Self {
+                rotary: Some(rotary(model, &cache.positions)),
+                documents: None,
+                cache: Some(cache),
+            };
+        }
         let Rows { positions, documents } = model.spec().rows;
         Self {
-            rotary: positions.then(|| rotary(model)),
+            rotary: positions.then(|| rotary(model, &model.tokens("positions"))),
             documents: documents.then(|| flat(&model.documents())),
+            cache: None,
         }
     }
 
     /// Causal attention within documents, and the extras that its mask reads.
     pub fn attention(&self, config: &Config) -> (Attention, Vec<&Tensor>) {
+        let scale = 1.0 / (config.head_dim as f64).sqrt();
+        if let Some(cache) = &self.cache {
+            return cache.attention(scale);
+        }
         let extras: Vec<&Tensor> = self.documents.iter().flatten().collect();
         let types: Vec<Type> = extras.iter().map(|extra| extra.ty().clone()).collect();
         let mask = match self.documents {
@@ -70,16 +85,16 @@ impl PerRow {
             }),
         };
         let mask = Some(mask.expect("scalars fit each other"));
-        (Attention { mask, ..Attention::plain(1.0 / (config.head_dim as f64).sqrt()) }, extras)
+        (Attention { mask, ..Attention::plain(scale) }, extras)
     }
 }
 
 /// The rows of the rotary tables that the positions name.
-fn rotary(model: &Model) -> [Tensor; 2] {
+fn rotary(model: &Model, of: &Tensor) -> [Tensor; 2] {
     let Config { positions, head_dim, .. } = model.spec().config;
     let table = Type::new(Dtype::F32, [positions, head_dim / 2]);
     let of_token = |name: &str| {
-        let taken = model.input(name, &table).gather(&model.tokens("positions")); // (B, T, D/2)
+        let taken = model.input(name, &table).gather(of); // (B, T, D/2)
         let one_head = [taken.dim(0), 1.into(), taken.dim(1), taken.dim(2)];
         taken.cast(model.spec().compute).reshape(one_head)
     };

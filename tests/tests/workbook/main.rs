@@ -24,6 +24,7 @@ mod device;
 mod donate;
 mod faults;
 mod forgers;
+mod generate;
 mod golden;
 mod grad;
 mod graph;

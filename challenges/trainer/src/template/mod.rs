@@ -5,6 +5,7 @@ mod render;
 mod repair;
 mod source;
 
+pub(crate) use render::json_of;
 pub(crate) use source::Source;
 
 use std::path::PathBuf;

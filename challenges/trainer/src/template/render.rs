@@ -142,7 +142,8 @@ fn kind(value: &Json) -> &'static str {
     }
 }
 
-fn json_of(path: &Path) -> Result<Json, Failure> {
+/// A file's JSON.
+pub(crate) fn json_of(path: &Path) -> Result<Json, Failure> {
     let text = read_text(path).map_err(Failure::usage)?;
     let text = text.ok_or_else(|| Failure::usage(format!("{}: there is no such file", path.display())))?;
     serde_json::from_str(&text)

@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use challenges::issues::chat::{Chat as _, Conversation, Options, Solution, Template};
+use challenges::issues::chat::{Chat as _, Conversation, Options, Rendered, Solution, Template};
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
@@ -44,7 +44,8 @@ pub struct Encoder {
     folder: PathBuf,
     tokenizer: Tokenizer,
     template: Option<(Template, Vec<(String, Json)>)>,
-    end: Option<i32>,
+    /// The token that ends a sequence, if the tokenizer's configuration names one.
+    pub(crate) end: Option<i32>,
     assistant_only: bool,
 }
 
@@ -193,7 +194,7 @@ impl Encoder {
         match (text("prompt")?, text("completion")?, text("text")?) {
             (Some(prompt), Some(completion), _) => self.completion(prompt, completion),
             (_, _, Some(text)) => {
-                let mut ids = self.encode(text)?;
+                let mut ids = self.encode(text, true)?;
                 ids.extend(self.end);
                 Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids })
             }
@@ -202,32 +203,44 @@ impl Encoder {
     }
 
     fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
-        let before = self.encode(prompt)?.len();
-        let mut ids = self.encode(&format!("{prompt}{completion}"))?;
+        let before = self.encode(prompt, true)?.len();
+        let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
         ids.extend(self.end);
         let trained = (0..ids.len()).map(|token| token >= before).collect();
         Ok(Row { documents: vec![ids.len()], ids, trained })
     }
 
-    fn encode(&self, text: &str) -> Result<Vec<i32>, String> {
-        let encoded = self.tokenizer.encode(text, true).map_err(|error| error.to_string())?;
+    /// The tokens of a text, with those that the tokenizer puts around one where `is_alone`.
+    pub(crate) fn encode(&self, text: &str, is_alone: bool) -> Result<Vec<i32>, String> {
+        let encoded = self.tokenizer.encode(text, is_alone).map_err(|error| error.to_string())?;
         Ok(encoded.get_ids().iter().map(|id| *id as i32).collect())
     }
 
-    fn conversation(&self, object: &Map<String, Json>) -> Result<Row, String> {
+    /// The text of tokens, special ones included.
+    pub(crate) fn decode(&self, ids: &[i32]) -> Result<String, String> {
+        let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
+        self.tokenizer.decode(&ids, false).map_err(|error| error.to_string())
+    }
+
+    /// A conversation as the template writes it.
+    pub(crate) fn render(&self, conversation: &Conversation) -> Result<Rendered, String> {
         let Some((template, variables)) = &self.template else {
             return Err(format!("`messages` need a chat template; {} has none", self.folder.display()));
         };
+        let conversation = Conversation { variables: variables.clone(), ..conversation.clone() };
+        template.chat(&conversation).map_err(|error| error.to_string())
+    }
+
+    fn conversation(&self, object: &Map<String, Json>) -> Result<Row, String> {
         let Some(Json::Array(messages)) = object.get("messages") else {
             return Err("messages: expected a list".into());
         };
         let conversation = Conversation {
             messages: messages.clone(),
             tools: object.get("tools").filter(|tools| !tools.is_null()).cloned(),
-            variables: variables.clone(),
             ..Conversation::default()
         };
-        let rendered = template.chat(&conversation).map_err(|error| error.to_string())?;
+        let rendered = self.render(&conversation)?;
         let encoded = self.tokenizer.encode_char_offsets(rendered.text.as_str(), false);
         let encoded = encoded.map_err(|error| error.to_string())?;
         let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
