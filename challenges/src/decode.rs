@@ -14,11 +14,10 @@ use compiler::session::{self, Counters, DeviceTensor, Program, Session, Settings
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
-use reference::llama::{Llama, Spec, rope};
+use reference::llama::{Spec, rope};
 
 use crate::graph::Compile;
 use crate::train::Error;
-use crate::weights;
 
 /// A model on a device, and what it has read so far.
 pub struct Decoder<'a> {
@@ -30,15 +29,16 @@ pub struct Decoder<'a> {
 
 impl<'a> Decoder<'a> {
     /// A model that has read nothing, for at most `spec.config.positions` tokens in all: see [`Spec::with_context`].
-    /// `adapter` are A and B of the specification's adapter, if it has one.
+    /// `weights` are on the device already, as from [`load`](crate::weights::load); `adapter` are A and B of the
+    /// specification's adapter, if it has one.
     ///
     /// # Errors
-    /// If the weights cannot be read, or the device lacks the memory.
+    /// If there is no such graph, or the device lacks the memory.
     pub fn new(
         passes: &'a dyn Compile,
         device: &'a dyn Device,
         dequantizer: &'a dyn Callee,
-        model: &Llama,
+        weights: BTreeMap<String, DeviceTensor>,
         spec: &Spec,
         adapter: &Values<f32>,
     ) -> Result<Self, Error> {
@@ -46,7 +46,7 @@ impl<'a> Decoder<'a> {
         let buckets = BTreeMap::from([("T".into(), buckets(context))]);
         let settings = Settings { donate: true, buckets, ..Settings::default() };
         let mut session = Session::new(passes, device, dequantizer, settings);
-        for (name, tensor) in weights::load(device, model).map_err(Error::Weights)? {
+        for (name, tensor) in weights {
             session.keep(&name, tensor);
         }
         let tables: Values<f32> = rope::values(&spec.config, context);

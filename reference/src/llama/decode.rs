@@ -50,8 +50,8 @@ impl Spec {
     }
 
     /// `ids` i32 (1, T), T from 1 to C, and `start` i32 (), how many tokens are in the cache, to `logits` (V) of the
-    /// last token, in the compute type. C is the context. The inputs of [`Self::caches`] are outputs, too, with the T tokens
-    /// added. `start` + T is at most C. The rotary tables have C rows; what [`Rows`] ask for is left out.
+    /// last token, in the compute type. C is the context. The inputs of [`Self::caches`] are outputs, too, with the T
+    /// tokens added. `start` + T is at most C. The rotary tables have C rows; what [`Rows`] ask for is left out.
     pub fn decode(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_decode");
         let model = Model::decoding(self, builder.tape());

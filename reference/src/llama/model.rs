@@ -260,14 +260,14 @@ impl<'a> Model<'a> {
         let [k, v] = self.with_cached(layer, [k, v]);
         let (attention, extras) = self.per_row().attention(config);
         let attended = self.within("self_attn", || q.attend(attention, &k, &v, &extras));
-        project("o_proj", &self.join(&attended))
+        project("o_proj", &Self::join(&attended))
     }
 
     /// A layer's keys and values (B, key heads, T, D), after those in its cache, if there is one: (1, key heads, C, D).
     fn with_cached(&self, layer: &str, new: [Tensor; 2]) -> [Tensor; 2] {
         let Some(cache) = &self.per_row().cache else { return new };
         let names = decode::caches(layer);
-        let all = |i: usize| cache.extend(self.tape, &names[i], &self.join(&new[i]));
+        let all = |i: usize| cache.extend(self.tape, &names[i], &Self::join(&new[i]));
         self.within("self_attn.cache", || [0, 1].map(|i| self.split(&all(i), self.spec.config.key_heads)))
     }
 
@@ -323,7 +323,7 @@ impl<'a> Model<'a> {
     }
 
     /// (B, heads, T, D) to (B, T, heads * D)
-    fn join(&self, x: &Tensor) -> Tensor {
+    fn join(x: &Tensor) -> Tensor {
         let width = &x.dim(1) * &x.dim(3);
         x.transpose(&[0, 2, 1, 3]).reshape([x.dim(0), x.dim(2), width])
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use challenges::decode::Decoder;
 use challenges::nf4::DEQUANTIZER;
+use challenges::weights;
 use clap::Args;
 use kernels::Cpu;
 use reference::graph::Dtype;
@@ -95,7 +96,7 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
     let mut text = Text::begin(&mut decoder, &prompt.ids)?;
     let (begin, compiling) = (Instant::now(), text.compiling());
     let made = text.all(&Limit { tokens, stops: stops.clone() }, calls.as_mut())?;
-    let seconds = begin.elapsed().saturating_sub(text.compiling() - compiling).as_secs_f64();
+    let seconds = begin.elapsed().saturating_sub(text.compiling().saturating_sub(compiling)).as_secs_f64();
     let per_second = (made.len() > 1).then(|| (made.len() - 1) as f64 / seconds);
     report(options, &prompt, &made, &stops, per_second)?;
     Ok(0)
@@ -168,7 +169,8 @@ pub fn decoder<'a>(
     let spec = Spec { compute: Dtype::F32, adapter: config, ..model.spec() }.with_context(slots);
     let values = adapter.map(Adapter::values).unwrap_or_default();
     let passes = &challenges::graph::Solution;
-    Decoder::new(passes, cpu, &DEQUANTIZER, model, &spec, &values).map_err(Failure::usage)
+    let weights = weights::load(cpu, model).map_err(Failure::usage)?;
+    Decoder::new(passes, cpu, &DEQUANTIZER, weights, &spec, &values).map_err(Failure::usage)
 }
 
 /// A text that a model is making.
