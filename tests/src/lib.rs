@@ -4,7 +4,6 @@
 //! so are the attempts that the program `own` hands in.
 
 pub mod attempts;
-pub mod compiled;
 pub mod golden;
 pub mod graphs;
 pub mod one_graph;

@@ -208,7 +208,16 @@ impl Reader<'_> {
                 }
                 sums
             }
-            _ => {
+            Op::Matmul
+            | Op::Gather
+            | Op::ScatterAdd
+            | Op::Dequantize { .. }
+            | Op::Attention(_)
+            | Op::AttentionGrad { .. }
+            | Op::AttentionLse(_)
+            | Op::AttentionLseGrad { .. }
+            | Op::RandomMask { .. }
+            | Op::Collective { .. } => {
                 let all = given.iter().flatten().fold(None, |of, one| self.meet(of, *one));
                 vec![all; count]
             }

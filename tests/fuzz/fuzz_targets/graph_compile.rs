@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
     for seed in 0..3 {
         let Ok(sizes) = sizes::sizes(&graph, &BTreeMap::new(), seed) else { return };
         if cost::Cost::of(&graph, &sizes).is_ok_and(|cost| cost.is_cheap()) {
-            _ = compile(&Solution, &graph, &sizes, Level::O2.options(), None);
+            _ = compile(&Solution, &graph, &sizes, Level::O2.options());
         }
     }
 });

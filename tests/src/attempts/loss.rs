@@ -267,17 +267,11 @@ fn one_sided(rows: &Graph, delta: f64) -> Result<Graph, Error> {
     rewritten(rows, |to, id, op, inputs, place| {
         let ty = Some(rows.ty(id).clone());
         let held = to.add(op.clone(), inputs, ty.clone(), "")?;
-        match advantages {
-            Some(given)
-                if op == Op::Binary(Binary::Min) && is_constant(rows, rows.node(id).inputs[1], delta) =>
-            {
-                let zero = to.add(Op::Constant { value: 0.0 }, &[], ty, "")?;
-                let is_negative =
-                    to.add(Op::Compare(Compare::Less), &[place[given.0 as usize], zero], None, "")?;
-                to.add(Op::Select, &[is_negative, held, inputs[0]], None, "")
-            }
-            _ => Ok(held),
-        }
+        let is_bound = op == Op::Binary(Binary::Min) && is_constant(rows, rows.node(id).inputs[1], delta);
+        let Some(given) = advantages.filter(|_| is_bound) else { return Ok(held) };
+        let zero = to.add(Op::Constant { value: 0.0 }, &[], ty, "")?;
+        let is_negative = to.add(Op::Compare(Compare::Less), &[place[given.0 as usize], zero], None, "")?;
+        to.add(Op::Select, &[is_negative, held, inputs[0]], None, "")
     })
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Everything here happens in a copy of the workbook, `target/contract/workbook`, on exercises derived there:
 //! never on the reader's own file, so that half-done work never turns the tests red. The copy is kept and
-//! only brought up to date, and its build folder with it, so that a second run compiles next to nothing; the first one
-//! begins with the crates of a registry that the tests themselves were built with (`tests::compiled`).
+//! only brought up to date, so that a second run compiles next to nothing. Its programs lie in `target/contract`; what
+//! cargo compiles on the way there is kept in the workbook's own build folder, so that the crates of a registry are
+//! compiled once for both (the copy's own crates have its folder in their names).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,6 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
-use tests::compiled;
 use tests::place::workbook;
 use tests::program::{Ran, checks, finish, unwrapped};
 
@@ -65,12 +65,7 @@ impl Copy {
         for part in PARTS {
             mirror(&workbook().join(part), &root.join(part));
         }
-        let release = target.join("release");
-        if let Some(built) = compiled::release() {
-            let packages = fs::read_to_string(root.join("Cargo.lock")).expect("the copy's Cargo.lock");
-            compiled::carry(&packages, &built, &release).expect("what is compiled can be copied");
-        }
-        let copy = Self { grader: program(&release, "grader"), root, _lock: lock };
+        let copy = Self { grader: program(&target.join("release"), "grader"), root, _lock: lock };
         let ran = copy.cargo(&["build", "--release", "--quiet", "-p", "grader", "--bin", "grader"]);
         assert_eq!(ran.code, 0, "the grader does not compile:\n{}", ran.stderr);
         copy
@@ -103,6 +98,7 @@ impl Copy {
             command.env_remove(name);
         }
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", workbook().join("target/contract"));
+        command.env("CARGO_BUILD_BUILD_DIR", workbook().join("target"));
         command
     }
 

@@ -211,8 +211,9 @@ fn the_bytes_of_a_chunk_of_groups_are_those_of_one_buffer_of_logits() {
     let case = drawn::with(dpo(sizes), sizes, TRAINED, &mut Random(4));
     let device = Cpu::with_threads(2);
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+    let counted = case.counts.iter().filter(|counts| **counts).count();
     let of = |size: Size, runner: &mut Runner<'_>| {
-        let costs = runner.costs(size, 32).expect("costs");
+        let costs = runner.costs(size, counted).expect("costs");
         move |rows: usize| costs.iter().map(|cost| cost.of(rows)).max().expect("a step")
     };
     let by_groups = of(Size::Rows(8), &mut runner);
