@@ -20,10 +20,11 @@ use crate::graph::Compile;
 use crate::loss::run::{self, Hidden, Job, Runner, Size};
 use crate::loss::{Chunked, Problem};
 
+pub mod chunked;
 mod engine;
 mod forecast;
 
-pub use engine::{Engine, Logged, Microbatch};
+pub use engine::{Engine, Logged, Machine, Microbatch};
 pub use forecast::{Forecast, Forecaster};
 
 /// Why a step was not made.

@@ -6,19 +6,23 @@
 //! the end of a step     the rates  ->  the norm; A, B and moments change in place, the sums are 0
 //! ```
 //!
-//! Both are graphs of [`reference::llama::train`], run by one [`Session`].
+//! Both are graphs of [`reference::llama::train`], run by one [`Session`]. Where the loss is [chunked](super::chunked), a
+//! micro-batch is three programs, and no more than a chunk of the logits is there at once.
 
 use std::collections::BTreeMap;
 
-use compiler::session::{self, Counters, DeviceTensor, Program, Session, Settings};
+use compiler::compile::{Level, Options};
+use compiler::session::{self, Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Callee, Device, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::train::{self, Recipe};
 use reference::llama::{DROPOUT_KEY, Spec, rope};
+use reference::loss::IGNORED;
 use reference::optim::AdamW;
 
 use super::Error;
+use super::chunked::{InChunks, States};
 use crate::graph::Compile;
 
 /// Rows side by side, filled up at their ends.
@@ -36,16 +40,72 @@ pub struct Microbatch {
     pub documents: Vec<i32>,
 }
 
+impl Microbatch {
+    /// The same with padding up to a larger shape.
+    #[must_use]
+    pub(super) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
+        let fill = |values: &[i32], padding: i32| {
+            let mut all = vec![padding; rows * length];
+            for (to, from) in all.chunks_mut(length.max(1)).zip(values.chunks(self.shape[1].max(1))) {
+                to[..from.len()].copy_from_slice(from);
+            }
+            all
+        };
+        Self {
+            shape: [rows, length],
+            ids: fill(&self.ids, 0),
+            labels: fill(&self.labels, IGNORED),
+            positions: fill(&self.positions, 0),
+            documents: fill(&self.documents, 0),
+        }
+    }
+
+    /// The labels, ignored where documents begin and in padding if there are documents: what
+    /// [`loss::within_documents`](reference::loss::within_documents) is in a graph.
+    pub(super) fn targets(&self, has_documents: bool) -> Vec<i32> {
+        let mut targets = self.labels.clone();
+        if has_documents {
+            let rows = targets.chunks_mut(self.shape[1].max(1));
+            for (targets, documents) in rows.zip(self.documents.chunks(self.shape[1].max(1))) {
+                for t in 0..targets.len() {
+                    let goes_on = t > 0 && documents[t] == documents[t - 1] && documents[t] > 0;
+                    targets[t] = if goes_on { targets[t] } else { IGNORED };
+                }
+            }
+        }
+        targets
+    }
+}
+
 /// A model on a device, with everything that its training changes.
 pub struct Engine<'a> {
     session: Session<'a>,
-    accumulate: Program,
+    accumulate: Accumulate<'a>,
     update: Program,
     spec: Spec,
     optimizer: AdamW,
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
     tables: BTreeMap<String, DeviceTensor>, // of the last length
+}
+
+/// What a model runs on.
+#[derive(Clone, Copy)]
+pub struct Machine<'a> {
+    /// Who compiles.
+    pub passes: &'a dyn Compile,
+    /// Where it runs.
+    pub device: &'a dyn Device,
+    /// What dequantisations call.
+    pub dequantizer: &'a dyn Callee,
+}
+
+/// How a micro-batch is added to its step.
+enum Accumulate<'a> {
+    /// By one program, with all logits.
+    Whole(Program),
+    /// With a chunk of the logits at a time.
+    Chunked(Box<States<'a>>),
 }
 
 /// What is logged of a micro-batch.
@@ -62,26 +122,30 @@ pub struct Logged {
 }
 
 impl<'a> Engine<'a> {
-    /// A model of these weights with its adapter, where it was when `state` was saved: A, B and, but at the beginning, moments.
+    /// A model of these weights with its adapter, where it was when `state` was saved: A, B and, but at the beginning,
+    /// moments. Its loss is computed from all logits of a micro-batch, or in chunks.
     ///
     /// # Errors
     /// If there is nothing to train, or the device lacks the memory.
     pub fn new(
-        passes: &'a dyn Compile,
-        device: &'a dyn Device,
-        dequantizer: &'a dyn Callee,
+        on: Machine<'a>,
         weights: BTreeMap<String, DeviceTensor>,
         spec: Spec,
         recipe: &Recipe,
         state: &Values<f32>,
+        loss: Option<&InChunks<'a>>,
     ) -> Result<Self, Error> {
-        let settings = Settings { donate: true, ..Settings::default() };
-        let mut session = Session::new(passes, device, dequantizer, settings);
+        let Machine { passes, device, dequantizer } = on;
+        let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some()));
         for (name, tensor) in weights {
             session.keep(&name, tensor);
         }
-        let accumulate = train::accumulate_graph(&spec).map_err(Error::Graph)?;
-        let parameters = train::trained_types(&accumulate).map_err(Error::Graph)?;
+        let graph = match loss {
+            Some(_) => train::accumulate_from_states(&spec),
+            None => train::accumulate_graph(&spec),
+        };
+        let graph = graph.map_err(Error::Graph)?;
+        let parameters = train::trained_types(&graph).map_err(Error::Graph)?;
         let update = train::update_graph(&parameters, recipe).map_err(Error::Graph)?;
         for (name, ty) in &parameters {
             let [first, second] = train::moments(name);
@@ -91,11 +155,16 @@ impl<'a> Engine<'a> {
                 session.keep(kept, tensor);
             }
         }
-        let [accumulate, update] =
-            [accumulate, update].map(|graph| session.load(&graph).map_err(Error::Session));
+        let update = session.load(&update).map_err(Error::Session)?;
+        let accumulate = match loss {
+            Some(loss) => {
+                Accumulate::Chunked(Box::new(States::new(&mut session, passes, &spec, &graph, loss)?))
+            }
+            None => Accumulate::Whole(session.load(&graph).map_err(Error::Session)?),
+        };
         Ok(Self {
-            accumulate: accumulate?,
-            update: update?,
+            accumulate,
+            update,
             session,
             spec,
             optimizer: recipe.optimizer,
@@ -110,9 +179,17 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// What the session says.
     pub fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
-        let device = self.session.device();
         let all = self.spec.config.positions; // where tokens say which rows of the tables they take
+        let rounded;
+        let batch = match &self.accumulate {
+            Accumulate::Chunked(states) => {
+                rounded = states.rounded(&self.session, batch)?;
+                &rounded
+            }
+            Accumulate::Whole(_) => batch,
+        };
         self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
+        let device = self.session.device();
         let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
         let own = [
             ("ids", integers(&batch.ids)?),
@@ -122,9 +199,16 @@ impl<'a> Engine<'a> {
             (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
             ("items", upload(device, &Array::scalar(items as f64))?),
         ];
-        let mut io = session::Io::from(&self.tables);
-        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
-        let outputs = self.session.run(self.accumulate, io).map_err(Error::Session)?;
+        let inputs = || {
+            let own = own.iter().map(|(name, tensor)| (*name, tensor));
+            own.chain(self.tables.iter().map(|(name, tensor)| (name.as_str(), tensor))).collect()
+        };
+        let accumulate = match &mut self.accumulate {
+            Accumulate::Whole(program) => *program,
+            Accumulate::Chunked(states) => return states.add(&mut self.session, inputs, batch, items),
+        };
+        let io = Io { inputs: inputs(), ..Io::default() };
+        let outputs = self.session.run(accumulate, io).map_err(Error::Session)?;
         let number = |name: &str| {
             let value = outputs.array(name).map_err(Error::Session)?;
             Ok(value.wide().first().copied().unwrap_or(f64::NAN))
@@ -191,15 +275,22 @@ impl<'a> Engine<'a> {
     }
 }
 
+/// How a run's graphs are compiled. Where the loss is in chunks, what is computed again is chosen when the graph is
+/// split, and not a second time.
+pub(super) fn settings(is_chunked: bool) -> Settings {
+    let split = Options { remat: false, ..Level::default().options() };
+    Settings { donate: true, options: is_chunked.then_some(split), ..Settings::default() }
+}
+
 fn zeros(ty: &Type) -> Array<f32> {
     let shape: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
     Array::floats(ty.dtype, &shape, std::iter::repeat_n(0.0, shape.iter().product()))
 }
 
-fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
+pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
     DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
 }
 
-fn device_error(error: DeviceError) -> Error {
+pub(super) fn device_error(error: DeviceError) -> Error {
     Error::Session(session::Error::Device(error))
 }

@@ -1,19 +1,21 @@
 //! The bytes that training takes of a device, before anything runs.
 //!
-//! Both graphs of a step are compiled for the sizes in question, which gives the arena to the byte; everything else are
-//! inputs whose sizes do not depend on the batch. Weights are counted as they are stored, and are not needed: the
+//! All graphs of a step are compiled for the sizes in question, which gives the arena to the byte; everything else are
+//! inputs whose sizes do not depend on the batch, and, where the loss is chunked, what lies between the graphs. Weights are counted as they are stored, and are not needed: the
 //! model's sizes are enough.
 
 use std::collections::BTreeMap;
 
-use compiler::session::{Session, Settings};
-use kernels::{Callee, Device};
-use reference::graph::{Dim, Graph, Type};
+use compiler::rewrite::split::Halves;
+use compiler::session::Session;
+use kernels::Device;
+use reference::graph::{Dim, Dtype, Graph, Symbol, Type};
 use reference::llama::Spec;
 use reference::llama::train::{self, Recipe};
 
-use super::Error;
-use crate::graph::Compile;
+use super::chunked::{self, InChunks};
+use super::{Error, Machine, engine};
+use crate::loss::run::Size;
 
 /// Bytes by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +28,11 @@ pub struct Forecast {
     pub inputs: usize,
     /// Everything between, in one arena.
     pub arena: usize,
+    /// What a chunked loss keeps of the forward part for the backward part.
+    pub saved: usize,
+    /// What a chunked loss takes: the hidden states, a chunk of the logits, and the weight of the output layer, where
+    /// that is not counted with the weights.
+    pub loss: usize,
     /// What the device needs for its executables.
     pub scratch: usize,
 }
@@ -36,40 +43,52 @@ pub struct Forecaster<'a> {
     device: &'a dyn Device,
     spec: Spec,
     accumulate: Graph,
-    update: Graph,
+    programs: Vec<Graph>,
+    saved: Vec<(String, Type)>,
+    chunk: Option<usize>,
 }
 
 impl Forecast {
     /// All of them.
     pub fn total(&self) -> usize {
-        let Self { weights, trained, inputs, arena, scratch } = self;
-        weights + trained + inputs + arena + scratch
+        let Self { weights, trained, inputs, arena, saved, loss, scratch } = self;
+        weights + trained + inputs + arena + saved + loss + scratch
     }
 }
 
 impl<'a> Forecaster<'a> {
-    /// Forecasts for a model on a kind of device.
+    /// Forecasts for a model on a kind of device, whose loss is computed from all logits or in chunks.
     ///
     /// # Errors
     /// If there is nothing to train.
     pub fn new(
-        passes: &'a dyn Compile,
-        device: &'a dyn Device,
-        dequantizer: &'a dyn Callee,
+        on: Machine<'a>,
         spec: Spec,
         recipe: &Recipe,
+        loss: Option<&InChunks<'_>>,
     ) -> Result<Self, Error> {
-        let settings = Settings { donate: true, ..Settings::default() };
-        let accumulate = train::accumulate_graph(&spec).map_err(Error::Graph)?;
+        let accumulate = match loss {
+            Some(_) => train::accumulate_from_states(&spec),
+            None => train::accumulate_graph(&spec),
+        };
+        let accumulate = accumulate.map_err(Error::Graph)?;
         let parameters = train::trained_types(&accumulate).map_err(Error::Graph)?;
         let update = train::update_graph(&parameters, recipe).map_err(Error::Graph)?;
-        Ok(Self {
-            session: Session::new(passes, device, dequantizer, settings),
-            device,
-            spec,
-            accumulate,
-            update,
-        })
+        let (mut programs, saved) = match loss {
+            Some(_) => {
+                let Halves { forward, backward, saved } = chunked::halves(&spec, &accumulate)?;
+                (vec![forward, backward], saved)
+            }
+            None => (vec![accumulate.clone()], Vec::new()),
+        };
+        programs.push(update);
+        let chunk = loss.map(|loss| match loss.size {
+            Size::Bytes(bytes) => bytes,
+            Size::Rows(rows) => rows * spec.config.vocab * Dtype::F32.bytes(),
+        });
+        let Machine { passes, device, dequantizer } = on;
+        let session = Session::new(passes, device, dequantizer, engine::settings(loss.is_some()));
+        Ok(Self { session, device, spec, accumulate, programs, saved, chunk })
     }
 
     /// The bytes for micro-batches of so many rows of so many tokens, rounded up to what is compiled for them.
@@ -77,11 +96,16 @@ impl<'a> Forecaster<'a> {
     /// # Errors
     /// What the session says: a size beyond what the model is made for.
     pub fn at(&mut self, rows: usize, length: usize) -> Result<Forecast, Error> {
-        let sizes = BTreeMap::from([("B".into(), rows as i64), ("T".into(), length as i64)]);
+        let sizes = chunked::sizes([rows, length]);
         let mut arena = 0;
-        for (graph, sizes) in [(&self.accumulate, sizes), (&self.update, BTreeMap::new())] {
+        for graph in &self.programs {
             let program = self.session.load(graph).map_err(Error::Session)?;
-            self.session.memory_profile(program, &sizes).map_err(Error::Session)?;
+            let own: BTreeMap<Symbol, i64> = sizes
+                .iter()
+                .filter(|(symbol, _)| graph.known().contains_key(*symbol))
+                .map(|(symbol, size)| (symbol.clone(), *size))
+                .collect();
+            self.session.memory_profile(program, &own).map_err(Error::Session)?;
             let needed = self.session.all_compiled(program).map(|compiled| compiled.arena.bytes).max();
             arena = arena.max(needed.unwrap_or(0));
         }
@@ -93,14 +117,24 @@ impl<'a> Forecaster<'a> {
         let fixed: usize =
             self.accumulate.inputs().filter_map(|(_, id)| fixed_bytes(self.accumulate.ty(id))).sum();
         let config = &self.spec.config;
+        let hidden = config.hidden * self.spec.compute.bytes();
         let table = if self.spec.rows.positions { config.positions } else { length };
         Ok(Forecast {
             weights: fixed - 2 * parameters, // A, B and their gradients are among the inputs
             trained: 4 * parameters,
             inputs: 2 * table * (config.head_dim / 2) * 4 + 4 * rows * length * 4,
             arena,
+            saved: self.saved.iter().map(|(_, ty)| bytes_at(ty, &sizes)).sum(),
+            loss: self.chunk.map_or(0, |chunk| chunk + rows * length * hidden + self.head_bytes()),
             scratch: self.device.counts().scratch_bytes as usize,
         })
+    }
+
+    /// The weight of a chunked loss, where it is not among the inputs of the other graphs.
+    fn head_bytes(&self) -> usize {
+        let Spec { config, compute, .. } = &self.spec;
+        let is_shared = config.tied && chunked::head_dtype(&self.spec) == *compute;
+        if is_shared { 0 } else { config.vocab * config.hidden * compute.bytes() }
     }
 
     /// The largest of the lengths that are compiled for whose forecast is at most `bytes`; `None` if none is.
@@ -108,7 +142,7 @@ impl<'a> Forecaster<'a> {
     /// # Errors
     /// As [`Self::at`].
     pub fn longest(&mut self, rows: usize, bytes: usize) -> Result<Option<(usize, Forecast)>, Error> {
-        let program = self.session.load(&self.accumulate).map_err(Error::Session)?;
+        let program = self.session.load(&self.programs[0]).map_err(Error::Session)?;
         let lengths: Vec<usize> =
             self.session.buckets(program, "T").iter().map(|length| *length as usize).collect();
         let (mut from, mut to, mut best) = (0, lengths.len(), None);
@@ -123,6 +157,11 @@ impl<'a> Forecaster<'a> {
         }
         Ok(best)
     }
+}
+
+/// The bytes of a tensor at given sizes.
+fn bytes_at(ty: &Type, sizes: &BTreeMap<Symbol, i64>) -> usize {
+    chunked::shape(ty, sizes).iter().product::<usize>() * ty.dtype.bytes()
 }
 
 /// The bytes of a tensor of fixed sizes; `None` of one that depends on the batch.

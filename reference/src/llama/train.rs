@@ -73,6 +73,29 @@ pub fn accumulate_graph(spec: &Spec) -> Result<Graph, Error> {
     let loss = graph.outputs()[0].1;
     let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
     let gradients = grad::differentiate(&mut graph, loss, &ids)?;
+    add_up(graph, &parameters, gradients)
+}
+
+/// The same for a loss that is computed elsewhere: from tokens to `hidden` (B * T, H), what the output layer is given,
+/// in the compute type; and from the gradient of the loss with respect to it, `hidden.grad` of the same type, that of
+/// every parameter, added to its [`gradient`].
+///
+/// Fails where the specification has no adapter.
+pub fn accumulate_from_states(spec: &Spec) -> Result<Graph, Error> {
+    let graph = spec.hidden_states()?;
+    let parameters = trained(&graph)?;
+    let hidden = graph.outputs()[0].1;
+    let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
+    let builder = Builder::onto(graph);
+    let states = builder.tensor(hidden);
+    let upstream = builder.id(&builder.tape().input("hidden.grad", states.ty().dtype, states.shape()))?;
+    let mut graph = builder.finish()?;
+    let gradients = grad::pull_back(&mut graph, hidden, upstream, &ids)?;
+    add_up(graph, &parameters, gradients)
+}
+
+/// Adds gradients to those of the micro-batches before.
+fn add_up(graph: Graph, parameters: &[(String, Id)], gradients: Vec<Id>) -> Result<Graph, Error> {
     let builder = Builder::onto(graph);
     builder.tape().within("accumulate", || {
         for ((parameter, _), id) in parameters.iter().zip(gradients) {

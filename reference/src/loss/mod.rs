@@ -38,7 +38,9 @@ pub use functions::{log_add_exp, log_sigmoid, log_softmax};
 pub use heads::{Mse, Nll};
 pub use linear::{Head, Linear, LinearGradient};
 pub use log_probabilities::{LogProbabilities, Pool, kept};
-pub use next_token::{Statistics, causal, causal_statistics, cross_entropy, within_documents};
+pub use next_token::{
+    NextTokenRows, Statistics, causal, causal_statistics, cross_entropy, next_token_rows, within_documents,
+};
 pub use policy::{Average, Clip, Level, Policy, Tokens};
 pub use preference::{Compared, Dpo, Judged, Kto, Orpo, SimPo, kto_baseline};
 pub use reduction::{Exact, Reduction, Rows, Value};

@@ -53,6 +53,33 @@ pub struct Statistics {
     pub entropy: Tensor,
 }
 
+/// What each row of logits f32 (N, V) gives beside its label i32 (N): f32 (N) each, 0 where the label is -100. See
+/// [`Statistics`].
+pub struct NextTokenRows {
+    /// `-ln softmax(logits)[label]`.
+    pub losses: Tensor,
+    /// 1 where no logit is larger than the label's.
+    pub correct: Tensor,
+    /// The entropy of softmax(logits), in nats.
+    pub entropy: Tensor,
+}
+
+/// [`causal_statistics`] before anything is added up: of rows that are cut anywhere, with the label of each.
+pub fn next_token_rows(logits: &Tensor, labels: &Tensor) -> NextTokenRows {
+    rows(logits, labels).statistics()
+}
+
+impl Rows {
+    fn statistics(self) -> NextTokenRows {
+        let flat = |tensor: &Tensor| tensor.reshape([self.counts.dim(0)]);
+        let largest = flat(&self.logits.reduce_max(1));
+        let correct = flat(&self.picked).less(&largest).select(&self.counts.like(0.0), &self.counts);
+        let weighted = &(&self.logits - &self.lse).exp() * &self.logits; // p z, summed over V: the mean logit
+        let entropy = &flat(&(&self.lse - &weighted.sum(1))) * &self.counts;
+        NextTokenRows { losses: self.losses, correct, entropy }
+    }
+}
+
 /// [`causal`] as a part of a step of several micro-batches: `items` f32 () is the number of tokens that count in all of
 /// them. Source of what is logged: the `trl` library's `SFTTrainer`.
 pub fn causal_statistics(logits: &Tensor, labels: &Tensor, items: &Tensor) -> Statistics {
@@ -60,16 +87,13 @@ pub fn causal_statistics(logits: &Tensor, labels: &Tensor, items: &Tensor) -> St
     let all = &batch * &length;
     let flat = |tensor: &Tensor| tensor.reshape([all.clone()]);
     let rows = rows(&logits.reshape([all.clone(), vocab]), &flat(&next(labels)));
-    let largest = flat(&rows.logits.reduce_max(1));
-    let correct = flat(&rows.picked).less(&largest).select(&rows.counts.like(0.0), &rows.counts);
-    let weighted = &(&rows.logits - &rows.lse).exp() * &rows.logits; // p z, summed over V: the mean logit
-    let entropy = flat(&(&rows.lse - &weighted.sum(1)));
-    let entropy = &entropy * &rows.counts;
+    let counted = rows.counts.total();
+    let each = rows.statistics();
     Statistics {
-        loss: &rows.losses.total() / items,
-        counted: rows.counts.total(),
-        correct: correct.total(),
-        entropy: entropy.total(),
+        loss: &each.losses.total() / items,
+        counted,
+        correct: each.correct.total(),
+        entropy: each.entropy.total(),
     }
 }
 

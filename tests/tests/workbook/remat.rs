@@ -7,12 +7,13 @@ use challenges::graph::Solution;
 use compiler::compile::{Compiled, Error, Level, Options, compile, compile_with_policy};
 use compiler::ir::arena::{LINE, floor};
 use compiler::rewrite::remat::RematPolicy;
+use compiler::rewrite::split::{Halves, split};
 use compiler::session::{DeviceTensor, Settings};
 use kernels::Cpu;
 use kernels::bytes::Peak;
 use proptest::prelude::*;
-use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol};
+use reference::graph::interpret::{Values, interpret};
+use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol, Type};
 use reference::llama::{self, Config, Rope, Rows, Scaling, Spec, Storage, rope, train};
 use reference::{grad, lora};
 use tests::one_graph::{CPU, OneGraph, upload};
@@ -167,6 +168,60 @@ proptest! {
         let want = results(&graph, &values, &RematPolicy::none());
         changes_nothing(&graph, &values, &want, &RematPolicy { cheap, layers: chosen });
     }
+}
+
+/// That both parts of a graph, one after the other, have the bits of the whole, by its meaning.
+fn halves_are_the_whole(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) {
+    let want = interpret(graph, values).expect("it runs");
+    let Halves { forward, backward, saved } =
+        split(graph, &sizes(graph, values), policy).expect("two graphs");
+    for part in [&forward, &backward] {
+        part.check().unwrap_or_else(|error| panic!("{policy:?}: {error}"));
+    }
+    let read = |part: &Graph, name: &str| {
+        part.ids().any(|id| part.find_input(name).is_some_and(|input| part.node(id).inputs.contains(&input)))
+    };
+    let mut given = values.clone();
+    for (name, ty) in &saved {
+        assert!(!read(&forward, name) && read(&backward, name), "{policy:?}: {name}");
+        assert_eq!(forward.find_output(name).map(|id| forward.ty(id)), Some(ty));
+        let shape: Vec<usize> =
+            ty.shape.iter().map(|dim| dim.value(&sizes(graph, values)).expect("a size") as usize).collect();
+        let none = std::iter::repeat_n(f64::NAN, shape.iter().product());
+        given.insert(name.clone(), Array::floats(ty.dtype, &shape, none));
+    }
+    let first = interpret(&forward, &given).expect("it runs");
+    given.extend(forward.outputs().iter().map(|(name, _)| name.clone()).zip(first.clone()));
+    let rest = interpret(&backward, &given).expect("it runs");
+    let got = first.iter().take(1).chain(&rest);
+    for (((name, _), got), want) in graph.outputs().iter().zip(got).zip(&want) {
+        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name}: expected {want:?}, found {got:?}");
+    }
+    assert_eq!(rest.len() + 1, want.len());
+}
+
+#[test]
+fn a_graph_in_two_parts_is_the_whole() {
+    for model in [SMALL, Model { compute: Dtype::Bf16, quantized: false, ..SMALL }] {
+        let (graph, values) = model.step();
+        let values = model.at(&values, [2, 5]);
+        subsets(model.layers).for_each(|policy| halves_are_the_whole(&graph, &values, &policy));
+    }
+}
+
+#[test]
+fn less_is_saved_where_more_is_computed_again() {
+    let (graph, values) = SMALL.step();
+    let sizes = sizes(&graph, &SMALL.at(&values, [2, 64]));
+    let bytes = |policy: &RematPolicy| {
+        let saved = split(&graph, &sizes, policy).expect("two graphs").saved;
+        let count =
+            |ty: &Type| ty.shape.iter().map(|dim| dim.value(&sizes).expect("a size")).product::<i64>();
+        saved.iter().map(|(_, ty)| count(ty) as usize * ty.dtype.bytes()).sum::<usize>()
+    };
+    let [none, cheap] = [RematPolicy::none(), RematPolicy::cheap()].map(|policy| bytes(&policy));
+    let layers = bytes(&RematPolicy { cheap: true, ..RematPolicy::layers([0, 1]) });
+    assert!(cheap * 10 <= none * 8 && layers * 10 <= cheap * 8, "{none}, {cheap}, {layers}");
 }
 
 #[test]

@@ -151,12 +151,22 @@ fn close(run: &str, key: &str, log: &[Value], own: &[Value], most: f64) {
 /// The logs of the three runs, or of those of another set.
 #[test]
 fn runs_are_the_librarys_number_for_number() {
+    runs_are_the_librarys(&[]);
+}
+
+/// The same with a few tokens' logits at a time.
+#[test]
+fn runs_with_a_chunked_loss_are_the_librarys() {
+    runs_are_the_librarys(&["loss_chunk_bytes=100000"]);
+}
+
+fn runs_are_the_librarys(settings: &[&str]) {
     let Some(sft) = Sft::find() else { return };
     let kept: Value = serde_json::from_str(KEPT).expect("JSON");
     for run in sft.runs() {
         let folder = TempDir::new().expect("a folder");
         let output = folder.path().join("out");
-        let ran = train(folder.path(), &sft.config(&run, &output), &[]);
+        let ran = train(folder.path(), &sft.config(&run, &output), settings);
         assert_eq!(ran.code, 0, "{run}: {}{}", ran.stdout, ran.stderr);
         let (own, given) = (metrics(&output), sft.json(&format!("{run}/run.json")));
         let log = given["log"]["f64"].as_array().expect("a log");
@@ -269,6 +279,48 @@ fn packed_rows_have_the_loss_of_the_rows_alone() {
     close("packed", "loss", &alone, &packed, 1e-6);
     close("packed", "grad_norm", &alone, &packed, 5e-6);
     close("packed", "num_tokens", &alone, &packed, 0.0);
+}
+
+/// A loss in chunks is the loss, whatever else is asked for, and its logits are never there at once.
+#[test]
+fn a_chunked_loss_is_the_loss_in_less_memory() {
+    let Some(sft) = Sft::find() else { return };
+    let run = |settings: &[&str]| {
+        let folder = TempDir::new().expect("a folder");
+        let output = folder.path().join("out");
+        let ran = train(folder.path(), &sft.config("cosine", &output), settings);
+        assert_eq!(ran.code, 0, "{settings:?}: {}{}", ran.stdout, ran.stderr);
+        metrics(&output)
+    };
+    let large = ["max_steps=2", "gradient_accumulation_steps=2"];
+    let of = [
+        (vec!["per_device_train_batch_size=48"], 2e-6),
+        (vec!["per_device_train_batch_size=3"], 2e-6),
+        (vec!["per_device_train_batch_size=8", "packing=true", "max_length=200"], 2e-6),
+        (vec!["per_device_train_batch_size=5", "dtype=bfloat16"], 1e-2),
+    ];
+    for (settings, most) in of {
+        let settings = [&large[..], &settings].concat();
+        let whole = run(&settings);
+        let chunked = run(&[&settings[..], &["loss_chunk_bytes=60000"]].concat());
+        assert_eq!(whole.len(), chunked.len());
+        for key in ["loss", "grad_norm", "entropy", "mean_token_accuracy"] {
+            close(
+                &format!("{settings:?}"),
+                key,
+                &whole,
+                &chunked,
+                if key == "grad_norm" { 4.0 * most } else { most },
+            );
+        }
+        let bytes = |lines: &[Value]| lines[0]["peak_bytes"].as_u64();
+        if let (Some(whole), Some(chunked)) = (bytes(&whole), bytes(&chunked)) {
+            println!("{settings:?}: {whole} bytes, in chunks {chunked}");
+            assert!(chunked < whole, "{settings:?}: {chunked} bytes, {whole} with all logits");
+        }
+    }
+    let dropped = || run(&[&large[..], &["loss_chunk_bytes=60000", "lora_dropout=0.2"]].concat());
+    assert_eq!(dropped(), dropped()); // drawn for padded rows: other masks than those of all logits at once
 }
 
 /// Dropout is drawn from the seed and the step: runs repeat, seeds differ, and without it nothing is drawn.
@@ -461,6 +513,7 @@ fn bad_input_is_named_and_nothing_is_written() {
         ("learning_rate=fast".to_owned(), "learning_rate: expected a finite number"),
         ("learning_rate=-1.0".to_owned(), "learning_rate: expected a finite number"),
         ("lr_scheduler_type=polynomial".to_owned(), "expected linear, cosine"),
+        ("loss_chunk_bytes=1000".to_owned(), "loss_chunk_bytes: budget: expected at least"),
         ("max_length=0".to_owned(), "max_length: expected a whole number above 0, or false"),
         ("per_device_train_batch_size=0".to_owned(), "per_device_train_batch_size"),
         ("lora_target_modules=[\"x_proj\"]".to_owned(), "x_proj"),

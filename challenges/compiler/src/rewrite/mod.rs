@@ -5,3 +5,4 @@ pub mod collective;
 pub mod decompose;
 pub mod pad;
 pub mod remat;
+pub mod split;

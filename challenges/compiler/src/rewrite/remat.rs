@@ -140,7 +140,7 @@ fn bytes(sized: &Sized, id: Id) -> usize {
 }
 
 /// What the loss is computed from, and what the rest reads of it.
-struct ForwardBackward<'a> {
+pub(super) struct ForwardBackward<'a> {
     sized: &'a Sized<'a>,
     forward: BTreeSet<Id>,
     given: BTreeSet<Id>, // there without being kept: inputs, constants, quantised weights
@@ -148,7 +148,7 @@ struct ForwardBackward<'a> {
 }
 
 impl<'a> ForwardBackward<'a> {
-    fn new(sized: &'a Sized<'a>) -> Self {
+    pub(super) fn new(sized: &'a Sized<'a>) -> Self {
         let graph = sized.graph;
         let mut forward = graph.ancestors(graph.outputs().iter().take(1).map(|(_, loss)| *loss));
         let sent =
@@ -210,7 +210,7 @@ impl<'a> ForwardBackward<'a> {
     }
 
     /// What has to be kept for the backward part, if some nodes are computed again.
-    fn kept(&self, remat: &BTreeSet<Id>) -> BTreeSet<Id> {
+    pub(super) fn kept(&self, remat: &BTreeSet<Id>) -> BTreeSet<Id> {
         let (mut kept, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut open: Vec<Id> = self.read.iter().copied().collect();
         while let Some(id) = open.pop() {

@@ -9,6 +9,9 @@
 
 use std::path::{Path, PathBuf};
 
+use challenges::loss::run::Size;
+use challenges::loss::{Problem, Solution};
+use challenges::train::chunked::{self, InChunks};
 use reference::graph::Dtype;
 use reference::llama;
 use reference::lora::{self, Targets};
@@ -131,6 +134,9 @@ keys! {
     seed: u64 = 42,
     /// The type of the residual stream and of the products: float32 or bfloat16. The adapter stays in float32.
     dtype: Compute = Compute(Dtype::F32),
+    /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false: those
+    /// of a micro-batch at once. This trainer's own key.
+    loss_chunk_bytes: Length = Length(None),
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// Steps between two checkpoints; the last step makes one, too.
@@ -490,6 +496,18 @@ impl Config {
         };
         let warmup = if self.lr_scheduler_type == Scheduler::Constant { 0 } else { self.warmup_steps };
         Schedule { peak: self.learning_rate, warmup, shape }
+    }
+
+    /// The loss of a model, if it is chunked.
+    pub fn loss(&self, model: &llama::Config) -> Result<Option<Problem>, Failure> {
+        let chunked = self.loss_chunk_bytes.0.map(|_| chunked::causal(model, self.dtype.0));
+        chunked.transpose().map_err(Failure::usage)
+    }
+
+    /// The same with its steps and the size of its chunks.
+    pub fn in_chunks<'a>(&self, problem: Option<&'a Problem>) -> Option<InChunks<'a>> {
+        let (problem, bytes) = problem.zip(self.loss_chunk_bytes.0)?;
+        Some(InChunks { attempt: &Solution, problem, size: Size::Bytes(bytes as usize) })
     }
 
     /// Where everything that is written goes.

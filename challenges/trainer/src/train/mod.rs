@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::{Engine, Logged};
+use challenges::train::{Engine, Logged, Machine, chunked};
 use challenges::weights;
 use clap::Args;
 use kernels::Cpu;
@@ -76,9 +76,15 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let data = config.rows(model.config.vocab, model.config.positions)?;
     let adapter = adapter(&config, &model)?;
+    let cpu = Cpu::new();
+    let loss = config.loss(&model.config)?;
+    let loss = config.in_chunks(loss.as_ref());
+    if let Some(loss) = &loss {
+        let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
+        chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
+    }
     let output = Output::open(&config.output())?;
     let start = start(&config, &model, &adapter, &output)?;
-    let cpu = Cpu::new();
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &cpu, &model, config.use_bnb_nested_quant).map_err(Failure::usage)?
     } else {
@@ -92,15 +98,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         dropout: true,
         ..model.spec()
     };
-    let engine = Engine::new(
-        &challenges::graph::Solution,
-        &cpu,
-        &DEQUANTIZER,
-        weights,
-        spec,
-        &config.recipe(),
-        &start.state,
-    );
+    let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
     let engine = engine.map_err(Failure::usage)?;
     let batches = Batches::new(&config, data.rows.len());
     describe(&config, &data, &batches, &start);
@@ -118,6 +116,11 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         peak,
     }
     .all()
+}
+
+/// The solutions, on a processor.
+fn machine(cpu: &Cpu) -> Machine<'_> {
+    Machine { passes: &challenges::graph::Solution, device: cpu, dequantizer: &DEQUANTIZER }
 }
 
 /// The adapter at the beginning.

@@ -5,7 +5,6 @@
 
 use std::fmt::Write as _;
 
-use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Forecast, Forecaster};
 use kernels::Cpu;
 use reference::graph::Dtype;
@@ -21,9 +20,10 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let most = spec.config.positions;
     let length = config.max_length.0.map_or(most, |length| most.min(length as usize));
     let cpu = Cpu::new();
-    let passes = &challenges::graph::Solution;
-    let mut forecaster =
-        Forecaster::new(passes, &cpu, &DEQUANTIZER, spec, &config.recipe()).map_err(Failure::usage)?;
+    let loss = config.loss(&spec.config)?;
+    let loss = config.in_chunks(loss.as_ref());
+    let forecaster = Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref());
+    let mut forecaster = forecaster.map_err(Failure::usage)?;
     let forecast = forecaster.at(rows, length).map_err(Failure::usage)?;
     let mut text = format!("micro-batches of {rows} rows of {length} tokens, in bytes:\n");
     for (name, bytes) in parts(&forecast) {
@@ -54,14 +54,16 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-fn parts(forecast: &Forecast) -> [(&'static str, usize); 6] {
-    let Forecast { weights, trained, inputs, arena, scratch } = *forecast;
+fn parts(forecast: &Forecast) -> [(&'static str, usize); 8] {
+    let Forecast { weights, trained, inputs, arena, saved, loss, scratch } = *forecast;
     let all = forecast.total();
     [
         ("weights", weights),
         ("trained", trained),
         ("inputs", inputs),
         ("arena", arena),
+        ("saved", saved),
+        ("loss", loss),
         ("scratch", scratch),
         ("all", all),
     ]

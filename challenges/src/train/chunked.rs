@@ -1,0 +1,272 @@
+//! A micro-batch whose loss is chunked (challenge E): hidden states, loss and gradient are computed once each.
+//!
+//! ```text
+//! forward    ids, ..              -> hidden, what the backward part reads of the layers
+//! loss       hidden, labels       -> what is logged, hidden.grad; a chunk of the logits at a time
+//! backward   hidden.grad, saved   -> the sums of gradients grow in place
+//! ```
+//!
+//! Forward and backward are one graph that is [split](compiler::rewrite::split) at the output layer. A session would
+//! pad a batch to its buckets and cut what comes out; what is saved is not cut, so the batch is filled up to its buckets
+//! here, with tokens that count for nothing. Rows whose label is ignored have no logits at all.
+
+use std::collections::BTreeMap;
+
+use compiler::rewrite::remat::RematPolicy;
+use compiler::rewrite::split::{Halves, split};
+use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
+use kernels::{Callee, Device};
+use reference::graph::{Dtype, Graph, Symbol, Type};
+use reference::llama::{Config, Spec, Storage};
+use reference::loss::{IGNORED, next_token_rows};
+
+use super::Error;
+use super::engine::{Logged, Microbatch, device_error, upload};
+use crate::graph::Compile;
+use crate::loss::problem::row_dim;
+use crate::loss::run::{Hidden, Job, Runner, Size};
+use crate::loss::{Chunked, Loss, Problem, Trains};
+
+/// A loss in chunks.
+#[derive(Clone, Copy)]
+pub struct InChunks<'a> {
+    /// The steps of challenge E.
+    pub attempt: &'a dyn Chunked,
+    /// That of [`causal`].
+    pub problem: &'a Problem,
+    /// How large chunks are.
+    pub size: Size,
+}
+
+/// The loss of a language model behind a frozen output layer, as a sum over tokens, with what is logged of each.
+///
+/// # Errors
+/// If the model has no vocabulary.
+pub fn causal(config: &Config, dtype: Dtype) -> Result<Problem, Error> {
+    let loss = Loss::new(
+        "causal",
+        config.vocab,
+        |tape, logits| {
+            let rows = next_token_rows(logits, &tape.input("labels", Dtype::I32, [row_dim(tape)]));
+            vec![
+                (LOSSES, rows.losses),
+                (CORRECT, rows.correct.detach()), // so that nothing is computed to be multiplied by 0
+                (ENTROPY, rows.entropy.detach()),
+            ]
+        },
+        |tape| tape.input(LOSSES, Dtype::F32, [row_dim(tape)]).total(),
+    );
+    Ok(Problem {
+        loss: loss.map_err(Error::Graph)?,
+        width: config.hidden,
+        vocab: config.vocab,
+        dtype,
+        accumulate_dtype: Dtype::F32,
+        bias: false,
+        trains: Trains { hidden: true, weight: false, bias: false },
+    })
+}
+
+/// Whether one row at least fits into a chunk.
+///
+/// # Errors
+/// If none does, and as [`Runner::size`].
+pub fn check(passes: &dyn Compile, device: &dyn Device, loss: &InChunks<'_>) -> Result<(), Error> {
+    let mut runner = Runner::new(device, passes, loss.attempt, loss.problem);
+    runner.size(loss.size, USUAL).map(|_| ()).map_err(Error::Loss)
+}
+
+const LOSSES: &str = "losses";
+const CORRECT: &str = "correct";
+const ENTROPY: &str = "entropy";
+
+/// The parts of a micro-batch.
+pub(super) struct States<'a> {
+    forward: Program,
+    backward: Program,
+    saved: Vec<(String, Type)>,
+    lent: BTreeMap<String, DeviceTensor>, // what is saved, for the sizes of the last micro-batch
+    runner: Runner<'a>,
+    attempt: &'a dyn Chunked,
+    size: Size,
+    given: BTreeMap<String, DeviceTensor>, // of the loss
+    head: Option<String>,                  // the name that the graphs know its weight by
+    has_documents: bool,
+}
+
+impl<'a> States<'a> {
+    /// `graph` is that of [`accumulate_from_states`](reference::llama::train::accumulate_from_states). The session keeps
+    /// the model's weights; that of the output layer is taken from it.
+    pub fn new(
+        session: &mut Session<'a>,
+        passes: &'a dyn Compile,
+        spec: &Spec,
+        graph: &Graph,
+        loss: &InChunks<'a>,
+    ) -> Result<Self, Error> {
+        let Halves { forward, backward, saved } = halves(spec, graph)?;
+        let [forward, backward] =
+            [forward, backward].map(|graph| session.load(&graph).map_err(Error::Session));
+        let (weight, head) = output_weight(session, passes, spec)?;
+        Ok(Self {
+            forward: forward?,
+            backward: backward?,
+            saved,
+            lent: BTreeMap::new(),
+            runner: Runner::new(session.device(), passes, loss.attempt, loss.problem),
+            attempt: loss.attempt,
+            size: loss.size,
+            given: BTreeMap::from([("weight".to_owned(), weight)]),
+            head,
+            has_documents: spec.rows.documents,
+        })
+    }
+
+    /// The batch with padding up to the sizes that are compiled.
+    pub fn rounded(&self, session: &Session<'_>, batch: &Microbatch) -> Result<Microbatch, Error> {
+        let sizes = session.rounded(self.forward, &sizes(batch.shape)).map_err(Error::Session)?;
+        Ok(batch.padded(["B", "T"].map(|symbol| sizes[symbol] as usize)))
+    }
+
+    /// Adds a micro-batch of rounded sizes to its step. `inputs` are the batch and what belongs to its length, on the
+    /// device.
+    pub fn add<'b>(
+        &mut self,
+        session: &mut Session<'_>,
+        inputs: impl Fn() -> BTreeMap<&'b str, &'b DeviceTensor>,
+        batch: &Microbatch,
+        items: u64,
+    ) -> Result<Logged, Error> {
+        let sizes = sizes(batch.shape);
+        self.fit(session.device(), &sizes)?;
+        let mut io = Io { inputs: inputs(), sizes: sizes.clone(), ..Io::default() };
+        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
+        let (logged, gradient) =
+            self.loss(session.device(), hidden.map_err(Error::Session)?, batch, items)?;
+        let mut io = Io { inputs: inputs(), sizes, ..Io::default() };
+        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.inputs.extend(self.lent.iter().map(|(name, tensor)| (name.as_str(), tensor)));
+        io.inputs.insert("hidden.grad", &gradient);
+        session.run(self.backward, io).map_err(Error::Session)?;
+        Ok(logged)
+    }
+
+    /// Memory for what is saved.
+    fn fit(&mut self, device: &dyn Device, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
+        for (name, ty) in &self.saved {
+            let shape = shape(ty, sizes);
+            if self.lent.get(name).is_none_or(|tensor| tensor.shape != shape) {
+                self.lent.remove(name); // first, so that both are never there together
+                let bytes = shape.iter().product::<usize>() * ty.dtype.bytes();
+                let buffer = device.alloc("saved", bytes).map_err(device_error)?;
+                self.lent.insert(name.clone(), DeviceTensor { shape, buffer });
+            }
+        }
+        Ok(())
+    }
+
+    /// The loss of a batch, and the gradient of its hidden states in their memory.
+    fn loss(
+        &mut self,
+        device: &dyn Device,
+        hidden: DeviceTensor,
+        batch: &Microbatch,
+        items: u64,
+    ) -> Result<(Logged, DeviceTensor), Error> {
+        let DeviceTensor { shape, buffer } = hidden;
+        let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
+        let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
+        let labels = upload(device, &reference::graph::Array::integers(&[labels.len()], labels))?;
+        self.given.insert("labels".into(), labels);
+        let job = Job {
+            hidden: Hidden::Donated(buffer),
+            given: &self.given,
+            counts: &counts,
+            upstream: Some(&[1.0 / items as f32]),
+            size: self.size,
+            so_far: BTreeMap::new(),
+        };
+        let mut results = self.runner.run(job).map_err(Error::Loss)?;
+        let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
+        let sum = |name: &str| results.values[name].iter().map(|value| f64::from(*value)).sum::<f64>();
+        let logged = Logged {
+            loss: sum(LOSSES) / items as f64,
+            counted: counts.iter().filter(|counts| **counts).count() as f64,
+            correct: sum(CORRECT),
+            entropy: sum(ENTROPY),
+        };
+        Ok((logged, DeviceTensor { shape, buffer: gradient }))
+    }
+}
+
+/// A usual number of tokens.
+const USUAL: usize = 1024;
+
+/// Both parts of a micro-batch. What is saved is chosen for rows of a usual length: all of it grows with the tokens
+/// alike, so that other lengths would make the same choice.
+pub(super) fn halves(spec: &Spec, graph: &Graph) -> Result<Halves, Error> {
+    let sizes = sizes([1, USUAL.min(spec.config.positions)]);
+    split(graph, &sizes, &RematPolicy::cheap()).map_err(Error::Graph)
+}
+
+pub(super) fn sizes([rows, length]: [usize; 2]) -> BTreeMap<Symbol, i64> {
+    BTreeMap::from([("B".into(), rows as i64), ("T".into(), length as i64)])
+}
+
+/// The shape of a type at given sizes.
+pub(super) fn shape(ty: &Type, sizes: &BTreeMap<Symbol, i64>) -> Vec<usize> {
+    ty.shape.iter().map(|dim| dim.value(sizes).unwrap_or(0).max(0) as usize).collect()
+}
+
+/// The weight of the output layer, by its name.
+fn head_name(spec: &Spec) -> &'static str {
+    if spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" }
+}
+
+/// The type that it is stored in.
+pub(super) fn head_dtype(spec: &Spec) -> Dtype {
+    match spec.storages.get(head_name(spec)) {
+        Some(Storage::Dense(dtype)) => *dtype,
+        _ => spec.compute,
+    }
+}
+
+/// The weight of the output layer in the type that the model computes in, and the name by which the session's graphs
+/// may ask for it. It is taken from the session, so that it is there once; where it is stored in another type a copy is
+/// made, and the original stays only if it is the embedding, too.
+fn output_weight<'a>(
+    session: &mut Session<'a>,
+    passes: &'a dyn Compile,
+    spec: &Spec,
+) -> Result<(DeviceTensor, Option<String>), Error> {
+    let name = head_name(spec);
+    let weight = session.release(name).ok_or(Error::Batch { name: "output weight" })?;
+    if head_dtype(spec) == spec.compute {
+        return Ok((weight, Some(name.to_owned())));
+    }
+    let (cast, weight) = cast(session.device(), passes, spec, name, weight)?;
+    if spec.config.tied {
+        session.keep(name, weight);
+    }
+    Ok((cast, None))
+}
+
+/// The weight in the type that the model computes in; and the weight.
+fn cast(
+    device: &dyn Device,
+    passes: &dyn Compile,
+    spec: &Spec,
+    name: &str,
+    weight: DeviceTensor,
+) -> Result<(DeviceTensor, DeviceTensor), Error> {
+    let graph = spec.output_layer().map_err(Error::Graph)?;
+    let none: &dyn Callee = &compiler::session::NoDequantizer;
+    let mut session = Session::new(passes, device, none, Settings::default()); // its arena goes with it
+    session.keep(name, weight);
+    let program = session.load(&graph).map_err(Error::Session)?;
+    let cast = session.run(program, Io::default()).and_then(|outputs| outputs.tensor("weight"));
+    let weight = session.release(name).ok_or(Error::Batch { name: "output weight" })?;
+    Ok((cast.map_err(Error::Session)?, weight))
+}
