@@ -21,6 +21,8 @@ use reference::optim::AdamW;
 use super::Error;
 use crate::graph::Compile;
 
+mod evaluate;
+
 /// Rows side by side, filled up at their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Microbatch {
@@ -41,6 +43,7 @@ pub struct Engine<'a> {
     session: Session<'a>,
     accumulate: Program,
     update: Program,
+    evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
     optimizer: AdamW,
     /// What is trained: names and types.
@@ -96,6 +99,7 @@ impl<'a> Engine<'a> {
         Ok(Self {
             accumulate: accumulate?,
             update: update?,
+            evaluation: None,
             session,
             spec,
             optimizer: recipe.optimizer,

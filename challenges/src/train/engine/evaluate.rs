@@ -1,0 +1,49 @@
+//! The loss of rows that are not trained on: the forward part of a micro-batch alone, without dropout.
+
+use compiler::session::Io;
+use reference::graph::Array;
+use reference::llama::Spec;
+
+use super::{Engine, Error, Logged, Microbatch, upload};
+
+impl Engine<'_> {
+    /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are
+    /// what they are now. The graph is compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
+        let program = match self.evaluation {
+            Some(program) => program,
+            None => {
+                let spec = Spec { dropout: false, ..self.spec.clone() };
+                let graph = spec.microbatch().map_err(Error::Graph)?;
+                *self.evaluation.insert(self.session.load(&graph).map_err(Error::Session)?)
+            }
+        };
+        let device = self.session.device();
+        let all = self.spec.config.positions; // where tokens say which rows of the tables they take
+        self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
+        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
+        let own = [
+            ("ids", integers(&batch.ids)?),
+            ("labels", integers(&batch.labels)?),
+            ("positions", integers(&batch.positions)?),
+            ("documents", integers(&batch.documents)?),
+            ("items", upload(device, &Array::scalar(items as f64))?),
+        ];
+        let mut io = Io::from(&self.tables);
+        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
+        let outputs = self.session.run(program, io).map_err(Error::Session)?;
+        let number = |name: &str| {
+            let value = outputs.array(name).map_err(Error::Session)?;
+            Ok(value.wide().first().copied().unwrap_or(f64::NAN))
+        };
+        Ok(Logged {
+            loss: number("loss")?,
+            counted: number("counted")?,
+            correct: number("correct")?,
+            entropy: number("entropy")?,
+        })
+    }
+}
