@@ -15,6 +15,8 @@ use reference::llama::train::{self, Recipe};
 use super::Error;
 use crate::graph::Compile;
 
+mod evaluate;
+
 /// Bytes by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {

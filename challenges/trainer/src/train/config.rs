@@ -440,10 +440,9 @@ impl Config {
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         config.relative_to(folder);
-        for (key, value) in settings {
-            let value = format!("v = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
-            let text = || Value::from(settings.iter().find(|(name, _)| name == key).map_or("", |(_, v)| v));
-            let value = value.unwrap_or_else(text);
+        for (key, text) in settings {
+            let value = format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
+            let value = value.unwrap_or_else(|| Value::from(text.as_str()));
             config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
         }
         config.check().map_err(named)?;

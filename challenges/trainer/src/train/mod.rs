@@ -82,7 +82,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let adapter = adapter(&config, &model)?;
     let output = Output::open(&config.output())?;
-    let start = start(&config, &model, &adapter, &output)?;
+    let mut start = start(&config, &model, &adapter, &output)?;
     let cpu = Cpu::new();
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &cpu, &model, config.use_bnb_nested_quant).map_err(Failure::usage)?
@@ -107,6 +107,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         &start.state,
     );
     let engine = engine.map_err(Failure::usage)?;
+    start.state.clear(); // the engine has it
     let batches = Batches::new(&config, data.rows.len());
     describe(&config, [&data, &evaluated], &batches, &start);
     let (file, lines) = output.metrics(start.step)?;
@@ -235,7 +236,8 @@ impl Run<'_> {
             return Ok(1);
         }
         self.output.draw(&self.metrics.curves.svg())?;
-        let folder = self.output.finish(&self.trained()?)?;
+        let trained = self.adapter(&self.engine.state().map_err(Failure::bug)?)?;
+        let folder = self.output.finish(&trained)?;
         self.progress.say(&format!("the adapter is in {}\n", folder.display()));
         Ok(0)
     }
@@ -330,16 +332,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The adapter as it is now.
-    fn trained(&self) -> Result<Adapter, Failure> {
-        let state: Values<f32> = self.engine.state().map_err(Failure::bug)?;
-        Adapter::of(self.adapter.clone(), &self.model.config, &state).map_err(Failure::bug)
+    /// The adapter of a state.
+    fn adapter(&self, state: &Values<f32>) -> Result<Adapter, Failure> {
+        Adapter::of(self.adapter.clone(), &self.model.config, state).map_err(Failure::bug)
     }
 
-    fn save(&mut self) -> Result<(), Failure> {
-        self.at.state = self.engine.state().map_err(Failure::bug)?;
-        let adapter = self.trained()?;
-        self.output.save(&self.at, &adapter, &self.metrics.file, self.config.save_total_limit.0)
+    fn save(&self) -> Result<(), Failure> {
+        let state = self.engine.state().map_err(Failure::bug)?;
+        let adapter = self.adapter(&state)?;
+        let saved = Saved { state, ..self.at };
+        self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)
     }
 }
 

@@ -49,6 +49,10 @@ pub struct Saved {
     pub state: Values<f32>,
 }
 
+/// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the adapter,
+/// both moments, and twice the same in the making of their file.
+pub const COPIES: usize = 7;
+
 const MOMENTS: &str = "optimizer-00001-of-00001.safetensors";
 const FILES: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", MOMENTS];
 const STATE: &str = "trainer_state.json";
@@ -136,7 +140,7 @@ impl Output {
     /// that the lines of its steps are there if it is.
     pub fn save(
         &self,
-        saved: &Saved,
+        saved: Saved,
         adapter: &Adapter,
         metrics: &File,
         kept: Option<u64>,
@@ -207,10 +211,10 @@ impl Output {
 }
 
 /// Fills the folder of a checkpoint.
-fn write_checkpoint(folder: &Path, saved: &Saved, adapter: &Adapter) -> Result<(), Failure> {
+fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
     adapter.save(folder).map_err(Failure::bug)?;
-    let moments = saved.state.iter().filter(|(name, _)| name.starts_with("optim."));
-    let moments = moments.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let Saved { step, tokens, state: mut moments } = saved;
+    moments.retain(|name, _| name.starts_with("optim."));
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         atomic_write::write(&path, bytes).map_err(|error| Failure::fault(&path, error))
@@ -222,7 +226,7 @@ fn write_checkpoint(folder: &Path, saved: &Saved, adapter: &Adapter) -> Result<(
     };
     let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
     let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
-    let state = json!({"global_step": saved.step, "num_input_tokens_seen": saved.tokens, "sha256": hashes});
+    let state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
     write(STATE, format!("{state:#}\n").as_bytes())
 }
 
