@@ -55,7 +55,9 @@ impl Example {
         let mut command = Command::new(&self.program);
         command.current_dir(self.path("")).args(["train", "config.toml", "--set"]);
         command.arg(format!("output_dir={}", output.display()));
-        settings.iter().for_each(|setting| _ = command.args(["--set", setting]));
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -63,6 +65,12 @@ impl Example {
     /// A run to its end.
     pub fn run(&self, output: &Path, settings: &[&str]) -> Ran {
         program::finish(self.command(output, settings).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// What `--plan` says of a run.
+    pub fn plan(&self, settings: &[&str]) -> Ran {
+        let mut command = self.command(&self.path("out"), settings);
+        program::finish(command.arg("--plan").stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
     /// A run that has to succeed, and the lines of its metrics.
@@ -105,9 +113,11 @@ pub fn files(output: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut lines = metrics(output);
     for line in &mut lines {
         let line = line.as_object_mut().expect("an object");
-        OF_THE_PROCESS.iter().for_each(|key| _ = line.shift_remove(*key));
+        for key in OF_THE_PROCESS {
+            line.shift_remove(key);
+        }
     }
-    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let lines: String = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
     files.insert("metrics.jsonl".into(), lines.into_bytes());
     files
 }

@@ -1,4 +1,4 @@
-//! Evaluations while training: their losses, from training's own; and what a forecast says of a run's bytes.
+//! Evaluations while training: their losses are training's own, when they come, how batches count.
 
 use std::path::Path;
 

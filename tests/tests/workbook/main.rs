@@ -24,6 +24,7 @@ mod device;
 mod donate;
 mod evaluation;
 mod faults;
+mod forecast;
 mod forgers;
 mod generate;
 mod golden;

@@ -517,7 +517,7 @@ fn the_example_has_every_key_and_learns() {
 
     let plan = ask(&["train", "example/config.toml", "--plan"]);
     assert!(
-        plan.code == 0 && plan.stdout.contains("the whole context of 256 tokens fits"),
+        plan.code == 0 && plan.stdout.contains("the whole context fits into 24.0 GiB: 256 tokens"),
         "{}",
         plan.stdout
     );

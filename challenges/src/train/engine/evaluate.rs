@@ -13,14 +13,12 @@ impl Engine<'_> {
     /// # Errors
     /// What the session says.
     pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
-        let program = match self.evaluation {
-            Some(program) => program,
-            None => {
-                let spec = Spec { dropout: false, ..self.spec.clone() };
-                let graph = spec.microbatch().map_err(Error::Graph)?;
-                *self.evaluation.insert(self.session.load(&graph).map_err(Error::Session)?)
-            }
-        };
+        if self.evaluation.is_none() {
+            let spec = Spec { dropout: false, ..self.spec.clone() };
+            let graph = spec.microbatch().map_err(Error::Graph)?;
+            self.evaluation = Some(self.session.load(&graph).map_err(Error::Session)?);
+        }
+        let program = self.evaluation.expect("it was loaded");
         let device = self.session.device();
         let all = self.spec.config.positions; // where tokens say which rows of the tables they take
         self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;

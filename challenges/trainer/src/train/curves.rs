@@ -31,11 +31,19 @@ const STYLE: &str = "svg{background:#fff;color:#222;--training:#0072b2;--evaluat
     text{fill:currentColor}.grid{stroke:currentColor;opacity:.2}polyline{fill:none;stroke-width:1.5}\
     .training{stroke:var(--training)}.evaluation{stroke:var(--evaluation)}circle{fill:var(--evaluation)}";
 
+/// From steps and losses to places on the paper.
+struct Frame {
+    steps: f64, // from 0
+    losses: [f64; 2],
+}
+
 impl Curves {
     /// Those of the metrics' lines.
     pub fn of(lines: &[Json]) -> Self {
         let mut curves = Self::default();
-        lines.iter().for_each(|line| curves.add(line));
+        for line in lines {
+            curves.add(line);
+        }
         curves
     }
 
@@ -48,52 +56,69 @@ impl Curves {
 
     /// The SVG.
     pub fn svg(&self) -> String {
-        let [thin, marks] = [&self.training, &self.evaluation].map(|curve| thinned(curve));
-        let all = || thin.iter().chain(&marks);
-        let bound = |axis: usize, of: fn(f64, f64) -> f64| all().map(|point| point[axis]).reduce(of);
-        let steps = [0.0, bound(0, f64::max).unwrap_or(1.0)];
-        let losses = [bound(1, f64::min).unwrap_or(0.0), bound(1, f64::max).unwrap_or(1.0)];
-        let x = |step: f64| LEFT + (step - steps[0]) / (steps[1] - steps[0]) * (RIGHT - LEFT);
-        let losses = if losses[0] < losses[1] { losses } else { [losses[0] - 0.5, losses[1] + 0.5] };
-        let y = |loss: f64| BOTTOM - (loss - losses[0]) / (losses[1] - losses[0]) * (BOTTOM - TOP);
+        let [training, evaluation] = [&self.training, &self.evaluation].map(|curve| thinned(curve));
+        let frame = Frame::around(&[&training[..], &evaluation].concat());
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
              <title>Loss over steps</title>\n<style>{STYLE}</style>\n"
         );
-        for (step, label) in ticks(steps, 8.0) {
-            let at = x(step);
-            _ = writeln!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{BOTTOM}\"/>");
+        frame.write_axes(&mut svg);
+        frame.write_curve(&mut svg, "training", &training, LEFT);
+        frame.write_curve(&mut svg, "evaluation", &evaluation, LEFT + 130.0);
+        for [x, y] in evaluation.iter().map(|point| frame.at(*point)) {
+            _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+        }
+        svg + "</svg>\n"
+    }
+}
+
+impl Frame {
+    fn around(points: &[[f64; 2]]) -> Self {
+        let all = |axis: usize| points.iter().map(move |point| point[axis]);
+        let [low, high] = [all(1).reduce(f64::min), all(1).reduce(f64::max)].map(Option::unwrap_or_default);
+        let losses = if low < high { [low, high] } else { [low - 0.5, low + 0.5] };
+        Self { steps: all(0).fold(1.0, f64::max), losses }
+    }
+
+    fn at(&self, [step, loss]: [f64; 2]) -> [f64; 2] {
+        let [low, high] = self.losses;
+        let [across, up] = [step / self.steps, (loss - low) / (high - low)];
+        [LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)]
+    }
+
+    fn write_axes(&self, svg: &mut String) {
+        for (step, label) in ticks([0.0, self.steps], 8.0) {
+            let [x, _] = self.at([step, 0.0]);
+            _ = writeln!(svg, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{BOTTOM}\"/>");
             _ = writeln!(
                 svg,
-                "<text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
                 BOTTOM + 18.0
             );
         }
-        for (loss, label) in ticks(losses, 6.0) {
-            let at = y(loss);
-            _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{RIGHT}\"/>");
+        for (loss, label) in ticks(self.losses, 6.0) {
+            let [_, y] = self.at([0.0, loss]);
+            _ = writeln!(svg, "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{RIGHT}\"/>");
             _ = writeln!(
                 svg,
                 "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>",
                 LEFT - 8.0,
-                at + 4.0
+                y + 4.0
             );
         }
         let middle = f64::midpoint(LEFT, RIGHT);
         _ = writeln!(svg, "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">step</text>", HEIGHT - 8.0);
-        for (name, curve, left) in [("training", &thin, LEFT), ("evaluation", &marks, LEFT + 130.0)] {
-            if let Some(last) = curve.last() {
-                let points: String =
-                    curve.iter().map(|[step, loss]| format!("{:.1},{:.1} ", x(*step), y(*loss))).collect();
-                _ = writeln!(svg, "<polyline class=\"{name}\" points=\"{}\"/>", points.trim_end());
-                _ = writeln!(svg, "<path class=\"{name}\" stroke-width=\"1.5\" d=\"M{left} 20h20\"/>");
-                _ = writeln!(svg, "<text x=\"{}\" y=\"24\">{name} {:.4}</text>", left + 26.0, last[1]);
-            }
+    }
+
+    /// A curve, and its name with its last loss, which stands at `left`.
+    fn write_curve(&self, svg: &mut String, name: &str, curve: &[[f64; 2]], left: f64) {
+        let Some([_, last]) = curve.last() else { return };
+        _ = write!(svg, "<polyline class=\"{name}\" points=\"");
+        for [x, y] in curve.iter().map(|point| self.at(*point)) {
+            _ = write!(svg, "{x:.1},{y:.1} ");
         }
-        for [step, loss] in &marks {
-            _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>", x(*step), y(*loss));
-        }
-        svg + "</svg>\n"
+        _ = writeln!(svg, "\"/>\n<path class=\"{name}\" stroke-width=\"1.5\" d=\"M{left} 20h20\"/>");
+        _ = writeln!(svg, "<text x=\"{}\" y=\"24\">{name} {last:.4}</text>", left + 26.0);
     }
 }
 

@@ -57,17 +57,9 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let _ = match longest {
         Some((length, forecast)) => {
             let bytes = forecast.total() + bytes_beside;
-            let text = &mut text;
-            match length >= most {
-                true => writeln!(
-                    text,
-                    "the whole context of {length} tokens fits into {given:.1} GiB: {bytes} bytes"
-                ),
-                false => writeln!(
-                    text,
-                    "the longest context that fits into {given:.1} GiB: {length} tokens, {bytes} bytes"
-                ),
-            }
+            let which =
+                if length >= most { "the whole context fits" } else { "the longest context that fits" };
+            writeln!(text, "{which} into {given:.1} GiB: {length} tokens, {bytes} bytes")
         }
         None => writeln!(text, "no context fits into {given:.1} GiB"),
     };

@@ -191,7 +191,7 @@ impl Output {
         let line = |line: &str| serde_json::from_str::<Json>(line).ok();
         let is_before = |line: &Json| line["step"].as_u64().is_some_and(|step| step <= steps);
         let lines: Vec<Json> = text.lines().map_while(line).take_while(is_before).collect();
-        let kept: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let kept: String = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
         atomic_write::write(&path, kept.as_bytes()).map_err(|error| Failure::fault(&path, error))?;
         let file = File::options().append(true).open(&path);
         Ok((file.map_err(|error| Failure::fault(&path, error))?, lines))
