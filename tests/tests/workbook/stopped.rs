@@ -1,5 +1,5 @@
-//! Runs of the trainer that end where nobody asked them to: killed at any moment, or by a full disk. What is left goes on
-//! to the files of a run that was never stopped, byte for byte.
+//! Runs of the trainer that end where nobody asked them to: killed at any moment, or by a full disk. What is left goes
+//! on to the files of a run that was never stopped, byte for byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -158,13 +158,15 @@ fn a_full_disk_is_named_and_costs_no_checkpoint() {
         let output = disk.0.path().join("out");
         let late = ["save_steps=1000"];
         let settings = if kib == 4 { [&settings[..], &late].concat() } else { settings.clone() };
-        let ran = example.run(&output, &settings);
-        assert_eq!(ran.code, 6, "{kib} KiB: {}{}", ran.stdout, ran.stderr);
-        assert!(
-            ran.stderr.contains(file) && ran.stderr.contains("No space left on device"),
-            "{kib} KiB: expected {file} in {}",
-            ran.stderr
-        );
+        for settings in [settings.clone(), resumed(&settings)] {
+            let ran = example.run(&output, &settings);
+            assert_eq!(ran.code, 6, "{kib} KiB: {}{}", ran.stdout, ran.stderr);
+            assert!(
+                ran.stderr.contains(file) && ran.stderr.contains("No space left on device"),
+                "{kib} KiB: expected {file} in {}",
+                ran.stderr
+            );
+        }
         let left = names(&output);
         assert!(left.iter().all(|name| name == ".lock" || !name.starts_with('.')), "{kib} KiB: {left:?}");
         for (name, bytes) in whole_checkpoints(&output) {

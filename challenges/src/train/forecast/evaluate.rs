@@ -7,8 +7,8 @@ use reference::llama::Spec;
 use super::{Error, Forecaster};
 
 impl Forecaster<'_> {
-    /// The bytes of the arena for batches of so many rows of so many tokens that are only evaluated. Steps and evaluations
-    /// share one arena: the larger of both.
+    /// The bytes of the arena for batches of so many rows of so many tokens that are only evaluated. Steps and
+    /// evaluations share one arena: the larger of both.
     ///
     /// # Errors
     /// As [`Self::at`].

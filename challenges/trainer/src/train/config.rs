@@ -133,7 +133,7 @@ keys! {
     dtype: Compute = Compute(Dtype::F32),
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
-    /// The data of evaluations, a file as `dataset_name`; this trainer's own key, for TRL names a split of its data set.
+    /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
     eval_dataset_name: Option<String> = None,
     /// When it is evaluated, beside the end: `no`, every `eval_steps` (`steps`), or after each `epoch`.
     eval_strategy: Evaluation = Evaluation::No,

@@ -1,7 +1,7 @@
 //! The curves of a run's losses, as an SVG: training, and evaluation if there is one, over the steps.
 //!
-//! Colours follow the reader's scheme. The hues are those of Okabe and Ito, "Color Universal Design" (2008); evaluations
-//! are marked by discs, too, so that nothing is told by colour alone.
+//! Colours follow the reader's scheme. The hues are those of Okabe and Ito, "Color Universal Design" (2008).
+//! Evaluations are marked by discs, too, so that nothing is told by colour alone.
 
 use std::fmt::Write as _;
 

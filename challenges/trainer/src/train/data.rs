@@ -290,8 +290,8 @@ fn marks_generation(template: &str) -> bool {
 }
 
 impl Config {
-    /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and those
-    /// of its evaluations; none, if there are no evaluations.
+    /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
+    /// those of its evaluations; none, if there are no evaluations.
     pub fn rows(&self, vocab: usize, context: usize) -> Result<[Dataset; 2], Failure> {
         let folder = reference::llama::hub::find(self.tokenizer()).map_err(Failure::usage)?;
         let encoder = Encoder::open(&folder, vocab, self.assistant_only_loss)?;

@@ -213,25 +213,26 @@ impl Run<'_> {
             signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
         }
         self.evaluate_if_due()?; // of the step of the checkpoint, if the run ended before it was
-        let mut saved = self.at.step;
-        while self.at.step < self.batches.steps && !stop.load(Ordering::Relaxed) {
+        let mut is_stopped = false;
+        while self.at.step < self.batches.steps && !is_stopped {
             self.step()?;
-            let is_due =
-                self.at.step.is_multiple_of(self.config.save_steps) || self.at.step == self.batches.steps;
-            if is_due || stop.load(Ordering::Relaxed) {
+            is_stopped = stop.load(Ordering::Relaxed); // asked once a step: a run that stops has saved
+            let is_last = self.at.step == self.batches.steps;
+            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(self.config.save_steps);
+            if is_saved {
                 self.save()?;
-                saved = self.at.step;
             }
-            if !stop.load(Ordering::Relaxed) {
+            if is_last || !is_stopped {
                 self.evaluate_if_due()?;
             }
-            if is_due {
+            if is_saved {
                 self.output.draw(&self.metrics.curves.svg())?;
             }
         }
         if self.at.step < self.batches.steps {
+            let step = self.at.step;
             self.progress.say(&format!(
-                "stopped by a signal after step {saved}; resume_from_checkpoint = true goes on\n"
+                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
             ));
             return Ok(1);
         }
@@ -299,11 +300,11 @@ impl Run<'_> {
         self.log(line)
     }
 
-    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean over
-    /// batches.
+    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
+    /// over batches.
     ///
-    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its rows;
-    /// `SFTTrainer.log` of `trl`, 1.16.
+    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its
+    /// rows; `SFTTrainer.log` of `trl`, 1.16.
     fn evaluation(&mut self) -> Result<Json, Failure> {
         let begin = Instant::now();
         let (mut logged, mut loss) = (Vec::new(), 0.0);

@@ -1,8 +1,8 @@
 //! `train --plan`: the bytes that a run will take, and the longest context that fits, before anything runs.
 //!
 //! A model's `config.json` is enough. Where the weights are there, they are counted as they are stored; where they are
-//! not, as NF4, if the config says so or `load_in_4bit` asks for it, else in the type to compute in. Where the data can be
-//! read, its longest row is the length.
+//! not, as NF4, if the config says so or `load_in_4bit` asks for it, else in the type to compute in. Where the data can
+//! be read, its longest row is the length.
 //!
 //! Beside the device's bytes there are the program's own, and here they are counted: planning makes the same graphs and
 //! programs, and holds the same rows.
@@ -44,7 +44,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         let arena = forecaster.evaluation(rows, length).map_err(Failure::usage)?;
         forecast.arena = forecast.arena.max(arena);
     }
-    let planned = bytes::live().saturating_sub(before + forecast.scratch); // graphs, programs, rows: nothing else is there
+    let planned = bytes::live().saturating_sub(before + forecast.scratch); // graphs, programs, rows
     let beside = [("saving", forecast.trained / 4 * COPIES), ("program", planned + cpu.product_bytes())];
     let bytes_beside: usize = beside.iter().map(|(_, bytes)| bytes).sum();
     let all = ("all", forecast.total() + bytes_beside);
@@ -67,8 +67,8 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Rows and tokens of the largest micro-batch of training, and of evaluations, if there are any: as the data has them, or
-/// as many as there may be, if it is not there.
+/// Rows and tokens of the largest micro-batch of training, and of evaluations, if there are any: as the data has them,
+/// or as many as there may be, if it is not there.
 fn shapes(config: &Config, data: &[Dataset; 2], most: usize) -> ([usize; 2], Option<[usize; 2]>) {
     let shape = |data: &Dataset, batch: u64| match data.rows.len() {
         0 => [batch as usize, config.max_length.0.map_or(most, |length| most.min(length as usize))],

@@ -1,5 +1,5 @@
-//! What a run says while it works: a line every `logging_steps` steps on standard output, and, where standard error is a
-//! terminal, a bar below it with the steps, the last loss, the speed and the time that is left.
+//! What a run says while it works: a line every `logging_steps` steps on standard output, and, where standard error is
+//! a terminal, a bar below it with the steps, the last loss, the speed and the time that is left.
 
 use std::time::Duration;
 

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
-//! machine stops. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one of
-//! another adapter ends the run. What a killed run was writing has a name that begins with a dot, and the next one takes
-//! it away.
+//! machine stops. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
+//! of another adapter ends the run. What a killed run was writing has a name that begins with a dot, and the next one
+//! takes it away.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
@@ -49,8 +49,8 @@ pub struct Saved {
     pub state: Values<f32>,
 }
 
-/// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the adapter,
-/// both moments, and twice the same in the making of their file.
+/// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the
+/// adapter, both moments, and twice the same in the making of their file.
 pub const COPIES: usize = 7;
 
 const MOMENTS: &str = "optimizer-00001-of-00001.safetensors";
