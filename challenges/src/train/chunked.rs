@@ -153,6 +153,23 @@ impl<'a> States<'a> {
         Ok(logged)
     }
 
+    /// What is logged of a batch of rounded sizes that is only read, by the program of its hidden states.
+    pub fn evaluate<'b>(
+        &'b mut self,
+        session: &mut Session<'_>,
+        program: Program,
+        mut io: Io<'b>,
+        batch: &Microbatch,
+        items: u64,
+    ) -> Result<Logged, Error> {
+        let device = session.device();
+        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.sizes = sizes(batch.shape);
+        let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
+        let (logged, _) = self.loss(device, hidden.map_err(Error::Session)?, batch, items)?;
+        Ok(logged)
+    }
+
     /// Memory for what is saved.
     fn fit(&mut self, device: &dyn Device, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
         for (name, ty) in &self.saved {

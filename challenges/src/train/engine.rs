@@ -25,6 +25,8 @@ use super::Error;
 use super::chunked::{InChunks, States};
 use crate::graph::Compile;
 
+mod evaluate;
+
 /// Rows side by side, filled up at their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Microbatch {
@@ -82,6 +84,7 @@ pub struct Engine<'a> {
     session: Session<'a>,
     accumulate: Accumulate<'a>,
     update: Program,
+    evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
     optimizer: AdamW,
     /// What is trained: names and types.
@@ -165,6 +168,7 @@ impl<'a> Engine<'a> {
         Ok(Self {
             accumulate,
             update,
+            evaluation: None,
             session,
             spec,
             optimizer: recipe.optimizer,
@@ -180,14 +184,8 @@ impl<'a> Engine<'a> {
     /// What the session says.
     pub fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
         let all = self.spec.config.positions; // where tokens say which rows of the tables they take
-        let rounded;
-        let batch = match &self.accumulate {
-            Accumulate::Chunked(states) => {
-                rounded = states.rounded(&self.session, batch)?;
-                &rounded
-            }
-            Accumulate::Whole(_) => batch,
-        };
+        let rounded = self.rounded(batch)?;
+        let batch = rounded.as_ref().unwrap_or(batch);
         self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
         let device = self.session.device();
         let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
@@ -219,6 +217,14 @@ impl<'a> Engine<'a> {
             correct: number("correct")?,
             entropy: number("entropy")?,
         })
+    }
+
+    /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
+    fn rounded(&self, batch: &Microbatch) -> Result<Option<Microbatch>, Error> {
+        match &self.accumulate {
+            Accumulate::Chunked(states) => states.rounded(&self.session, batch).map(Some),
+            Accumulate::Whole(_) => Ok(None),
+        }
     }
 
     /// Ends a step, counted from 1; the norm of its gradient before the bound.

@@ -17,6 +17,8 @@ use super::chunked::{self, InChunks};
 use super::{Error, Machine, engine};
 use crate::loss::run::Size;
 
+mod evaluate;
+
 /// Bytes by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {

@@ -98,6 +98,14 @@ impl Cpu {
         self.threads
     }
 
+    /// Bytes that the library of products keeps for threads that have run one: a second-level cache for each. They are
+    /// beside the scratch of executables.
+    ///
+    /// Source: `L2_SLAB` of the crate `gemm-common`, 0.19.
+    pub fn product_bytes(&self) -> usize {
+        self.threads * gemm_common::cache::CACHE_INFO[1].cache_bytes
+    }
+
     /// The vector unit that work may use: the widest of the machine, or what the device was limited to.
     pub fn vector(&self) -> Vector {
         self.vector

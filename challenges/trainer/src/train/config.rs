@@ -139,6 +139,14 @@ keys! {
     loss_chunk_bytes: Length = Length(None),
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
+    /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
+    eval_dataset_name: Option<String> = None,
+    /// When it is evaluated, beside the end: `no`, every `eval_steps` (`steps`), or after each `epoch`.
+    eval_strategy: Evaluation = Evaluation::No,
+    /// Steps between two evaluations; by default `logging_steps`.
+    eval_steps: Option<u64> = None,
+    /// Rows of a batch of an evaluation.
+    per_device_eval_batch_size: u64 = 8,
     /// Steps between two checkpoints; the last step makes one, too.
     save_steps: u64 = 500,
     /// Checkpoints that are kept, the newest ones; false: all.
@@ -169,6 +177,17 @@ pub enum Sampling {
     Sequential,
 }
 
+/// When a run is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evaluation {
+    /// Never.
+    No,
+    /// Every so many steps, and at the end.
+    Steps,
+    /// After each epoch, and at the end.
+    Epoch,
+}
+
 /// A 4-bit type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuantType {
@@ -192,6 +211,8 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
+const EVALUATIONS: [(&str, Evaluation); 3] =
+    [("no", Evaluation::No), ("steps", Evaluation::Steps), ("epoch", Evaluation::Epoch)];
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
 const COMPUTES: [(&str, Compute); 2] = [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16))];
 
@@ -239,6 +260,18 @@ impl Read for Option<f64> {
 
     fn shown(&self) -> Option<String> {
         self.as_ref().and_then(f64::shown)
+    }
+}
+
+impl Read for Option<u64> {
+    const NEED: &'static str = u64::NEED;
+
+    fn read(value: &Value) -> Option<Self> {
+        u64::read(value).map(Some)
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(u64::shown)
     }
 }
 
@@ -312,6 +345,18 @@ impl Read for Sampling {
 
     fn shown(&self) -> Option<String> {
         spelled(&SAMPLINGS, self)
+    }
+}
+
+impl Read for Evaluation {
+    const NEED: &'static str = "no, steps or epoch";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&EVALUATIONS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&EVALUATIONS, self)
     }
 }
 
@@ -401,10 +446,9 @@ impl Config {
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         config.relative_to(folder);
-        for (key, value) in settings {
-            let value = format!("v = {value}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
-            let text = || Value::from(settings.iter().find(|(name, _)| name == key).map_or("", |(_, v)| v));
-            let value = value.unwrap_or_else(text);
+        for (key, text) in settings {
+            let value = format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
+            let value = value.unwrap_or_else(|| Value::from(text.as_str()));
             config.set(key, &value).map_err(|error| Failure::Usage(format!("--set {error}")))?;
         }
         config.check().map_err(named)?;
@@ -421,7 +465,7 @@ impl Config {
         };
         from_here(&mut self.model_name_or_path);
         from_here(&mut self.dataset_name);
-        [&mut self.tokenizer_name_or_path, &mut self.adapter_name_or_path]
+        [&mut self.tokenizer_name_or_path, &mut self.adapter_name_or_path, &mut self.eval_dataset_name]
             .into_iter()
             .flatten()
             .for_each(from_here);
@@ -445,7 +489,12 @@ impl Config {
             ("gradient_accumulation_steps", self.gradient_accumulation_steps),
             ("logging_steps", self.logging_steps),
             ("save_steps", self.save_steps),
+            ("eval_steps", self.eval_steps()),
+            ("per_device_eval_batch_size", self.per_device_eval_batch_size),
         ];
+        if self.eval_strategy != Evaluation::No && self.eval_dataset_name.is_none() {
+            return Err("eval_strategy: expected eval_dataset_name beside it, found none".to_owned());
+        }
         if let Some(share) = self.lora_dropout.filter(|share| *share >= 1.0) {
             return Err(format!("lora_dropout: expected a number below 1, found {share}"));
         }
@@ -508,6 +557,11 @@ impl Config {
     pub fn in_chunks<'a>(&self, problem: Option<&'a Problem>) -> Option<InChunks<'a>> {
         let (problem, bytes) = problem.zip(self.loss_chunk_bytes.0)?;
         Some(InChunks { attempt: &Solution, problem, size: Size::Bytes(bytes as usize) })
+    }
+
+    /// Steps between two evaluations.
+    pub fn eval_steps(&self) -> u64 {
+        self.eval_steps.unwrap_or(self.logging_steps)
     }
 
     /// Where everything that is written goes.

@@ -23,6 +23,7 @@ use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
 use super::Config;
+use super::config::Evaluation;
 use crate::cli::Failure;
 use crate::files::read_text;
 use crate::markers::Markers;
@@ -289,16 +290,22 @@ fn marks_generation(template: &str) -> bool {
 }
 
 impl Config {
-    /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens.
-    pub fn rows(&self, vocab: usize, context: usize) -> Result<Dataset, Failure> {
+    /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
+    /// those of its evaluations; none, if there are no evaluations.
+    pub fn rows(&self, vocab: usize, context: usize) -> Result<[Dataset; 2], Failure> {
         let folder = reference::llama::hub::find(self.tokenizer()).map_err(Failure::usage)?;
         let encoder = Encoder::open(&folder, vocab, self.assistant_only_loss)?;
-        let file = Path::new(&self.dataset_name);
-        let data = encoder.rows(file, self.max_length.0.map(|most| most as usize))?;
-        match data.rows.iter().map(|row| row.ids.len()).max() {
-            Some(longest) if longest > context => Err(Failure::Usage(format!(
-                "{}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it",
-                file.display()
+        let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
+        let data = self.rows_of(&encoder, &self.dataset_name, context)?;
+        let evaluated = evaluated.map(|file| self.rows_of(&encoder, file, context)).transpose()?;
+        Ok([data, evaluated.unwrap_or_default()])
+    }
+
+    fn rows_of(&self, encoder: &Encoder, file: &str, context: usize) -> Result<Dataset, Failure> {
+        let data = encoder.rows(Path::new(file), self.max_length.0.map(|most| most as usize))?;
+        match data.longest() {
+            longest if longest > context => Err(Failure::Usage(format!(
+                "{file}: a row has {longest} tokens, the model's context {context}; max_length = {context} cuts it"
             ))),
             _ if self.packing => {
                 let most = self.max_length.0.map_or(context, |most| context.min(most as usize));
@@ -306,5 +313,12 @@ impl Config {
             }
             _ => Ok(data),
         }
+    }
+}
+
+impl Dataset {
+    /// The tokens of its longest row.
+    pub fn longest(&self) -> usize {
+        self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0)
     }
 }

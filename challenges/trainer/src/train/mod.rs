@@ -1,14 +1,16 @@
 //! `train`: a checkpoint and a data set in, an adapter out.
 //!
 //! ```text
-//! config -> rows -> batches -> Engine -> metrics.jsonl, checkpoints, adapter
+//! config -> rows -> batches -> Engine -> metrics.jsonl, loss.svg, checkpoints, adapter
 //! ```
 
 pub mod batches;
 pub mod config;
+mod curves;
 pub mod data;
 mod example;
 mod plan;
+mod progress;
 mod save;
 
 use std::fmt::Write as _;
@@ -32,7 +34,10 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::{Failure, print};
 use batches::{Batches, microbatch};
+use config::Evaluation;
+use curves::Curves;
 use data::{Dataset, Row};
+use progress::Progress;
 use save::{Output, Saved};
 
 pub use config::Config;
@@ -74,7 +79,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
-    let data = config.rows(model.config.vocab, model.config.positions)?;
+    let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let adapter = adapter(&config, &model)?;
     let cpu = Cpu::new();
     let loss = config.loss(&model.config)?;
@@ -84,7 +89,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
     }
     let output = Output::open(&config.output())?;
-    let start = start(&config, &model, &adapter, &output)?;
+    let mut start = start(&config, &model, &adapter, &output)?;
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &cpu, &model, config.use_bnb_nested_quant).map_err(Failure::usage)?
     } else {
@@ -100,16 +105,22 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     };
     let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
     let engine = engine.map_err(Failure::usage)?;
+    start.state.clear(); // the engine has it
     let batches = Batches::new(&config, data.rows.len());
-    describe(&config, &data, &batches, &start);
+    describe(&config, [&data, &evaluated], &batches, &start);
+    let (file, lines) = output.metrics(start.step)?;
+    let progress = Progress::new(batches.steps, start.step, config.logging_steps);
     let schedule = config.schedule(batches.steps);
     Run {
         config: &config,
         model: &model,
         adapter: adapter.config,
         rows: data.rows,
+        evaluated: evaluated.rows,
         batches,
         schedule,
+        metrics: Metrics { file, curves: Curves::of(&lines), last: lines.into_iter().next_back() },
+        progress,
         output,
         engine,
         at: start,
@@ -149,17 +160,24 @@ fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> 
 }
 
 /// What will be done, on the screen.
-fn describe(config: &Config, data: &Dataset, batches: &Batches, start: &Saved) {
-    let Dataset { rows, left_out, cut } = data;
-    let longest = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
-    let mut text = format!("{}: {} rows, the longest of {longest} tokens", config.dataset_name, rows.len());
-    if *cut > 0 {
-        let _ = write!(text, "; {cut} cut to max_length");
+fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Saved) {
+    let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
+    let mut text = String::new();
+    for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
+        let Dataset { rows, left_out, cut } = data;
+        if rows.is_empty() {
+            continue; // there are no evaluations
+        }
+        let _ = write!(text, "{name}: {} rows, the longest of {} tokens", rows.len(), data.longest());
+        if *cut > 0 {
+            let _ = write!(text, "; {cut} cut to max_length");
+        }
+        if *left_out > 0 {
+            let _ = write!(text, "; {left_out} left out, for they have no trained token");
+        }
+        text.push('\n');
     }
-    if *left_out > 0 {
-        let _ = write!(text, "; {left_out} left out, for they have no trained token");
-    }
-    let _ = write!(text, "\n{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
+    let _ = write!(text, "{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
     if start.step > 0 {
         let _ = write!(text, "; {} are made", start.step);
     }
@@ -172,12 +190,22 @@ struct Run<'a> {
     model: &'a Llama,
     adapter: lora::Config,
     rows: Vec<Row>,
+    evaluated: Vec<Row>,
     batches: Batches,
     schedule: Schedule,
     output: Output,
+    metrics: Metrics,
+    progress: Progress,
     engine: Engine<'a>,
     at: Saved,
     peak: Option<Peak>,
+}
+
+/// What was logged so far.
+struct Metrics {
+    file: File,
+    curves: Curves,
+    last: Option<Json>,
 }
 
 impl Run<'_> {
@@ -187,31 +215,39 @@ impl Run<'_> {
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
             signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
         }
-        let mut metrics = self.output.metrics(self.at.step)?;
-        let mut saved = self.at.step;
-        while self.at.step < self.batches.steps && !stop.load(Ordering::Relaxed) {
-            self.step(&mut metrics)?;
-            let is_due = self.at.step % self.config.save_steps == 0 || self.at.step == self.batches.steps;
-            if is_due || stop.load(Ordering::Relaxed) {
+        self.evaluate_if_due()?; // of the step of the checkpoint, if the run ended before it was
+        let mut is_stopped = false;
+        while self.at.step < self.batches.steps && !is_stopped {
+            self.step()?;
+            is_stopped = stop.load(Ordering::Relaxed); // asked once a step: a run that stops has saved
+            let is_last = self.at.step == self.batches.steps;
+            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(self.config.save_steps);
+            if is_saved {
                 self.save()?;
-                saved = self.at.step;
+            }
+            if is_last || !is_stopped {
+                self.evaluate_if_due()?;
+            }
+            if is_saved {
+                self.output.draw(&self.metrics.curves.svg())?;
             }
         }
         if self.at.step < self.batches.steps {
-            print(&format!(
-                "stopped by a signal after step {saved}; resume_from_checkpoint = true goes on\n"
+            let step = self.at.step;
+            self.progress.say(&format!(
+                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
             ));
             return Ok(1);
         }
-        let folder = self.output.join("adapter");
-        let adapter = self.trained()?;
-        adapter.save(&folder).map_err(|error| Failure::fault(&folder, error))?;
-        print(&format!("the adapter is in {}\n", folder.display()));
+        self.output.draw(&self.metrics.curves.svg())?;
+        let trained = self.adapter(&self.engine.state().map_err(Failure::bug)?)?;
+        let folder = self.output.finish(&trained)?;
+        self.progress.say(&format!("the adapter is in {}\n", folder.display()));
         Ok(0)
     }
 
     /// One step, and its line of the metrics.
-    fn step(&mut self, metrics: &mut File) -> Result<(), Failure> {
+    fn step(&mut self) -> Result<(), Failure> {
         let begin = Instant::now();
         let (number, rate) = (self.at.step + 1, self.schedule.rate(self.at.step));
         let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.rows[*row]).collect();
@@ -228,7 +264,6 @@ impl Run<'_> {
         self.at.step = number;
         self.at.tokens += tokens as u64;
         let seconds = begin.elapsed().as_secs_f64();
-        let mean = |of: fn(&Logged) -> f64| logged.iter().map(of).sum::<f64>() / logged.len() as f64;
         let line = json!({
             "step": number,
             "loss": loss,
@@ -236,13 +271,13 @@ impl Run<'_> {
             "learning_rate": rate,
             "epoch": self.batches.epochs(number),
             "num_tokens": self.at.tokens,
-            "mean_token_accuracy": mean(|part| part.correct / part.counted),
-            "entropy": mean(|part| part.entropy / part.counted),
+            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
+            "entropy": mean(&logged, |part| part.entropy / part.counted),
             "peak_bytes": self.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
             "tokens_per_second": (tokens as f64 / seconds).round(),
         });
-        self.output.log(metrics, &line)?;
-        self.show(&line);
+        self.progress.step(number, &line);
+        self.log(line)?;
         if !(loss.is_finite() && norm.is_finite()) {
             return Err(Failure::Usage(format!(
                 "step {number}: the loss is {loss}, the norm of its gradient {norm}"
@@ -251,31 +286,70 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A line on the screen, every `logging_steps` steps.
-    fn show(&self, line: &Json) {
-        let step = self.at.step;
-        if step % self.config.logging_steps == 0 || step == 1 || step == self.batches.steps {
-            let number = |key: &str| line[key].as_f64().unwrap_or(f64::NAN);
-            print(&format!(
-                "step {step:>6} of {}  loss {:.4}  norm {:.3}  rate {:.2e}  {:.0} tokens/s\n",
-                self.batches.steps,
-                number("loss"),
-                number("grad_norm"),
-                number("learning_rate"),
-                number("tokens_per_second")
-            ));
+    /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
+    fn evaluate_if_due(&mut self) -> Result<(), Failure> {
+        let (step, is_last) = (self.at.step, self.at.step == self.batches.steps);
+        let is_due = match self.config.eval_strategy {
+            Evaluation::No => false,
+            Evaluation::Steps => is_last || step.is_multiple_of(self.config.eval_steps()),
+            Evaluation::Epoch => is_last || step.is_multiple_of(self.batches.steps_of_epoch()),
+        };
+        let is_made = self.metrics.last.as_ref().is_some_and(|line| line.get("eval_loss").is_some());
+        if step == 0 || !is_due || is_made {
+            return Ok(());
         }
+        let line = self.evaluation()?;
+        self.progress.evaluation(step, &line);
+        self.log(line)
     }
 
-    /// The adapter as it is now.
-    fn trained(&self) -> Result<Adapter, Failure> {
-        let state: Values<f32> = self.engine.state().map_err(Failure::bug)?;
-        Adapter::of(self.adapter.clone(), &self.model.config, &state).map_err(Failure::bug)
+    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
+    /// over batches.
+    ///
+    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its
+    /// rows; `SFTTrainer.log` of `trl`, 1.16.
+    fn evaluation(&mut self) -> Result<Json, Failure> {
+        let begin = Instant::now();
+        let (mut logged, mut loss) = (Vec::new(), 0.0);
+        for rows in self.evaluated.chunks(self.config.per_device_eval_batch_size as usize) {
+            let rows: Vec<&Row> = rows.iter().collect();
+            let items: usize = rows.iter().map(|row| row.counted()).sum();
+            let part = self.engine.evaluate(&microbatch(&rows), items as u64).map_err(Failure::bug)?;
+            loss += part.loss * rows.len() as f64;
+            logged.push(part);
+        }
+        Ok(json!({
+            "step": self.at.step,
+            "epoch": self.batches.epochs(self.at.step),
+            "eval_loss": loss / self.evaluated.len() as f64,
+            "eval_num_tokens": self.at.tokens,
+            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
+            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
+            "eval_runtime": begin.elapsed().as_secs_f64(),
+        }))
     }
 
-    fn save(&mut self) -> Result<(), Failure> {
-        self.at.state = self.engine.state().map_err(Failure::bug)?;
-        let adapter = self.trained()?;
-        self.output.save(&self.at, &adapter, self.config.save_total_limit.0)
+    fn log(&mut self, line: Json) -> Result<(), Failure> {
+        self.output.log(&mut self.metrics.file, &line)?;
+        self.metrics.curves.add(&line);
+        self.metrics.last = Some(line);
+        Ok(())
     }
+
+    /// The adapter of a state.
+    fn adapter(&self, state: &Values<f32>) -> Result<Adapter, Failure> {
+        Adapter::of(self.adapter.clone(), &self.model.config, state).map_err(Failure::bug)
+    }
+
+    fn save(&self) -> Result<(), Failure> {
+        let state = self.engine.state().map_err(Failure::bug)?;
+        let adapter = self.adapter(&state)?;
+        let saved = Saved { state, ..self.at };
+        self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)
+    }
+}
+
+/// The mean over micro-batches.
+fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
+    logged.iter().map(of).sum::<f64>() / logged.len() as f64
 }

@@ -1,50 +1,65 @@
 //! `train --plan`: the bytes that a run will take, and the longest context that fits, before anything runs.
 //!
 //! A model's `config.json` is enough. Where the weights are there, they are counted as they are stored; where they are
-//! not, as NF4, if the config says so or `load_in_4bit` asks for it, else in the type to compute in.
+//! not, as NF4, if the config says so or `load_in_4bit` asks for it, else in the type to compute in. Where the data can
+//! be read, its longest row is the length.
+//!
+//! Beside the device's bytes there are the program's own, and here they are counted: planning makes the same graphs and
+//! programs, and holds the same rows.
 
 use std::fmt::Write as _;
 
 use challenges::train::{Forecast, Forecaster};
-use kernels::Cpu;
+use kernels::{Cpu, bytes};
+use reference::clean::clean;
 use reference::graph::Dtype;
 use reference::llama::{self, Llama, Spec, Storage, Storages, hub};
 
 use super::Config;
+use super::config::Evaluation;
+use super::data::Dataset;
+use super::save::COPIES;
 use crate::cli::{Failure, print};
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
+    let before = bytes::live();
     let spec = spec(config)?;
-    let rows = config.per_device_train_batch_size as usize;
     let most = spec.config.positions;
-    let length = config.max_length.0.map_or(most, |length| most.min(length as usize));
+    let mut text = String::new();
+    let data = config.rows(spec.config.vocab, most).unwrap_or_else(|failure| {
+        let (Failure::Usage(reason) | Failure::Fault(reason)) = failure;
+        let reason = clean(&reason);
+        let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
+        <[Dataset; 2]>::default()
+    });
+    let ([rows, length], evaluation) = shapes(config, &data, most);
     let cpu = Cpu::new();
     let loss = config.loss(&spec.config)?;
     let loss = config.in_chunks(loss.as_ref());
     let forecaster = Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref());
     let mut forecaster = forecaster.map_err(Failure::usage)?;
-    let forecast = forecaster.at(rows, length).map_err(Failure::usage)?;
-    let mut text = format!("micro-batches of {rows} rows of {length} tokens, in bytes:\n");
-    for (name, bytes) in parts(&forecast) {
+    let mut forecast = forecaster.at(rows, length).map_err(Failure::usage)?;
+    if let Some([rows, length]) = evaluation {
+        let arena = forecaster.evaluation(rows, length).map_err(Failure::usage)?;
+        forecast.arena = forecast.arena.max(arena);
+    }
+    let planned = bytes::live().saturating_sub(before + forecast.scratch); // graphs, programs, rows
+    let beside = [("saving", forecast.trained / 4 * COPIES), ("program", planned + cpu.product_bytes())];
+    let bytes_beside: usize = beside.iter().map(|(_, bytes)| bytes).sum();
+    let all = ("all", forecast.total() + bytes_beside);
+    let _ = writeln!(text, "micro-batches of {rows} rows of {length} tokens, in bytes:");
+    for (name, bytes) in parts(&forecast).into_iter().chain(beside).chain([all]) {
         let _ = writeln!(text, "  {name:<8} {bytes:>16}  {:>9.3} GiB", bytes as f64 / GIB);
     }
-    let longest = forecaster.longest(rows, memory).map_err(Failure::usage)?;
+    let longest = forecaster.longest(rows, memory.saturating_sub(bytes_beside)).map_err(Failure::usage)?;
     let given = memory as f64 / GIB;
     let _ = match longest {
-        Some((length, forecast)) if length >= most => {
-            writeln!(
-                text,
-                "the whole context of {length} tokens fits into {given:.1} GiB: {} bytes",
-                forecast.total()
-            )
-        }
         Some((length, forecast)) => {
-            writeln!(
-                text,
-                "the longest context that fits into {given:.1} GiB: {length} tokens, {} bytes",
-                forecast.total()
-            )
+            let bytes = forecast.total() + bytes_beside;
+            let which =
+                if length >= most { "the whole context fits" } else { "the longest context that fits" };
+            writeln!(text, "{which} into {given:.1} GiB: {length} tokens, {bytes} bytes")
         }
         None => writeln!(text, "no context fits into {given:.1} GiB"),
     };
@@ -52,11 +67,23 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Rows and tokens of the largest micro-batch of training, and of evaluations, if there are any: as the data has them,
+/// or as many as there may be, if it is not there.
+fn shapes(config: &Config, data: &[Dataset; 2], most: usize) -> ([usize; 2], Option<[usize; 2]>) {
+    let shape = |data: &Dataset, batch: u64| match data.rows.len() {
+        0 => [batch as usize, config.max_length.0.map_or(most, |length| most.min(length as usize))],
+        rows => [rows.min(batch as usize), data.longest()],
+    };
+    let [training, evaluation] = data;
+    let is_evaluated = config.eval_strategy != Evaluation::No;
+    let evaluation = is_evaluated.then(|| shape(evaluation, config.per_device_eval_batch_size));
+    (shape(training, config.per_device_train_batch_size), evaluation)
+}
+
 const GIB: f64 = (1_u64 << 30) as f64;
 
-fn parts(forecast: &Forecast) -> [(&'static str, usize); 8] {
+fn parts(forecast: &Forecast) -> [(&'static str, usize); 7] {
     let Forecast { weights, trained, inputs, arena, saved, loss, scratch } = *forecast;
-    let all = forecast.total();
     [
         ("weights", weights),
         ("trained", trained),
@@ -65,7 +92,6 @@ fn parts(forecast: &Forecast) -> [(&'static str, usize); 8] {
         ("saved", saved),
         ("loss", loss),
         ("scratch", scratch),
-        ("all", all),
     ]
 }
 

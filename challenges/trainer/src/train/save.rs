@@ -1,7 +1,8 @@
 //! What a run leaves on the disk, and how it goes on from there.
 //!
 //! ```text
-//! OUTPUT_DIR/metrics.jsonl                   a line a step
+//! OUTPUT_DIR/metrics.jsonl                   a line a step, and one an evaluation
+//! OUTPUT_DIR/loss.svg                        the curves of their losses
 //! OUTPUT_DIR/adapter/                        the adapter at the end, as peft reads it
 //! OUTPUT_DIR/checkpoint-STEP/                where a run goes on
 //!     adapter_config.json, adapter_model.safetensors
@@ -9,8 +10,10 @@
 //!     trainer_state.json                     the step, and the SHA-256 of the files beside it
 //! ```
 //!
-//! A checkpoint is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
-//! machine stops. One whose files do not have their hashes is left alone, and the one before it is taken.
+//! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
+//! machine stops. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
+//! of another adapter ends the run. What a killed run was writing has a name that begins with a dot, and the next one
+//! takes it away.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
@@ -46,9 +49,14 @@ pub struct Saved {
     pub state: Values<f32>,
 }
 
+/// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the
+/// adapter, both moments, and twice the same in the making of their file.
+pub const COPIES: usize = 7;
+
 const MOMENTS: &str = "optimizer-00001-of-00001.safetensors";
 const FILES: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", MOMENTS];
 const STATE: &str = "trainer_state.json";
+const METRICS: &str = "metrics.jsonl";
 
 impl Output {
     /// The folder, made if it is missing.
@@ -59,7 +67,11 @@ impl Output {
         fs::create_dir_all(folder).map_err(|error| fault(&error))?;
         let lock = File::create(folder.join(".lock")).map_err(|error| fault(&error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { folder: folder.into(), _lock: lock }),
+            Ok(()) => {
+                let output = Self { folder: folder.into(), _lock: lock };
+                output.tidy()?;
+                Ok(output)
+            }
             Err(TryLockError::WouldBlock) => {
                 Err(Failure::Usage(format!("{}: another trainer writes here", folder.display())))
             }
@@ -72,27 +84,50 @@ impl Output {
         self.folder.join(name)
     }
 
+    /// Takes away what a run was writing when it was killed. The lock is held, so nobody is writing it now.
+    fn tidy(&self) -> Result<(), Failure> {
+        for path in self.entries()? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_left =
+                [".checkpoint-", ".adapter", ".warpbook-"].iter().any(|left| name.starts_with(left));
+            if is_left {
+                let taken = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                taken.map_err(|error| Failure::fault(&path, error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Result<Vec<PathBuf>, Failure> {
+        let entries = fs::read_dir(&self.folder).and_then(Iterator::collect);
+        let entries: Vec<fs::DirEntry> = entries.map_err(|error| Failure::fault(&self.folder, error))?;
+        Ok(entries.iter().map(fs::DirEntry::path).collect())
+    }
+
     /// The checkpoints by their steps, the newest first.
     fn checkpoints(&self) -> Result<Vec<(u64, PathBuf)>, Failure> {
-        let entries = fs::read_dir(&self.folder).map_err(|error| Failure::fault(&self.folder, error))?;
-        let step = |name: &str| name.strip_prefix("checkpoint-")?.parse::<u64>().ok();
-        let names =
-            entries.flatten().filter_map(|entry| Some((step(entry.file_name().to_str()?)?, entry.path())));
-        let mut all: Vec<(u64, PathBuf)> = names.collect();
+        let step = |path: &Path| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse().ok();
+        let entries = self.entries()?.into_iter();
+        let mut all: Vec<(u64, PathBuf)> = entries.filter_map(|path| Some((step(&path)?, path))).collect();
         all.sort_by_key(|(step, _)| std::cmp::Reverse(*step));
         Ok(all)
     }
 
     /// Whether a run was here.
     pub fn is_used(&self) -> Result<bool, Failure> {
-        Ok(self.join("metrics.jsonl").exists() || !self.checkpoints()?.is_empty())
+        Ok(self.join(METRICS).exists() || !self.checkpoints()?.is_empty())
     }
 
     /// The newest checkpoint that is whole. What is wrong with a newer one is said.
+    ///
+    /// Fails where that one is of another adapter.
     pub fn newest(&self, config: &lora::Config, model: &llama::Config) -> Result<Option<Saved>, Failure> {
         for (step, path) in self.checkpoints()? {
-            match read(&path, step, config, model) {
-                Ok(saved) => return Ok(Some(saved)),
+            match whole(&path, step) {
+                Ok(state) => {
+                    let saved = read(&path, &state, config, model).map(Some);
+                    return saved.map_err(|reason| Failure::Usage(format!("{}: {reason}", path.display())));
+                }
                 Err(reason) => {
                     warn(&format!("{}: {reason}; the checkpoint before it is taken", path.display()));
                 }
@@ -101,60 +136,102 @@ impl Output {
         Ok(None)
     }
 
-    /// Writes a checkpoint, and takes away all but the newest `kept`.
-    pub fn save(&self, saved: &Saved, adapter: &Adapter, kept: Option<u64>) -> Result<(), Failure> {
-        let path = self.join(&format!("checkpoint-{}", saved.step));
-        let partial = self.join(&format!(".checkpoint-{}", saved.step));
-        let fault = |error: &dyn std::fmt::Display| Failure::fault(&path, error);
-        for old in [&partial, &path] {
-            if old.exists() {
-                fs::remove_dir_all(old).map_err(|error| fault(&error))?; // a partial one, or one that was not whole
-            }
-        }
-        adapter.save(&partial).map_err(|error| fault(&error))?;
-        let moments = saved.state.iter().filter(|(name, _)| name.starts_with("optim."));
-        let moments = moments.map(|(name, value)| (name.clone(), value.clone())).collect();
-        atomic_write::write(&partial.join(MOMENTS), &serialize(&moments)).map_err(|error| fault(&error))?;
-        let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hash(&partial.join(name))?))));
-        let hashes: serde_json::Map<String, Json> =
-            hashes.into_iter().collect::<Result<_, std::io::Error>>().map_err(|error| fault(&error))?;
-        let state =
-            json!({"global_step": saved.step, "num_input_tokens_seen": saved.tokens, "sha256": hashes});
-        atomic_write::write(&partial.join(STATE), format!("{state:#}\n").as_bytes())
-            .map_err(|error| fault(&error))?;
-        let sync = |folder: &Path| File::open(folder).and_then(|folder| folder.sync_all());
-        sync(&partial).map_err(|error| fault(&error))?;
-        fs::rename(&partial, &path).map_err(|error| fault(&error))?;
-        sync(&self.folder).map_err(|error| fault(&error))?;
+    /// Writes a checkpoint, and takes away all but the newest `kept`. `metrics` are brought to the disk before it, so
+    /// that the lines of its steps are there if it is.
+    pub fn save(
+        &self,
+        saved: Saved,
+        adapter: &Adapter,
+        metrics: &File,
+        kept: Option<u64>,
+    ) -> Result<(), Failure> {
+        metrics.sync_data().map_err(|error| Failure::fault(&self.join(METRICS), error))?;
+        self.whole(&format!("checkpoint-{}", saved.step), |folder| write_checkpoint(folder, saved, adapter))?;
         let most = kept.map_or(usize::MAX, |kept| kept as usize);
-        for (_, old) in self.checkpoints()?.into_iter().skip(most) {
-            fs::remove_dir_all(&old).map_err(|error| Failure::fault(&old, error))?;
-        }
-        Ok(())
+        self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))
     }
 
-    /// The metrics, to be gone on with after so many steps: what was written of later ones is taken away.
-    pub fn metrics(&self, steps: u64) -> Result<File, Failure> {
-        let path = self.join("metrics.jsonl");
+    /// Writes the adapter at the end; where it is.
+    pub fn finish(&self, adapter: &Adapter) -> Result<PathBuf, Failure> {
+        self.whole("adapter", |folder| adapter.save(folder).map_err(Failure::bug))?;
+        Ok(self.join("adapter"))
+    }
+
+    /// A folder that is there as a whole or not at all. One that could not be filled is taken away: a full disk has its
+    /// bytes back.
+    fn whole(&self, name: &str, fill: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
+        let (path, partial) = (self.join(name), self.join(&format!(".{name}")));
+        let fault = |error| Failure::fault(&path, error);
+        let sync = |folder: &Path| File::open(folder)?.sync_all();
+        let filled = fs::create_dir(&partial).map_err(fault).and_then(|()| fill(&partial));
+        if filled.is_err() {
+            let _ = fs::remove_dir_all(&partial); // the reason is the one above
+            return filled;
+        }
+        sync(&partial).map_err(fault)?;
+        if path.exists() {
+            self.remove(&path)?; // one that was not whole, or the adapter of a run that was made longer
+        }
+        fs::rename(&partial, &path).and_then(|()| sync(&self.folder)).map_err(fault)
+    }
+
+    /// Removes a folder, so that half of it is never seen under its name.
+    fn remove(&self, path: &Path) -> Result<(), Failure> {
+        let name = path.file_name().unwrap_or_default().display();
+        let aside = self.join(&format!(".{name}-old"));
+        let removed = fs::rename(path, &aside).and_then(|()| fs::remove_dir_all(&aside));
+        removed.map_err(|error| Failure::fault(path, error))
+    }
+
+    /// The metrics, to be gone on with after so many steps, and their lines: what was written of later steps is taken
+    /// away.
+    pub fn metrics(&self, steps: u64) -> Result<(File, Vec<Json>), Failure> {
+        let path = self.join(METRICS);
         let text = read_text(&path).map_err(Failure::usage)?.unwrap_or_default();
-        let step = |line: &str| serde_json::from_str::<Json>(line).ok()?.get("step")?.as_u64();
-        let before = text.lines().take_while(|line| step(line).is_some_and(|step| step <= steps));
-        let mut kept: String = before.collect::<Vec<_>>().join("\n");
-        kept.push_str(if kept.is_empty() { "" } else { "\n" });
+        let line = |line: &str| serde_json::from_str::<Json>(line).ok();
+        let is_before = |line: &Json| line["step"].as_u64().is_some_and(|step| step <= steps);
+        let lines: Vec<Json> = text.lines().map_while(line).take_while(is_before).collect();
+        let kept: String = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
         atomic_write::write(&path, kept.as_bytes()).map_err(|error| Failure::fault(&path, error))?;
         let file = File::options().append(true).open(&path);
-        file.map_err(|error| Failure::fault(&path, error))
+        Ok((file.map_err(|error| Failure::fault(&path, error))?, lines))
     }
 
     /// Adds a line to the metrics.
     pub fn log(&self, file: &mut File, line: &Json) -> Result<(), Failure> {
         let written = file.write_all(format!("{line}\n").as_bytes());
-        written.map_err(|error| Failure::fault(&self.join("metrics.jsonl"), error))
+        written.map_err(|error| Failure::fault(&self.join(METRICS), error))
+    }
+
+    /// Writes the curves of the losses.
+    pub fn draw(&self, curves: &str) -> Result<(), Failure> {
+        let path = self.join("loss.svg");
+        atomic_write::write(&path, curves.as_bytes()).map_err(|error| Failure::fault(&path, error))
     }
 }
 
-/// What a checkpoint holds, if it is whole and of this adapter.
-fn read(path: &Path, step: u64, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
+/// Fills the folder of a checkpoint.
+fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
+    adapter.save(folder).map_err(Failure::bug)?;
+    let Saved { step, tokens, state: mut moments } = saved;
+    moments.retain(|name, _| name.starts_with("optim."));
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        atomic_write::write(&path, bytes).map_err(|error| Failure::fault(&path, error))
+    };
+    write(MOMENTS, &serialize(&moments))?;
+    let hashed = |name: &str| {
+        let path = folder.join(name);
+        hash(&path).map_err(|error| Failure::fault(&path, error))
+    };
+    let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
+    let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
+    let state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
+    write(STATE, format!("{state:#}\n").as_bytes())
+}
+
+/// The state of a checkpoint that is whole: each of its files has its hash.
+fn whole(path: &Path, step: u64) -> Result<Json, String> {
     let state = read_json(&path.join(STATE)).map_err(|error| error.to_string())?;
     let state = state.ok_or_else(|| format!("{STATE} is missing"))?;
     for name in FILES {
@@ -163,9 +240,14 @@ fn read(path: &Path, step: u64, config: &lora::Config, model: &llama::Config) ->
             return Err(format!("{name} is damaged: its SHA-256 is not the one in {STATE}"));
         }
     }
-    if state["global_step"] != step {
-        return Err(format!("{STATE}: expected global_step {step}, found {}", state["global_step"]));
+    match &state["global_step"] {
+        found if *found == step => Ok(state),
+        found => Err(format!("{STATE}: expected global_step {step}, found {found}")),
     }
+}
+
+/// What a checkpoint holds, if it is of this adapter.
+fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
     if (own.rank, own.scale()) != (asked.rank, asked.scale())
@@ -185,8 +267,8 @@ fn read(path: &Path, step: u64, config: &lora::Config, model: &llama::Config) ->
             values.insert(moment, Array::from_memory(Dtype::F32, &value.shape, tensor.bytes));
         }
     }
-    let tokens = state["num_input_tokens_seen"].as_u64();
-    Ok(Saved { step, tokens: tokens.ok_or("num_input_tokens_seen is missing")?, state: values })
+    let number = |key: &str| state[key].as_u64().ok_or_else(|| format!("{STATE}: {key} is missing"));
+    Ok(Saved { step: number("global_step")?, tokens: number("num_input_tokens_seen")?, state: values })
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.

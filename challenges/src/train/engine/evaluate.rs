@@ -1,0 +1,57 @@
+//! The loss of rows that are not trained on: the forward part of a micro-batch alone, without dropout. A chunked loss
+//! computes the gradient of its hidden states along, which nobody reads.
+
+use compiler::session::Io;
+use reference::graph::Array;
+use reference::llama::Spec;
+
+use super::{Accumulate, Engine, Error, Logged, Microbatch, upload};
+
+impl Engine<'_> {
+    /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are
+    /// what they are now. The graph is compiled when it is first asked for.
+    ///
+    /// # Errors
+    /// What the session says.
+    pub fn evaluate(&mut self, batch: &Microbatch, items: u64) -> Result<Logged, Error> {
+        if self.evaluation.is_none() {
+            let spec = Spec { dropout: false, ..self.spec.clone() };
+            let graph = match &self.accumulate {
+                Accumulate::Whole(_) => spec.microbatch(),
+                Accumulate::Chunked(_) => spec.hidden_states(),
+            };
+            let graph = graph.map_err(Error::Graph)?;
+            self.evaluation = Some(self.session.load(&graph).map_err(Error::Session)?);
+        }
+        let program = self.evaluation.expect("it was loaded");
+        let rounded = self.rounded(batch)?;
+        let batch = rounded.as_ref().unwrap_or(batch);
+        let device = self.session.device();
+        let all = self.spec.config.positions; // where tokens say which rows of the tables they take
+        self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
+        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
+        let own = [
+            ("ids", integers(&batch.ids)?),
+            ("labels", integers(&batch.labels)?),
+            ("positions", integers(&batch.positions)?),
+            ("documents", integers(&batch.documents)?),
+            ("items", upload(device, &Array::scalar(items as f64))?),
+        ];
+        let mut io = Io::from(&self.tables);
+        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
+        if let Accumulate::Chunked(states) = &mut self.accumulate {
+            return states.evaluate(&mut self.session, program, io, batch, items);
+        }
+        let outputs = self.session.run(program, io).map_err(Error::Session)?;
+        let number = |name: &str| {
+            let value = outputs.array(name).map_err(Error::Session)?;
+            Ok(value.wide().first().copied().unwrap_or(f64::NAN))
+        };
+        Ok(Logged {
+            loss: number("loss")?,
+            counted: number("counted")?,
+            correct: number("correct")?,
+            entropy: number("entropy")?,
+        })
+    }
+}

@@ -1,0 +1,123 @@
+//! Runs of the trainer over its own example: a Llama that is trained in a second or two, from nothing but the program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::place;
+use crate::program::{self, Ran};
+
+/// The example in a folder of its own.
+pub struct Example {
+    program: PathBuf,
+    folder: TempDir,
+}
+
+/// What of a line of the metrics differs from one process to the next.
+const OF_THE_PROCESS: [&str; 3] = ["tokens_per_second", "peak_bytes", "eval_runtime"];
+
+impl Example {
+    /// The example as `program` writes it, and `eval.jsonl` with 13 of its rows.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn new(program: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder can be made");
+        let program = place::program(Path::new(program));
+        let written = program::run(&program, folder.path(), &["train", "--example", "example"]);
+        assert_eq!(written.code, 0, "{}", written.stderr);
+        let example = Self { program, folder };
+        example.write_rows("eval.jsonl", 40..53);
+        example
+    }
+
+    /// A file or a folder of the example.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join("example").join(name)
+    }
+
+    /// Writes some of the rows of its data as another file.
+    ///
+    /// # Panics
+    /// If there are fewer rows.
+    pub fn write_rows(&self, name: &str, rows: std::ops::Range<usize>) {
+        let data = fs::read_to_string(self.path("data.jsonl")).expect("data");
+        let lines: Vec<&str> = data.lines().collect();
+        fs::write(self.path(name), lines[rows].join("\n") + "\n").expect("it can be written");
+    }
+
+    /// A run into an output folder, with these settings; nothing of it is seen.
+    pub fn command(&self, output: &Path, settings: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(self.path("")).args(["train", "config.toml", "--set"]);
+        command.arg(format!("output_dir={}", output.display()));
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// A run to its end.
+    pub fn run(&self, output: &Path, settings: &[&str]) -> Ran {
+        program::finish(self.command(output, settings).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// What `--plan` says of a run.
+    pub fn plan(&self, settings: &[&str]) -> Ran {
+        let mut command = self.command(&self.path("out"), settings);
+        program::finish(command.arg("--plan").stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// A run that has to succeed, and the lines of its metrics.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn metrics_of(&self, output: &Path, settings: &[&str]) -> Vec<Value> {
+        let ran = self.run(output, settings);
+        assert_eq!(ran.code, 0, "{settings:?}: {}{}", ran.stdout, ran.stderr);
+        metrics(output)
+    }
+}
+
+/// The lines of a run's metrics.
+///
+/// # Panics
+/// If one is no JSON.
+pub fn metrics(output: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Every file below a run's folder by its path, but for what depends on the process.
+///
+/// # Panics
+/// If one cannot be read.
+pub fn files(output: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![output.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let name = entry.path().strip_prefix(output).expect("below it").to_path_buf();
+                files.insert(name, fs::read(entry.path()).expect("a file"));
+            }
+        }
+    }
+    let mut lines = metrics(output);
+    for line in &mut lines {
+        let line = line.as_object_mut().expect("an object");
+        for key in OF_THE_PROCESS {
+            line.shift_remove(key);
+        }
+    }
+    let lines: String = lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect();
+    files.insert("metrics.jsonl".into(), lines.into_bytes());
+    files
+}
