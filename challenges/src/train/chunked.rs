@@ -154,15 +154,15 @@ impl<'a> States<'a> {
     }
 
     /// What is logged of a batch of rounded sizes that is only read, by the program of its hidden states.
-    pub fn evaluate<'b>(
-        &'b mut self,
+    pub fn evaluate(
+        &mut self,
         session: &mut Session<'_>,
         program: Program,
-        mut io: Io<'b>,
+        io: Io<'_>,
         batch: &Microbatch,
         items: u64,
     ) -> Result<Logged, Error> {
-        let device = session.device();
+        let (device, mut io) = (session.device(), io);
         io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
         io.sizes = sizes(batch.shape);
         let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
