@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// auto, cpu, sim, cuda or cuda:N
     #[arg(long, global = true, default_value = "auto", value_parser = device)]
     pub device: Device,
-    /// Ranks of challenge B
+    /// Ranks of challenge B, or of a graph
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// A checkpoint for challenges B, C and E
@@ -169,13 +169,8 @@ impl Options {
         self.planned(own, challenges, scope)
     }
 
-    /// What `graph FILE` does: challenge C's attempt, on one rank of the CPU.
+    /// What `graph FILE` does: challenge C's attempt, on ranks of the CPU.
     pub fn graph_plan(&self, own: &Supplied) -> Result<Plan, Failure> {
-        if let Some(ranks) = self.ranks.filter(|ranks| *ranks != 1) {
-            let message =
-                format!("--ranks: expected 1, found {ranks}: a graph runs on one rank in this version");
-            return Err(Failure::Usage(message));
-        }
         if let Some(device) = match self.device {
             Device::Auto | Device::Cpu => None,
             Device::Sim => Some("sim".to_owned()),
@@ -392,6 +387,11 @@ impl Options {
     /// A flag for a challenge that is not built has no meaning yet, and saying nothing would hide that.
     fn flag_without_meaning(&self) -> Option<String> {
         self.ranks.map(|_| "--ranks is for challenges that are not part of this version".into())
+    }
+
+    /// The ranks that are asked for.
+    pub fn ranks(&self) -> Option<usize> {
+        self.ranks.map(|ranks| ranks as usize)
     }
 
     /// Whether text may be coloured.

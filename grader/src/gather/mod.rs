@@ -180,6 +180,8 @@ pub(crate) struct GraphRequest {
     pub text: String,
     /// A size for every symbol.
     pub sizes: BTreeMap<String, i64>,
+    /// How many ranks, if not as many as its groups have.
+    pub ranks: Option<usize>,
     /// Whether the answer holds what a drawing is made of.
     pub drawn: bool,
 }

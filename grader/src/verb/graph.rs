@@ -64,8 +64,16 @@ struct Tried<'a> {
     file: &'a GraphFile,
     graph: Graph,
     sizes: BTreeMap<Symbol, i64>,
+    ranks: usize,
     plan: Plan,
     levels: Vec<Level>,
+}
+
+/// What every level is tried with.
+struct GraphText<'a> {
+    text: String,
+    sizes: &'a BTreeMap<Symbol, i64>,
+    ranks: usize,
 }
 
 /// What was found at a level.
@@ -83,9 +91,11 @@ pub(crate) fn graph(options: &Options, own: &Supplied, file: &GraphFile) -> Resu
     let named = |message: String| Failure::Usage(format!("{}: {message}", file.name()));
     let text = file.read().map_err(named)?;
     let graph = trial::read(&text).map_err(named)?;
-    let sizes = trial::sizes(&graph, &file.asked()?, plan.effort.seed).map_err(named)?;
-    let levels = levels(&plan, file, text, &sizes)?;
-    let tried = Tried { file, graph, sizes, plan, levels };
+    let sizes = trial::sizes(&graph, &file.asked()?, options.ranks(), plan.effort.seed);
+    let (sizes, mesh) = sizes.map_err(named)?;
+    let ranks = mesh.ranks();
+    let levels = levels(&plan, file, GraphText { text, sizes: &sizes, ranks })?;
+    let tried = Tried { file, graph, sizes, ranks, plan, levels };
     let shown = if options.json {
         format!("{}\n", serde_json::to_string_pretty(&tried.json()).unwrap_or_default())
     } else {
@@ -172,8 +182,7 @@ impl GraphFile {
 fn levels(
     plan: &Plan,
     file: &GraphFile,
-    text: String,
-    sizes: &BTreeMap<Symbol, i64>,
+    GraphText { text, sizes, ranks }: GraphText<'_>,
 ) -> Result<Vec<Level>, Failure> {
     let asked =
         |(number, _): &(usize, &'static str)| file.level.is_none_or(|level| usize::from(level) == *number);
@@ -199,7 +208,7 @@ fn levels(
         ranks: course.ranks,
         ordinal: 0,
         text: None,
-        graph: Some(GraphRequest { text, sizes, drawn: file.svg.is_some() }),
+        graph: Some(GraphRequest { text, sizes, ranks: Some(ranks), drawn: file.svg.is_some() }),
     };
     let gathered = gather(&started.launch, &request, &items, &|item| (plan.progress)(item));
     (plan.progress)("");
@@ -299,7 +308,7 @@ impl Tried<'_> {
             "nodes": self.graph.nodes().len(),
             "attempt": self.plan.attempt.name(),
             "device": "cpu",
-            "ranks": 1,
+            "ranks": self.ranks,
             "seed": self.seed(),
             "sizes": self.sizes.iter().map(|(symbol, size)| (symbol.to_string(), *size)).collect::<BTreeMap<_, _>>(),
             "outcome": worst.map_or(Outcome::Passed, |level| level.check.outcome),
@@ -314,7 +323,8 @@ impl Tried<'_> {
             Attempt::Own => "this program's attempt",
         };
         let (name, nodes) = (&self.graph.name, self.graph.nodes().len());
-        let mut text = format!("graph {name:?}, {nodes} nodes: {whose}, on one rank of the cpu");
+        let ranks = if self.ranks == 1 { "one rank".to_owned() } else { format!("{} ranks", self.ranks) };
+        let mut text = format!("graph {name:?}, {nodes} nodes: {whose}, on {ranks} of the cpu");
         let sizes = self.sizes.iter().map(|(symbol, size)| format!("{symbol} = {size}"));
         let sizes: Vec<String> = sizes.chain([format!("values of seed {}", self.seed())]).collect();
         let _ =
@@ -348,6 +358,9 @@ impl Tried<'_> {
             format!("cargo grader graph {file} --level {} --seed {}", level.number(), self.seed());
         for (symbol, size) in &self.sizes {
             let _ = write!(command, " --size {symbol}={size}");
+        }
+        if self.ranks > 1 {
+            let _ = write!(command, " --ranks {}", self.ranks);
         }
         if self.plan.attempt == Attempt::Solution {
             command.push_str(" --attempt solution");

@@ -27,6 +27,7 @@ use tests::tiny_llama::TinyLlama;
 
 use crate::llama::recipe;
 use crate::look::looks_like;
+use crate::ranks_compiled;
 
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
@@ -36,8 +37,8 @@ const HONEST: &str = "an honest compiler";
 /// A graph at every level, on values of a seed.
 fn tried(text: &str, seed: u64) -> Result<Vec<Answer>, String> {
     let graph = trial::read(text)?;
-    let sizes = trial::sizes(&graph, &BTreeMap::new(), seed)?;
-    let trial = Trial::new(text, &sizes, seed)?;
+    let (sizes, _) = trial::sizes(&graph, &BTreeMap::new(), None, seed)?;
+    let trial = Trial::new(text, &sizes, None, seed)?;
     let at = |level: Level| {
         let answer = trial.at(&Solution, &nf4::Solution, level, true);
         answer.map_err(|message| format!("{level:?} of sizes {sizes:?}: {message}"))
@@ -62,6 +63,85 @@ fn a_hundred_drawn_graphs_pass() {
     assert!(with_results > 90, "{with_results} of 102 have a meaning");
 }
 
+#[test]
+fn drawn_graphs_of_ranks_pass() {
+    let mut runner = TestRunner::deterministic();
+    let recipes = ranks_compiled::recipe(false, 12);
+    let (mut with_results, mut with_ranks) = (0, 0);
+    for i in 0..40 {
+        let (graph, _) = recipes.new_tree(&mut runner).expect("a graph").current().follow();
+        let text = graph.to_string();
+        let Ok((_, mesh)) = trial::sizes(&graph, &BTreeMap::new(), None, i) else { continue }; // no input says a size
+        let answers = passes(&format!("drawn graph of ranks {i}"), &text, i);
+        with_results += usize::from(answers.iter().all(|answer| answer.refused.is_none()));
+        with_ranks += usize::from(mesh.ranks() > 1);
+    }
+    assert!(
+        with_results > 30 && with_ranks > 20,
+        "{with_results} have a meaning, {with_ranks} several ranks"
+    );
+}
+
+/// Ranks along two axes: the sums of rows and of columns of a mesh.
+const OF_MESH: &str = "graph \"mesh\" (T in 1..=9, W in 1..=8) {
+  %0 = input \"x\" : f32[W, T]
+  %1 = all_reduce %0 over \"dp\" size 2 : f32[W, T]
+  %2 = all_gather %1 dim 0 over \"tp\" size W : f32[W*W, T]
+  %3 = exp %2 : f32[W*W, T]
+  %4 = reduce_scatter %3 dim 0 over \"tp\" size W : f32[W, T]
+  return \"y\" %4
+}";
+
+#[test]
+fn a_graph_of_several_ranks_is_tried_on_as_many() {
+    for (flags, text) in [
+        (&["--size", "W=3"][..], "on 6 ranks of the cpu"),
+        (&["--size", "W=3", "--ranks", "6"], "on 6 ranks of the cpu"),
+        (&["--size", "W=1", "--plan"], "on 2 ranks of the cpu"),
+    ] {
+        let ran = given(OF_MESH.as_bytes(), flags);
+        assert!(ran.code == 0 && ran.stdout.contains(text), "{flags:?}: {}{}", ran.stdout, ran.stderr);
+    }
+    let line = OF_MESH.replace("size 2", "size 1");
+    let line = line.replace("over \"dp\"", "over \"tp\"").replace("size 1", "size W");
+    let ran = given(line.as_bytes(), &["--ranks", "3", "--json"]);
+    let json: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(
+        (&json["ranks"], &json["sizes"]["W"], &json["outcome"]),
+        (&3.into(), &3.into(), &"passed".into())
+    );
+    for (text, flags, message) in [
+        (
+            OF_MESH,
+            &["--size", "W=3", "--ranks", "4"][..],
+            "--ranks: expected 6, as the graph has ranks 2 along \"dp\", 3",
+        ),
+        (&line, &["--ranks", "9"], "--size W=9: expected 1..=8, found 9"),
+        (&line.replacen("size W", "size 2", 1), &[], "expected 2 ranks along \"tp\", found W"),
+    ] {
+        let ran = given(text.as_bytes(), flags);
+        assert!(ran.code == 2 && ran.stderr.contains(message), "{message}: {}{}", ran.stdout, ran.stderr);
+    }
+}
+
+#[test]
+fn a_slip_between_ranks_is_seen_with_its_rank() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mesh.graph");
+    fs::write(&path, OF_MESH).expect("it can be written");
+    let path = path.to_str().expect("a plain path");
+    let ran = own(OWN, "loses a sign", &["graph", path, "--size", "W=2", "--level", "2"]);
+    assert_eq!(ran.code, 0, "no sign is lost in it: {}{}", ran.stdout, ran.stderr);
+    fs::write(path, OF_MESH.replace("%3 = exp", "%3 = neg")).expect("it can be written");
+    let ran = own(OWN, "loses a sign", &["graph", path, "--size", "W=2", "--level", "2"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.stdout, ran.stderr);
+    for words in
+        ["rank 0: output `y`: element", "the first node that differs is on line 5", "--size W=2 --ranks 4"]
+    {
+        assert!(ran.stdout.contains(words), "{words}: {}", ran.stdout);
+    }
+}
+
 /// The texts below a folder that are graphs.
 fn kept(folder: &Path) -> Vec<(String, String)> {
     let mut all = Vec::new();
@@ -81,8 +161,9 @@ fn kept(folder: &Path) -> Vec<(String, String)> {
 #[test]
 fn every_graph_that_the_tests_keep_passes() {
     let folders = ["look", "fuzz/corpus/graph_text"].map(|folder| place::tests().join(folder));
-    let is_bound =
-        |text: &str| trial::read(text).and_then(|graph| trial::sizes(&graph, &BTreeMap::new(), 0)).is_ok();
+    let is_bound = |text: &str| {
+        trial::read(text).and_then(|graph| trial::sizes(&graph, &BTreeMap::new(), None, 0)).is_ok()
+    };
     let mut all: Vec<_> = folders.iter().flat_map(|folder| kept(folder)).collect();
     all.retain(|(_, text)| is_bound(text)); // one of a reader's tests has a size that no input tells
     assert!(all.len() >= 8, "{} graphs are kept", all.len());
@@ -243,11 +324,6 @@ fn what_cannot_be_tried_is_refused_with_its_reason() {
         let ran = given(text.as_bytes(), &[]);
         assert!(ran.code == 2 && ran.stderr.contains(message), "{message}: {}{}", ran.stdout, ran.stderr);
     }
-    let ranks = node("%1 = all_gather %0 dim 0 over \"dp\" size 2 : f32[8, T]");
-    let ran = given(ranks.as_bytes(), &[]);
-    let message =
-        "line 3: %1 all_gather: expected no operation of several ranks, found one; a graph runs on one rank";
-    assert!(ran.code == 2 && ran.stderr.contains(message), "{}{}", ran.stdout, ran.stderr);
     let ran = given(b"graph \"\xff\" {}", &[]);
     assert!(ran.code == 2 && ran.stderr.contains("expected UTF-8"), "{}", ran.stderr);
 }
@@ -289,7 +365,8 @@ fn flags_that_do_not_fit_are_refused() {
         ("--size T", 2, "expected T=37"),
         ("--size T=4 --size T=5", 2, "--size T: expected one size, found two"),
         ("--level 4", 2, "0..=3"),
-        ("--ranks 2", 2, "--ranks: expected 1, found 2"),
+        ("--ranks 0", 2, "0 is not in 1.."),
+        ("--ranks 65", 2, "expected at most 64 ranks, found 65"),
         ("--device sim", 3, "sim: challenge C has no back end for it yet"),
         ("--device cuda:0", 3, "cuda:0: challenge C has no back end for it yet"),
         ("--html x.html", 2, "--html has no meaning for graph FILE"),
@@ -305,6 +382,8 @@ fn flags_that_do_not_fit_are_refused() {
         ran.stderr
     );
     assert_eq!(norm_by(HONEST, &["--ranks", "1", "--level", "0"]).code, 0);
+    let ran = norm_by(HONEST, &["--ranks", "3", "--level", "2"]); // each for itself
+    assert!(ran.code == 0 && ran.stdout.contains("on 3 ranks of the cpu"), "{}{}", ran.stdout, ran.stderr);
 }
 
 /// What may stand in the place of something else.
@@ -338,10 +417,10 @@ fn thousands_of_spoilt_texts_are_refused_or_tried() {
     for seed in 0..3000 {
         let text = texts.new_tree(&mut runner).expect("a text").current();
         let Ok(graph) = trial::read(&text) else { continue };
-        let Ok(sizes) = trial::sizes(&graph, &BTreeMap::new(), seed) else { continue };
+        let Ok((sizes, mesh)) = trial::sizes(&graph, &BTreeMap::new(), None, seed) else { continue };
         if trial::is_cheap(&graph, &sizes) {
             read += 1;
-            let trial = Trial::new(&text, &sizes, seed).expect("sizes that fit");
+            let trial = Trial::new(&text, &sizes, Some(mesh.ranks()), seed).expect("sizes that fit");
             match trial.at(&Solution, &nf4::Solution, Level::O2, false) {
                 Err(message) if message.starts_with("expected a refusal: ") => {} // an index into no rows, of which none is read
                 Err(message) => panic!("sizes {sizes:?}: {message}\n{text}"),

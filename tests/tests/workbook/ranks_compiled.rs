@@ -184,7 +184,7 @@ fn xs(dtype: Dtype, shape: &[usize], ranks: usize) -> Vec<Values<f32>> {
 
 /// What a graph of ranks is drawn from.
 #[derive(Clone, Debug)]
-struct Recipe {
+pub(crate) struct Recipe {
     ranks: usize,
     symbolic: [bool; 2], // the world's size, a length
     length: usize,
@@ -195,7 +195,7 @@ struct Recipe {
 
 const KINDS: usize = 19;
 
-fn recipe(smooth: bool, steps: usize) -> impl Strategy<Value = Recipe> {
+pub(crate) fn recipe(smooth: bool, steps: usize) -> impl Strategy<Value = Recipe> {
     let step = [0..KINDS, 0..40_usize, 0..40_usize, 0..40_usize];
     (1..=4_usize, [any::<bool>(), any::<bool>()], 1..=5_usize, vec(step, 1..steps), 0..40_usize).prop_map(
         move |(ranks, symbolic, length, steps, outputs)| Recipe {
@@ -390,7 +390,7 @@ impl Recipe {
     }
 
     /// A graph and its values. What is an output has a name of its own, or that of an input of its type.
-    fn follow(&self) -> (Graph, Vec<Values<f32>>) {
+    pub(crate) fn follow(&self) -> (Graph, Vec<Values<f32>>) {
         let maker = self.made();
         let values = maker.values(self.ranks);
         let tape = maker.builder.tape();

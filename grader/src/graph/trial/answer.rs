@@ -6,6 +6,7 @@ use compiler::compile::Compiled;
 use reference::graph::{Array, Error, Graph, Id};
 use serde::{Deserialize, Serialize};
 
+use super::Meaning;
 use crate::fair;
 use crate::figure::memory::Buffer;
 
@@ -29,7 +30,7 @@ pub struct Answer {
     pub drawn: Option<Drawn>,
 }
 
-/// An output beside the truth.
+/// An output beside the truth; of several ranks' the one that is farthest off.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Output {
     /// Its name.
@@ -58,21 +59,23 @@ pub struct Drawn {
 }
 
 impl Answer {
-    /// Of a graph that ran.
+    /// Of a graph that ran, on each rank.
     pub(super) fn new(
         graph: &Graph,
         compiled: &Compiled,
-        results: &[Array<f32>],
-        (naive, truth): (&[Array<f32>], &[Array<f64>]),
+        results: &[&[Array<f32>]],
+        Meaning { truth, naive }: &Meaning,
         drawn: bool,
     ) -> Self {
-        let each = graph.outputs().iter().zip(results.iter().zip(naive.iter().zip(truth)));
+        let worst = |(i, (name, _)): (usize, &(String, _))| {
+            let of = |rank: usize| Output::new(name, &results[rank][i], &naive[rank][i], &truth[rank][i]);
+            let error = |output: &Output| output.relative.unwrap_or(0.0);
+            (1..results.len()).map(of).fold(of(0), |a, b| if error(&b) > error(&a) { b } else { a })
+        };
         Self {
             launches: compiled.plan().steps.len(),
             arena_bytes: compiled.arena.bytes,
-            outputs: each
-                .map(|((name, _), (got, (naive, truth)))| Output::new(name, got, naive, truth))
-                .collect(),
+            outputs: graph.outputs().iter().enumerate().map(worst).collect(),
             plan: compiled.plan().to_string(),
             refused: None,
             drawn: drawn.then(|| Drawn::new(compiled)),

@@ -71,6 +71,16 @@ impl Cost {
         Ok(cost)
     }
 
+    /// Of as many ranks, each of which does the same.
+    pub fn of_ranks(self, ranks: usize) -> Self {
+        let times = |one: u64| one.saturating_mul(ranks as u64);
+        Self {
+            alive_bytes: times(self.alive_bytes),
+            all_bytes: times(self.all_bytes),
+            work: times(self.work),
+        }
+    }
+
     /// Whether it is done at once.
     pub fn is_cheap(&self) -> bool {
         self.alive_bytes.max(self.all_bytes) <= MOST_BYTES / CHEAP && self.work <= MOST_WORK / CHEAP

@@ -6,25 +6,26 @@
 //! used are its outputs; halving finds the first cut with which something is wrong.
 
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Error, Graph, Id, Op, interpret};
+use reference::graph::ranks::interpret_ranks;
+use reference::graph::{Array, Error, Graph, Id, Op};
 
 use super::cost::Cost;
-use super::{Attempt, Trial, narrowed};
+use super::{Attempt, Trial, all_narrowed, world};
 use crate::fair::{self, Difference};
 use crate::gather::{Unwound, caught};
 
 /// What every node is.
 struct Nodes {
     graph: Graph,
-    truth: Vec<Array<f64>>,
-    naive: Vec<Array<f32>>,
-    values: Values<f32>,
+    truth: Vec<Vec<Array<f64>>>, // of each rank
+    naive: Vec<Vec<Array<f32>>>,
+    values: Vec<Values<f32>>,
 }
 
 /// What is wrong with the results of a graph.
 enum Wrong {
-    /// This node, and how.
-    Differs(Id, Difference),
+    /// This node on this rank, and how.
+    Differs(Id, usize, Difference),
     /// It is not compiled, or does not run.
     Fails(String),
 }
@@ -32,8 +33,8 @@ enum Wrong {
 /// The first node that is wrong, in words.
 pub(super) fn first(trial: &Trial, attempt: &Attempt<'_>) -> Result<String, String> {
     let nodes = Nodes::new(trial)?;
-    if let Some(Wrong::Differs(id, difference)) = nodes.wrong(trial, attempt, &nodes.graph) {
-        return Ok(nodes.site(trial, id, &difference, ""));
+    if let Some(Wrong::Differs(id, rank, difference)) = nodes.wrong(trial, attempt, &nodes.graph) {
+        return Ok(nodes.site(trial, id, rank, &difference, ""));
     }
     let cuts: Vec<Id> = nodes.graph.outputs().iter().map(|(_, id)| *id).collect();
     let at = |cut: usize| nodes.wrong(trial, attempt, &prefix(&trial.graph, cuts[cut]).ok()?);
@@ -49,11 +50,11 @@ pub(super) fn first(trial: &Trial, attempt: &Attempt<'_>) -> Result<String, Stri
         }
     }
     Ok(match found {
-        Wrong::Differs(id, difference) => {
+        Wrong::Differs(id, rank, difference) => {
             let cut = trial.graph.site(cuts[wrong]);
             let with =
                 format!("\n  with every node an output it is right; the graph that ends with {cut} shows it");
-            nodes.site(trial, id, &difference, &with)
+            nodes.site(trial, id, rank, &difference, &with)
         }
         Wrong::Fails(message) => {
             format!("the first node with which it fails is {}\n  {message}", trial.line(cuts[wrong]))
@@ -69,27 +70,29 @@ impl Nodes {
         for id in needed.into_iter().filter(|id| is_computed(&trial.graph, *id)) {
             graph.output(name(id), id);
         }
-        Cost::of(&graph, &trial.sizes)?.allowed()?;
-        let values = narrowed(&trial.values);
+        Cost::of(&graph, &trial.sizes)?.of_ranks(trial.mesh.ranks()).allowed()?;
+        let values = all_narrowed(&trial.values);
         let describe = |error: Error| error.to_string();
-        let truth = interpret(&graph, &trial.values).map_err(describe)?;
-        let naive = interpret(&graph, &values).map_err(describe)?;
+        let truth = interpret_ranks(&[&graph], &trial.mesh, &trial.values).map_err(describe)?;
+        let naive = interpret_ranks(&[&graph], &trial.mesh, &values).map_err(describe)?;
         Ok(Self { graph, truth, naive, values })
     }
 
     /// The first output of a graph that is wrong; its outputs are called as all nodes are here.
     fn wrong(&self, trial: &Trial, attempt: &Attempt<'_>, graph: &Graph) -> Option<Wrong> {
-        let ran = match caught(|| attempt.run(graph, &trial.sizes, &self.values)) {
+        let ran = match caught(|| attempt.run(graph, &trial.sizes, &trial.mesh, &self.values)) {
             Ok(Ok(ran)) => ran,
             Ok(Err(message)) | Err(Unwound::Panic(message) | Unwound::Hole(message)) => {
                 return Some(Wrong::Fails(message));
             }
         };
-        graph.outputs().iter().zip(&ran.results).find_map(|((_, id), got)| {
-            let place = self.place(*id)?;
-            let rounding = fair::rounding(&trial.graph, *id);
-            let difference = fair::difference(got, &self.naive[place], &self.truth[place], rounding)?;
-            Some(Wrong::Differs(*id, difference))
+        graph.outputs().iter().enumerate().find_map(|(i, (_, id))| {
+            let (place, rounding) = (self.place(*id)?, fair::rounding(&trial.graph, *id));
+            ran.iter().enumerate().find_map(|(rank, ran)| {
+                let (naive, truth) = (&self.naive[rank][place], &self.truth[rank][place]);
+                let difference = fair::difference(&ran.results[i], naive, truth, rounding)?;
+                Some(Wrong::Differs(*id, rank, difference))
+            })
         })
     }
 
@@ -98,9 +101,11 @@ impl Nodes {
         self.graph.outputs().binary_search_by_key(&id, |(_, id)| *id).ok()
     }
 
-    fn site(&self, trial: &Trial, id: Id, difference: &Difference, with: &str) -> String {
-        let message = self.place(id).map(|place| describe(&trial.graph, id, &self.naive[place], difference));
-        format!("the first node that differs is {}\n  {}{with}", trial.line(id), message.unwrap_or_default())
+    fn site(&self, trial: &Trial, id: Id, rank: usize, difference: &Difference, with: &str) -> String {
+        let message =
+            self.place(id).map(|place| describe(&trial.graph, id, &self.naive[rank][place], difference));
+        let message = world::of_rank(&trial.mesh, rank, &message.unwrap_or_default());
+        format!("the first node that differs is {}\n  {message}{with}", trial.line(id))
     }
 }
 

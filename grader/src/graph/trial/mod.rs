@@ -9,6 +9,9 @@
 //! values --interpret--> truth, naive                        |
 //!        --compile, run--> results --fair tolerance--> an answer, or the first node that differs
 //! ```
+//!
+//! A graph with collectives is all that on as many ranks as its groups have ([`world`]), each with values of its own,
+//! and its meaning is what all ranks are together.
 
 pub(crate) mod answer;
 mod cost;
@@ -16,6 +19,7 @@ mod locate;
 mod sizes;
 mod text;
 mod values;
+mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +27,13 @@ use std::sync::Arc;
 use challenges::graph::Compile;
 use challenges::nf4::{self, Dequantizer, Nf4};
 use compiler::compile::{Compiled, Level, compile};
+use compiler::groups::Groups;
 use compiler::session::{Session, Settings};
 use compiler::tune::Tuned;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Error, Graph, Symbol, interpret};
+use reference::graph::ranks::{Mesh, interpret_ranks};
+use reference::graph::{Array, Error, Graph, Symbol};
 
 use super::compare::{describe, narrowed};
 use super::model::upload;
@@ -43,30 +49,43 @@ pub struct Trial {
     graph: Graph,
     lines: Vec<usize>,
     sizes: BTreeMap<Symbol, i64>,
-    values: Values<f64>,
+    mesh: Mesh,
+    values: Vec<Values<f64>>, // of each rank
     meaning: Result<Meaning, Error>,
 }
 
-/// What every output is.
-struct Meaning {
-    truth: Vec<Array<f64>>,
-    naive: Vec<Array<f32>>,
+/// What every output of each rank is.
+pub(crate) struct Meaning {
+    truth: Vec<Vec<Array<f64>>>,
+    naive: Vec<Vec<Array<f32>>>,
 }
+
+/// Values of each rank, and what they mean or why they mean nothing.
+type DrawnValues = (Vec<Values<f64>>, Result<Meaning, Error>);
 
 /// How often values are drawn for which a graph has a meaning.
 const DRAWS: [Caution; 6] =
     [Caution::Free, Caution::Free, Caution::Free, Caution::Small, Caution::Small, Caution::Least];
 
-/// Sizes for a graph's symbols: those asked for, drawn ones for the others.
+/// Sizes for a graph's symbols: those asked for, drawn ones for the others; and its ranks, as many as its groups have
+/// then, or as are asked for.
 ///
 /// # Errors
-/// If a size does not fit, or the graph is larger than this verb runs.
+/// If a size or the number of ranks does not fit, or the graph is larger than this verb runs.
 pub fn sizes(
     graph: &Graph,
     asked: &BTreeMap<String, i64>,
+    ranks: Option<usize>,
     seed: u64,
-) -> Result<BTreeMap<Symbol, i64>, String> {
-    sizes::sizes(graph, asked, seed)
+) -> Result<(BTreeMap<Symbol, i64>, Mesh), String> {
+    let mut asked = asked.clone();
+    if let Some((symbol, ranks)) = world::asked(graph, ranks)? {
+        asked.entry(symbol).or_insert(ranks);
+    }
+    let sizes = sizes::sizes(graph, &asked, seed)?;
+    let mesh = world::mesh(graph, &sizes, ranks)?;
+    cost::Cost::of(graph, &sizes)?.of_ranks(mesh.ranks()).allowed()?;
+    Ok((sizes, mesh))
 }
 
 /// Whether a graph of these sizes is tried in well under a second.
@@ -78,12 +97,18 @@ impl Trial {
     /// Reads a text, draws values and interprets.
     ///
     /// # Errors
-    /// If the text is no graph, or the sizes are not its own.
-    pub fn new(text: &str, sizes: &BTreeMap<Symbol, i64>, seed: u64) -> Result<Self, String> {
+    /// If the text is no graph, or the sizes and the number of ranks are not its own.
+    pub fn new(
+        text: &str,
+        sizes: &BTreeMap<Symbol, i64>,
+        ranks: Option<usize>,
+        seed: u64,
+    ) -> Result<Self, String> {
         let graph = read(text)?;
-        cost::Cost::of(&graph, sizes)?.allowed()?;
-        let (values, meaning) = drawn(&graph, sizes, seed)?;
-        Ok(Self { graph, lines: lines(text), sizes: sizes.clone(), values, meaning })
+        let mesh = world::mesh(&graph, sizes, ranks)?;
+        cost::Cost::of(&graph, sizes)?.of_ranks(mesh.ranks()).allowed()?;
+        let (values, meaning) = drawn(&graph, sizes, &mesh, seed)?;
+        Ok(Self { graph, lines: lines(text), sizes: sizes.clone(), mesh, values, meaning })
     }
 
     /// Compiles at a level, runs, compares.
@@ -98,23 +123,27 @@ impl Trial {
         drawn: bool,
     ) -> Result<Answer, String> {
         let attempt = Attempt { passes, dequantizer, level };
-        let ran = attempt.run(&self.graph, &self.sizes, &narrowed(&self.values));
+        let ran = attempt.run(&self.graph, &self.sizes, &self.mesh, &all_narrowed(&self.values));
         let (meaning, ran) = match (&self.meaning, ran) {
             (Err(error), Err(refused)) => return Ok(Answer::refused(error, &refused)),
             (Err(error), Ok(_)) => return Err(format!("expected a refusal: {error}; found results")),
             (Ok(_), Err(refused)) => return Err(self.located(&attempt, &refused)),
             (Ok(meaning), Ok(ran)) => (meaning, ran),
         };
-        for (i, (name, id)) in self.graph.outputs().iter().enumerate() {
-            let rounding = fair::rounding(&self.graph, *id);
-            let difference =
-                fair::difference(&ran.results[i], &meaning.naive[i], &meaning.truth[i], rounding);
-            if let Some(difference) = difference {
-                let message = locate::describe(&self.graph, *id, &meaning.naive[i], &difference);
-                return Err(self.located(&attempt, &format!("output `{name}`: {message}")));
+        for (rank, ran) in ran.iter().enumerate() {
+            let (naive, truth) = (&meaning.naive[rank], &meaning.truth[rank]);
+            for (i, (name, id)) in self.graph.outputs().iter().enumerate() {
+                let rounding = fair::rounding(&self.graph, *id);
+                let difference = fair::difference(&ran.results[i], &naive[i], &truth[i], rounding);
+                if let Some(difference) = difference {
+                    let message = locate::describe(&self.graph, *id, &naive[i], &difference);
+                    let message = world::of_rank(&self.mesh, rank, &format!("output `{name}`: {message}"));
+                    return Err(self.located(&attempt, &message));
+                }
             }
         }
-        Ok(Answer::new(&self.graph, &ran.compiled, &ran.results, (&meaning.naive, &meaning.truth), drawn))
+        let results: Vec<&[Array<f32>]> = ran.iter().map(|ran| &*ran.results).collect();
+        Ok(Answer::new(&self.graph, &ran[0].compiled, &results, meaning, drawn))
     }
 
     /// What is wrong, and the first node with which it is.
@@ -126,16 +155,24 @@ impl Trial {
     }
 }
 
-/// Values for which the graph has a meaning, in f64 and in f32; if there are none, why the last ones have none.
+/// Values of each rank for which the graph has a meaning, in f64 and in f32; if there are none, why the last ones have
+/// none.
 fn drawn(
     graph: &Graph,
     sizes: &BTreeMap<Symbol, i64>,
+    mesh: &Mesh,
     seed: u64,
-) -> Result<(Values<f64>, Result<Meaning, Error>), String> {
+) -> Result<DrawnValues, String> {
     let mut last = None;
     for (draw, caution) in DRAWS.into_iter().enumerate() {
-        let values = values::values(graph, sizes, seed.wrapping_add(draw as u64), caution)?;
-        match (interpret(graph, &values), interpret(graph, &narrowed(&values))) {
+        let seed = seed.wrapping_add(draw as u64);
+        let of_rank = |rank: usize| {
+            let seed = seed ^ (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15); // rank 0 has those of one rank
+            values::values(graph, sizes, seed, caution)
+        };
+        let values = (0..mesh.ranks()).map(of_rank).collect::<Result<Vec<_>, _>>()?;
+        let narrow = all_narrowed(&values);
+        match (interpret_ranks(&[graph], mesh, &values), interpret_ranks(&[graph], mesh, &narrow)) {
             (Ok(truth), Ok(naive)) => return Ok((values, Ok(Meaning { truth, naive }))),
             (Err(error), Err(_)) => last = Some((values, Err(error))),
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => {
@@ -144,6 +181,10 @@ fn drawn(
         }
     }
     last.ok_or_else(|| "no values were drawn".into())
+}
+
+fn all_narrowed(values: &[Values<f64>]) -> Vec<Values<f32>> {
+    values.iter().map(narrowed).collect()
 }
 
 /// Whose passes compile, with whose dequantiser, how far.
@@ -160,8 +201,28 @@ struct Ran {
 }
 
 impl Attempt<'_> {
-    /// Compiles a graph and runs it once, in memory full of junk: the one place where this verb meets the device.
-    fn run(&self, graph: &Graph, sizes: &BTreeMap<Symbol, i64>, values: &Values<f32>) -> Result<Ran, String> {
+    /// Compiles a graph and runs it once on each rank, in memory full of junk: the one place where this verb meets the
+    /// device.
+    fn run(
+        &self,
+        graph: &Graph,
+        sizes: &BTreeMap<Symbol, i64>,
+        mesh: &Mesh,
+        values: &[Values<f32>],
+    ) -> Result<Vec<Ran>, String> {
+        if mesh.ranks() == 1 {
+            return Ok(vec![self.run_rank(graph, sizes, &values[0], world::alone(mesh)?)?]);
+        }
+        world::launch(mesh, |rank, groups| self.run_rank(graph, sizes, &values[rank], groups))
+    }
+
+    fn run_rank(
+        &self,
+        graph: &Graph,
+        sizes: &BTreeMap<Symbol, i64>,
+        values: &Values<f32>,
+        groups: Groups,
+    ) -> Result<Ran, String> {
         let device = Cpu::with_threads(2);
         let mut compiled = compile(self.passes, graph, sizes, self.level.options()).map_err(describe)?;
         if self.level.tunes() {
@@ -169,7 +230,7 @@ impl Attempt<'_> {
         }
         let callee = Dequantizer(self.dequantizer);
         let settings = Settings { poison: true, ..Settings::default() };
-        let mut session = Session::new(self.passes, &device, &callee, settings);
+        let mut session = Session::new(self.passes, &device, &callee, settings).with_groups(groups);
         let program = session.load_compiled(compiled).map_err(describe)?;
         let given = upload(&device, values).map_err(describe)?;
         let outputs = session.run(program, &given).map_err(describe)?;
@@ -204,7 +265,7 @@ pub(crate) fn work(child: &mut Child, passes: &dyn Compile, own: Option<&dyn Nf4
     let sizes = job.sizes.iter().map(|(symbol, size)| (symbol.as_str().into(), *size)).collect();
     let mut answer = None;
     child.check(&name, || {
-        let trial = Trial::new(&job.text, &sizes, seed)?;
+        let trial = Trial::new(&job.text, &sizes, job.ranks, seed)?;
         answer = Some(trial.at(passes, own.unwrap_or(&nf4::Solution), *level, job.drawn)?);
         Ok(())
     });

@@ -1,6 +1,6 @@
 //! The text of a graph that somebody wrote: read, its mistakes shown with their place, its nodes known by their lines.
 
-use reference::graph::{Class, Graph};
+use reference::graph::Graph;
 
 /// Bytes of a text that is read: a training step of a large model has about a tenth.
 pub const MOST_TEXT_BYTES: usize = 4 << 20;
@@ -25,18 +25,8 @@ pub fn read(text: &str) -> Result<Graph, String> {
         _ if graph.outputs().is_empty() => {
             Err("expected an output such as `return \"y\" %0`, found none".into())
         }
-        _ => of_one_rank(&graph, text).map(|()| graph),
+        _ => Ok(graph),
     }
-}
-
-/// That no node needs the values of other ranks.
-fn of_one_rank(graph: &Graph, text: &str) -> Result<(), String> {
-    let collective = graph.ids().find(|id| graph.node(*id).op.class() == Class::Collective);
-    collective.map_or(Ok(()), |id| {
-        let (site, line) = (graph.site(id), lines(text)[id.0 as usize]);
-        let why = "a graph runs on one rank in this version";
-        Err(format!("line {line}: {site}: expected no operation of several ranks, found one; {why}"))
-    })
 }
 
 /// Characters of a long line that are shown on either side of a place.
@@ -109,24 +99,6 @@ mod tests {
         let long = format!("graph \"{}\" {{ ! }}", "x".repeat(5000));
         assert!(read(&long).expect_err("a stray sign").lines().all(|line| line.chars().count() < 130));
         assert!(read("graph \"g\" {").expect_err("no end").contains("found the end of the text"));
-    }
-
-    #[test]
-    fn an_operation_of_several_ranks_is_refused_with_its_line() {
-        for of_ranks in [
-            "all_gather %0 dim 0 over \"dp\" size 2 : f32[8]",
-            "reduce_scatter %0 dim 0 over \"dp\" size 2 : f32[2]",
-            "all_reduce %0 over \"dp\" size 1 : f32[4]",
-            "all_gather %0 dim 0 over \"dp\" size W : f32[4*W]",
-        ] {
-            let text = format!(
-                "graph \"g\" (W in 1..=8) {{\n  %0 = input \"x\" : f32[4]\n  %1 = {of_ranks}\n  return \"y\" %1\n}}"
-            );
-            let name = of_ranks.split(' ').next().expect("a name");
-            let want = format!("line 3: %1 {name}: expected no operation of several ranks, found one; ");
-            let message = read(&text).expect_err(of_ranks);
-            assert!(message.starts_with(&want), "{message}");
-        }
     }
 
     #[test]
