@@ -2,9 +2,9 @@
 //!
 //! Everything here happens in a copy of the workbook, `target/contract/workbook`, on exercises derived there:
 //! never on the reader's own file, so that half-done work never turns the tests red. The copy is kept and
-//! only brought up to date, so that a second run compiles next to nothing. Its programs lie in `target/contract`; what
-//! cargo compiles on the way there is kept in the workbook's own build folder, so that the crates of a registry are
-//! compiled once for both (the copy's own crates have its folder in their names).
+//! only brought up to date, and its build folder with it, so that a second run compiles next to nothing. The folder is
+//! the copy's own: cargo names what it compiles by the path within a workspace, so in a shared one the copy's crates
+//! would stand for the workbook's.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -98,7 +98,6 @@ impl Copy {
             command.env_remove(name);
         }
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", workbook().join("target/contract"));
-        command.env("CARGO_BUILD_BUILD_DIR", workbook().join("target"));
         command
     }
 

@@ -25,7 +25,13 @@ fn evaluations(lines: &[Value]) -> Vec<&Value> {
 #[test]
 fn an_evaluation_has_the_loss_of_a_step_over_its_rows() {
     let example = Example::new(TRAINER);
-    for shape in [&["packing=false"][..], &["packing=true", "max_length=70"], &["dtype=bfloat16"]] {
+    for shape in [
+        &["packing=false"][..],
+        &["packing=true", "max_length=70"],
+        &["dtype=bfloat16"],
+        &["loss_chunk_bytes=40000"],
+        &["loss_chunk_bytes=40000", "packing=true", "max_length=70"],
+    ] {
         let folder = TempDir::new().expect("a folder");
         let whole = ["eval_strategy=steps", "eval_steps=2", "per_device_eval_batch_size=64"];
         let rows = format!("eval_dataset_name={}", example.path("eval.jsonl").display());

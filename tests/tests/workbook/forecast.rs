@@ -42,6 +42,7 @@ fn a_plan_is_within_a_fiftieth_of_the_counted_peak() {
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "load_in_4bit=true"],
         &["dataset_name=short.jsonl", "per_device_train_batch_size=32", "packing=true", "max_length=202"],
         &["dataset_name=short.jsonl", "per_device_train_batch_size=64"],
+        &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "loss_chunk_bytes=2000000"],
         &[
             "dataset_name=short.jsonl",
             "per_device_train_batch_size=2",
