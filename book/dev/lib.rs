@@ -81,8 +81,8 @@ pub enum Error {
     },
 }
 
-/// The folder that holds `book.toml`: `book/` of the workbook that cargo runs this in, else of the one around the current
-/// folder or the program. A path compiled in would lead to where a checkout was before it moved.
+/// The folder that holds `book.toml`: `book/` of the workbook that cargo runs this in, else of the one around the
+/// current folder or the program. A path compiled in would lead to where a checkout was before it moved.
 ///
 /// # Panics
 /// If none of them lies in a workbook.

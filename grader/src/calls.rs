@@ -1,4 +1,5 @@
-//! What `replay` shows beside an outcome: with what a step was called, in one stream with what the reader's code prints.
+//! What `replay` shows beside an outcome: with what a step was called, in one stream with what the reader's code
+//! prints.
 //!
 //! Off unless a child is asked for it. Only the first calls of a process are shown, and of each only so much: a check
 //! of one element is read whole, one of a matrix shows how it begins.

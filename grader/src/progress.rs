@@ -139,7 +139,8 @@ impl Standing {
         }
     }
 
-    /// Whether the compiler refused the text because of this step: its words are reported there, and only named elsewhere.
+    /// Whether the compiler refused the text because of this step: its words are reported there, and only named
+    /// elsewhere.
     fn is_refused(&self, step: &str) -> bool {
         let describe =
             |check: &Check| check.outcome == Outcome::DoesNotCompile && check.detail.contains('\n');

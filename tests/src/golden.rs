@@ -28,8 +28,8 @@ pub fn find(name: &str) -> Option<Vec<u8>> {
     found
 }
 
-/// The bytes of a golden file about chats, which hold other people's templates and are no part of the project: in `chat/`
-/// of the folder that `WARPBOOK_GOLDEN` names, else beside the project; `None`: not measured.
+/// The bytes of a golden file about chats, which hold other people's templates and are no part of the project: in
+/// `chat/` of the folder that `WARPBOOK_GOLDEN` names, else beside the project; `None`: not measured.
 pub fn find_chat(name: &str) -> Option<Vec<u8>> {
     let (folder, chosen) = folder();
     let beside = || place::workbook().join("../shared/golden/chat");

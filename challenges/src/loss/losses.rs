@@ -1,10 +1,10 @@
 //! The losses of [`reference::loss`] in the two parts that a chunked run takes: what each row gives, and what all make.
 //!
-//! Each function is also an example of how the two graphs of a loss are written: `rows` from a tape and the logits, `whole`
-//! from a tape. Shapes broadcast, types do not mix; [`reference::graph::Tensor`] has the operations.
+//! Each function is also an example of how the two graphs of a loss are written: `rows` from a tape and the logits,
+//! `whole` from a tape. Shapes broadcast, types do not mix; [`reference::graph::Tensor`] has the operations.
 //!
-//! `labels` i32 (N) belong to the rows; where a label is ignored the row does not count. Losses of sequences and of pairs
-//! are for a given number of them, one after the other.
+//! `labels` i32 (N) belong to the rows; where a label is ignored the row does not count. Losses of sequences and of
+//! pairs are for a given number of them, one after the other.
 
 use reference::graph::{Dim, Dtype, Error, Tape, Tensor};
 use reference::loss::{
@@ -14,8 +14,8 @@ use reference::loss::{
 
 use super::problem::{Loss, row_dim};
 
-/// Cross entropy of logits behind a head. Extras: `labels`, and `class_weight` f32 (V) if there are such. With a z-loss,
-/// rows give `nll` and `z`, else `nll`.
+/// Cross entropy of logits behind a head. Extras: `labels`, and `class_weight` f32 (V) if there are such. With a
+/// z-loss, rows give `nll` and `z`, else `nll`.
 pub fn cross_entropy(
     settings: CrossEntropy,
     head: Head,

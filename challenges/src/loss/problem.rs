@@ -12,10 +12,11 @@ pub const LARGEST: i64 = 1 << 31;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loss {
     /// `logits` f32 (N, V) and whatever else it names to outputs of f32 (N): what is computed of each row by itself. An
-    /// input whose first dimension is N belongs to the rows and is cut like them; any other one is whole for every chunk.
+    /// input whose first dimension is N belongs to the rows and is cut like them; any other one is whole for every
+    /// chunk.
     pub rows: Graph,
-    /// These outputs, of all rows, and whatever else it names to `loss`, f32 () or (N). A row that does not count has the
-    /// value 0 in each. An output of `rows` that it does not ask for is reported, and adds nothing to any gradient.
+    /// These outputs, of all rows, and whatever else it names to `loss`, f32 () or (N). A row that does not count has
+    /// the value 0 in each. An output of `rows` that it does not ask for is reported, and adds nothing to any gradient.
     pub whole: Graph,
 }
 
@@ -41,8 +42,8 @@ pub struct Problem {
     pub vocab: usize,
     /// The type of hidden states, weight and bias.
     pub dtype: Dtype,
-    /// What the gradients of weight and bias are added up in from chunk to chunk: f32, or `dtype`, which takes less memory
-    /// and rounds after every chunk.
+    /// What the gradients of weight and bias are added up in from chunk to chunk: f32, or `dtype`, which takes less
+    /// memory and rounds after every chunk.
     pub accumulate_dtype: Dtype,
     /// Whether there is a bias.
     pub bias: bool,

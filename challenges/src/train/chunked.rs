@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Forward and backward are one graph that is [split](compiler::rewrite::split) at the output layer. A session would
-//! pad a batch to its buckets and cut what comes out; what is saved is not cut, so the batch is filled up to its buckets
-//! here, with tokens that count for nothing. Rows whose label is ignored have no logits at all.
+//! pad a batch to its buckets and cut what comes out; what is saved is not cut, so the batch is filled up to its
+//! buckets here, with tokens that count for nothing. Rows whose label is ignored have no logits at all.
 
 use std::collections::BTreeMap;
 
@@ -95,8 +95,8 @@ pub(super) struct States<'a> {
 }
 
 impl<'a> States<'a> {
-    /// `graph` is that of [`accumulate_from_states`](reference::llama::train::accumulate_from_states). The session keeps
-    /// the model's weights; that of the output layer is taken from it.
+    /// `graph` is that of [`accumulate_from_states`](reference::llama::train::accumulate_from_states). The session
+    /// keeps the model's weights; that of the output layer is taken from it.
     pub fn new(
         session: &mut Session<'a>,
         passes: &'a dyn Compile,

@@ -6,8 +6,8 @@
 //! the end of a step     the rates  ->  the norm; A, B and moments change in place, the sums are 0
 //! ```
 //!
-//! Both are graphs of [`reference::llama::train`], run by one [`Session`]. Where the loss is [chunked](super::chunked), a
-//! micro-batch is three programs, and no more than a chunk of the logits is there at once.
+//! Both are graphs of [`reference::llama::train`], run by one [`Session`]. Where the loss is [chunked](super::chunked),
+//! a micro-batch is three programs, and no more than a chunk of the logits is there at once.
 
 use std::collections::BTreeMap;
 

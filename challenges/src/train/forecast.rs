@@ -1,8 +1,8 @@
 //! The bytes that training takes of a device, before anything runs.
 //!
 //! All graphs of a step are compiled for the sizes in question, which gives the arena to the byte; everything else are
-//! inputs whose sizes do not depend on the batch, and, where the loss is chunked, what lies between the graphs. Weights are counted as they are stored, and are not needed: the
-//! model's sizes are enough.
+//! inputs whose sizes do not depend on the batch, and, where the loss is chunked, what lies between the graphs. Weights
+//! are counted as they are stored, and are not needed: the model's sizes are enough.
 
 use std::collections::BTreeMap;
 

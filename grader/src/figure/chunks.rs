@@ -44,8 +44,8 @@ const MOST: usize = 100_000;
 const CHUNKS: usize = 1000;
 
 impl Way {
-    /// The ways that a challenge's measurements `stairs.WAY`, bytes, and `stairs.WAY_ms` hold, a sample a part, and those
-    /// of `stairs.parts`, a sample a chunk.
+    /// The ways that a challenge's measurements `stairs.WAY`, bytes, and `stairs.WAY_ms` hold, a sample a part, and
+    /// those of `stairs.parts`, a sample a chunk.
     pub fn all(challenge: &Challenge) -> Option<Vec<Self>> {
         let get = |name: &str| challenge.measurements.get(&format!("{}.stairs.{name}", challenge.name));
         let parts = get("parts")?.samples.iter().map(|parts| parts.clamp(0.0, MOST as f64) as usize);

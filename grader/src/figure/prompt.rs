@@ -237,8 +237,8 @@ pub fn stream(title: &str, arrivals: &[Arrival]) -> String {
     plot.finish(52.0 + ROW * arrivals.len() as f64)
 }
 
-/// Text of the content on one ground, of a call on another one with a bar; what happens in small letters. What there is no
-/// room for is left out, and told in words only.
+/// Text of the content on one ground, of a call on another one with a bar; what happens in small letters. What there is
+/// no room for is left out, and told in words only.
 fn handed(plot: &mut Plot, y: f64, out: &[Out]) {
     let mut x = COLUMNS.start;
     for one in out {

@@ -36,8 +36,8 @@ const FIRST: f64 = 58.0;
 const LAST: f64 = WIDTH - 8.0;
 
 impl Sizes {
-    /// What the measurements `sizes.ROWS.time` and `sizes.ROWS.bytes`, `timed.whole`, `timed.chunked`, their `.bytes` and
-    /// `timed.rows` hold; nothing, where fewer than two sizes were tried.
+    /// What the measurements `sizes.ROWS.time` and `sizes.ROWS.bytes`, `timed.whole`, `timed.chunked`, their `.bytes`
+    /// and `timed.rows` hold; nothing, where fewer than two sizes were tried.
     pub fn of(challenge: &Challenge) -> Option<Self> {
         let get =
             |name: &str| usable(challenge.measurements.get(&format!("{}.{name}", challenge.name))?.value);

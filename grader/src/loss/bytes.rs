@@ -55,7 +55,8 @@ pub(super) fn highest(costs: &[Cost], n: usize) -> usize {
     costs.iter().map(|cost| cost.of(n)).max().unwrap_or(0)
 }
 
-/// The problem that is counted: logits of 512 MiB, a quarter of that in a hurry, beside which what a process has once and for all is little.
+/// The problem that is counted: logits of 512 MiB, a quarter of that in a hurry, beside which what a process has once
+/// and for all is little.
 const SIZES: Sizes = Sizes { rows: 1024, width: 64, vocab: 131_072 };
 
 /// The part of the whole run's bytes that an attempt may choose its chunks for.

@@ -2,8 +2,8 @@
 //!
 //! The truth is the interpreter's in f64, on the whole problem as one graph, differentiated by the rules; `tests` holds
 //! these graphs against the written derivatives of [`reference::loss`]. What a run gives in f32 may be as far from the
-//! truth as the interpreter in f32 three times, and a hundred-thousandth of the largest element further, or of 0.1 where
-//! all are smaller.
+//! truth as the interpreter in f32 three times, and a hundred-thousandth of the largest element further, or of 0.1
+//! where all are smaller.
 
 use std::collections::BTreeMap;
 

@@ -106,7 +106,8 @@ impl Parts {
     }
 }
 
-/// The first thing to mend, as [`render`] tells it; of a compiler's words the first error. Empty where nothing is wrong.
+/// The first thing to mend, as [`render`] tells it; of a compiler's words the first error. Empty where nothing is
+/// wrong.
 pub fn first_fault(challenge: &Challenge, options: Options) -> String {
     let mut paper = Paper::new(options.color, options.width);
     let faults = findings(challenge).into_iter().filter(Finding::is_fault).collect();

@@ -137,8 +137,8 @@ impl Drop for Recorded {
     }
 }
 
-/// A capture that is open on a stream. It ends when it is dropped: neither a refusal nor a panic of what queues the work
-/// leaves the stream capturing.
+/// A capture that is open on a stream. It ends when it is dropped: neither a refusal nor a panic of what queues the
+/// work leaves the stream capturing.
 struct Capture<'a> {
     gpu: &'a Gpu,
     stream: &'a Stream,

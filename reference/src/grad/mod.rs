@@ -22,8 +22,8 @@ pub use rules::rule;
 /// Adds the gradient of a single number `loss` (a float with one element) with respect to each node of `wrt`, and
 /// returns where they are, in that order. A node that the loss does not depend on has a gradient of zeros.
 ///
-/// Fails where the loss is no single float, a node of `wrt` is not of floats, or one is an ancestor of an operation that no
-/// gradient passes though its result depends on it.
+/// Fails where the loss is no single float, a node of `wrt` is not of floats, or one is an ancestor of an operation
+/// that no gradient passes though its result depends on it.
 pub fn differentiate(graph: &mut Graph, loss: Id, wrt: &[Id]) -> Result<Vec<Id>, Error> {
     let ty = graph.ty(loss).clone();
     if !ty.shape.iter().all(crate::graph::Dim::is_one) {

@@ -1,7 +1,7 @@
 //! Conversations: messages, the tools that a model may call, and its calls.
 //!
-//! The form is that of the chat APIs, which templates read: a message has a role, text or parts, and what belongs to its
-//! role. Fields that a model has beside these are kept in `more`.
+//! The form is that of the chat APIs, which templates read: a message has a role, text or parts, and what belongs to
+//! its role. Fields that a model has beside these are kept in `more`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -75,8 +75,8 @@ impl Spec {
     }
 
     /// A micro-batch of a step to what is logged of it: `loss`, `counted`, `correct` and `entropy`, see
-    /// [`loss::Statistics`]. Beside `ids` and `labels` it has `items` f32 (), the tokens that count in all micro-batches of
-    /// the step.
+    /// [`loss::Statistics`]. Beside `ids` and `labels` it has `items` f32 (), the tokens that count in all
+    /// micro-batches of the step.
     pub fn microbatch(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_microbatch");
         let tape = builder.tape();
@@ -99,8 +99,8 @@ impl Spec {
         builder.finish()
     }
 
-    /// What [`Self::training_loss`] is to the adapter, for a loss of [`Self::hidden_states`] that is computed elsewhere:
-    /// given its gradient `hidden.grad` f32 (B * T, H), a number with the same gradient.
+    /// What [`Self::training_loss`] is to the adapter, for a loss of [`Self::hidden_states`] that is computed
+    /// elsewhere: given its gradient `hidden.grad` f32 (B * T, H), a number with the same gradient.
     pub fn surrogate_loss(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_surrogate");
         let model = Model::new(self, builder.tape());

@@ -57,9 +57,9 @@ pub fn tables(config: &Config, positions: usize) -> [Vec<f32>; 2] {
     [cosine, sine].map(|function| angles.iter().map(|angle| function(*angle)).collect())
 }
 
-/// Up to this angle in radians, [`cosine`] and [`sine`] have the bits of torch's on x86-64 processors, but for about one
-/// random angle in a million (none of 4 million below 60); beyond it they are the nearest f32, and torch's are their
-/// neighbours for one angle in a hundred.
+/// Up to this angle in radians, [`cosine`] and [`sine`] have the bits of torch's on x86-64 processors, but for about
+/// one random angle in a million (none of 4 million below 60); beyond it they are the nearest f32, and torch's are
+/// their neighbours for one angle in a hundred.
 const SAME_BITS: f32 = 10000.0;
 
 /// cos a = -+sin(a - (n + 1/2) pi), with the n that makes the difference smallest.

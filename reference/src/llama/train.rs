@@ -44,8 +44,8 @@ pub fn step_graph(spec: &Spec, recipe: &Recipe) -> Result<Graph, Error> {
     step_of(spec.training_loss()?, recipe)
 }
 
-/// The same, from the graph of [`Spec::training_loss`] or one like it: its first output is the loss, and what is trained
-/// are its inputs that belong to an adapter.
+/// The same, from the graph of [`Spec::training_loss`] or one like it: its first output is the loss, and what is
+/// trained are its inputs that belong to an adapter.
 pub fn step_of(mut graph: Graph, recipe: &Recipe) -> Result<Graph, Error> {
     "llama_step".clone_into(&mut graph.name);
     let loss = graph.outputs().first().map(|(_, id)| *id);

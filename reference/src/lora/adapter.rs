@@ -35,8 +35,8 @@ impl Adapter {
 
     /// One that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds give equal adapters.
     ///
-    /// Fails where a target is no projection of the model. Source of the bound: He et al., "Delving Deep into Rectifiers"
-    /// (2015), with the slope sqrt 5 that torch's linear layers and `peft` start from.
+    /// Fails where a target is no projection of the model. Source of the bound: He et al., "Delving Deep into
+    /// Rectifiers" (2015), with the slope sqrt 5 that torch's linear layers and `peft` start from.
     pub fn fresh(config: Config, model: &llama::Config, seed: u64) -> Result<Self, Error> {
         let mut numbers = fresh::Uniform::new(seed);
         let mut values = Values::new();

@@ -63,9 +63,9 @@ const KNOWN: [&str; 20] = [
 impl Config {
     /// Reads an `adapter_config.json`.
     ///
-    /// Fails where the file is missing or no JSON, where a field is missing or makes no sense, and where a field asks for
-    /// something that would change the result and is not known here: any field that is not one of the settings above
-    /// and is neither null, false, 0 nor empty.
+    /// Fails where the file is missing or no JSON, where a field is missing or makes no sense, and where a field asks
+    /// for something that would change the result and is not known here: any field that is not one of the settings
+    /// above and is neither null, false, 0 nor empty.
     pub fn read(path: &Path) -> Result<Self, Error> {
         Fields::read(path).and_then(|fields| Self::of(&fields)).map_err(|fault| fault.at(path))
     }

@@ -9,8 +9,8 @@
 //! s = softmax(z) is the student, t = softmax of the teacher's logits. A temperature divides both logits beforehand
 //! ([`super::Head`]); the loss is not multiplied by its square.
 //!
-//! Source: Hinton et al., "Distilling the Knowledge in a Neural Network" (2015); Agarwal et al., "On-Policy Distillation
-//! of Language Models" (2024), equation 1, for the generalised Jensen-Shannon divergence.
+//! Source: Hinton et al., "Distilling the Knowledge in a Neural Network" (2015); Agarwal et al., "On-Policy
+//! Distillation of Language Models" (2024), equation 1, for the generalised Jensen-Shannon divergence.
 
 use super::functions::{each_row, log_add_exp, log_add_exp_of, log_softmax, log_softmax_of};
 use super::{Error, Exact, Rows, check};
@@ -80,7 +80,8 @@ impl Divergence {
         }
     }
 
-    /// v as a graph: logits (N, V) of any float, taken to f32 first; `mask` f32 (N). Gradients pass to the student alone.
+    /// v as a graph: logits (N, V) of any float, taken to f32 first; `mask` f32 (N). Gradients pass to the student
+    /// alone.
     pub fn rows(&self, student: &Tensor, teacher: &Tensor, mask: &Tensor) -> Rows {
         let [s, t] = [student, &teacher.detach()].map(|z| log_softmax(&z.cast(Dtype::F32)));
         let value = match *self {

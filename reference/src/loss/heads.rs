@@ -5,8 +5,8 @@
 //! negative likelihood   v = -w_y x_y                   dv/dx_j = -w_y [j = y]
 //! ```
 //!
-//! In the mean a row of squares weighs its number of elements, and a row of likelihoods as much as its class. Source: torch's `mse_loss`
-//! and `nll_loss`.
+//! In the mean a row of squares weighs its number of elements, and a row of likelihoods as much as its class. Source:
+//! torch's `mse_loss` and `nll_loss`.
 
 use super::functions::{at_label, each_row};
 use super::{Error, Exact, IGNORED, Rows, check};

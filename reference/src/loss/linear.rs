@@ -65,8 +65,8 @@ impl Linear<'_> {
         LinearGradient { hidden, weight, bias }
     }
 
-    /// z f32 (N, V), of `hidden` (N, H), `weight` (V, H) and `bias` (V) of any float: the product is taken in the type of
-    /// `hidden` and `weight`, and what follows in f32.
+    /// z f32 (N, V), of `hidden` (N, H), `weight` (V, H) and `bias` (V) of any float: the product is taken in the type
+    /// of `hidden` and `weight`, and what follows in f32.
     pub fn graph(hidden: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let z = hidden.matmul(&weight.t()).cast(Dtype::F32);
         bias.map_or(z.clone(), |bias| &z + &bias.cast(Dtype::F32))

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A loss gives one value for each row, a token, a sequence or a pair, and the weight with which the row counts
-//! ([`Exact`], [`Rows`]); a [`Reduction`] makes one number of them. The two are apart, so that what is computed in chunks
-//! of rows can add up values and weights and divide at the end.
+//! ([`Exact`], [`Rows`]); a [`Reduction`] makes one number of them. The two are apart, so that what is computed in
+//! chunks of rows can add up values and weights and divide at the end.
 //!
 //! `exact` is the oracle: slices in, numbers out, no operation of a graph. `rows` writes the same as operations; its
 //! gradient is what [`crate::grad`] makes of them. Both compute in the order of the formula that stands above them.

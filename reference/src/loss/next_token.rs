@@ -4,8 +4,8 @@ use super::IGNORED;
 use super::functions::{at_label, one_a_row};
 use crate::graph::{Dim, Dtype, Tensor, Type};
 
-/// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V) of
-/// any float, taken to f32 first; `labels` i32 (N). Gives f32 ().
+/// The mean of `-ln softmax(logits)[label]` over the rows whose label is not -100; 0 if there is none. `logits` (N, V)
+/// of any float, taken to f32 first; `labels` i32 (N). Gives f32 ().
 ///
 /// When it is computed, a label that is neither -100 nor in 0..V is an error that names the row. Source: torch's
 /// `cross_entropy`, but for the mean of nothing, which is NaN there.
@@ -46,8 +46,8 @@ pub struct Statistics {
     pub loss: Tensor,
     /// How many count.
     pub counted: Tensor,
-    /// How many of those have the largest logit of their position. Where several logits are equal and largest, the label
-    /// is one of them or it is not: the first is not preferred, as `argmax` does.
+    /// How many of those have the largest logit of their position. Where several logits are equal and largest, the
+    /// label is one of them or it is not: the first is not preferred, as `argmax` does.
     pub correct: Tensor,
     /// The entropies of the distributions that predict them, in nats, added up.
     pub entropy: Tensor,

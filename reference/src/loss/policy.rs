@@ -252,8 +252,8 @@ impl Policy {
         Rows { values: value.reshape(rows()), weights: weight.reshape(rows()) }
     }
 
-    /// l of each token as a graph, (R, T), all f32. With a ratio of each token, they may be of any shape, such as a chunk
-    /// (N); advantages may be of each sequence or of each token.
+    /// l of each token as a graph, (R, T), all f32. With a ratio of each token, they may be of any shape, such as a
+    /// chunk (N); advantages may be of each sequence or of each token.
     pub fn tokens(&self, given: &Tokens<Tensor>) -> Tensor {
         calls::count();
         let x = &given.log_p;

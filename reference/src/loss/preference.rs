@@ -220,8 +220,8 @@ pub struct Kto {
     pub undesirable_weight: f64,
 }
 
-/// z: the mean of the policy's sums of log-probabilities less the reference's, of answers that belong to other questions;
-/// 0 if that is negative. A constant of the loss.
+/// z: the mean of the policy's sums of log-probabilities less the reference's, of answers that belong to other
+/// questions; 0 if that is negative. A constant of the loss.
 ///
 /// Fails where there is none, or not as many of the reference.
 pub fn kto_baseline(policy: &[f64], reference: &[f64]) -> Result<f64, Error> {
@@ -235,7 +235,8 @@ pub fn kto_baseline(policy: &[f64], reference: &[f64]) -> Result<f64, Error> {
 impl Kto {
     /// v, of sums of log-probabilities and of z, the [`kto_baseline`]; gradient (S).
     ///
-    /// Fails where a setting makes no sense, a length is another, or the reference, what is desirable or z is not finite.
+    /// Fails where a setting makes no sense, a length is another, or the reference, what is desirable or z is not
+    /// finite.
     pub fn exact(&self, given: Judged<&[f64]>, z: f64) -> Result<Exact, Error> {
         check::positive("beta", self.beta)?;
         check::not_negative("desirable_weight", self.desirable_weight)?;

@@ -4,9 +4,10 @@
 //! none:  v_i             sum:  sum v_i             mean:  sum v_i / sum w_i             items:  sum v_i / n
 //! ```
 //!
-//! The mean of nothing, where the weights add up to 0, is 0, and so is its gradient. Source: torch's `reduction`, where the mean of nothing
-//! is NaN; the division by a given number is `num_items_in_batch` of the `transformers` library: with n the sum of the
-//! weights over all the batches that share an update, their losses and gradients add up to those of one large batch.
+//! The mean of nothing, where the weights add up to 0, is 0, and so is its gradient. Source: torch's `reduction`, where
+//! the mean of nothing is NaN; the division by a given number is `num_items_in_batch` of the `transformers` library:
+//! with n the sum of the weights over all the batches that share an update, their losses and gradients add up to those
+//! of one large batch.
 
 use super::{Error, check};
 use crate::graph::Tensor;

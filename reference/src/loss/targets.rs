@@ -5,8 +5,8 @@
 //! dv/dz_j = p_j sum_k w_k t_k - w_j t_j
 //! ```
 //!
-//! q is the row's target, e the label smoothing, w the weights of the classes (1 if there are none). Every row weighs 1.
-//! Source: torch's `cross_entropy` with probabilities as its target.
+//! q is the row's target, e the label smoothing, w the weights of the classes (1 if there are none). Every row weighs
+//! 1. Source: torch's `cross_entropy` with probabilities as its target.
 
 use super::functions::{each_row, log_softmax, log_softmax_of};
 use super::{Error, Exact, Rows, check};
@@ -20,7 +20,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// v, of `logits` (N, V) and `targets` (N, V); `class_weight` (V). That a target's entries add up to 1 is not asked.
+    /// v, of `logits` (N, V) and `targets` (N, V); `class_weight` (V). That a target's entries add up to 1 is not
+    /// asked.
     ///
     /// Fails where the setting makes no sense, a shape is another, or a target or a weight is not finite.
     pub fn exact(

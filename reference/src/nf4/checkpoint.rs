@@ -138,8 +138,9 @@ fn part<'a>(tensor: Tensor<'a>, need: &PartType) -> Result<&'a [u8], Error> {
     Ok(bytes)
 }
 
-/// The bytes of packed codes, under whichever of bitsandbytes' `quant_storage` types they are stored. Sharding libraries
-/// flatten tensors of one type only, so checkpoints for them store the codes as if they were of the model's own type.
+/// The bytes of packed codes, under whichever of bitsandbytes' `quant_storage` types they are stored. Sharding
+/// libraries flatten tensors of one type only, so checkpoints for them store the codes as if they were of the model's
+/// own type.
 fn packed_bytes(tensor: Tensor<'_>) -> Result<&[u8], Error> {
     match tensor.dtype {
         Stored::U8 | Stored::BF16 | Stored::F16 | Stored::F32 => Ok(tensor.bytes),

@@ -9,7 +9,8 @@
 //!
 //! times the peak. Steps count from 0, the one whose update is about to be made: with a warm-up the first update is
 //! of rate 0. Source: `get_constant_schedule_with_warmup`, `get_linear_schedule_with_warmup` and
-//! `get_cosine_schedule_with_warmup` of the `transformers` library; Loshchilov and Hutter, "SGDR" (2017), for the cosine.
+//! `get_cosine_schedule_with_warmup` of the `transformers` library; Loshchilov and Hutter, "SGDR" (2017), for the
+//! cosine.
 
 use std::f64::consts::PI;
 

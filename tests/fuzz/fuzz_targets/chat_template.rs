@@ -1,7 +1,7 @@
 //! Fuzz: any text as a chat template, and any JSON as the conversation after a zero byte.
 //!
-//! Nothing may panic, hang or grow past its limits; what is rendered twice is the same text, and the assistant's spans lie
-//! in it.
+//! Nothing may panic, hang or grow past its limits; what is rendered twice is the same text, and the assistant's spans
+//! lie in it.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Fuzz: any bytes as what a model wrote, in each of the project's formats, or by the response template before a zero byte.
+//! Fuzz: any bytes as what a model wrote, in each of the project's formats, or by the response template before a zero
+//! byte.
 //!
 //! Nothing may panic or hang, and the answer is the same for every way of cutting the text.
 

@@ -4,16 +4,18 @@
 //!     chat parse FILE
 //!     chat rows FILE
 //!
-//! The file of `render` has a JSON line for each template: `source`, and for each conversation the variables. For each line
-//! `N REPEATS` on standard input all conversations of template N are rendered so often, and a JSON line tells the seconds
-//! and, for the last round, each text; null where the template refuses. A conversation's variables are made the engine's
-//! before, as Python's are its own.
+//! The file of `render` has a JSON line for each template: `source`, and for each conversation the variables. For each
+//! line `N REPEATS` on standard input all conversations of template N are rendered so often, and a JSON line tells the
+//! seconds and, for the last round, each text; null where the template refuses. A conversation's variables are made the
+//! engine's before, as Python's are its own.
 //!
-//! The file of `parse` has a JSON line for each family: `template`, `text` and, if something stands before it, `prefix`. For each line `N BYTES REPEATS` the text is fed
-//! in pieces of so many bytes, and a JSON line tells the seconds and the message; null where it is refused.
+//! The file of `parse` has a JSON line for each family: `template`, `text` and, if something stands before it,
+//! `prefix`. For each line `N BYTES REPEATS` the text is fed in pieces of so many bytes, and a JSON line tells the
+//! seconds and the message; null where it is refused.
 //!
-//! The file of `rows` has a JSON line for each row: `template` and `context`; with `messages` that many short ones are added. A
-//! JSON line tells the text or the error's kind and what it says, and how many bytes the render took at its peak.
+//! The file of `rows` has a JSON line for each row: `template` and `context`; with `messages` that many short ones are
+//! added. A JSON line tells the text or the error's kind and what it says, and how many bytes the render took at its
+//! peak.
 
 extern crate solutions as _; // what `Solution` calls
 

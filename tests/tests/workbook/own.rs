@@ -280,8 +280,8 @@ fn drawn() -> impl Strategy<Value = Vec<(String, Value)>> {
 }
 
 /// Whether a format can carry this text in an argument. Formats that write JSON or Python carry any text, since their
-/// templates escape what markers begin with. The others have no escapes: a text that ends a value or a call cannot be told
-/// from the end itself.
+/// templates escape what markers begin with. The others have no escapes: a text that ends a value or a call cannot be
+/// told from the end itself.
 fn carries(own: &Own, text: &str) -> bool {
     let without = |parts: &[&str]| !parts.iter().any(|part| text.contains(part));
     match own.name {

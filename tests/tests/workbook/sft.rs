@@ -2,9 +2,9 @@
 //!
 //! A run's log belongs to the base that it was made over. `open-sft.tgz` names `open-tiny-llama/nf4`, but the losses in
 //! it are those of another model: even before the first update the oracle's loss over the checkpoint is 1.8 % off, and
-//! so is TRL's own (`tests/peers/trainer_trl.py`). So what does not depend on the weights - tokens, masks, rates, counts -
-//! is held to the set's logs, losses and norms are only where the oracle finds its first loss, and the same runs by TRL
-//! over the checkpoint itself are kept in `trainer_trl.json`.
+//! so is TRL's own (`tests/peers/trainer_trl.py`). So what does not depend on the weights - tokens, masks, rates,
+//! counts - is held to the set's logs, losses and norms are only where the oracle finds its first loss, and the same
+//! runs by TRL over the checkpoint itself are kept in `trainer_trl.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -4,8 +4,9 @@
 //! those that public solutions quote from such logs, and those that the same libraries show beyond the MLP that the
 //! notebook compiles - in attention, loss, trainer and optimiser. `seen` says where.
 //!
-//! Every line that breaks ends in `// break`; the line of the first node in which two graphs differ ends in `// changes`.
-//! The cured program of a case has no such line, means the same, and is one and the same graph for every number.
+//! Every line that breaks ends in `// break`; the line of the first node in which two graphs differ ends in
+//! `// changes`. The cured program of a case has no such line, means the same, and is one and the same graph for every
+//! number.
 
 mod breaks;
 mod recompilations;

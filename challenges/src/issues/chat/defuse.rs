@@ -21,8 +21,8 @@ const LAST_BREAK: char = '\u{f0002}';
 
 /// `value` with every special token in its texts marked; keys are left as they are.
 ///
-/// Longer tokens come first, so one that holds another is marked as a whole. Marks that a user wrote are dropped. A text
-/// that ends with a beginning of a token gets half a mark there: the rest may be in the next text.
+/// Longer tokens come first, so one that holds another is marked as a whole. Marks that a user wrote are dropped. A
+/// text that ends with a beginning of a token gets half a mark there: the rest may be in the next text.
 pub fn marked(value: &Json, special: &[&str]) -> Json {
     let tokens = Tokens::new(special);
     each_text(value, &|text| {

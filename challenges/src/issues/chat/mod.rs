@@ -48,8 +48,8 @@ pub trait Chat: Send + Sync {
 
     /// D.1 - a finite number as Python's `repr` writes a float: the shortest digits that read back as the same number -
     /// of several as short the nearest to it, of two as near the one whose last digit is even -, with `.0` if there is
-    /// no other fraction, and an exponent of at least two digits with its sign below 0.0001 and from 10^16 on: `0.0001`,
-    /// `1e-05`, `1.5e+22`, `-0.0`.
+    /// no other fraction, and an exponent of at least two digits with its sign below 0.0001 and from 10^16 on:
+    /// `0.0001`, `1e-05`, `1.5e+22`, `-0.0`.
     fn float(&self, value: f64) -> String;
 
     /// D.2 - which tokens are the assistant's: of the characters `offsets` that each token covers, those that

@@ -77,7 +77,8 @@ keys! {
     tokenizer_name_or_path: Option<String> = None,
     /// The folder of an adapter to start from; without one, A is drawn from `seed` and B is 0.
     adapter_name_or_path: Option<String> = None,
-    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion`, or `text`.
+    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion`, or
+    /// `text`.
     dataset_name: String = String::new(),
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
@@ -91,8 +92,8 @@ keys! {
     lora_r: u64 = 16,
     /// The scale of the adapter is `lora_alpha / lora_r`.
     lora_alpha: f64 = 32.0,
-    /// The share of a module's inputs that the adapter does not see, drawn anew for each micro-batch; by default that of the
-    /// adapter to start from, or 0.05.
+    /// The share of a module's inputs that the adapter does not see, drawn anew for each micro-batch; by default that
+    /// of the adapter to start from, or 0.05.
     lora_dropout: Option<f64> = None,
     /// The modules beside which the adapter stands: a list of names or "all-linear".
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
@@ -124,7 +125,8 @@ keys! {
     max_grad_norm: f64 = 1.0,
     /// Tokens that a row is cut to; false: none is cut.
     max_length: Length = Length(Some(1024)),
-    /// Whether rows are packed into rows of at most `max_length` tokens; each attends to itself only, from position 0 on.
+    /// Whether rows are packed into rows of at most `max_length` tokens; each attends to itself only, from position 0
+    /// on.
     packing: bool = false,
     /// Whether only the assistant's tokens are trained; the chat template has to mark them.
     assistant_only_loss: bool = false,
@@ -134,8 +136,8 @@ keys! {
     seed: u64 = 42,
     /// The type of the residual stream and of the products: float32 or bfloat16. The adapter stays in float32.
     dtype: Compute = Compute(Dtype::F32),
-    /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false: those
-    /// of a micro-batch at once. This trainer's own key.
+    /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
+    /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,

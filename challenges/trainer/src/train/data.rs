@@ -255,9 +255,9 @@ impl Encoder {
     }
 }
 
-/// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that has
-/// place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al., "Fewer
-/// Truncations Improve Language Modeling" (2024), section 3.
+/// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that
+/// has place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al.,
+/// "Fewer Truncations Improve Language Modeling" (2024), section 3.
 pub fn packed(rows: &[Row], most: usize) -> Vec<Row> {
     let mut order: Vec<&Row> = rows.iter().collect();
     order.sort_by_key(|row| std::cmp::Reverse(row.ids.len()));

@@ -38,8 +38,8 @@ pub fn asked(graph: &Graph, ranks: Option<usize>) -> Result<Option<(String, i64)
     Ok(size.as_symbol().map(|symbol| (symbol.to_string(), ranks as i64)))
 }
 
-/// The mesh of a graph at given sizes, of the number of ranks that is asked for. Without groups ranks have nothing to do
-/// with each other.
+/// The mesh of a graph at given sizes, of the number of ranks that is asked for. Without groups ranks have nothing to
+/// do with each other.
 pub fn mesh(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, ranks: Option<usize>) -> Result<Mesh, String> {
     let mut line = Vec::new();
     for (axis, size) in axes(graph)? {
@@ -65,7 +65,8 @@ pub fn mesh(graph: &Graph, sizes: &BTreeMap<Symbol, i64>, ranks: Option<usize>) 
     Ok(mesh)
 }
 
-/// The groups of the one rank of a mesh, on this thread: what runs here alone is looked into by what watches the thread.
+/// The groups of the one rank of a mesh, on this thread: what runs here alone is looked into by what watches the
+/// thread.
 pub fn alone(mesh: &Mesh) -> Result<Groups, String> {
     let comm = threads::world(1, LIMIT).into_iter().next().ok_or("there is no rank")?;
     Groups::mesh(mesh, Arc::new(comm)).map_err(|error| error.to_string())

@@ -1,5 +1,5 @@
-//! What the project's templates wrote as the assistant's text, parsed back into the messages that it was written from, by all
-//! steps of the attempt together: whole, and cut.
+//! What the project's templates wrote as the assistant's text, parsed back into the messages that it was written from,
+//! by all steps of the attempt together: whole, and cut.
 
 use challenges::issues::chat::Steps;
 use challenges::issues::chat::own;

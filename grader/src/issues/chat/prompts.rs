@@ -1,5 +1,5 @@
-//! The project's templates with its conversations, by all steps of the attempt together: texts as transformers wrote them,
-//! and the spans of the assistant in them.
+//! The project's templates with its conversations, by all steps of the attempt together: texts as transformers wrote
+//! them, and the spans of the assistant in them.
 
 use challenges::issues::chat::own::{self, Case, Expected, Own};
 use challenges::issues::chat::{Options, Rendered, Steps, Template};

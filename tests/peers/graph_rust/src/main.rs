@@ -1,14 +1,15 @@
-//! Times candle and burn on the CPU on the step that challenge C is timed on, and the compiled step beside them, in turns.
+//! Times candle and burn on the CPU on the step that challenge C is timed on, and the compiled step beside them, in
+//! turns.
 //!
 //! ```sh
 //! cargo run --release --manifest-path tests/peers/graph_rust/Cargo.toml [LENGTH [ROUNDS]]
 //! ```
 //!
-//! Forward and backward of a Llama with adapters of rank 8 on all seven projections: 4 layers, hidden 512, 8 heads over 4
-//! key heads, 1408 inside the MLP, 512 tokens in the vocabulary, f32, batch 1. Neither has NF4: their weights are dense
-//! and there from the beginning, so that they dequantise nothing. The compiled step is timed twice, on those same dense
-//! weights and on NF4 ones, which it dequantises in every pass. On the dense ones all losses and gradients have to agree
-//! before anything is timed.
+//! Forward and backward of a Llama with adapters of rank 8 on all seven projections: 4 layers, hidden 512, 8 heads over
+//! 4 key heads, 1408 inside the MLP, 512 tokens in the vocabulary, f32, batch 1. Neither has NF4: their weights are
+//! dense and there from the beginning, so that they dequantise nothing. The compiled step is timed twice, on those same
+//! dense weights and on NF4 ones, which it dequantises in every pass. On the dense ones all losses and gradients have
+//! to agree before anything is timed.
 
 mod burn;
 mod candle;

@@ -12,7 +12,8 @@ use super::{options, render};
 
 /// What differs: the name of a row, and why.
 const REASONS: &str = include_str!("differs.txt");
-/// Templates drawn by `tests/peers/chat_drawn.py`, and what jinja2 writes; the variables of all stand in the first line.
+/// Templates drawn by `tests/peers/chat_drawn.py`, and what jinja2 writes; the variables of all stand in the first
+/// line.
 const DRAWN: &str = include_str!("drawn.jsonl");
 
 /// How many differences a message shows.

@@ -1,8 +1,8 @@
 //! Every golden loss with its gradients: by the oracle, and by the graph in f64 and in f32.
 //!
-//! In f32 the graph may be no further from the golden numbers than [`FAIR`] times what rounding alone does: the oracle on
-//! weights, hidden states, logits and a gradient of logits that are rounded to f32, and otherwise computed in f64. The same
-//! rule refuses what the oracle makes of numbers that are rounded to bf16.
+//! In f32 the graph may be no further from the golden numbers than [`FAIR`] times what rounding alone does: the oracle
+//! on weights, hidden states, logits and a gradient of logits that are rounded to f32, and otherwise computed in f64.
+//! The same rule refuses what the oracle makes of numbers that are rounded to bf16.
 
 use std::cell::Cell;
 

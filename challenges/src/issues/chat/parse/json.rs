@@ -1,7 +1,7 @@
 //! JSON as Python's reader takes it, with a bound on depth.
 //!
-//! Where it differs from `serde_json`: `-0` is an integer, and half of a surrogate pair, which no text can hold, becomes
-//! U+FFFD. Python's `NaN` and `Infinity`, and floats too large, are refused: a message has no value for them.
+//! Where it differs from `serde_json`: `-0` is an integer, and half of a surrogate pair, which no text can hold,
+//! becomes U+FFFD. Python's `NaN` and `Infinity`, and floats too large, are refused: a message has no value for them.
 
 use serde_json::{Map, Number, Value};
 

@@ -1,8 +1,8 @@
 //! Calls as Python writes them: `[f(city='Oslo', days=3), g()]`.
 //!
-//! Values are Python's literals: strings in either quotes with their escapes, numbers, lists, dictionaries with strings for
-//! keys, `True`, `False` and `None`; JSON's words for the last three are taken too. Names are whatever stands before `(` and
-//! `=`, since tools may have names that Python would not take. Half of a surrogate pair becomes U+FFFD.
+//! Values are Python's literals: strings in either quotes with their escapes, numbers, lists, dictionaries with strings
+//! for keys, `True`, `False` and `None`; JSON's words for the last three are taken too. Names are whatever stands
+//! before `(` and `=`, since tools may have names that Python would not take. Half of a surrogate pair becomes U+FFFD.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
 //! Arguments in the types that the tools declare.
 //!
-//! Formats without quotes write every argument as text. Where a tool's declaration is at hand, the text is read as the first
-//! of its argument's types that it fits, and stays a text if it fits none.
+//! Formats without quotes write every argument as text. Where a tool's declaration is at hand, the text is read as the
+//! first of its argument's types that it fits, and stays a text if it fits none.
 
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use super::scalar::{float, int, strip};
 pub struct Tools(HashMap<String, Map<String, Value>>);
 
 impl Tools {
-    /// From declarations `{"type": "function", "function": {"name": ..., "parameters": {"properties": ...}}}`, or the inner
-    /// object alone; what has no name is passed over.
+    /// From declarations `{"type": "function", "function": {"name": ..., "parameters": {"properties": ...}}}`, or the
+    /// inner object alone; what has no name is passed over.
     pub fn new<'v>(tools: impl IntoIterator<Item = &'v Value>) -> Self {
         let named = tools.into_iter().filter_map(|tool| {
             let tool = tool.get("function").unwrap_or(tool);
