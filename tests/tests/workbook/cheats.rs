@@ -1,5 +1,7 @@
 //! Contract: every guard is tripped by a cheat of its kind, and by no honest attempt.
 
+use std::sync::LazyLock;
+
 use grader::scorecard::{Check, Outcome, Scorecard};
 use tests::attempts::{ASKERS, CHEATS, TWINS};
 use tests::program::{Ran, checks, own, tripped, unpassed};
@@ -120,21 +122,26 @@ fn a_cheat_on_the_clock_is_seen_by_the_timed_runs() {
     }
 }
 
+/// Everything of challenge A, as briefly as may be.
+const SCORE: [&str; 8] = ["score", "nf4", "--quick", "--samples", "2", "--json", "--seed", "0x1"];
+
+/// What an honest attempt gets.
+static HONEST: LazyLock<Scorecard> = LazyLock::new(|| own(OWN, "honest", &SCORE).card());
+
 #[test]
 fn a_cheat_that_behaves_where_it_is_watched_does_not_win_the_row() {
-    let score = ["score", "nf4", "--quick", "--samples", "2", "--json", "--seed", "0x1"];
     let won = |card: &Scorecard, wording: &str| {
         let row = card.challenges[0].rows.iter().find(|row| row.wording == wording).expect("a published row");
         (row.points > 0, row.evidence.clone())
     };
-    let honest = own(OWN, "honest", &score).card();
-    assert!(tripped(&honest).is_empty(), "{:#?}", honest.guards);
+    let honest = &*HONEST;
+    assert!(tripped(honest).is_empty(), "{:#?}", honest.guards);
     for (cheat, wordings) in BY_NUMBER {
-        let card = own(OWN, cheat, &score).card();
+        let card = own(OWN, cheat, &SCORE).card();
         for wording in wordings {
             let (by_cheat, message) = won(&card, wording);
             assert!(!by_cheat, "{cheat}: {wording}: {message}");
-            let (by_honest, message) = won(&honest, wording);
+            let (by_honest, message) = won(honest, wording);
             assert!(by_honest || message.contains("not measured"), "honest: {wording}: {message}");
         }
     }
@@ -208,9 +215,9 @@ fn an_honest_twin_is_timed_without_a_guard_tripping() {
 
 #[test]
 fn every_guard_is_tripped_by_some_cheat() {
-    let card = own(OWN, "honest", &["score", "nf4", "--quick", "--samples", "2", "--json"]).card();
-    assert!(card.guards.len() >= 14, "{} guards", card.guards.len());
-    for guard in &card.guards {
+    let guards = &HONEST.guards;
+    assert!(guards.len() >= 14, "{} guards", guards.len());
+    for guard in guards {
         let by =
             BY_TEST.iter().chain(&BY_BENCH).filter(|caught| caught.guards.contains(&guard.name.as_str()));
         assert!(by.count() > 0, "no cheat trips {:?}", guard.name);

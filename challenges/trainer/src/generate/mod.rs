@@ -18,7 +18,7 @@ use challenges::decode::Decoder;
 use challenges::nf4::DEQUANTIZER;
 use challenges::weights;
 use clap::Args;
-use kernels::Cpu;
+use kernels::{Cpu, Device};
 use reference::graph::Dtype;
 use reference::llama::{Llama, Spec, hub};
 use reference::lora::Adapter;
@@ -155,12 +155,12 @@ fn room(prompt: usize, asked: Option<usize>, context: usize) -> Result<usize, Fa
     }
 }
 
-/// A model with its adapter, for a context of so many tokens, in f32.
+/// A model with its adapter on a device, for a context of so many tokens, in f32.
 ///
 /// # Errors
 /// If a weight cannot be read or there is not enough memory.
 pub fn decoder<'a>(
-    cpu: &'a Cpu,
+    device: &'a dyn Device,
     model: &Llama,
     adapter: Option<&Adapter>,
     slots: usize,
@@ -169,8 +169,8 @@ pub fn decoder<'a>(
     let spec = Spec { compute: Dtype::F32, adapter: config, ..model.spec() }.with_context(slots);
     let values = adapter.map(Adapter::values).unwrap_or_default();
     let passes = &challenges::graph::Solution;
-    let weights = weights::load(cpu, model).map_err(Failure::usage)?;
-    Decoder::new(passes, cpu, &DEQUANTIZER, weights, &spec, &values).map_err(Failure::usage)
+    let weights = weights::load(device, model).map_err(Failure::usage)?;
+    Decoder::new(passes, device, &DEQUANTIZER, weights, &spec, &values).map_err(Failure::usage)
 }
 
 /// A text that a model is making.

@@ -24,8 +24,8 @@ use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Engine, Logged, Machine, chunked};
 use challenges::weights;
 use clap::Args;
-use kernels::Cpu;
 use kernels::bytes::Peak;
+use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::llama::{self, Llama, Spec};
 use reference::lora::{self, Adapter};
@@ -129,9 +129,9 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     .all()
 }
 
-/// The solutions, on a processor.
-fn machine(cpu: &Cpu) -> Machine<'_> {
-    Machine { passes: &challenges::graph::Solution, device: cpu, dequantizer: &DEQUANTIZER }
+/// The solutions, on a device.
+fn machine(device: &dyn Device) -> Machine<'_> {
+    Machine { passes: &challenges::graph::Solution, device, dequantizer: &DEQUANTIZER }
 }
 
 /// The adapter at the beginning.

@@ -1,10 +1,10 @@
 //! The ranks of a graph: as many as its groups have, on threads of this process.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use compiler::groups::{self, Groups};
+use compiler::groups::Groups;
 use kernels::comm::Comm;
 use kernels::threads::{self, Threads};
 use reference::graph::ranks::Mesh;
@@ -72,31 +72,60 @@ pub fn alone(mesh: &Mesh) -> Result<Groups, String> {
     Groups::mesh(mesh, Arc::new(comm)).map_err(|error| error.to_string())
 }
 
-/// What each rank of a mesh makes of its number and its groups, in their order; the first error, or a panic, is handed
-/// on.
+/// What each rank of a mesh makes of its number and its groups, in their order. Where ranks fail, it is the panic of one
+/// if there is any, else the error that was first: what the others then say of it is not why.
 pub fn launch<T: Send>(
     mesh: &Mesh,
     work: impl Fn(usize, Groups) -> Result<T, String> + Sync,
 ) -> Result<Vec<T>, String> {
-    let linked = |comm: Threads| {
+    let first: Mutex<Option<String>> = Mutex::new(None);
+    let one = |rank: usize, comm: Threads| {
         let comm: Arc<dyn Comm> = Arc::new(comm);
-        Groups::mesh(mesh, comm).map_err(|error: groups::Error| error.to_string())
+        let groups = Groups::mesh(mesh, comm).map_err(|error| error.to_string());
+        let done = groups.clone().and_then(|groups| work(rank, groups));
+        if let Err(error) = &done {
+            let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert_with(|| of_rank(mesh, rank, error));
+        }
+        drop(groups); // only now do the others learn that this rank has left
+        done.ok()
     };
-    let (work, linked) = (&work, &linked);
-    std::thread::scope(|scope| {
+    let one = &one;
+    let ended: Vec<_> = std::thread::scope(|scope| {
         let ranks = threads::world(mesh.ranks(), LIMIT).into_iter().enumerate();
-        let threads: Vec<_> =
-            ranks.map(|(rank, comm)| scope.spawn(move || work(rank, linked(comm)?))).collect();
-        let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        let by_rank = ended.into_iter().enumerate().map(|(rank, ended)| match ended {
-            Ok(done) => done.map_err(|error| of_rank(mesh, rank, &error)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        by_rank.collect()
-    })
+        let threads: Vec<_> = ranks.map(|(rank, comm)| scope.spawn(move || one(rank, comm))).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut results = Vec::new();
+    for ended in ended {
+        results.push(ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    }
+    let failed = || "a rank gave no result".to_owned();
+    let first = first.into_inner().unwrap_or_else(PoisonError::into_inner);
+    first.map_or_else(|| results.into_iter().collect::<Option<_>>().ok_or_else(failed), Err)
 }
 
 /// A message with the rank that it is of, where there are several.
 pub fn of_rank(mesh: &Mesh, rank: usize, message: &str) -> String {
     if mesh.ranks() == 1 { message.to_owned() } else { format!("rank {rank}: {message}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_two(work: impl Fn(usize, Groups) -> Result<usize, String> + Sync) -> Result<Vec<usize>, String> {
+        launch(&Mesh::line("dp", 2).expect("a mesh"), work)
+    }
+
+    #[test]
+    fn the_cause_is_handed_on_and_not_what_the_others_make_of_it() {
+        assert_eq!(of_two(|rank, _| Ok(rank)), Ok(vec![0, 1]));
+        let later = of_two(|rank, _| if rank == 1 { Err("no sum".to_owned()) } else { Ok(rank) });
+        assert_eq!(later, Err("rank 1: no sum".to_owned()));
+        let lost =
+            |rank: usize, _| if rank == 1 { panic!("a hole") } else { Err("rank 1 has left".to_owned()) };
+        let unwound = std::panic::catch_unwind(|| of_two(lost)).expect_err("a panic goes through");
+        assert_eq!(unwound.downcast_ref(), Some(&"a hole"));
+    }
 }
