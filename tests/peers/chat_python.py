@@ -98,7 +98,7 @@ def strings(rows):
 
 MARK = "\u2060"
 DEFUSED = {
-    "none": [("a <im_end> b", ["<im_start>", ""]), ("", ["a"])],
+    "none": [("a <im_end> b", ["<im_start>", ""]), ("", ["a"]), ("a <im_end> b", [])],
     "one": [("x <end>é<end>", ["<end>"])],
     "inside-another": [("<<end>>", ["<<end>>", "<end>"])],
     "one-character": [("a§b<§>", ["§", "<§>"])],
@@ -169,9 +169,17 @@ DIALECTS = {
         (f'{{a:{QUOTE}{{b:1,c:"\\\n\x010\x02}}{QUOTE},d:2}}', [[QUOTE, QUOTE]], True),
         (f'{{a:{QUOTE}{{b:1,c:"\\\n\x030\x04é\x7f}}{QUOTE},d:2}}', [[QUOTE, QUOTE]], True),
     ],
-    "several-pairs": [("{a:'x',b:«it's»,c:'y'}", [["«", "»"], ["'", "'"]], True)],
+    "several-pairs": [
+        ("{a:'x',b:«it's»,c:'y'}", [["«", "»"], ["'", "'"]], True),
+        ("{a:'x«y',z:1»}", [["«", "»"], ["'", "'"]], True),
+        ("{a:'x«y',z:1»}", [["'", "'"], ["«", "»"]], True),
+    ],
     "without-an-end": [(f"{{a:{QUOTE}x}}", [[QUOTE, QUOTE]], True)],
-    "json-stays-as-it-is": [('{"a": [1, true, "b:c"]}', [], False), ("{a:1}", [[QUOTE, QUOTE]], False)],
+    "json-stays-as-it-is": [
+        ('{"a": [1, true, "b:c"]}', [], False),
+        ("{a:1}", [[QUOTE, QUOTE]], False),
+        ("", [[QUOTE, QUOTE]], True),
+    ],
 }
 
 

@@ -24,7 +24,7 @@ pub const CHATTERS: [Entry; 5] = [
 ];
 
 /// Every slip.
-pub const CHAT_SLIPS: [Entry; 20] = [
+pub const CHAT_SLIPS: [Entry; 23] = [
     Entry { name: "escapes markup", hand_in: |all| all.chat(Mine { json_string: for_markup, ..HONEST }) },
     Entry { name: "escapes code points", hand_in: |all| all.chat(Mine { json_string: by_point, ..HONEST }) },
     Entry { name: "leaves U+007F", hand_in: |all| all.chat(Mine { json_string: ascii_stays, ..HONEST }) },
@@ -37,10 +37,15 @@ pub const CHAT_SLIPS: [Entry; 20] = [
     Entry { name: "looks at the first span", hand_in: |all| all.chat(Mine { token_mask: first, ..HONEST }) },
     Entry { name: "looks at every span", hand_in: |all| all.chat(Mine { token_mask: each, ..HONEST }) },
     Entry {
+        name: "looks at every empty span",
+        hand_in: |all| all.chat(Mine { token_mask: each_empty, ..HONEST }),
+    },
+    Entry {
         name: "gives a character to one token",
         hand_in: |all| all.chat(Mine { token_mask: once, ..HONEST }),
     },
     Entry { name: "replaces tokens", hand_in: |all| all.chat(Mine { defuse: replace, ..HONEST }) },
+    Entry { name: "has a mark of its own", hand_in: |all| all.chat(Mine { defuse: word_joiner, ..HONEST }) },
     Entry { name: "asks for everything", hand_in: |all| all.chat(Mine { tool: everything, ..HONEST }) },
     Entry { name: "takes nullable for optional", hand_in: |all| all.chat(Mine { tool: by_type, ..HONEST }) },
     Entry { name: "asks for nothing by name", hand_in: |all| all.chat(Mine { tool: empty, ..HONEST }) },
@@ -55,6 +60,7 @@ pub const CHAT_SLIPS: [Entry; 20] = [
         name: "leaves names in quotes",
         hand_in: |all| all.chat(Mine { json_of: outside_of_quotes, ..HONEST }),
     },
+    Entry { name: "takes the first quote", hand_in: |all| all.chat(Mine { json_of: first_quote, ..HONEST }) },
     Entry {
         name: "quotes names in strings",
         hand_in: |all| all.chat(Mine { json_of: names_last, ..HONEST }),
@@ -262,6 +268,20 @@ fn each(offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
     offsets.iter().map(|token| spans.iter().any(|span| share(token, span))).collect()
 }
 
+/// Right, but passes over all empty spans that come after a token.
+fn each_empty(offsets: Spans, spans: Spans) -> Vec<bool> {
+    let shares = |token: &Range<usize>| {
+        let first = spans.partition_point(|span| span.end <= token.start);
+        spans[first..].iter().find(|span| !span.is_empty()).is_some_and(|span| span.start < token.end)
+    };
+    offsets.iter().map(|token| token.start < token.end && shares(token)).collect()
+}
+
+/// Whatever mark is asked for.
+fn word_joiner(text: &str, special: &[&str], _: char) -> String {
+    Solution.defuse(text, special, '\u{2060}')
+}
+
 /// Goes on after a token that it has broken, whatever began inside.
 fn replace(text: &str, special: &[&str], mark: char) -> String {
     let (mut out, mut rest) = (String::new(), text);
@@ -317,6 +337,22 @@ fn at_once(markers: &[MarkerState], end: usize) -> Next {
     match Solution.decide(&decided, end) {
         Next::Pending(_) => Solution.decide(markers, end),
         taken @ Next::Take(_) => taken,
+    }
+}
+
+/// The string that begins first, by whichever pair.
+fn first_quote(text: &str, strings: Pairs, names: bool) -> String {
+    let whole = |(open, close): &(String, String)| {
+        let (before, inner) = text.split_once(open)?;
+        Some((before, inner.split_once(close)?))
+    };
+    match strings.iter().filter_map(whole).min_by_key(|(before, _)| before.len()) {
+        Some((before, (string, after))) => {
+            Solution.json_of(before, &[], names)
+                + &json!(string).to_string()
+                + &first_quote(after, strings, names)
+        }
+        None => Solution.json_of(text, &[], names),
     }
 }
 

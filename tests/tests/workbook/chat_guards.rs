@@ -26,7 +26,7 @@ fn a_cheating_chatter_trips_the_guard_of_its_kind() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 20] = [
+const SEEN: [(&str, &str, &str); 23] = [
     ("escapes markup", "D.1/plain", r"\\u0026"),
     ("escapes code points", "D.1/ensure-ascii", r"\\ud83d"),
     ("leaves U+007F", "D.1/ensure-ascii", r"\\u007f"),
@@ -35,8 +35,10 @@ const SEEN: [(&str, &str, &str); 20] = [
     ("wants whole tokens", "D.2/across-a-border", "tokens at "),
     ("looks at the first span", "D.2/nothing", "when asked for the mask of tokens at ["),
     ("looks at every span", "D.2/many-of-both", "D.2/many-of-both"),
+    ("looks at every empty span", "D.2/many-of-both", "100,000 empty spans behind them took"),
     ("gives a character to one token", "D.2/across-a-border", "1..2, 1..2, 1..2"),
     ("replaces tokens", "D.3/inside-another", "and | for the mark"),
+    ("has a mark of its own", "D.3/drawn", "for the mark became"),
     ("asks for everything", "D.4/required", "the function f("),
     ("takes nullable for optional", "D.4/required", "f(city: Optional[str], days: int = 1"),
     ("asks for nothing by name", "D.4/nothing-required", "required"),
@@ -45,6 +47,7 @@ const SEEN: [(&str, &str, &str); 20] = [
     ("takes what is there", "D.6/waits", "want Pending(3)"),
     ("waits for nothing at the end", "D.6/the-end", "want Pending(2)"),
     ("leaves names in quotes", "D.7/names", "unquoted keys true"),
+    ("takes the first quote", "D.7/several-pairs", "unquoted keys true"),
     ("quotes names in strings", "D.7/strings-hold-anything", "unquoted keys true"),
     ("takes spans for bytes", "D.8/characters-of-several-bytes", "with the spans "),
 ];

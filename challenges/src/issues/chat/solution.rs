@@ -49,12 +49,13 @@ impl Chat for Solution {
 
     // ANCHOR: chat-step-2
     // why: a token belongs to whoever wrote any of its characters: one that reaches over the end of a span was still
-    // chosen by the assistant. A token of no text, such as one that only marks a place, is nobody's.
+    // chosen by the assistant. A token of no text, such as one that only marks a place, is nobody's. Only spans that begin
+    // before the token's end are looked at: of empty ones there may be many behind one another.
     // step D.2: find the tokens that share a character with a span
     fn token_mask(&self, offsets: &[Range<usize>], spans: &[Range<usize>]) -> Vec<bool> {
         let shares = |token: &Range<usize>| {
             let first = spans.partition_point(|span| span.end <= token.start);
-            spans[first..].iter().find(|span| !span.is_empty()).is_some_and(|span| span.start < token.end)
+            spans[first..].iter().take_while(|span| span.start < token.end).any(|span| !span.is_empty())
         };
         offsets.iter().map(|token| token.start < token.end && shares(token)).collect()
     }

@@ -8,7 +8,7 @@ use super::{Check, Rows, python, same_text};
 pub(super) const CHECKS: &Rows<Check> = &[
     ("simple-types", |steps, _| schemas(steps, "simple-types")),
     ("choice", |steps, _| schemas(steps, "choice")),
-    ("nested-types", |steps, _| schemas(steps, "nested-types")),
+    ("nested-types", |steps, _| schemas(steps, "nested-types").and_then(|()| null_or_null(steps))),
     ("required", |steps, _| tools(steps, "required")),
     ("nothing-required", |steps, _| tools(steps, "nothing-required")),
     ("order", |steps, _| tools(steps, "order")),
@@ -20,6 +20,16 @@ fn schemas(steps: &Steps, check: &str) -> Result<(), String> {
         let kind = kind(python::text(&row[0]));
         same_text(&format!("{kind:?}"), &steps.chat().schema(&kind).to_string(), &row[1].to_string())
     })
+}
+
+/// What no annotation of Python says: there a null that may be null is a null.
+fn null_or_null(steps: &Steps) -> Result<(), String> {
+    let kind = ArgumentType::Nullable(Box::new(ArgumentType::Null));
+    same_text(
+        &format!("{kind:?}"),
+        &steps.chat().schema(&kind).to_string(),
+        r#"{"type":"null","nullable":true}"#,
+    )
 }
 
 /// The type that an annotation of Python names.

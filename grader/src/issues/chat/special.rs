@@ -5,8 +5,11 @@ use challenges::issues::chat::Steps;
 use super::{Check, Rows, python, same_text};
 use crate::random::Random;
 
-/// What breaks a token, in these checks.
+/// What breaks a token in texts that are not drawn.
 const MARK: char = '\u{2060}';
+
+/// What breaks a drawn one: a step puts in what it is given.
+const MARKS: [char; 4] = [MARK, '\u{200c}', '\u{f0002}', '|'];
 
 pub(super) const CHECKS: &Rows<Check> = &[
     ("none", |steps, _| rows(steps, "none")),
@@ -37,8 +40,9 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
     let special: Vec<String> = (0..3).map(|_| text(1, 3)).collect();
     let special: Vec<&str> = special.iter().map(String::as_str).collect();
     let text = text(0, 12);
-    let got = steps.chat().defuse(&text, &special, MARK);
-    let shown = || format!("{text:?} with the tokens {special:?} became {:?}", got.replace(MARK, "|"));
+    let mark = MARKS[random.below(4)];
+    let got = steps.chat().defuse(&text, &special, mark);
+    let shown = || format!("{text:?} with the tokens {special:?} and {mark:?} for the mark became {got:?}");
     if let Some(left) = special.iter().find(|token| got.contains(**token)) {
         return Err(format!("{}, which still holds {left:?}", shown()));
     }
@@ -50,9 +54,9 @@ fn drawn(steps: &Steps, random: &mut Random) -> Result<(), String> {
         .char_indices()
         .flat_map(|(at, c)| match begins((at, c)) {
             None => vec![c],
-            Some(false) => vec![c, MARK],
-            Some(true) => vec![MARK],
+            Some(false) => vec![c, mark],
+            Some(true) => vec![mark],
         })
         .collect();
-    same_text(&shown(), &got.replace(MARK, "|"), &want.replace(MARK, "|"))
+    same_text(&shown(), &got, &want)
 }
