@@ -341,6 +341,8 @@ ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
 TEXTS = [
     # Llama 3.1 with an environment: the kind of call before the name.
     ("llama", '<|python_tag|>{"type": "function", "name": "weather", "parameters": ' + CALL + "}<|eom_id|>"),
+    # The same laid out as in meta-llama/llama-models, llama_models/llama3_1/prompt_format.md.
+    ("llama", '<|python_tag|>{\n    "type": "function",\n    "name": "weather",\n    "parameters": {\n        "city": "Oslo"\n    }\n}<|eom_id|>'),
     # Nous Hermes 2 Pro and 3, as their system prompt asks: arguments first.
     ("hermes", '<tool_call>\n{"arguments": ' + CALL + ', "name": "weather"}\n</tool_call><|im_end|>\n'),
     # The model cards of LFM2: texts in double quotes, words after the call.
@@ -353,8 +355,9 @@ TEXTS = [
     ("gptoss", f"{ANALYSIS}{CHANNEL} to=functions.weather {CONSTRAIN}{CALL}<|call|>"),
     ("gptoss", f"{ANALYSIS}{CHANNEL}<|message|>A plan.<|end|><|start|>assistant{CHANNEL} to=functions.weather{CONSTRAIN}{CALL}<|call|>"),
     ("gptoss", f"{CHANNEL} to=functions.weather<|message|>{CALL}<|call|>"),
-    # Mistral since its tokenizer v11, and DeepSeek V3.1: formats of their own, the first refused, the second content.
+    # Mistral since its tokenizers v13 and v11, and DeepSeek V3.1: formats of their own, refused, refused and content.
     ("mistral", "[TOOL_CALLS]weather[ARGS]" + CALL + "</s>"),
+    ("mistral", "[TOOL_CALLS]weather[CALL_ID]call00001[ARGS]" + CALL + "</s>"),
     ("deepseek", BEGIN + "weather<｜tool▁sep｜>" + CALL + END),
     # Where texts stand bare, what ends a call inside an argument ends it, and nothing is refused.
     ("glm", "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>"),

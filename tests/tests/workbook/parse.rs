@@ -218,6 +218,12 @@ fn what_patterns_may_not_hold_is_refused_by_name() {
         ("(?<=a)b", "(?<="),
         ("(a)\\1", "\\1"),
         ("a*+", "possessive"),
+        ("(?>a+)b", "(?>a+)"),
+        ("(a(?R)?b)", "(?R)"),
+        ("\\p{L}", "\\p"),
+        ("a{e<=1}", "fuzzy"),
+        ("a{2<=s<3}", "fuzzy"),
+        ("a{1i+2d<=4}", "fuzzy"),
         ("(?=a+)b+", "look-ahead"),
         ("[a", "]"),
     ];

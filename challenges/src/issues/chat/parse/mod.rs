@@ -17,8 +17,7 @@
 //! **Differences.** Bytes that are not UTF-8 are an error, as are `NaN`, infinities and JSON deeper than the bound. An
 //! empty closing of the implicit region that has no text ends the parse; an empty region that opens again where it
 //! closed is an error, where the original does not return. `$` holds at the end of the text only, not at the end of a
-//! piece. Look-behind, backreferences, possessive repetition, and look-ahead in the middle of a pattern are refused;
-//! of these only backreferences are beyond a finite automaton.
+//! piece. Some patterns are refused; `syntax.rs` names them.
 //!
 //! The content kind `python-calls` is an addition.
 //!

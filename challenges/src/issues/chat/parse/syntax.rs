@@ -3,8 +3,9 @@
 //!
 //! The two syntaxes differ in what a bare `{` or `[` means, in escapes, and in `$`, which in Python also holds before a
 //! last newline. Look-ahead is split off at the beginning of a pattern and where nothing follows it. The rest is
-//! refused by name: backreferences, which no finite automaton can follow, and look-behind, look-ahead elsewhere and
-//! possessive repetition, which one could, and for which none is built here.
+//! refused by name: backreferences and recursion, which no finite automaton can follow; look-behind, look-ahead
+//! elsewhere, possessive repetition, atomic groups and fuzzy matching, which one could, and for which none is built
+//! here; properties of characters.
 
 use regex_syntax::escape;
 
@@ -186,6 +187,7 @@ impl Translator<'_> {
             '*' | '+' | '?' => return self.repetition(&c.to_string(), 1),
             '{' => match self.counts() {
                 Some((text, length)) if self.atom => return self.repetition(&text, length),
+                _ if self.is_fuzzy() => return Err("fuzzy matching, {".to_owned()),
                 _ => self.emit("\\{", true),
             },
             '.' => self.emit(".", true),
@@ -238,6 +240,15 @@ impl Translator<'_> {
         }
         let low = if low.is_empty() { "0" } else { low };
         Some((high.map_or_else(|| format!("{{{low}}}"), |high| format!("{{{low},{high}}}")), end + 1))
+    }
+
+    /// Whether `regex` takes a `{` for a count of mistakes, such as `{e}`, `{s<=1}`, `{1<=e<3}` or `{2i+1d<=4}`, or
+    /// refuses it for being none.
+    fn is_fuzzy(&self) -> bool {
+        let inner = &self.chars[self.at + 1..];
+        let least = inner.iter().take_while(|c| c.is_ascii_digit() || matches!(c, '<' | '=')).count();
+        let kind = inner.get(least).is_some_and(|c| matches!(c, 'e' | 'i' | 'd' | 's'));
+        kind && (least == 0 || inner.get(least + 1).is_some_and(|c| matches!(c, '<' | '+')))
     }
 
     fn group(&mut self) -> Result<(), String> {
