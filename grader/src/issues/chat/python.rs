@@ -1,5 +1,6 @@
 //! Expected texts: the rows of `python.json`, which `tests/peers/chat_python.py` writes by Python's and transformers'
-//! own answers. Only the special tokens of D.3 have none, and follow the trait.
+//! own answers. The special tokens of D.3 and the JSON of D.7 follow the trait; of the latter transformers reads the
+//! value, where it takes the dialect.
 
 use std::sync::LazyLock;
 
