@@ -37,22 +37,14 @@ impl Ties {
     /// The decisions of a graph; `None` where it has none.
     pub fn of(graph: &Graph) -> Option<Self> {
         let origins = origins(graph);
-        let of = |id: Id| &origins[id.0 as usize];
         let mut probe = graph.clone();
         probe.clear_outputs();
         let mut decisions = Vec::new();
-        for id in graph.live() {
-            let node = graph.node(id);
-            let floats = node.inputs.first().is_some_and(|input| graph.ty(*input).dtype.is_float());
-            let truncates = node.op == Op::Cast && !node.ty.dtype.is_float();
-            let sides = match (&node.op, &node.inputs[..]) {
-                (Op::Compare(_), &[a, b]) if floats && of(a) != of(b) => [a, b],
-                (Op::Cast, &[x]) if floats && truncates && !of(x).is_empty() => [x, x],
-                _ => continue,
-            };
+        for node in graph.live() {
+            let Some(sides) = sides(graph, &origins, node) else { continue };
             let rounding = sides.map(|side| rounding(graph, side)).into_iter().fold(0.0, f64::max);
-            decisions.push(Decision { node: id, rounding, truncates });
-            sides.into_iter().enumerate().for_each(|(i, side)| probe.output(format!("{id:?}.{i}"), side));
+            decisions.push(Decision { node, rounding, truncates: graph.node(node).op == Op::Cast });
+            sides.into_iter().enumerate().for_each(|(i, side)| probe.output(format!("{node:?}.{i}"), side));
         }
         (!decisions.is_empty()).then_some(Self { probe, decisions })
     }
@@ -84,6 +76,20 @@ impl Decision {
             (a[i] - other).abs() <= off[0][i] + off[1][i] + slack
         })
     }
+}
+
+/// What a node decides between: the two floats that it compares, or the one that it cuts to an integer, twice; `None`
+/// where rounding does not come into it.
+fn sides(graph: &Graph, origins: &[BTreeSet<Id>], id: Id) -> Option<[Id; 2]> {
+    let node = graph.node(id);
+    let of = |id: Id| &origins[id.0 as usize];
+    let &a = node.inputs.first().filter(|input| graph.ty(**input).dtype.is_float())?;
+    if matches!(node.op, Op::Compare(_)) {
+        let b = node.inputs[1];
+        return (of(a) != of(b)).then_some([a, b]);
+    }
+    let truncates = node.op == Op::Cast && !node.ty.dtype.is_float();
+    (truncates && !of(a).is_empty()).then_some([a, a])
 }
 
 /// For each node the computed tensors that its elements are taken from, unchanged but for their sign; none where they

@@ -35,8 +35,7 @@ use reference::graph::interpret::Values;
 use reference::graph::ranks::{Mesh, interpret_ranks};
 use reference::graph::{Array, Error, Graph, Symbol};
 
-use super::compare::{describe, narrowed};
-use super::model::upload;
+use crate::compare::{describe, narrowed, upload};
 use crate::fair;
 use crate::fair::ties::{Sides, Ties};
 use crate::gather::{Child, Item};
