@@ -348,6 +348,14 @@ fn every_unsafe_block_gives_its_reason() {
     }
 }
 
+/// Challenge A's steps on the host are given the CPU; whatever else a challenge does, any device does.
+#[test]
+fn only_challenge_a_is_written_for_the_cpu() {
+    for (path, text) in sources().filter(|(path, _)| path.starts_with("challenges/")) {
+        assert!(!text.contains("&Cpu") || path.starts_with("challenges/src/nf4/"), "{path}");
+    }
+}
+
 #[test]
 fn only_the_cuda_device_names_cudarc() {
     for (path, text) in sources() {
