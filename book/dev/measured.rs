@@ -185,7 +185,7 @@ mod tests {
 
     /// The fixture's scorecard, on a GPU where `gpu` names one.
     fn report(name: &str, gpu: Option<&str>) -> Report {
-        let mut card = grader::report::fixture::solved();
+        let mut card = grader::fixture::solved();
         card.machine.gpu = gpu.map(String::from);
         if gpu.is_some() {
             card.challenges[0].device = "cuda:0".into();

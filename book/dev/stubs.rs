@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use grader::stub::{Language, Origin, derive, solutions};
+use grader::courses::{Origin, solutions};
+use grader::stub::{Language, derive};
 
 use crate::{Error, Fault};
 

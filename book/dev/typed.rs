@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<String> {
-        let mut card = grader::report::fixture::solved();
+        let mut card = grader::fixture::solved();
         let m = |value, unit: &str| Measurement { value, unit: unit.into(), interval: None, samples: vec![] };
         card.challenges[0].measurements =
             [("nf4.a", m(1.628, "x")), ("nf4.b", m(4846.5, "us")), ("nf4.c", m(61_446_554.0, "B"))]

@@ -17,12 +17,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use reference::clean::clean;
 
-use crate::Attempts;
-use crate::attempts::Supplied;
 use crate::course::Course;
+use crate::courses::Supplied;
 use crate::options::{Failure, Options};
-use crate::report::clean;
 use crate::score::Scope;
 use crate::verb::{self, Consent};
 
@@ -112,7 +111,7 @@ enum Verb {
 }
 
 /// Runs the command line.
-pub(crate) fn run(attempts: &Attempts, arguments: Vec<OsString>) -> ExitCode {
+pub(crate) fn run(own: &Supplied, arguments: Vec<OsString>) -> ExitCode {
     let command = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
@@ -123,7 +122,7 @@ pub(crate) fn run(attempts: &Attempts, arguments: Vec<OsString>) -> ExitCode {
     if let Some(seconds) = command.options.timeout {
         end_after(Duration::from_secs(seconds));
     }
-    match dispatch(attempts, command) {
+    match dispatch(own, command) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             let (code, message) = match failure {
@@ -146,22 +145,21 @@ fn end_after(limit: Duration) {
     });
 }
 
-fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
+fn dispatch(own: &Supplied, command: Command) -> Result<u8, Failure> {
     let Command { verb, options } = command;
-    let own = attempts.supplied();
     match verb {
         Some(Verb::Score { challenges }) => {
-            verb::score(&options, &options.plan(&own, &challenges, Scope::Score)?)
+            verb::score(&options, &options.plan(own, &challenges, Scope::Score)?)
         }
         Some(Verb::Test { challenges }) => {
-            verb::score(&options, &options.plan(&own, &challenges, Scope::Test)?)
+            verb::score(&options, &options.plan(own, &challenges, Scope::Test)?)
         }
         Some(Verb::Bench { challenges }) => {
-            verb::score(&options, &options.plan(&own, &challenges, Scope::Bench)?)
+            verb::score(&options, &options.plan(own, &challenges, Scope::Bench)?)
         }
         Some(Verb::Watch { challenge }) => {
             let named: Vec<String> = challenge.into_iter().collect();
-            verb::watch(&options, &options.plan(&own, &named, Scope::Score)?)
+            verb::watch(&options, &options.plan(own, &named, Scope::Score)?)
         }
         Some(Verb::Hint { step }) => verb::hint(&options, step.as_deref()),
         Some(Verb::Reset { challenge, yes }) => {
@@ -173,12 +171,12 @@ fn dispatch(attempts: &Attempts, command: Command) -> Result<u8, Failure> {
         }
         Some(Verb::Rubric { challenges }) => verb::rubric(&options, &challenges),
         Some(Verb::Doctor) => Ok(verb::doctor()),
-        Some(Verb::Replay { case, debugger }) => verb::replay(&options, &own, &case, debugger),
+        Some(Verb::Replay { case, debugger }) => verb::replay(&options, own, &case, debugger),
         Some(Verb::Report { file }) => verb::report(&options, file.as_deref()),
-        Some(Verb::Graph(file)) => verb::graph(&options, &own, &file),
-        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, &own, &file, again),
+        Some(Verb::Graph(file)) => verb::graph(&options, own, &file),
+        Some(Verb::VerifyReport { file, again }) => verb::verify_report(&options, own, &file, again),
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
-            verb::watch(&options, &options.plan(&own, &[], Scope::Score)?)
+            verb::watch(&options, &options.plan(own, &[], Scope::Score)?)
         }
         Some(Verb::List) | None => verb::list(&options),
     }

@@ -5,6 +5,8 @@
 //! element further: sums are taken in another order, and functions have other last bits. A product rounded to f16 is
 //! off by some 50 times that, to bf16 by some 400 times. Whole numbers have to be equal.
 
+pub mod ties;
+
 use std::fmt;
 
 use reference::graph::{Array, Dtype, Graph, Id};
@@ -69,8 +71,7 @@ pub fn difference(
         return other_bits(naive, got);
     }
     let (got, naive, truth) = (got.wide(), naive.wide(), truth.wide());
-    let largest = truth.iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
-    let slack = SLACK * largest.max(0.1) + rounding * largest.max(1.0);
+    let slack = slack(&truth, rounding);
     (0..got.len()).find_map(|element| {
         let (got, naive, truth) = (got[element], naive[element], truth[element]);
         let alike = (got.is_nan() && naive.is_nan()) || got.total_cmp(&naive).is_eq();
@@ -78,6 +79,12 @@ pub fn difference(
         let near = (got - truth).abs() <= allowed;
         (!alike && !near).then_some(Difference::Value { element, got, naive, truth, allowed })
     })
+}
+
+/// How far apart two results of such numbers may be, whatever the naive ones are.
+fn slack<'a>(truth: impl IntoIterator<Item = &'a f64>, rounding: f64) -> f64 {
+    let largest = truth.into_iter().filter(|x| x.is_finite()).fold(0.0_f64, |max, x| max.max(x.abs()));
+    SLACK * largest.max(0.1) + rounding * largest.max(1.0)
 }
 
 /// The first element whose bits are others; any NaN is as good as another.

@@ -1,14 +1,15 @@
 //! What it is worth.
 //!
 //! ```text
-//! a command              cli, options -> verb/ -> score; attempts: what a program hands in, what it is started as
-//! what can be graded     course, and a folder for each challenge: nf4/, graph/, issues/, loss/
-//!   in such a folder     course, checks, guards, bench, evidence; table, step_under_test, calls: what they share
+//! a command              program (what it is started as) -> cli, options -> verb/ -> score; attempts: what is handed in
+//! what can be graded     courses: the table of all, by key, name, letter, step; course: what one is
+//!   a challenge's folder nf4/, graph/, issues/, loss/: course, checks, guards, bench, evidence
+//!   what these share     table, step_under_test, calls; compare: a compiled graph against its meaning; fair
 //! an attempt's text      workbook (found and built), screen, stub; ptx: the texts whose PTX is kept
-//! gather                 gather/, pace; step, timing, fair, random: what measurements share
+//! gather                 gather/, pace; step, timing, random: what measurements share
 //! evidence, rubric       evidence, verdict -> rubric -> scorecard
 //! report                 live, report/, figure/, terminal; progress, date: what is remembered
-//! a report held to       verify/, scorecard_file: is it what its own samples make of it
+//! a report held to       verify/, expected, scorecard_file: is it what its own samples make of it
 //! ```
 //!
 //! *Gather* runs an attempt in a child process and writes down what happened; *evidence* turns that into
@@ -21,11 +22,18 @@
 mod attempts;
 mod calls;
 mod cli;
+mod compare;
 mod course;
+pub mod courses;
 mod date;
+#[cfg(test)]
+mod every_course;
 mod evidence;
+mod expected;
 pub mod fair;
 pub mod figure;
+#[doc(hidden)]
+pub mod fixture;
 mod gather;
 mod graph;
 mod issues;
@@ -34,6 +42,7 @@ mod loss;
 mod nf4;
 mod options;
 mod pace;
+mod program;
 mod progress;
 pub mod ptx;
 mod random;

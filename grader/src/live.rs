@@ -110,9 +110,10 @@ impl<'a, W: Write> Live<'a, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::COURSES;
+    use crate::courses::COURSES;
+    use crate::fixture;
     use crate::gather::Effort;
-    use crate::report::{fixture, text};
+    use crate::report::text;
     use crate::score::{Attempt, Device, Scope};
 
     /// A plan of the challenges that a scorecard has run.

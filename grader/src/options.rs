@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use kernels::cuda::Gpu;
 use reference::atomic_write;
 
-use crate::attempts::{Supplied, none_at};
-use crate::course::{self, Backend, COURSES, Course};
+use crate::course::{Backend, Course};
+use crate::courses::{self, COURSES, Supplied};
 use crate::gather::{Effort, Item};
 use crate::random::fresh_seed;
 use crate::rubric::RUBRICS;
@@ -111,7 +111,7 @@ fn seed(text: &str) -> Result<u64, String> {
 
 /// The courses that a name means, on a back end or on the one that they have; or why it cannot be named here.
 pub(crate) fn named(name: &str, backend: Backend) -> Result<Vec<&'static Course>, Failure> {
-    let courses = course::named(name, backend);
+    let courses = courses::named(name, backend);
     if !courses.is_empty() {
         return Ok(courses);
     }
@@ -131,7 +131,7 @@ pub(crate) fn named(name: &str, backend: Backend) -> Result<Vec<&'static Course>
 
 /// Every challenge once, on a back end where it has it, else on the CPU.
 fn default_courses(backend: Backend) -> Vec<&'static Course> {
-    RUBRICS.iter().flat_map(|rubric| course::of_challenge(rubric.name, backend)).collect()
+    RUBRICS.iter().flat_map(|rubric| courses::of_challenge(rubric.name, backend)).collect()
 }
 
 /// What `--quick` does not do.
@@ -212,7 +212,7 @@ impl Options {
             courses.extend(named);
         }
         if let Some(course) = courses.iter().find(|course| !supplied.has(course)) {
-            return Err(Failure::Usage(none_at(course)));
+            return Err(Failure::Usage(course.not_handed_in()));
         }
         if courses.is_empty() {
             courses = default_courses(backend).into_iter().filter(|course| supplied.has(course)).collect();
@@ -249,7 +249,7 @@ impl Options {
             return Err(unusable("expected the program that handed the attempt in, found the workbook's"));
         }
         let ran = || card.challenges.iter().filter(|challenge| challenge.attempted);
-        let courses: Vec<&Course> = ran().flat_map(course::that_ran).map(|(course, _)| course).collect();
+        let courses: Vec<&Course> = ran().flat_map(courses::that_ran).map(|(course, _)| course).collect();
         if courses.is_empty() {
             return Err(unusable("expected a report of an attempt, found none"));
         }
@@ -313,7 +313,7 @@ impl Options {
 
     /// The back end that the device means: with `auto` a GPU where one answers and there are kernels to run.
     pub fn backend(&self, supplied: &Supplied) -> Backend {
-        let twin = |course: &Course| course::of_key(&course.folders().collect::<Vec<_>>().join("."));
+        let twin = |course: &Course| courses::of_key(&course.folders().collect::<Vec<_>>().join("."));
         let mut on_card = COURSES
             .iter()
             .filter(|course| course.backend == Backend::Cuda && supplied.has(course))
@@ -339,7 +339,7 @@ impl Options {
     /// The courses of a challenge, or the one of a step, and whether a step was named. A step says itself where it
     /// runs, unless the command line does.
     pub fn courses(&self, name: &str, backend: Backend) -> Result<(Vec<&'static Course>, bool), Failure> {
-        if let (found, Some((challenge, _))) = (course::named(name, backend), name.split_once('.')) {
+        if let (found, Some((challenge, _))) = (courses::named(name, backend), name.split_once('.')) {
             return if found.is_empty() {
                 self.of_step(challenge, name, backend)
             } else {
@@ -356,7 +356,7 @@ impl Options {
         backend: Backend,
     ) -> Result<(Vec<&'static Course>, bool), Failure> {
         let by_letter = named(challenge, backend)?;
-        let Some(of_step) = course::of_step(&name.to_uppercase()) else {
+        let Some(of_step) = courses::of_step(&name.to_uppercase()) else {
             return Err(Failure::Usage(format!(
                 "challenge {} has no step {name}: `cargo grader list` shows them",
                 by_letter[0].letter()

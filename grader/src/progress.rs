@@ -5,21 +5,22 @@
 //! `times.json` what each item took; `backups/` what `reset` replaced. All of it may be deleted at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Once;
 
 use reference::atomic_write;
+use reference::clean::clean;
 use serde::{Deserialize, Serialize};
 
-use crate::course::{self, Backend, Course};
+use crate::course::{Backend, Course};
+use crate::courses;
 use crate::date;
-use crate::report::{self, clean};
+use crate::report;
 use crate::rubric;
 use crate::score::Scope;
 use crate::scorecard::{Challenge, Check, Outcome, Scorecard};
 use crate::scorecard_file::read_text;
 use crate::stub::Step;
-use crate::workbook::Workbook;
+use crate::workbook::{Workbook, folder};
 
 /// Bytes of the file that are read.
 const MOST_BYTES: u64 = 16 << 20;
@@ -173,11 +174,6 @@ impl Scored {
     }
 }
 
-/// The folder that holds it.
-pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
-    workbook.root().join(".warpbook")
-}
-
 impl Progress {
     /// What was written last, as far as it can be; nothing if it was never written. One that cannot be read is reported
     /// once.
@@ -220,7 +216,7 @@ impl Progress {
     /// An earlier version kept the first part of a challenge under the challenge's name.
     fn by_part(&mut self) {
         let renamed = |key: &str| {
-            let of_challenge = course::of_challenge(key, Backend::Cpu);
+            let of_challenge = courses::of_challenge(key, Backend::Cpu);
             of_challenge.first().filter(|course| course.part.is_some()).map(|course| course.key())
         };
         let old: Vec<String> = self.challenges.keys().filter(|key| renamed(key).is_some()).cloned().collect();
@@ -241,7 +237,7 @@ impl Progress {
     /// Takes over the outcomes of a run, of all checks or of some.
     pub fn record(&mut self, card: &Scorecard, scope: Scope, is_all: bool) {
         for challenge in card.challenges.iter().filter(|challenge| !challenge.checks.is_empty()) {
-            for (course, code) in course::that_ran(challenge) {
+            for (course, code) in courses::that_ran(challenge) {
                 self.record_course(course, &code, challenge, scope == Scope::Score && is_all, is_all);
             }
         }

@@ -9,17 +9,17 @@ use std::time::Duration;
 use kernels::cuda::Gpu;
 use kernels::{Vector, cpu};
 
-use crate::course::{self, Backend, COURSES, Course};
+use crate::course::{self, Backend, Course};
+use crate::courses::{self, COURSES};
 use crate::evidence::{Seen, unmeasured};
+use crate::expected::Expected;
 use crate::gather::{Effort, Gathered, Item, Launch, Request, Source, gather};
 use crate::pace::Pace;
-use crate::progress::folder;
 use crate::report;
 use crate::rubric::{Facts, RUBRICS, Rubric, possible};
 use crate::scorecard::{Basis, Challenge, Check, Guard, Machine, Measurement, Outcome, Scorecard};
 use crate::stub::code_hash;
-use crate::verify::Expected;
-use crate::workbook::{NotBuilt, Program, Workbook};
+use crate::workbook::{NotBuilt, Program, Workbook, folder};
 
 /// Whose attempt is graded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -426,7 +426,7 @@ fn challenge(rubric: &Rubric, plan: &Plan, courses: &[&Course], graded: &Graded)
     let Graded { code, guards, checks, measurements, unmeasured, .. } = graded;
     let facts = match Expected::of(courses, Vector::widest()).part(checks, guards) {
         Some(part) => of_part(rubric, &part),
-        None => course::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }),
+        None => courses::facts(rubric, courses, &Seen { checks, guards, measurements, unmeasured }),
     };
     let mut measurements = measurements.clone();
     let totals: Vec<_> =

@@ -194,6 +194,9 @@ pub struct Measurement {
     pub samples: Vec<f64>,
 }
 
+/// Samples of one number at most, as many as `--samples` takes.
+pub(crate) const MOST_SAMPLES: usize = 10_000;
+
 /// One guard against an attempt that only looks right or fast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Guard {

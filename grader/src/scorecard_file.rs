@@ -6,8 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::scorecard::{Challenge, Scorecard};
-use crate::verify::MOST_SAMPLES;
+use crate::scorecard::{Challenge, MOST_SAMPLES, Scorecard};
 
 /// Bytes of a file: a whole report has a quarter of a MiB.
 const MOST_BYTES: u64 = 16 << 20;

@@ -443,7 +443,7 @@ fn quote(rest: &str) -> (usize, Option<Kind>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::course::COURSES;
+    use crate::courses::COURSES;
     use crate::stub;
 
     fn describe(text: &str) -> Option<(usize, String)> {

@@ -11,7 +11,6 @@
 //! The sentence of a step's first marker is the step's task, shown by `list` and by the book.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
@@ -44,26 +43,6 @@ impl Language {
 
 const STEP: &str = "// step ";
 const WHY: &str = "// why:";
-
-/// A solution's text, and the exercise that is derived from it.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// The exercise's file, below the workbook's folder: `challenges/src/nf4/exercise.cu`.
-    pub exercise: PathBuf,
-    /// What both are written in.
-    pub language: Language,
-    /// The solution's text.
-    pub solution: &'static str,
-}
-
-/// Every solution that an exercise is derived from.
-pub fn solutions() -> impl Iterator<Item = Origin> {
-    crate::course::COURSES.iter().map(|course| Origin {
-        exercise: course.exercise(),
-        language: course.language(),
-        solution: course.solution(),
-    })
-}
 
 /// The steps that a text marks, once each, in order.
 pub fn steps(text: &str) -> Vec<Step<'_>> {
@@ -467,18 +446,6 @@ mod tests {
         let gone = typed().replace("// step A.1: the rest", "");
         let error = restore(&gone, TWICE, Language::Rust, "A.1").unwrap_err();
         assert_eq!(error, "expected the line `// step A.1: the rest`, found none");
-    }
-
-    #[test]
-    fn every_step_of_every_solution_can_be_restored() {
-        for Origin { language, solution, exercise } in solutions() {
-            let fresh = derive(solution, language).unwrap();
-            let mut text = solution.replace("Solution", "Exercise");
-            for step in steps(solution).into_iter().rev() {
-                text = restore(&text, solution, language, step.name).unwrap();
-            }
-            assert_eq!(code_hash(&text), code_hash(&fresh), "{}", exercise.display());
-        }
     }
 
     #[test]

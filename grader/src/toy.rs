@@ -2,7 +2,7 @@
 //! what they say about its row, and its course. It has no letter and no place in the published scheme; two ranks do
 //! each of its items. CONTRIBUTING counts its lines.
 
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::evidence::{Seen, met, unmet};
 use crate::gather::{Child, Effort, Item, Kind, Source};
@@ -92,7 +92,7 @@ const COURSE: Course = Course {
     part: None,
     backend: Backend::Cpu,
     items,
-    work: |child, attempts, source, item| match (source, attempts.required::<Box<dyn Double>>(&COURSE)) {
+    work: |child, attempts, source, item| match (source, COURSE.required::<Box<dyn Double>>(attempts)) {
         (Source::Solution, _) => work(child, &Solution, item),
         (Source::Own, Ok(own)) => work(child, own.as_ref(), item),
         (Source::Own, Err(reason)) => child.impossible(item, &reason),
@@ -110,13 +110,14 @@ const COURSE: Course = Course {
 
 impl Attempts {
     fn toy(self, attempt: impl Double + 'static) -> Self {
-        self.with::<Box<dyn Double>>(&COURSE, Box::new(attempt))
+        self.with::<Box<dyn Double>>(COURSE.key(), Box::new(attempt))
     }
 }
 
 mod tests {
     use super::*;
     use crate::gather::{Gathered, Launch, Request, gather};
+    use crate::program;
     use crate::rubric::{Asks, Effect, Line, Rubric, When};
     use crate::scorecard::{Basis, Outcome, Truth};
     use crate::stub;
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     #[ignore = "a child process of the test below"]
     fn a_child() {
-        _ = Attempts::new().toy(Narrow).serve_one_of(&[COURSE]);
+        _ = program::serve(&Attempts::new().toy(Narrow), &[COURSE]);
     }
 
     fn gathered(source: Source) -> Gathered {

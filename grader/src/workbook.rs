@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::course::{Course, Takes};
+use crate::courses::of_key;
+use crate::gather::as_the_reader_knows_it;
 use crate::screen;
 use crate::stub;
 
@@ -62,7 +64,7 @@ impl Workbook {
     /// along, if that is written and compiles. Challenge C takes the reader's dequantiser, E their compiler.
     pub fn build(&self, course: &Course) -> Result<Program, NotBuilt> {
         let companion = course.takes.filter(|takes| self.may_go_along(takes));
-        if let Some(companion) = companion.and_then(|takes| crate::course::of_key(takes.course)) {
+        if let Some(companion) = companion.and_then(|takes| of_key(takes.course)) {
             let both = self.build_program(course, &format!("{},{}", course.feature(), companion.feature()));
             if !matches!(both, Err(NotBuilt::Refused { .. })) {
                 return both;
@@ -73,7 +75,7 @@ impl Workbook {
 
     /// Whether an exercise is there without a hole that must not be left in it, and may be built.
     fn may_go_along(&self, takes: &Takes) -> bool {
-        let course = crate::course::of_key(takes.course);
+        let course = of_key(takes.course);
         let text = course.and_then(|course| self.screened(course).ok());
         text.is_some_and(|text| !text.contains(&format!("todo!(\"{}", takes.hole)))
     }
@@ -123,6 +125,11 @@ impl Workbook {
     }
 }
 
+/// The folder of what is remembered of a reader, ignored by git.
+pub(crate) fn folder(workbook: &Workbook) -> PathBuf {
+    workbook.root().join(".warpbook")
+}
+
 /// A program of its own, gone with the value. Cargo writes the program of every exercise to one path; whoever builds
 /// another one meanwhile, in a second terminal say, does not change what is graded here.
 #[derive(Debug)]
@@ -159,12 +166,6 @@ fn errors(messages: &[Value]) -> String {
     let errors = of.filter(|message| message["level"] == "error" && !is_sum(message));
     let words = errors.filter_map(|message| message["rendered"].as_str()).collect::<Vec<_>>().join("\n");
     as_the_reader_knows_it(&words).trim().to_owned()
-}
-
-/// A path as the compiler was given it, without its detours.
-pub(crate) fn as_the_reader_knows_it(words: &str) -> String {
-    let detour = ["grader", "attempts", "src", "..", "..", "..", ""];
-    words.replace(&detour.join("/"), "").replace(&detour.join("\\"), "")
 }
 
 /// The line of the first error in the exercise.

@@ -4,6 +4,7 @@
 //! so are the attempts that the program `own` hands in.
 
 pub mod attempts;
+pub mod compiled;
 pub mod example_run;
 pub mod golden;
 pub mod graphs;

@@ -11,10 +11,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::thread;
 
 use compiler::session::DeviceTensor;
 use half::{bf16, f16};
-use kernels::{Cpu, Device};
+use kernels::Device;
 use reference::graph::Dtype;
 use reference::llama::{Llama, Storage, Storages, StoredInput};
 use reference::nf4::{CODE2, Layout, NESTED_BLOCK, NF4, double_quantize};
@@ -32,15 +33,15 @@ struct Block {
 }
 
 /// Every weight of a model in a device's memory, the layers' dense projections as NF4, `nested` with a second level of
-/// scales; and how each is stored now.
+/// scales, made by `threads` of the host; and how each is stored now.
 ///
 /// # Errors
 /// As [`load`](super::load), and if a weight has a number that is not finite.
 pub fn load_quantized(
-    cpu: &Cpu,
     device: &dyn Device,
     model: &Llama,
     nested: bool,
+    threads: usize,
 ) -> Result<(Storages, BTreeMap<String, DeviceTensor>), Error> {
     let (mut storages, mut tensors) = (model.storages().clone(), BTreeMap::new());
     for input in model.stored().map_err(Error::Model)? {
@@ -51,7 +52,7 @@ pub fn load_quantized(
         }
         let nested = nested.then_some(NESTED_BLOCK);
         storages.insert(input.name.clone(), Storage::Nf4 { dtype: input.dtype, block_size: BLOCK, nested });
-        for part in parts(cpu, &input, nested)? {
+        for part in parts(&input, nested, threads)? {
             tensors.extend([put(device, part)?]);
         }
     }
@@ -60,15 +61,20 @@ pub fn load_quantized(
 
 /// The parts of a weight in NF4.
 fn parts(
-    cpu: &Cpu,
     input: &StoredInput<'_>,
     nested: Option<usize>,
+    threads: usize,
 ) -> Result<Vec<StoredInput<'static>>, Error> {
     let len = input.shape.iter().product::<usize>();
     let mut blocks = vec![Block { absmax: 0.0, codes: [0; BLOCK / 2] }; len.div_ceil(BLOCK)];
-    cpu.launch(&mut blocks, 1, |first, blocks| {
-        for (block, number) in blocks.iter_mut().zip(first..) {
-            *block = quantized(input.dtype, &input.bytes, number * BLOCK, len);
+    let share = blocks.len().div_ceil(threads.max(1)).max(1);
+    thread::scope(|scope| {
+        for (blocks, first) in blocks.chunks_mut(share).zip((0..).step_by(share)) {
+            scope.spawn(move || {
+                for (block, number) in blocks.iter_mut().zip(first..) {
+                    *block = quantized(input.dtype, &input.bytes, number * BLOCK, len);
+                }
+            });
         }
     });
     let absmax: Vec<f32> = blocks.iter().map(|block| block.absmax).collect();

@@ -1,6 +1,6 @@
 //! What a chunked loss takes beside the same loss with all logits, read out of a challenge's measurements.
 
-use crate::report::{quantity, ratio};
+use crate::figure::number::{quantity, ratio};
 use crate::scorecard::{Challenge, Measurement};
 
 /// The columns, the first one's head empty.

@@ -106,7 +106,7 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
             "training",
             "The same training run with the loss in one piece and in chunks. One line should lie on the other; beneath \
              is what is between them, between the dashed lines of what is allowed.",
-            curves::Runs::chunked(challenge, crate::loss::APART)
+            curves::Runs::chunked(challenge, crate::rubric::LOSSES_APART)
                 .map(|runs| curves::losses(&runs, "The loss, whole and in chunks")),
         ),
     ];
@@ -497,7 +497,7 @@ fn svg_name(unit: Time) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::fixture;
+    use crate::fixture;
 
     fn nf4() -> Challenge {
         fixture::solved().challenges.remove(0)

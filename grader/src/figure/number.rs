@@ -1,5 +1,7 @@
 //! Numbers as people read them: few digits, one unit a table.
 
+use crate::scorecard::Measurement;
+
 /// A unit of time for numbers that stand together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
@@ -76,6 +78,23 @@ pub fn bytes(value: f64) -> String {
     }
     let text = if scaled.fract() == 0.0 { format!("{scaled:.0}") } else { digits(scaled) };
     format!("{text} {}", units[power])
+}
+
+/// A number with its unit.
+pub fn quantity(measurement: &Measurement) -> String {
+    match measurement.unit.as_str() {
+        "count" => count(measurement.value),
+        "B" => bytes(measurement.value),
+        "B/thread" => format!("{} a thread", bytes(measurement.value)),
+        unit @ "steps" => format!("{} {unit}", count(measurement.value)),
+        unit => format!("{} {unit}", digits(measurement.value)),
+    }
+}
+
+/// A speed-up with its interval: `5.97x [5.95, 5.99]`.
+pub fn ratio(measurement: &Measurement) -> String {
+    let interval = measurement.interval.map(|[lo, hi]| format!(" [{}, {}]", digits(lo), digits(hi)));
+    format!("{}x{}", digits(measurement.value), interval.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -384,7 +384,7 @@ fn fine(value: f64) -> String {
 /// Text for XML: markup escaped, characters that XML forbids left out.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in crate::report::clean(text).chars() {
+    for c in reference::clean::clean(text).chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_fixture_has_five_cases_and_the_rest_are_counts() {
-        let card = crate::report::fixture::solved();
+        let card = crate::fixture::solved();
         let timings = timings(&card.challenges[0]);
         assert_eq!(timings.len(), 5);
         assert!(timings.iter().all(|t| t.speedup.is_some() && t.bound.is_some() && t.rate.is_some()));

@@ -4,13 +4,10 @@ use std::collections::BTreeMap;
 
 use super::parent::Gathered;
 use super::{Item, Message};
-use crate::scorecard::{Check, Guard, Measurement};
+use crate::scorecard::{Check, Guard, MOST_SAMPLES, Measurement};
 
 /// Messages of one item: a timed case has a dozen, a compiled step a hundred.
 const MOST_MESSAGES: usize = 2_000;
-
-/// Samples of one number; `verify-report` reads no more.
-const MOST_SAMPLES: usize = 10_000;
 
 /// What was said of the item in progress. It counts when the item is done, not before.
 pub(super) struct Ledger<'a> {

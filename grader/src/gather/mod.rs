@@ -30,7 +30,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::scorecard::{Check, Guard, Measurement};
 
-pub(crate) use child::{Asked, Child, Unwound, caught, replay_command, run as run_child};
+pub(crate) use child::{
+    Asked, Child, Unwound, as_the_reader_knows_it, caught, replay_command, run as run_child,
+};
 pub use parent::Gathered;
 pub(crate) use parent::gather;
 pub(crate) use team::Launch;

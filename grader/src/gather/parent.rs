@@ -161,6 +161,7 @@ impl Run {
                 Ok(recycle) => {
                     ledger.close(into);
                     if recycle {
+                        self.keep_printed(into);
                         return Ok(i + 1);
                     }
                 }
@@ -170,10 +171,16 @@ impl Run {
                 }
             }
         }
+        self.keep_printed(into);
+        Ok(items.len()) // the team is ended by `drop`: an exit can hang, too
+    }
+
+    /// Where calls are shown: what the attempt printed, to its end.
+    fn keep_printed(&mut self, into: &mut Gathered) {
         if self.shows_calls {
+            self.team.dismiss();
             into.printed.push_str(&self.team.said(0));
         }
-        Ok(items.len()) // the team is ended by `drop`: an exit can hang, too
     }
 
     /// Says what there will be to do, and waits until every rank is there to do it.

@@ -17,7 +17,7 @@ use process_wrap::std::{ChildWrapper, CommandWrap};
 
 use super::link::{self, Line};
 use super::tree::{MOST_PROCESSES, Tree};
-use super::{CHILD_FLAG, Request, Said};
+use super::{CHILD_FLAG, Order, Request, Said};
 
 /// Which program to start as a child.
 #[derive(Clone, Debug)]
@@ -107,6 +107,13 @@ impl Team {
     /// Writes a line to a rank.
     pub fn tell(&mut self, rank: usize, line: &impl serde::Serialize) -> Result<(), Stop> {
         link::write_line(&mut self.members[rank].orders, line).map_err(|_| Stop::Gone(rank))
+    }
+
+    /// Nothing more is asked of anybody: who waits for an order gets one for no item, and ends.
+    pub fn dismiss(&mut self) {
+        for member in &mut self.members {
+            _ = link::write_line(&mut member.orders, &Order { item: usize::MAX, nonce: String::new() });
+        }
     }
 
     /// The next line of any rank; `None` if none came for a while.

@@ -16,9 +16,9 @@ use reference::graph::Graph;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::compare::{describe, sizes};
-use super::model::{Model, TIMED, upload};
+use super::model::{Model, TIMED};
 use super::{losses, shown};
+use crate::compare::{describe, sizes, upload};
 use crate::gather::{Child, Effort};
 use crate::random::Random;
 use crate::scorecard::Measurement;

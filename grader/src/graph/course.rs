@@ -3,7 +3,7 @@
 use challenges::graph::{Compile, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course, Takes};
 use crate::gather::Source;
 
@@ -54,12 +54,12 @@ impl Attempts {
     /// Hands in an attempt at challenge C.
     #[must_use]
     pub fn graph(self, attempt: impl Compile + 'static) -> Self {
-        self.with::<Box<dyn Compile>>(&COURSE, Box::new(attempt))
+        self.with::<Box<dyn Compile>>(COURSE.key(), Box::new(attempt))
     }
 
     fn graph_attempt(&self, source: Source) -> Result<&dyn Compile, String> {
         match source {
-            Source::Own => self.required::<Box<dyn Compile>>(&COURSE).map(AsRef::as_ref),
+            Source::Own => COURSE.required::<Box<dyn Compile>>(self).map(AsRef::as_ref),
             Source::Solution => Ok(&Solution),
         }
     }
@@ -67,7 +67,7 @@ impl Attempts {
     /// The attempt at C that belongs to an attempt at another challenge; the solution's needs none.
     pub(crate) fn companion_graph(&self, source: Source) -> Option<&dyn Compile> {
         match source {
-            Source::Own => self.own::<Box<dyn Compile>>(&COURSE).map(AsRef::as_ref),
+            Source::Own => self.own::<Box<dyn Compile>>(&COURSE.key()).map(AsRef::as_ref),
             Source::Solution => None,
         }
     }

@@ -12,8 +12,8 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape, Type, interpret};
 
 use super::begun::Begun;
-use super::compare::describe;
-use super::model::{Model, TINY, upload};
+use super::model::{Model, TINY};
+use crate::compare::{describe, upload};
 use crate::random::Random;
 use crate::table;
 

@@ -16,8 +16,8 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Graph, interpret};
 
 use super::begun::Begun;
-use super::compare::describe;
-use super::model::{Model, TINY, upload};
+use super::model::{Model, TINY};
+use crate::compare::{describe, upload};
 use crate::gather::Child;
 use crate::random::Random;
 use crate::scorecard::Measurement;

@@ -9,8 +9,8 @@ use kernels::Cpu;
 use reference::graph::interpret::Values;
 
 use super::begun::Begun;
-use super::compare::describe;
 use super::model::{Model, TINY};
+use crate::compare::describe;
 use crate::gather::Child;
 use crate::random::Random;
 use crate::scorecard::Measurement;

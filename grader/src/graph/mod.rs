@@ -3,14 +3,12 @@
 mod begun;
 mod bench;
 mod checks;
-mod compare;
 mod course;
 mod evidence;
 mod guards;
 mod lengths;
 mod losses;
 pub(crate) mod model;
-mod part_a;
 mod shown;
 mod step_under_test;
 pub mod trial;
@@ -18,10 +16,8 @@ pub mod trial;
 use challenges::graph::Compile;
 use challenges::nf4::Nf4;
 
-pub(crate) use compare::{describe, difference, narrowed};
 pub(crate) use course::COURSE;
 use evidence::facts;
-pub(crate) use part_a::look as dequantizer_in_a_graph;
 
 use crate::gather::{Child, Effort, Item, Kind};
 use crate::table::{self, Measured};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use challenges::weights;
 use compiler::session::DeviceTensor;
-use kernels::{Cpu, DeviceError};
+use kernels::Cpu;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Graph, Tape};
 use reference::llama::train::{self, Recipe};
@@ -15,6 +15,7 @@ use reference::llama::{Config, Llama, Rope, Rows, Scaling, Spec, Storage, parts,
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
+use crate::compare::tensor;
 use crate::random::Random;
 
 /// A model with its weights.
@@ -190,16 +191,4 @@ impl Model {
         values.insert("labels".into(), Array::integers(&[1, length], labels));
         values
     }
-}
-
-/// Values in a device's memory.
-pub(crate) fn upload(
-    device: &Cpu,
-    values: &Values<f32>,
-) -> Result<BTreeMap<String, DeviceTensor>, DeviceError> {
-    values.iter().map(|(name, value)| tensor(device, name, value)).collect()
-}
-
-fn tensor(device: &Cpu, name: &str, value: &Array<f32>) -> Result<(String, DeviceTensor), DeviceError> {
-    Ok((name.to_owned(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
 }

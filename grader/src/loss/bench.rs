@@ -13,8 +13,8 @@ use reference::loss::Reduction;
 
 use super::case::{Case, Sizes};
 use super::checks::plain;
+use crate::compare::describe;
 use crate::gather::{Child, Effort, Unwound, caught};
-use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 use crate::timing::{Pairs, median, speedup};

@@ -9,8 +9,8 @@ use reference::loss::{Clip, Policy, Reduction};
 
 use super::case::{Case, Sizes};
 use super::checks::plain;
+use crate::compare::describe;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 

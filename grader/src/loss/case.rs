@@ -18,7 +18,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Real, Tensor, interpret};
 use reference::loss::IGNORED;
 
-use crate::graph::{describe, difference, narrowed};
+use crate::compare::{describe, difference, narrowed};
 use crate::random::Random;
 
 /// A problem and everything that it is given.

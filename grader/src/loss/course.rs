@@ -3,7 +3,7 @@
 use challenges::loss::{Chunked, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course, Takes};
 use crate::gather::Source;
 
@@ -36,12 +36,12 @@ impl Attempts {
     /// Hands in an attempt at challenge E.
     #[must_use]
     pub fn loss(self, attempt: impl Chunked + 'static) -> Self {
-        self.with::<Box<dyn Chunked>>(&COURSE, Box::new(attempt))
+        self.with::<Box<dyn Chunked>>(COURSE.key(), Box::new(attempt))
     }
 
     fn loss_attempt(&self, source: Source) -> Result<&dyn Chunked, String> {
         match source {
-            Source::Own => self.required::<Box<dyn Chunked>>(&COURSE).map(AsRef::as_ref),
+            Source::Own => COURSE.required::<Box<dyn Chunked>>(self).map(AsRef::as_ref),
             Source::Solution => Ok(&Solution),
         }
     }

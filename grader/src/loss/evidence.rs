@@ -3,15 +3,12 @@
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
 use crate::evidence::{Seen, met, unmeasured, unmet};
-use crate::rubric::{Fact, Facts};
+use crate::rubric::{Fact, Facts, LOSSES_APART};
 use crate::scorecard::{Check, Outcome, Truth};
 use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Of the whole run's bytes, what a chunked one may take.
 const HALF: f64 = 0.5;
-
-/// How far the losses of two trainings may be apart, relative.
-pub(crate) const APART: f64 = 1e-6;
 
 /// The facts of E.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
@@ -179,9 +176,9 @@ impl Answer<'_> {
             None => (apart, "; chunks are compiled by the solution of C".to_owned()),
         };
         let evidence = format!(
-            "40 steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit {APART:.0e}){compiled}"
+            "40 steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
         );
-        if most <= APART { met(&evidence) } else { unmet(&evidence) }
+        if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) }
     }
 
     fn policies(&self) -> Fact {

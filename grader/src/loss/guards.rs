@@ -7,7 +7,7 @@ use challenges::loss::{Chunked, Sampled};
 use super::bytes;
 use super::case::{Case, SMALL, Sizes};
 use super::checks::{exact_in_half, made_up, plain, unequal};
-use crate::graph::describe;
+use crate::compare::describe;
 use crate::random::Random;
 use crate::table;
 use reference::loss::{Average, Clip, Policy, Reduction, oracle_calls};

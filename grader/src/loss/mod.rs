@@ -16,7 +16,6 @@ use challenges::graph::Compile;
 use challenges::loss::Chunked;
 
 pub(crate) use course::COURSE;
-pub(crate) use evidence::APART;
 use evidence::facts;
 pub(crate) use train::apart as series_apart;
 

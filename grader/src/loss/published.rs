@@ -14,8 +14,8 @@ use reference::loss::Reduction;
 
 use super::bytes::highest;
 use super::checks::plain;
+use crate::compare::describe;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::describe;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 

@@ -18,9 +18,8 @@ use reference::loss::Reduction;
 
 use super::case::{Case, Sizes};
 use super::checks::plain;
+use crate::compare::{describe, upload};
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::describe;
-use crate::graph::model::upload;
 use crate::random::Random;
 use crate::scorecard::Measurement;
 

@@ -15,8 +15,8 @@ use reference::graph::{Dtype, interpret};
 use reference::loss::Reduction;
 
 use super::checks::plain;
+use crate::compare::describe;
 use crate::gather::{Child, Unwound, caught};
-use crate::graph::describe;
 use crate::graph::model::{Model, Sizes};
 use crate::random::Random;
 use crate::scorecard::Measurement;

@@ -3,7 +3,7 @@
 use challenges::nf4::{HINTS, Nf4, Solution, solution_text};
 
 use super::{facts, items, step_through, total_speedup, work};
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
 use crate::scorecard::Measurement;
@@ -43,13 +43,13 @@ impl Attempts {
     /// Hands in an attempt at challenge A.
     #[must_use]
     pub fn nf4(self, attempt: impl Nf4 + 'static) -> Self {
-        self.with::<Box<dyn Nf4>>(&COURSE, Box::new(attempt))
+        self.with::<Box<dyn Nf4>>(COURSE.key(), Box::new(attempt))
     }
 
     /// The attempt at A.
     fn nf4_attempt(&self, source: Source) -> Result<&dyn Nf4, String> {
         match source {
-            Source::Own => self.required::<Box<dyn Nf4>>(&COURSE).map(AsRef::as_ref),
+            Source::Own => COURSE.required::<Box<dyn Nf4>>(self).map(AsRef::as_ref),
             Source::Solution => Ok(&Solution),
         }
     }
@@ -57,7 +57,7 @@ impl Attempts {
     /// The attempt at A that belongs to an attempt at another challenge: the solution's is the solution.
     pub(crate) fn companion_nf4(&self, source: Source) -> Option<&dyn Nf4> {
         match source {
-            Source::Own => self.own::<Box<dyn Nf4>>(&COURSE).map(AsRef::as_ref),
+            Source::Own => self.own::<Box<dyn Nf4>>(&COURSE.key()).map(AsRef::as_ref),
             Source::Solution => Some(&Solution),
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod cuda;
 mod diagnose;
 mod evidence;
 mod guards;
+mod in_a_graph;
 mod inputs;
 mod shown;
 mod staircase;

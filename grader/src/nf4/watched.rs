@@ -113,7 +113,7 @@ fn as_timed(child: &mut Child, source: &str) {
 /// The dequantiser as an operation of a compiled graph.
 pub(super) fn in_a_graph(child: &mut Child, attempt: &dyn Nf4) {
     let seed = child.request.effort.seed;
-    let looked = crate::gather::caught(|| crate::graph::dequantizer_in_a_graph(&Subject::of(attempt), seed));
+    let looked = crate::gather::caught(|| super::in_a_graph::look(&Subject::of(attempt), seed));
     let seen = match looked {
         Ok(Ok(seen)) => seen,
         Ok(Err(reason)) | Err(crate::gather::Unwound::Panic(reason)) => {

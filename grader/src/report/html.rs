@@ -266,8 +266,8 @@ fn note(finding: &Finding) -> Note {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture;
     use super::*;
+    use crate::fixture;
 
     #[test]
     fn the_document_is_whole_and_loads_nothing() {

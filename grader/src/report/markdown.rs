@@ -246,8 +246,8 @@ fn longest_run(code: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture;
     use super::*;
+    use crate::fixture;
 
     #[test]
     fn hostile_words_stay_words() {

@@ -13,12 +13,9 @@ pub mod text;
 
 pub(crate) mod paper;
 
-#[doc(hidden)]
-pub mod fixture;
+use reference::clean::clean;
 
-pub use reference::clean::clean;
-
-use crate::figure::number::{bytes, count};
+use crate::figure::number::{bytes, digits, quantity, ratio};
 use crate::figure::timing::{self, Versus};
 use crate::rubric::{RUBRICS, THRESHOLDS};
 use crate::scorecard::{Challenge, Check, Machine, Measurement, Outcome, Row, Scorecard, Truth};
@@ -338,17 +335,6 @@ pub fn amount(name: &str, measurement: &Measurement) -> String {
     format!("{} {}", name.replace('_', " "), quantity(measurement))
 }
 
-/// A number with its unit.
-pub fn quantity(measurement: &Measurement) -> String {
-    match measurement.unit.as_str() {
-        "count" => count(measurement.value),
-        "B" => bytes(measurement.value),
-        "B/thread" => format!("{} a thread", bytes(measurement.value)),
-        unit @ "steps" => format!("{} {unit}", count(measurement.value)),
-        unit => format!("{} {unit}", crate::figure::number::digits(measurement.value)),
-    }
-}
-
 /// A row of a table of the attempt beside another way: what, the other way's, the attempt's, the ratio.
 pub(crate) fn compared(row: &Versus) -> [String; 4] {
     let baseline = row.baseline.map_or(String::new(), quantity);
@@ -358,22 +344,16 @@ pub(crate) fn compared(row: &Versus) -> [String; 4] {
 /// The counters of a challenge that compiles, as `(what, how many)`.
 pub(crate) fn counters(challenge: &Challenge) -> Vec<(&'static str, String)> {
     let describe = |m: &Measurement| match m.unit.as_str() {
-        "us" => format!("{} ms", crate::figure::number::digits(m.value / 1e3)),
+        "us" => format!("{} ms", digits(m.value / 1e3)),
         _ => quantity(m),
     };
     timing::counters(challenge).into_iter().map(|(says, m)| (says, describe(&m))).collect()
 }
 
-/// A speed-up with its interval: `5.97x [5.95, 5.99]`.
-pub fn ratio(measurement: &Measurement) -> String {
-    let digits = crate::figure::number::digits;
-    let interval = measurement.interval.map(|[lo, hi]| format!(" [{}, {}]", digits(lo), digits(hi)));
-    format!("{}x{}", digits(measurement.value), interval.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture;
 
     #[test]
     fn the_total_names_stand_ins_and_what_is_not_measured() {

@@ -547,8 +547,9 @@ fn fitted(text: &str, room: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{fixture, paper};
+    use super::super::paper;
     use super::*;
+    use crate::fixture;
     use crate::scorecard::{Check, Truth};
 
     fn plain(card: &Scorecard, width: usize) -> String {

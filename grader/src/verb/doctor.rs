@@ -8,7 +8,8 @@ use kernels::cuda::library::{self, Found, Kind, NotFound};
 use kernels::cuda::{Card, Gpu, NoGpu};
 use kernels::{Cpu, Vector, cpu};
 
-use crate::course::{Backend, COURSES, Course};
+use crate::course::{Backend, Course};
+use crate::courses::COURSES;
 use crate::report;
 use crate::score::machine;
 use crate::terminal::{hanging, print};

@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use reference::atomic_write;
+use reference::clean::clean;
 use reference::graph::{Dim, Graph, Symbol};
 use serde_json::{Value as Json, json};
 
-use crate::attempts::Supplied;
+use crate::courses::Supplied;
 use crate::figure::memory::{Memory, staircase};
 use crate::figure::{graph as drawing, lives, number, stacked};
 use crate::gather::{Gathered, GraphRequest, Item, Request, gather};
 use crate::graph::trial::{self, Answer};
 use crate::options::{Failure, Options};
-use crate::report::clean;
 use crate::score::{Attempt, Plan, start};
 use crate::scorecard::{Check, Outcome};
 use crate::scorecard_file::kind_of;

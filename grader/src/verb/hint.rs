@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::attempts::Supplied;
-use crate::course::{COURSES, Course};
+use crate::course::Course;
+use crate::courses::{COURSES, Supplied};
 use crate::options::{Failure, Options};
 use crate::progress::Progress;
 use crate::scorecard::{Check, Outcome};

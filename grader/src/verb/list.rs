@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use kernels::cuda::Gpu;
+use reference::clean::clean;
 
-use crate::course::{Backend, COURSES, Course};
+use crate::course::{Backend, Course};
+use crate::courses::COURSES;
 use crate::date;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
@@ -270,7 +272,7 @@ fn left(place: &Entry) -> Option<String> {
     let rest = rows.iter().skip(3).fold(0, |sum, (_, points)| sum + points);
     let rest = (rest > 0).then(|| format!("{rest} in other rows"));
     let all: Vec<String> = named.chain(rest).collect();
-    (!all.is_empty()).then(|| report::clean(&all.join(", ")))
+    (!all.is_empty()).then(|| clean(&all.join(", ")))
 }
 
 /// How a step stands, and a mark after its task: the worst of its checks, the undone first, and when it passed, where

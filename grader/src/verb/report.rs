@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use crate::attempts::Supplied;
+use reference::clean::clean;
+
+use crate::courses::Supplied;
 use crate::options::{Failure, Options};
-use crate::progress::folder;
-use crate::report::clean;
 use crate::score::{Scope, exit_code, run};
 use crate::scorecard::Scorecard;
 use crate::scorecard_file;
 use crate::terminal::print;
 use crate::verb::score::show;
 use crate::verify::{About, Finding, Verified, compare, verify};
-use crate::workbook::Workbook;
+use crate::workbook::{Workbook, folder};
 
 /// Shows a scorecard that was measured before.
 pub(crate) fn report(options: &Options, file: Option<&Path>) -> Result<u8, Failure> {

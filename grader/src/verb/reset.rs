@@ -9,10 +9,10 @@ use reference::atomic_write;
 use crate::course::Course;
 use crate::date;
 use crate::options::Failure;
-use crate::progress::{Progress, folder};
+use crate::progress::Progress;
 use crate::stub;
 use crate::terminal::print;
-use crate::workbook::Workbook;
+use crate::workbook::{Workbook, folder};
 
 /// Whether the reader has to agree before a whole file is written afresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

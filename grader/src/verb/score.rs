@@ -4,19 +4,19 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use reference::atomic_write;
+use reference::clean::clean;
 
-use crate::attempts::Supplied;
-use crate::course;
+use crate::courses::{self, Supplied};
 use crate::live::Live;
 use crate::options::{Failure, Options};
-use crate::progress::{Progress, folder};
+use crate::progress::Progress;
 use crate::report::{self, Before, text};
 use crate::rubric::RUBRICS;
 use crate::score::{Attempt, Device, Plan, RunError, Scope, exit_code, has_items, run_printing, run_with};
 use crate::scorecard::{Outcome, Scorecard};
 use crate::terminal::{print, width};
 use crate::verb;
-use crate::workbook::Workbook;
+use crate::workbook::{Workbook, folder};
 
 /// Grades and shows the scorecard: while it is made, if it goes to standard output as text.
 pub(crate) fn score(options: &Options, plan: &Plan) -> Result<u8, Failure> {
@@ -151,7 +151,7 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
     })?;
     let mut plan = options.plan(own, &[challenge.to_owned()], Scope::Test)?;
     let step = name.split('/').next().unwrap_or_default();
-    if let Some(course) = course::of_step(step) {
+    if let Some(course) = courses::of_step(step) {
         let is_asked = plan.courses.iter().any(|asked| asked.key() == course.key());
         if is_asked || plan.device == Device::Auto {
             plan.courses = vec![course]; // a step says itself of which part it is, and where it runs
@@ -167,10 +167,10 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
     };
     print(&format!("{}: {}\n", check.name, check.outcome.word()));
     if !check.detail.is_empty() {
-        print(&format!("{}\n", report::clean(&check.detail)));
+        print(&format!("{}\n", clean(&check.detail)));
     }
     if !printed.is_empty() {
-        print(&format!("\ncalls (>), and what your code printed:\n{}\n", capped(&report::clean(&printed))));
+        print(&format!("\ncalls (>), and what your code printed:\n{}\n", capped(&clean(&printed))));
     }
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
 }

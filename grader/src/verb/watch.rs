@@ -10,11 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, SystemTime};
 
 use notify::{RecursiveMode, Watcher};
+use reference::clean::clean;
 
 use crate::course::Course;
 use crate::options::{Failure, Options};
 use crate::progress::{Progress, Standing, Stands};
-use crate::report::{self, clean, text};
+use crate::report::{self, text};
 use crate::score::{Attempt, Plan, Scope, exit_code, run};
 use crate::scorecard::Scorecard;
 use crate::stub;

@@ -1,7 +1,9 @@
 //! A report beside a new run of the same attempt with the same seed: the same code ends alike.
 
+use reference::clean::clean;
+
 use super::{About, Finding};
-use crate::report::{clean, ratio};
+use crate::figure::number::ratio;
 use crate::scorecard::{Challenge, Guard, Measurement, Row, Scorecard, Truth};
 
 /// What a new run shows.

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use kernels::Vector;
 
-use super::expected::Expected;
-use crate::course::{self, Backend, Course};
+use crate::course::{Backend, Course};
+use crate::courses;
 use crate::evidence::Seen;
+use crate::expected::Expected;
 use crate::gather::replay_command;
 use crate::nf4;
 use crate::rubric::{RUBRICS, possible};
@@ -32,7 +33,7 @@ pub fn whole(on_a_card: bool) -> Scorecard {
     let mut guards = Vec::new();
     let challenges: Vec<Challenge> = RUBRICS
         .iter()
-        .map(|rubric| match &course::of_challenge(rubric.name, backend)[..] {
+        .map(|rubric| match &courses::of_challenge(rubric.name, backend)[..] {
             [course, ..] if course.backend == backend => challenge(course, &mut guards),
             _ => absent(rubric),
         })
@@ -90,7 +91,7 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
     let (checks_seen, unmeasured) = (&checks, &BTreeMap::new());
     let seen = Seen { checks: checks_seen, guards: &own, measurements: &measurements, unmeasured };
     let rubric = crate::rubric::find(course.name).expect("a course belongs to a challenge");
-    let facts = course::facts(rubric, &[course], &seen);
+    let facts = courses::facts(rubric, &[course], &seen);
     guards.extend(own);
     let device = if course.backend == Backend::Cuda { "cuda:0" } else { "cpu" }.into();
     let code = code_hash(course.solution());

@@ -7,7 +7,6 @@
 //! the day, what a check that did not pass said - is not covered: [`again`] compares with a new run.
 
 mod again;
-mod expected;
 #[doc(hidden)]
 pub mod fixture;
 mod names;
@@ -17,11 +16,12 @@ mod rows;
 use std::fmt;
 
 pub(crate) use again::compare;
-pub(crate) use expected::Expected;
-pub(crate) use numbers::MOST_SAMPLES;
+
+use reference::clean::clean;
 
 use crate::course::{self, Backend, Course};
-use crate::report::clean;
+use crate::courses;
+use crate::expected::{Expected, widest};
 use crate::rubric::{self, RUBRICS, Rubric};
 use crate::score::Attempt;
 use crate::scorecard::{Basis, Challenge, Check, Guard, Outcome, Scorecard};
@@ -153,7 +153,7 @@ impl Findings {
 
     fn machine(&mut self, card: &Scorecard) {
         let machine = &card.machine;
-        if expected::widest(machine).is_none() {
+        if widest(machine).is_none() {
             let units = "a vector unit of that processor";
             self.add(About::Numbers, "machine", &format!("{} on {}", machine.vector, machine.arch), units);
         }
@@ -177,8 +177,8 @@ impl Findings {
 
     fn challenge(&mut self, card: &Scorecard, challenge: &Challenge, rubric: &'static Rubric) {
         let name = &challenge.name;
-        let all = course::of_challenge(name, course::backend_of(&challenge.device));
-        let ran: Vec<&Course> = course::that_ran(challenge).into_iter().map(|(course, _)| course).collect();
+        let all = courses::of_challenge(name, course::backend_of(&challenge.device));
+        let ran: Vec<&Course> = courses::that_ran(challenge).into_iter().map(|(course, _)| course).collect();
         let courses = if ran.is_empty() { all } else { ran };
         let is_built = !courses.is_empty();
         let expected = [rubric.letter, &rubric.possible.to_string(), &is_built.to_string()].join(", ");
@@ -190,7 +190,7 @@ impl Findings {
         if !is_built || !rows::was_run(challenge, &guards) {
             return self.absent(challenge, rubric, &guards);
         }
-        let widest = expected::widest(&card.machine).unwrap_or(kernels::Vector::Portable);
+        let widest = widest(&card.machine).unwrap_or(kernels::Vector::Portable);
         let expected = Expected::of(&courses, widest);
         let part = expected.part(&challenge.checks, &guards);
         self.0.parts.extend(part.iter().map(|part| format!("{name}: {part}")));

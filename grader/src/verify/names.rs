@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::expected::Expected;
 use super::{About, Findings, Subject, seed};
-use crate::course::{self, Backend};
+use crate::course::Backend;
+use crate::courses;
+use crate::expected::Expected;
 use crate::gather::replay_command;
 use crate::score::Attempt;
 use crate::scorecard::{Check, Guard, Outcome};
@@ -111,7 +112,7 @@ impl Findings {
     /// The hash of what was graded: 64 digits, and this version's where it is the solution.
     pub(super) fn code(&mut self, subject: &Subject<'_>) {
         let (what, code) = (subject.what("code"), &subject.challenge.code);
-        let solution = course::code_of_solutions(&subject.courses);
+        let solution = courses::code_of_solutions(&subject.courses);
         let ran = subject.challenge.attempted;
         let describe = |code: &str| if code.is_empty() { "none".to_owned() } else { code.to_owned() };
         match super::attempt(subject.card) {

@@ -7,12 +7,9 @@ use challenges::nf4::Bench;
 use super::{About, Findings, Subject};
 use crate::course::Backend;
 use crate::nf4;
-use crate::scorecard::{Guard, Measurement};
+use crate::scorecard::{Guard, MOST_SAMPLES, Measurement};
 use crate::table;
 use crate::timing::{FEWEST_ROUNDS, Pairs, Resample, median, speedup};
-
-/// Samples of one number at most, as many as `--samples` takes.
-pub(crate) const MOST_SAMPLES: usize = 10_000;
 
 /// Timed pairs of a case of A that the protocol takes at least.
 const FEWEST_PAIRS: usize = 2 * FEWEST_ROUNDS;

@@ -1,7 +1,7 @@
 //! The rows of a report against its checks, guards and numbers.
 
 use super::{About, Findings, Subject};
-use crate::course;
+use crate::courses;
 use crate::evidence::Seen;
 use crate::rubric::{Fact, Rubric};
 use crate::score::{absent, is_attempt, judged, of_part};
@@ -42,7 +42,7 @@ impl Findings {
             measurements: &challenge.measurements,
             unmeasured: &unmeasured,
         };
-        let facts = course::facts(subject.rubric, &subject.courses, &seen);
+        let facts = courses::facts(subject.rubric, &subject.courses, &seen);
         let facts = match &subject.part {
             Some(part) => of_part(subject.rubric, part),
             None => facts.into_iter().map(|(name, fact)| (name, without_reason(&fact))).collect(),

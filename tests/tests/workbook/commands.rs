@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use grader::courses::{Origin, solutions};
 use grader::scorecard::{Outcome, Scorecard};
-use grader::stub::{self, Origin};
+use grader::stub;
 use serde_json::Value;
 use tempfile::TempDir;
 use tests::place::workbook;
@@ -122,7 +123,7 @@ fn every_form_of_a_report_is_written_where_it_was_asked_for() {
 /// A folder with the exercises as they are derived, and nothing else of the workbook.
 fn exercises() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder for a workbook");
-    for Origin { exercise, language, solution } in stub::solutions() {
+    for Origin { exercise, language, solution } in solutions() {
         let path = folder.path().join(exercise);
         fs::create_dir_all(path.parent().expect("a folder")).expect("the folder can be made");
         fs::write(path, stub::derive(solution, language).expect("sound markers"))

@@ -9,6 +9,7 @@ use compiler::compile::{Compiled, Level, compile};
 use compiler::rewrite::pad::{length_name, pad};
 use compiler::session::{Error, Settings};
 use compiler::tune::Tuned;
+use grader::fair::ties::{Sides, Ties};
 use grader::fair::{difference, rounding};
 use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
@@ -122,6 +123,14 @@ pub(crate) fn trains(
     reports.iter().map(|report| report.loss).collect()
 }
 
+/// Whether a comparison in a graph has two answers that are fair.
+fn decided_by_rounding(case: &Case) -> bool {
+    let Some(ties) = Ties::of(&case.graph) else { return false };
+    let truth = interpret::<f64>(ties.probe(), &case.values).expect("it ran");
+    let naive = interpret(ties.probe(), &case.values::<f32>()).expect("it ran");
+    ties.first(&Sides { truth: &truth, naive: &naive }).is_some()
+}
+
 fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
     let values = case.values::<f32>();
     let (naive, truth) = (interpret(&case.graph, &values), interpret::<f64>(&case.graph, &case.values));
@@ -141,6 +150,7 @@ fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
         case.graph.outputs().iter().zip(&got).zip(naive.iter().zip(&truth))
     {
         if let Some(difference) = difference(got, naive, truth, rounding(&case.graph, *id)) {
+            prop_assume!(!decided_by_rounding(case)); // a sum in another order may turn it
             return Err(TestCaseError::fail(format!("{name}: {difference}")));
         }
     }

@@ -2,9 +2,8 @@
 //!
 //! Everything here happens in a copy of the workbook, `target/contract/workbook`, on exercises derived there:
 //! never on the reader's own file, so that half-done work never turns the tests red. The copy is kept and
-//! only brought up to date, and its build folder with it, so that a second run compiles next to nothing. The folder is
-//! the copy's own: cargo names what it compiles by the path within a workspace, so in a shared one the copy's crates
-//! would stand for the workbook's.
+//! only brought up to date, and its build folder with it, so that a second run compiles next to nothing; the first one
+//! begins with the libraries that the tests themselves were built with (`tests::compiled`).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use grader::scorecard::{Challenge, Check, Outcome, Scorecard, Truth};
 use grader::stub;
 use serde_json::Value;
+use tests::compiled;
 use tests::place::workbook;
 use tests::program::{Ran, checks, finish, unwrapped};
 
@@ -62,10 +62,18 @@ impl Copy {
         fs::create_dir_all(&root).expect("the copy's folder");
         let lock = File::create(target.join("lock")).expect("the copy's lock");
         lock.lock().expect("the copy is free at some time");
-        for part in PARTS {
-            mirror(&workbook().join(part), &root.join(part));
+        let release = target.join("release");
+        let built = compiled::release().filter(|_| !release.exists());
+        if built.is_some() {
+            let _ = fs::remove_dir_all(&root); // all of it is written with its times
         }
-        let copy = Self { grader: program(&target.join("release"), "grader"), root, _lock: lock };
+        for part in PARTS {
+            mirror(&workbook().join(part), &root.join(part), built.is_some());
+        }
+        if let Some(built) = built {
+            compiled::carry(&built, &release).expect("what is compiled can be copied");
+        }
+        let copy = Self { grader: program(&release, "grader"), root, _lock: lock };
         let ran = copy.cargo(&["build", "--release", "--quiet", "-p", "grader", "--bin", "grader"]);
         assert_eq!(ran.code, 0, "the grader does not compile:\n{}", ran.stderr);
         copy
@@ -110,12 +118,16 @@ impl Copy {
     }
 }
 
-/// Makes `to` equal to `from`; files that are equal keep their times, so that nothing is compiled for them.
-fn mirror(from: &Path, to: &Path) {
+/// Makes `to` equal to `from`; files that are equal keep their times, so that nothing is compiled for them. Others have
+/// the time at which they are written, or that of the original.
+fn mirror(from: &Path, to: &Path, has_its_time: bool) {
     if !from.is_dir() {
         let text = fs::read(from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
         if fs::read(to).is_ok_and(|old| old == text) {
             return;
+        }
+        if has_its_time {
+            return compiled::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
         }
         return fs::write(to, text).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
     }
@@ -130,7 +142,7 @@ fn mirror(from: &Path, to: &Path) {
         let _ = if gone.is_dir() { fs::remove_dir_all(gone) } else { fs::remove_file(gone) };
     }
     for name in wanted {
-        mirror(&from.join(&name), &to.join(&name));
+        mirror(&from.join(&name), &to.join(&name), has_its_time);
     }
 }
 

@@ -6,8 +6,9 @@
 
 use std::fs;
 
+use grader::fixture;
 use grader::report::text::Options;
-use grader::report::{fixture, html, markdown, text};
+use grader::report::{html, markdown, text};
 use grader::scorecard::Scorecard;
 
 /// Compares with the kept file, or writes it where `UPDATE=1` asks for that.

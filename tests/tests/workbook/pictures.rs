@@ -12,7 +12,7 @@ use grader::figure::layers::{Item, lay};
 use grader::figure::memory::{Memory, rectangles};
 use grader::figure::prompt::{self, Arrival, Out, Piece, Role};
 use grader::figure::{Law, Rect, Scale};
-use grader::report::fixture;
+use grader::fixture;
 use proptest::prelude::*;
 use reference::graph::{Graph, Id};
 use tests::graphs;

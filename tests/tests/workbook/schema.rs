@@ -1,6 +1,6 @@
 //! The scorecard's JSON against the schema that is kept for programs outside.
 
-use grader::report::fixture;
+use grader::fixture;
 use grader::scorecard::Scorecard;
 
 /// `UPDATE=1` writes the kept schema again.

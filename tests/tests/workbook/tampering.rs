@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use grader::report::fixture;
+use grader::fixture;
 use grader::scorecard::{Outcome, Scorecard, Truth};
 use grader::{About, Verified, verified_fixture, verify};
 use serde_json::{Value, json};

@@ -59,7 +59,8 @@ fn weights_quantised_on_the_way_have_the_oracles_bytes() {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         let values = llama.values::<f32>().unwrap_or_else(|error| panic!("{name}: {error}"));
         for nested in [false, true] {
-            let (storages, loaded) = load_quantized(&CPU, &*CPU, &llama, nested).expect("finite weights");
+            let (storages, loaded) =
+                load_quantized(&*CPU, &llama, nested, CPU.threads()).expect("finite weights");
             let mut count = 0;
             for (weight, storage) in &storages {
                 let Storage::Nf4 { dtype, .. } = storage else { continue };
@@ -86,7 +87,7 @@ fn weights_quantised_on_the_way_have_the_oracles_bytes() {
 #[test]
 fn the_golden_model_is_quantised_as_the_original_does() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let (_, made) = load_quantized(&CPU, &*CPU, &tiny.open("dense"), true).expect("finite weights");
+    let (_, made) = load_quantized(&*CPU, &tiny.open("dense"), true, CPU.threads()).expect("finite weights");
     let given = load(&*CPU, &tiny.open("nf4")).expect("it is there");
     assert!(made.keys().eq(given.keys()), "the same parts");
     for (name, part) in given.iter().filter(|(name, _)| !name.contains(".nested_")) {
@@ -103,8 +104,8 @@ fn a_weight_that_is_not_finite_is_not_quantised() {
     let mut small = SmallLlama::sound();
     let weight = small.tensors.get_mut("model.layers.0.mlp.up_proj.weight").expect("it has one");
     weight.bytes[..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
-    let error =
-        load_quantized(&CPU, &*CPU, &small.open().expect("sound"), false).expect_err("must be refused");
+    let error = load_quantized(&*CPU, &small.open().expect("sound"), false, CPU.threads())
+        .expect_err("must be refused");
     assert!(error.to_string().contains("model.layers.0.mlp.up_proj.weight"), "{error}");
 }
 

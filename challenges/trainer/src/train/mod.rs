@@ -91,7 +91,8 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let output = Output::open(&config.output())?;
     let mut start = start(&config, &model, &adapter, &output)?;
     let (storages, weights) = if config.load_in_4bit {
-        weights::load_quantized(&cpu, &cpu, &model, config.use_bnb_nested_quant).map_err(Failure::usage)?
+        weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
+            .map_err(Failure::usage)?
     } else {
         (model.storages().clone(), weights::load(&cpu, &model).map_err(Failure::usage)?)
     };

@@ -9,7 +9,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Tape};
 
 use super::{Check, Rows};
-use crate::graph::compare::describe;
+use crate::compare::describe;
 use crate::graph::model::{Model, TINY};
 
 pub(super) const CHECKS: &Rows<Check> = &[

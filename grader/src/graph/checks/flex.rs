@@ -8,7 +8,7 @@ use reference::graph::programs::{self, ScoreEntry};
 use reference::graph::{Attention, Dim, Dtype, Facts, Id, Known, Tensor, Type};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::{describe, right};
+use crate::compare::{describe, right};
 
 pub(super) const CHECKS: &Rows<Check> = &[
     ("causal", |trial| flex(trial, With::CAUSAL)),

@@ -6,7 +6,7 @@ use kernels::plan::Step;
 use reference::graph::{Dtype, Tape, Tensor};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::right;
+use crate::compare::right;
 
 /// Patterns that have to be few launches, and how many.
 pub(super) const CHECKS: &Rows<Check> = &[

@@ -8,7 +8,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Collective, Dtype, Graph, Group, Op, Reduce, Tape, Tensor, Unary};
 
 use super::{Check, Rows, Trial, graph, values};
-use crate::graph::compare::{exact, right};
+use crate::compare::{exact, right};
 
 pub(super) const CHECKS: &Rows<Check> = &[
     ("functions", |trial| near(trial, functions)),

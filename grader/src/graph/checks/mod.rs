@@ -13,8 +13,8 @@ use challenges::graph::Compile;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Graph, Id, Tape, Tensor};
 
-use super::compare::describe;
 use super::step_under_test::{StepUnderTest, step_under_test};
+use crate::compare::describe;
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 

@@ -5,7 +5,7 @@ use compiler::compile::Level;
 use compiler::ir::arena::{self, Life, aligned_bytes};
 
 use super::{Check, Rows};
-use crate::graph::compare::describe;
+use crate::compare::describe;
 use crate::graph::model::{Model, TINY};
 use crate::random::Random;
 

@@ -8,7 +8,7 @@ use reference::graph::ranks::{Mesh, interpret_ranks};
 use reference::graph::{Dtype, Graph, Group, Id, Op, Tape, interpret};
 
 use super::{Check, Rows, Trial, graph, input, values};
-use crate::graph::compare::{describe, narrowed, unequal};
+use crate::compare::{describe, narrowed, unequal};
 use crate::graph::model::{Model, TINY};
 use crate::random::Random;
 

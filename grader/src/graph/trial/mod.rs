@@ -35,9 +35,9 @@ use reference::graph::interpret::Values;
 use reference::graph::ranks::{Mesh, interpret_ranks};
 use reference::graph::{Array, Error, Graph, Symbol};
 
-use super::compare::{describe, narrowed};
-use super::model::upload;
+use crate::compare::{describe, narrowed, upload};
 use crate::fair;
+use crate::fair::ties::{Sides, Ties};
 use crate::gather::{Child, Item};
 
 pub use answer::{Answer, Drawn, Output};
@@ -155,15 +155,16 @@ impl Trial {
     }
 }
 
-/// Values of each rank for which the graph has a meaning, in f64 and in f32; if there are none, why the last ones have
-/// none.
+/// Values of each rank for which the graph has a meaning, in f64 and in f32, and rounding decides nothing; if there are
+/// none such, the first ones with a meaning, or why the last ones have none.
 fn drawn(
     graph: &Graph,
     sizes: &BTreeMap<Symbol, i64>,
     mesh: &Mesh,
     seed: u64,
 ) -> Result<DrawnValues, String> {
-    let mut last = None;
+    let (mut last, mut tied) = (None, None);
+    let ties = Ties::of(graph);
     for (draw, caution) in DRAWS.into_iter().enumerate() {
         let seed = seed.wrapping_add(draw as u64);
         let of_rank = |rank: usize| {
@@ -173,14 +174,29 @@ fn drawn(
         let values = (0..mesh.ranks()).map(of_rank).collect::<Result<Vec<_>, _>>()?;
         let narrow = all_narrowed(&values);
         match (interpret_ranks(&[graph], mesh, &values), interpret_ranks(&[graph], mesh, &narrow)) {
-            (Ok(truth), Ok(naive)) => return Ok((values, Ok(Meaning { truth, naive }))),
+            (Ok(truth), Ok(naive)) => {
+                let is_tied = ties.as_ref().is_some_and(|ties| is_tied(ties, mesh, &values, &narrow));
+                let drawn = (values, Ok(Meaning { truth, naive }));
+                if !is_tied {
+                    return Ok(drawn);
+                }
+                tied.get_or_insert(drawn);
+            }
             (Err(error), Err(_)) => last = Some((values, Err(error))),
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => {
                 last.get_or_insert((values, Err(error)));
             }
         }
     }
-    last.ok_or_else(|| "no values were drawn".into())
+    tied.or(last).ok_or_else(|| "no values were drawn".into())
+}
+
+/// Whether rounding decides a comparison on some rank.
+fn is_tied(ties: &Ties, mesh: &Mesh, values: &[Values<f64>], narrow: &[Values<f32>]) -> bool {
+    let probe = [ties.probe()];
+    let sides = (interpret_ranks(&probe, mesh, values), interpret_ranks(&probe, mesh, narrow));
+    let (Ok(truth), Ok(naive)) = sides else { return false };
+    truth.iter().zip(&naive).any(|(truth, naive)| ties.first(&Sides { truth, naive }).is_some())
 }
 
 fn all_narrowed(values: &[Values<f64>]) -> Vec<Values<f32>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use challenges::issues::chat::{Chat, HINTS, Solution, solution_text};
 
 use super::{facts, items, work};
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
 
@@ -34,12 +34,12 @@ impl Attempts {
     /// Hands in an attempt at the part of challenge D that calls tools.
     #[must_use]
     pub fn chat(self, attempt: impl Chat + 'static) -> Self {
-        self.with::<Arc<dyn Chat>>(&COURSE, Arc::new(attempt))
+        self.with::<Arc<dyn Chat>>(COURSE.key(), Arc::new(attempt))
     }
 
     fn chat_attempt(&self, source: Source) -> Result<Arc<dyn Chat>, String> {
         match source {
-            Source::Own => self.required::<Arc<dyn Chat>>(&COURSE).cloned(),
+            Source::Own => COURSE.required::<Arc<dyn Chat>>(self).cloned(),
             Source::Solution => Ok(Arc::new(Solution)),
         }
     }

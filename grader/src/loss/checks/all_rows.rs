@@ -12,7 +12,7 @@ use reference::loss::{Dpo, IGNORED, Kto, Orpo, Reduction, SimPo};
 
 use super::losses::{Make, cross_entropy, distillation, made_up, plain, z_loss};
 use super::{Check, Rows};
-use crate::graph::describe;
+use crate::compare::describe;
 use crate::loss::case::{Case, Found, SMALL, Sizes};
 use crate::random::Random;
 

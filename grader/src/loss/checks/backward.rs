@@ -11,7 +11,7 @@ use super::losses::{
     smoothing_and_class_weights, softcap_and_scale, squares, z_loss,
 };
 use super::{Check, Rows};
-use crate::graph::{describe, difference};
+use crate::compare::{describe, difference};
 use crate::loss::case::{Case, Found, SMALL};
 use crate::random::Random;
 

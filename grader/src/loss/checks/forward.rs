@@ -6,7 +6,7 @@ use reference::loss::Reduction;
 
 use super::losses::{OF_ROWS, cross_entropy, plain, smoothing_and_class_weights};
 use super::{Check, Rows};
-use crate::graph::describe;
+use crate::compare::describe;
 use crate::loss::case::{ALL, Case, SMALL, Sizes};
 use crate::random::Random;
 

@@ -7,7 +7,7 @@ use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Graph, Op, interpret};
 
 use super::{Check, Rows};
-use crate::graph::{describe, narrowed};
+use crate::compare::{describe, narrowed};
 use crate::random::Random;
 
 pub(super) const CHECKS: &Rows<Check> = &[

@@ -4,7 +4,7 @@ use challenges::loss::{Loss, losses, problem};
 use reference::graph::{Dtype, Tape, Tensor};
 use reference::loss::{CrossEntropy, Divergence, Head, IGNORED, Nll, Reduction, Targets, log_softmax};
 
-use crate::graph::describe;
+use crate::compare::describe;
 use crate::random::Random;
 
 /// Plain cross entropy.

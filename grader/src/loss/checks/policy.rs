@@ -7,7 +7,7 @@ use reference::graph::Dtype;
 use reference::loss::{Average, Clip, Head, IGNORED, Level, LogProbabilities, Policy, Reduction, Tokens};
 
 use super::{Check, Rows};
-use crate::graph::describe;
+use crate::compare::describe;
 use crate::loss::case::{Case, Found, SMALL, Sizes};
 use crate::random::Random;
 

@@ -6,7 +6,7 @@ use challenges::nf4::HINTS;
 use challenges::nf4::cuda::{Attempt, solution_text};
 
 use super::{facts, items, work};
-use crate::Attempts;
+use crate::attempts::Attempts;
 use crate::course::{Backend, Course};
 use crate::gather::Source;
 
@@ -35,7 +35,7 @@ impl Attempts {
     /// Hands in an attempt at challenge A on CUDA: a text with the kernels of every step.
     #[must_use]
     pub fn nf4_cuda(self, attempt: Attempt) -> Self {
-        self.with(&COURSE, attempt)
+        self.with(COURSE.key(), attempt)
     }
 
     /// The kernels of A: the reader's text, what was handed in, or the solution.
@@ -46,7 +46,7 @@ impl Attempts {
             return Ok(Attempt { name: "exercise.cu".into(), text });
         }
         match source {
-            Source::Own => self.required::<Attempt>(&COURSE).cloned(),
+            Source::Own => COURSE.required::<Attempt>(self).cloned(),
             Source::Solution => Ok(Attempt::solution()),
         }
     }

@@ -11,7 +11,7 @@ use reference::graph::{Dtype, Op, Tape, Tensor, Type};
 use reference::llama::parts;
 use reference::nf4::{self, Layout};
 
-use super::compare::{describe, run_with};
+use crate::compare::{describe, run_with};
 use crate::random::Random;
 
 /// What was seen of it.

@@ -65,7 +65,7 @@ fn up_to(widest: Vector) -> &'static [Vector] {
 }
 
 /// The vector unit that a report names, if its processor can have it.
-pub(super) fn widest(machine: &Machine) -> Option<Vector> {
+pub(crate) fn widest(machine: &Machine) -> Option<Vector> {
     let units: &[Vector] = match machine.arch.as_str() {
         "x86_64" => &[Vector::Portable, Vector::Avx2, Vector::Avx512],
         "aarch64" => &[Vector::Portable, Vector::Neon],

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use challenges::graph::Compile;
 use challenges::nf4::{self, Dequantizer, Nf4};
 use compiler::compile::{Compiled, Options};
-use compiler::session::{Session, Settings};
-use kernels::Cpu;
+use compiler::session::{DeviceTensor, Session, Settings};
+use kernels::{Cpu, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Data, Dim, Graph, Id, Symbol, interpret};
 
-use super::model::upload;
 use crate::fair::{self, other_bits};
 
 /// A compiled graph, and its results in their order.
@@ -23,7 +22,7 @@ fn run(passes: &dyn Compile, graph: &Graph, values: &Values<f32>, options: Optio
 }
 
 /// The same with a device and a dequantiser.
-pub(super) fn run_with(
+pub(crate) fn run_with(
     device: &Cpu,
     passes: &dyn Compile,
     graph: &Graph,
@@ -43,7 +42,7 @@ pub(super) fn run_with(
 }
 
 /// What a graph compiles to, if its results are right.
-pub(super) fn right(
+pub(crate) fn right(
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f64>,
@@ -62,7 +61,7 @@ pub(super) fn right(
 }
 
 /// What a graph compiles to, if its results have the interpreter's bits: for operations that are rounded once.
-pub(super) fn exact(
+pub(crate) fn exact(
     passes: &dyn Compile,
     graph: &Graph,
     values: &Values<f64>,
@@ -78,7 +77,7 @@ pub(super) fn exact(
 }
 
 /// The first output whose bits are others than needed, and where it comes from.
-pub(super) fn unequal(graph: &Graph, want: &[Array<f32>], got: &[Array<f32>]) -> Option<String> {
+pub(crate) fn unequal(graph: &Graph, want: &[Array<f32>], got: &[Array<f32>]) -> Option<String> {
     let outputs = graph.outputs().iter().zip(want.iter().zip(got));
     outputs.into_iter().find_map(|((name, id), (want, got))| {
         let message = other_bits(want, got)?;
@@ -125,4 +124,20 @@ pub(crate) fn difference(got: &Array<f32>, plain: &Array<f32>, truth: &Array<f64
 /// An error in words.
 pub(crate) fn describe(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+/// Values in a device's memory.
+pub(crate) fn upload(
+    device: &Cpu,
+    values: &Values<f32>,
+) -> Result<BTreeMap<String, DeviceTensor>, DeviceError> {
+    values.iter().map(|(name, value)| tensor(device, name, value)).collect()
+}
+
+pub(crate) fn tensor(
+    device: &Cpu,
+    name: &str,
+    value: &Array<f32>,
+) -> Result<(String, DeviceTensor), DeviceError> {
+    Ok((name.to_owned(), DeviceTensor::new(device, &value.shape, &value.to_memory())?))
 }
