@@ -13,6 +13,13 @@ use super::{Chunked, Problem};
 pub struct Plan {
     /// The rows of each chunk.
     pub chunks: Vec<Vec<usize>>,
+    /// What is computed of them.
+    pub graphs: Graphs,
+}
+
+/// What is computed, whatever the rows: the same for every batch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graphs {
     /// How often the logits of a chunk are computed.
     pub passes: Passes,
     /// From the values to the seeds.
@@ -38,7 +45,7 @@ pub enum Passes {
         /// Inputs: `unscaled` (N, H) in the problem's type, `seed.VALUE` f32 (N). Output: `hidden.grad`.
         scale: Graph,
     },
-    /// Once, by this graph in the place of [`Plan::each`]: no chunk splits a group of rows whose seeds ask for each
+    /// Once, by this graph in the place of [`Graphs::each`]: no chunk splits a group of rows whose seeds ask for each
     /// other's values, so the graph computes the seeds between a chunk's values and its gradients.
     OneByGroups(Graph),
     /// Twice: first by this graph for the values, then for the gradient.
@@ -67,12 +74,30 @@ impl Passes {
 
 impl Plan {
     /// An attempt's plan for the rows that count, at most `size` at a time, cut anywhere.
+    ///
+    /// # Errors
+    /// As [`Graphs::new`].
     pub fn new(
         attempt: &dyn Chunked,
         problem: &Problem,
         counts: &[bool],
         size: usize,
     ) -> Result<Self, Error> {
+        Ok(Self { chunks: attempt.cut(counts, size), graphs: Graphs::new(attempt, problem)? })
+    }
+
+    /// The rows of the largest chunk.
+    pub fn largest(&self) -> usize {
+        self.chunks.iter().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+impl Graphs {
+    /// An attempt's graphs for chunks that are cut anywhere.
+    ///
+    /// # Errors
+    /// If a graph is not sound.
+    pub fn new(attempt: &dyn Chunked, problem: &Problem) -> Result<Self, Error> {
         problem.loss.check()?;
         let seeds = attempt.seeds(problem)?;
         let passes = match scaled_value(problem) {
@@ -80,42 +105,25 @@ impl Plan {
             Some(value) => Passes::OneThenScale { scale: scale(problem, &value)?, value },
             None => Passes::Two(attempt.forward(problem)?),
         };
-        Ok(Self {
-            chunks: attempt.cut(counts, size),
-            passes,
-            seeds,
-            each: attempt.backward(problem)?,
-            whole: problem.loss.whole.clone(),
-        })
+        Ok(Self { passes, seeds, each: attempt.backward(problem)?, whole: problem.loss.whole.clone() })
     }
 
-    /// The graph of a chunk that splits no group, and the groups, where a second pass is needed otherwise.
+    /// Groups of rows, and the graphs for chunks that split none, in one pass, where a second one is needed otherwise.
     ///
     /// # Errors
     /// If a graph is not sound.
-    pub fn grouped(&self, problem: &Problem) -> Result<Option<(Groups, Graph)>, Error> {
+    pub fn by_groups(&self, problem: &Problem) -> Result<Option<(Groups, Self)>, Error> {
         let Passes::Two(_) = self.passes else { return Ok(None) };
         let Some(groups) = Groups::of(problem, &self.seeds) else { return Ok(None) };
         let graph = groups::by_groups(problem, &self.each, &self.seeds, groups.rows())?;
-        Ok(graph.map(|graph| (groups, graph)))
-    }
-
-    /// The same rows in chunks that split no group, in one pass.
-    #[must_use]
-    pub fn by_groups(self, groups: &Groups, graph: Graph, size: usize) -> Self {
-        let chunks = groups.cut(self.chunks.concat(), size);
-        Self { chunks, passes: Passes::OneByGroups(graph), ..self }
+        let in_one_pass = |graph| Self { passes: Passes::OneByGroups(graph), ..self.clone() };
+        Ok(graph.map(|graph| (groups, in_one_pass(graph))))
     }
 
     /// What is compiled for chunks.
     pub fn of_chunks(&self) -> impl Iterator<Item = &Graph> {
         let each = (!matches!(self.passes, Passes::OneByGroups(_))).then_some(&self.each);
         self.passes.graph().into_iter().chain(each)
-    }
-
-    /// The rows of the largest chunk.
-    pub fn largest(&self) -> usize {
-        self.chunks.iter().map(Vec::len).max().unwrap_or(0)
     }
 }
 
@@ -155,7 +163,8 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: usize = self.chunks.iter().map(Vec::len).sum();
         writeln!(f, "{rows} rows in {} chunks of at most {}", self.chunks.len(), self.largest())?;
-        let graphs = self.passes.graph().into_iter().chain([&self.seeds, &self.each, &self.whole]);
+        let Graphs { passes, seeds, each, whole } = &self.graphs;
+        let graphs = passes.graph().into_iter().chain([seeds, each, whole]);
         graphs.into_iter().try_for_each(|graph| writeln!(f, "\n{graph}"))
     }
 }

@@ -22,7 +22,7 @@ use kernels::{Buffer, Device};
 use reference::graph::{Dim, Graph, Type};
 
 use super::groups::{Groups, OF_WHOLE, ROWS_OF_CHUNK};
-use super::plan::{Passes, Plan};
+use super::plan::{Graphs, Passes, Plan};
 use super::problem::{LARGEST, ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
 use crate::graph::Compile;
@@ -87,11 +87,14 @@ pub struct Runner<'a> {
     session: Session<'a>,
     loaded: Vec<(Graph, Program)>,
     staged: BTreeMap<String, DeviceTensor>,
-    grouped: Vec<([Graph; 2], Option<Grouped>)>, // by the graphs that they were read from
+    graphs: Option<Read>,
 }
 
-/// Groups of rows, and the graph of a chunk that splits none.
-type Grouped = (Groups, Graph);
+/// An attempt's graphs, read once.
+struct Read {
+    anywhere: Graphs,
+    by_groups: Option<(Groups, Graphs)>,
+}
 
 impl<'a> Runner<'a> {
     /// Nothing is compiled yet.
@@ -104,7 +107,7 @@ impl<'a> Runner<'a> {
         let buckets = BTreeMap::from([(ROWS.into(), buckets())]);
         let settings = Settings { options: Some(options()), buckets, donate: true, ..Settings::default() };
         let session = Session::new(passes, device, &NoDequantizer, settings);
-        Self { attempt, problem, session, loaded: Vec::new(), staged: BTreeMap::new(), grouped: Vec::new() }
+        Self { attempt, problem, session, loaded: Vec::new(), staged: BTreeMap::new(), graphs: None }
     }
 
     /// The session of its graphs, to be counted, or sealed when every length has been met.
@@ -118,56 +121,51 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// If a graph is not sound or does not compile.
     pub fn costs(&mut self, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
-        let plan = Plan::new(self.attempt, self.problem, &[true], 1).map_err(Error::Graph)?;
-        match self.fitting(&plan, size, rows)? {
-            Some((groups, graph)) => self.costs_of(&plan.by_groups(&groups, graph, 1), size, rows),
-            None => self.costs_of(&plan, size, rows),
-        }
+        let (_, graphs) = self.fitting(size, rows)?;
+        self.costs_of(&graphs, size, rows)
     }
 
-    /// The groups of rows and the graph of a chunk that splits none, where these spare a pass and the longest group
-    /// fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for another graph than the
-    /// last.
-    fn fitting(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Option<Grouped>, Error> {
-        let Some((groups, graph)) = self.grouped(plan)? else { return Ok(None) };
+    /// The graphs that a batch runs: for chunks that split no group of rows, and the groups, where these spare a pass and
+    /// the longest fits in a chunk. Which rows count makes no difference to the answer, so no batch asks for other
+    /// graphs than the last.
+    fn fitting(&mut self, size: Size, rows: usize) -> Result<(Option<Groups>, Graphs), Error> {
+        let Read { anywhere, by_groups } = self.graphs()?;
+        let anywhere = anywhere.clone();
+        let Some((groups, by_groups)) = by_groups.clone() else { return Ok((None, anywhere)) };
         let longest = groups.longest();
         let fits = match size {
             Size::Rows(most) => longest <= most,
             Size::Bytes(budget) => {
-                let plan = plan.clone().by_groups(&groups, graph.clone(), 1);
-                highest(&self.costs_of(&plan, size, rows)?, bucket(longest)) <= budget
+                highest(&self.costs_of(&by_groups, size, rows)?, bucket(longest)) <= budget
             }
         };
-        Ok(fits.then_some((groups, graph)))
+        Ok(if fits { (Some(groups), by_groups) } else { (None, anywhere) })
     }
 
-    /// The groups of a plan and the graph of a chunk of them: read once, since a runner's attempt gives the same graphs
-    /// for every batch.
-    fn grouped(&mut self, plan: &Plan) -> Result<Option<Grouped>, Error> {
-        if !matches!(plan.passes, Passes::Two(_)) {
-            return Ok(None);
-        }
-        let of = [&plan.each, &plan.seeds];
-        if let Some((_, known)) = self.grouped.iter().find(|(graphs, _)| graphs.each_ref() == of) {
-            return Ok(known.clone());
-        }
-        let read = plan.grouped(self.problem).map_err(Error::Graph)?;
-        self.grouped.push((of.map(Graph::clone), read.clone()));
-        Ok(read)
+    /// The attempt's graphs. They are asked for once: a problem has the same ones for every batch.
+    fn graphs(&mut self) -> Result<&Read, Error> {
+        let read = if let Some(read) = self.graphs.take() {
+            read
+        } else {
+            let anywhere = Graphs::new(self.attempt, self.problem).map_err(Error::Graph)?;
+            let by_groups = anywhere.by_groups(self.problem).map_err(Error::Graph)?;
+            Read { anywhere, by_groups }
+        };
+        Ok(self.graphs.insert(read))
     }
 
-    /// The bytes of a plan's graphs.
-    fn costs_of(&mut self, plan: &Plan, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
+    /// The bytes of some graphs.
+    fn costs_of(&mut self, graphs: &Graphs, size: Size, rows: usize) -> Result<Vec<Cost>, Error> {
         let mut costs = Vec::new();
-        for graph in plan.of_chunks() {
+        for graph in graphs.of_chunks() {
             let likely = BTreeMap::from([(ROWS.into(), likely(graph, size, rows) as i64)]);
             let program = self.program(graph)?;
             let profile = self.session.memory_profile(program, &likely).map_err(Error::Session)?;
             costs.extend(profile.steps.iter().map(|step| cost(&step.alive)));
         }
-        let staged: BTreeMap<&str, &Type> = plan.of_chunks().flat_map(rows_of).collect();
+        let staged: BTreeMap<&str, &Type> = graphs.of_chunks().flat_map(rows_of).collect();
         let staged: usize = staged.into_values().map(row_bytes).sum();
-        let kept = rows * self.problem.loss.values().count() * kept(&plan.passes);
+        let kept = rows * self.problem.loss.values().count() * kept(&graphs.passes);
         let all = |cost: Cost| Cost { fixed: cost.fixed + kept, row: cost.row + staged };
         Ok(costs.into_iter().map(all).collect())
     }
@@ -201,13 +199,14 @@ impl<'a> Runner<'a> {
     pub fn plan(&mut self, counts: &[bool], size: Size) -> Result<Plan, Error> {
         let rows = counts.iter().filter(|counts| **counts).count().max(1);
         let most = self.size(size, rows)?;
-        let plan = Plan::new(self.attempt, self.problem, counts, most).map_err(Error::Graph)?;
-        check::chunks(&plan, counts)?;
-        match self.fitting(&plan, size, rows)? {
-            Some((groups, graph)) if groups.rows() == counts.len() => {
-                Ok(plan.by_groups(&groups, graph, most))
+        let chunks = self.attempt.cut(counts, most);
+        check::chunks(&chunks, counts)?;
+        match self.fitting(size, rows)? {
+            (Some(groups), graphs) if groups.rows() == counts.len() => {
+                Ok(Plan { chunks: groups.cut(chunks.concat(), most), graphs })
             }
-            _ => Ok(plan),
+            (Some(_), _) => Ok(Plan { chunks, graphs: self.graphs()?.anywhere.clone() }),
+            (None, graphs) => Ok(Plan { chunks, graphs }),
         }
     }
 
@@ -218,49 +217,49 @@ impl<'a> Runner<'a> {
     /// chunks or graphs are not what they have to be, and what the session says.
     pub fn run(&mut self, job: Job<'_>) -> Result<Results, Error> {
         check::job(self.session.device(), self.problem, &job)?;
-        let plan = self.plan(job.counts, job.size)?;
-        if let Passes::Two(values) = &plan.passes {
+        let Plan { chunks, graphs } = self.plan(job.counts, job.size)?;
+        if let Passes::Two(values) = &graphs.passes {
             check::inputs(self.problem, values, &job)?;
         }
-        check::inputs(self.problem, &plan.each, &job)?;
-        check::outputs(self.problem, &plan.each)?;
-        check::seeds(self.problem, &plan.seeds)?;
+        check::inputs(self.problem, &graphs.each, &job)?;
+        check::outputs(self.problem, &graphs.each)?;
+        check::seeds(self.problem, &graphs.seeds)?;
         let mut work = Work::new(self.session.device(), self.problem, job)?;
-        self.passes(&plan, &mut work)?;
-        let loss = self.all(&plan.whole, &work)?.into_iter().next().map(|(_, loss)| loss);
-        Ok(work.finish(&plan, loss.unwrap_or_default()))
+        self.passes(&graphs, &chunks, &mut work)?;
+        let loss = self.all(&graphs.whole, &work)?.into_iter().next().map(|(_, loss)| loss);
+        Ok(work.finish(&chunks, loss.unwrap_or_default()))
     }
 
     /// All passes over the chunks, and the seeds when they can be known.
-    fn passes(&mut self, plan: &Plan, work: &mut Work<'_>) -> Result<(), Error> {
-        match &plan.passes {
+    fn passes(&mut self, graphs: &Graphs, chunks: &[Vec<usize>], work: &mut Work<'_>) -> Result<(), Error> {
+        match &graphs.passes {
             Passes::One => {
-                work.seeds = self.seeds(&plan.seeds, work)?;
-                self.pass(&plan.each, plan, work)
+                work.seeds = self.seeds(&graphs.seeds, work)?;
+                self.pass(&graphs.each, chunks, work)
             }
             Passes::OneThenScale { value, scale } => {
                 work.seeds = work.unit_seeds(self.problem, value);
-                self.pass(&plan.each, plan, work)?;
-                work.seeds = self.seeds(&plan.seeds, work)?;
+                self.pass(&graphs.each, chunks, work)?;
+                work.seeds = self.seeds(&graphs.seeds, work)?;
                 work.scales = true;
-                self.pass(scale, plan, work)
+                self.pass(scale, chunks, work)
             }
             Passes::OneByGroups(graph) => {
-                check::whole(&plan.seeds, self.problem, work.given, work.rows)?;
-                work.of_upstream = work.upstream(self.session.device(), &plan.seeds)?;
-                self.pass(graph, plan, work)
+                check::whole(&graphs.seeds, self.problem, work.given, work.rows)?;
+                work.of_upstream = work.upstream(self.session.device(), &graphs.seeds)?;
+                self.pass(graph, chunks, work)
             }
             Passes::Two(values) => {
-                self.pass(values, plan, work)?;
-                work.seeds = self.seeds(&plan.seeds, work)?;
-                self.pass(&plan.each, plan, work)
+                self.pass(values, chunks, work)?;
+                work.seeds = self.seeds(&graphs.seeds, work)?;
+                self.pass(&graphs.each, chunks, work)
             }
         }
     }
 
     /// One pass over all chunks.
-    fn pass(&mut self, graph: &Graph, plan: &Plan, work: &mut Work<'_>) -> Result<(), Error> {
-        plan.chunks.iter().try_for_each(|rows| self.chunk(graph, rows, work))
+    fn pass(&mut self, graph: &Graph, chunks: &[Vec<usize>], work: &mut Work<'_>) -> Result<(), Error> {
+        chunks.iter().try_for_each(|rows| self.chunk(graph, rows, work))
     }
 
     /// One pass over one chunk.
@@ -518,7 +517,7 @@ impl<'a> Work<'a> {
         numbers_of(device, graph.ty(id), &numbers).map(Some)
     }
 
-    fn finish(self, plan: &Plan, loss: Vec<f32>) -> Results {
+    fn finish(self, chunks: &[Vec<usize>], loss: Vec<f32>) -> Results {
         let Made { hidden, of_hidden, values, .. } = self.made;
         let hidden = match (of_hidden, hidden) {
             (Some(own), _) => Some(own),
@@ -527,7 +526,7 @@ impl<'a> Work<'a> {
         };
         let sums = self.sums.into_iter().map(|(name, tensor)| (name, tensor.buffer));
         let gradients = sums.chain(hidden.map(|buffer| ("hidden.grad".to_owned(), buffer))).collect();
-        Results { loss, values, gradients, chunks: plan.chunks.iter().map(Vec::len).collect() }
+        Results { loss, values, gradients, chunks: chunks.iter().map(Vec::len).collect() }
     }
 }
 

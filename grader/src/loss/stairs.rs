@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use challenges::graph;
 use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Runner, Size, options};
-use challenges::loss::{Chunked, Solution, plan::Plan};
+use challenges::loss::{
+    Chunked, Solution,
+    plan::{Graphs, Plan},
+};
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::session::{NoDequantizer, Session, Settings};
 use kernels::Cpu;
@@ -75,13 +78,14 @@ impl Seen {
         let case = Case { counts: vec![true; SIZES.rows], ..case }.labelled();
         let case = case.seeded(vec![1.0 / SIZES.rows as f64; SIZES.rows]);
         let device = Cpu::new();
-        let all = Plan::new(attempt, &case.problem, &case.counts, SIZES.rows).map_err(describe)?.each;
+        let all = Graphs::new(attempt, &case.problem).map_err(describe)?.each;
         let by_op = Options { flex: false, donate: true, ..Level::O1.options() };
         let plain = stairs(&device, &all, &case, by_op)?;
         let whole = stairs(&device, &all, &case, options())?;
         let rows = chosen(&device, attempt, &case, &whole)?;
         let plan = Plan::new(attempt, &case.problem, &case.counts, rows).map_err(describe)?;
-        let chunk = |rows: &Vec<usize>| stairs(&device, &plan.each, &case.part(0..rows.len()), options());
+        let chunk =
+            |rows: &Vec<usize>| stairs(&device, &plan.graphs.each, &case.part(0..rows.len()), options());
         let chunks: Result<Vec<Stairs>, String> = plan.chunks.iter().map(chunk).collect();
         Ok(Self { plain, whole, chunks: chunks?, rows: plan.largest() })
     }

@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
     let mut runners = [runner(&Solution), runner(&Coupled)];
     let run = |runner: &mut Runner<'_>| -> Result<(f64, usize, Results), Failure> {
         let (counts, size) = (&[true; ROWS][..], Size::Rows(CHUNK));
-        let products = runner.plan(counts, size)?.passes.products();
+        let products = runner.plan(counts, size)?.graphs.passes.products();
         let hidden = Hidden::Borrowed(&hidden);
         let start = Instant::now();
         let so_far = BTreeMap::new();

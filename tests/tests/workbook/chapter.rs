@@ -422,7 +422,7 @@ fn a_ratio_of_a_sequence_takes_two_passes_where_the_head_is_trained() {
             trains,
         };
         let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
-        plan.passes.products()
+        plan.graphs.passes.products()
     };
     let clip = Clip::both(0.2);
     let all = [

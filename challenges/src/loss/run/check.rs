@@ -8,7 +8,6 @@ use reference::graph::{Dim, Dtype, Graph, Type};
 
 use super::{Error, Job};
 use crate::loss::Problem;
-use crate::loss::plan::Plan;
 use crate::loss::problem::{ROWS, is_of_rows};
 
 /// What is said of an output that keeps more of a chunk than what was asked for.
@@ -200,9 +199,9 @@ fn labels(device: &dyn Device, job: &Job<'_>, vocab: usize) -> Result<(), Error>
 }
 
 /// Whether the chunks are the rows that count, each once.
-pub fn chunks(plan: &Plan, counts: &[bool]) -> Result<(), Error> {
+pub fn chunks(chunks: &[Vec<usize>], counts: &[bool]) -> Result<(), Error> {
     let mut left = counts.to_vec();
-    for (number, chunk) in plan.chunks.iter().enumerate() {
+    for (number, chunk) in chunks.iter().enumerate() {
         if chunk.is_empty() {
             return Err(Error::Chunks { fault: format!("chunk {number} is empty") });
         }

@@ -129,7 +129,7 @@ fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), S
         let case = Case::drawn(plain(SMALL.vocab, reduction)?, SMALL, random);
         case.run(attempt, 4)?; // the machine says which output is none
         let plan = Plan::new(attempt, &case.problem, &case.counts, 4).map_err(describe)?;
-        if plan.passes != Passes::One {
+        if plan.graphs.passes != Passes::One {
             return Err("labels are enough for the seeds, and they ask for the values of all rows: \
                 the logits are computed twice"
                 .into());

@@ -203,7 +203,7 @@ fn one_pass(
     let loss = attempt.policy(policy, sampled).map_err(describe)?;
     let case = completions(loss, sampled, Prompt { length: 2, empty: 0 }, random);
     let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
-    match plan.passes {
+    match plan.graphs.passes {
         Passes::One => Ok(()),
         Passes::OneThenScale { .. } | Passes::OneByGroups(_) | Passes::Two(_) => {
             Err("each token's loss is made of its own numbers, and `whole` asks for the values of all rows \

@@ -94,7 +94,7 @@ proptest! {
         let longest = longest.expect("rows");
         for size in [longest, longest + 1, 2 * longest, first.len()] {
             let plan = plan_of(&case, size);
-            prop_assert!(matches!(plan.passes, Passes::OneByGroups(_)), "{} rows: {:?}", size, plan.passes);
+            prop_assert!(matches!(plan.graphs.passes, Passes::OneByGroups(_)), "{} rows: {:?}", size, plan.graphs.passes);
             prop_assert!(plan.largest() <= size);
             for group in &first {
                 let has = |chunk: &&Vec<usize>| chunk.iter().any(|row| first[*row] == *group);
@@ -108,7 +108,7 @@ proptest! {
             }
         }
         let plan = plan_of(&case, longest - 1);
-        prop_assert!(longest == 1 || matches!(plan.passes, Passes::Two(_)), "{:?}", plan.passes);
+        prop_assert!(longest == 1 || matches!(plan.graphs.passes, Passes::Two(_)), "{:?}", plan.graphs.passes);
     }
 }
 
@@ -145,7 +145,7 @@ fn groups_may_have_any_lengths_and_lie_in_any_order() {
             case.values.insert("labels".into(), Array::integers(&[rows], (0..rows).map(label).collect()));
             for (size, products) in [(longest - 1, 2), (longest, 1), (longest + 2, 1), (rows, 1)] {
                 let plan = plan_of(&case, size);
-                assert_eq!(plan.passes.products(), products, "{pieces:?}, {size} rows at a time");
+                assert_eq!(plan.graphs.passes.products(), products, "{pieces:?}, {size} rows at a time");
                 let mut taken: Vec<usize> = plan.chunks.concat();
                 taken.sort_unstable();
                 assert!(taken.into_iter().eq((0..rows).filter(|row| case.counts[*row])), "{:?}", plan.chunks);
@@ -171,7 +171,7 @@ fn padding_of_a_chunk_of_groups_adds_to_no_row() {
     case.values.insert("labels".into(), Array::integers(&[labels.len()], labels));
     assert!(bucket(65) > 65, "some lengths are padded");
     for size in [70, 75, 140, 150] {
-        assert_eq!(plan_of(&case, size).passes.products(), 1);
+        assert_eq!(plan_of(&case, size).graphs.passes.products(), 1);
         assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
     }
 }
@@ -187,7 +187,7 @@ fn a_loss_that_couples_all_rows_takes_two_passes_in_more_than_one_chunk() {
     let case =
         drawn::with(Loss::new("square", 19, rows, whole).expect("a loss"), SIZES, TRAINED, &mut Random(5));
     for (size, products) in [(3, 2), (11, 2), (12, 1)] {
-        assert_eq!(plan_of(&case, size).passes.products(), products);
+        assert_eq!(plan_of(&case, size).graphs.passes.products(), products);
         assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
     }
 }
@@ -196,7 +196,7 @@ fn a_loss_that_couples_all_rows_takes_two_passes_in_more_than_one_chunk() {
 fn logits_are_multiplied_once_for_each_chunk_of_whole_groups() {
     let case = drawn::with(dpo(SIZES), SIZES, TRAINED, &mut Random(2));
     let plan = plan_of(&case, 6);
-    let Passes::OneByGroups(graph) = &plan.passes else { panic!("{:?}", plan.passes) };
+    let Passes::OneByGroups(graph) = &plan.graphs.passes else { panic!("{:?}", plan.graphs.passes) };
     assert!(graph.find_input(ROWS_OF_CHUNK).is_some());
     let products = graph.nodes().iter().filter(|node| matches!(node.op, Op::Matmul)).count();
     assert_eq!(products, 3); // the logits, and the gradients of hidden states and weight
@@ -223,9 +223,13 @@ fn the_bytes_of_a_chunk_of_groups_are_those_of_one_buffer_of_logits() {
     assert!((logits..logits + labels + 16 * sizes.width).contains(&row), "{row} bytes a row");
     for budget in [by_groups(8), by_groups(16)] {
         let plan = runner.plan(&case.counts, Size::Bytes(budget)).expect("a plan");
-        assert!(matches!(plan.passes, Passes::OneByGroups(_)), "{budget} bytes: {:?}", plan.passes);
+        assert!(
+            matches!(plan.graphs.passes, Passes::OneByGroups(_)),
+            "{budget} bytes: {:?}",
+            plan.graphs.passes
+        );
         assert!(by_groups(bucket(plan.largest())) <= budget);
     }
     let plan = runner.plan(&case.counts, Size::Bytes(by_groups(8) - 1)).expect("a plan");
-    assert!(matches!(plan.passes, Passes::Two(_)), "{:?}", plan.passes);
+    assert!(matches!(plan.graphs.passes, Passes::Two(_)), "{:?}", plan.graphs.passes);
 }

@@ -47,7 +47,7 @@ proptest! {
             case.problem.trains = Trains { hidden: true, weight, bias: false };
             for size in chunk_sizes(&case) {
                 let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
-                prop_assert_eq!(plan.passes.products(), products);
+                prop_assert_eq!(plan.graphs.passes.products(), products);
                 let far = case.far(&case.run(size));
                 prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
             }
@@ -165,7 +165,7 @@ fn a_loss_may_call_an_input_of_its_rows_unscaled() {
     let case = drawn::with(loss.expect("a loss"), SIZES, FROZEN, &mut Random(7));
     for size in chunk_sizes(&case) {
         let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
-        assert!(matches!(plan.passes, Passes::OneThenScale { .. }), "{:?}", plan.passes);
+        assert!(matches!(plan.graphs.passes, Passes::OneThenScale { .. }), "{:?}", plan.graphs.passes);
         assert!(case.far(&case.run(size)).is_none(), "{size} rows at a time");
     }
 }
@@ -284,10 +284,14 @@ fn a_plan_for_a_frozen_head_carries_nothing() {
         let plan = Plan::new(&Solution, &case.problem, &case.counts, 2).expect("a plan");
         let names = ["weight.grad", "bias.grad"].into_iter();
         let both = |name: &&str| {
-            [plan.each.find_input(name), plan.each.find_output(name)].iter().all(Option::is_some)
+            [plan.graphs.each.find_input(name), plan.graphs.each.find_output(name)]
+                .iter()
+                .all(Option::is_some)
         };
         let none = |name: &&str| {
-            [plan.each.find_input(name), plan.each.find_output(name)].iter().all(Option::is_none)
+            [plan.graphs.each.find_input(name), plan.graphs.each.find_output(name)]
+                .iter()
+                .all(Option::is_none)
         };
         (names.clone().filter(both).count(), names.filter(none).count())
     };
