@@ -200,7 +200,7 @@ fn logits_are_multiplied_once_for_each_chunk_of_whole_groups() {
     assert!(graph.find_input(ROWS_OF_CHUNK).is_some());
     let products = graph.nodes().iter().filter(|node| matches!(node.op, Op::Matmul)).count();
     assert_eq!(products, 3); // the logits, and the gradients of hidden states and weight
-    assert_eq!(plan.of_chunks().count(), 1);
+    assert_eq!(plan.graphs.of_chunks().count(), 1);
     let results = case.results_of(&Solution, Size::Rows(6)).expect("it runs");
     assert!(results.chunks.len() <= 2, "{:?}", results.chunks);
 }
