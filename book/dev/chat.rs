@@ -3,7 +3,9 @@
 use challenges::issues::chat::own::{self, Own};
 use challenges::issues::chat::parse::{self, Event, Parser};
 use challenges::issues::chat::toy::Toy;
-use challenges::issues::chat::{Chat, Conversation, Layout, Rendered, Solution, Steps, Template, json_text};
+use challenges::issues::chat::{
+    Chat, ChatTemplate, Conversation, Layout, Rendered, Solution, Steps, json_text,
+};
 use grader::figure::prompt::{self as figure, Arrival, Out, Piece, Role};
 use serde_json::{Value, json};
 
@@ -25,7 +27,7 @@ fn hermes() -> Result<&'static Own, String> {
 
 fn rendered(messages: Vec<Value>, tools: Option<Value>) -> Result<Rendered, String> {
     let own = hermes()?;
-    let template = Template::new(own.template, own::options()).map_err(|error| error.to_string())?;
+    let template = ChatTemplate::new(own.template, own::options()).map_err(|error| error.to_string())?;
     let conversation = Conversation { messages, tools, ..Conversation::default() };
     template.chat(&conversation).map_err(|error| error.to_string())
 }
@@ -92,7 +94,7 @@ pub const PIECES: [&str; 9] = [
 /// A call that comes in pieces.
 pub fn stream() -> Result<Drawn, String> {
     let describe = |error: parse::Error| error.to_string();
-    let template = parse::Template::new(&hermes()?.response).map_err(|error| error.to_string())?;
+    let template = parse::ResponseTemplate::new(&hermes()?.response).map_err(|error| error.to_string())?;
     let (mut events, mut arrivals) = (Vec::new(), Vec::new());
     let mut parser = Parser::new(&template, "<|im_start|>assistant\n", &mut events).map_err(describe)?;
     for piece in PIECES {

@@ -13,7 +13,7 @@
 //!
 //! **What is given.** A [`Problem`]: the shapes, and a [`Loss`] as two graphs - what is computed of each row by itself,
 //! and what all rows make together. The loss is anybody's; its derivative is what [`reference::grad`] makes of it.
-//! **What comes out.** A [`plan::Plan`]: which rows are taken together, and graphs for what is done with them. The
+//! **What comes out.** A [`plan::ChunkPlan`]: which rows are taken together, and graphs for what is done with them. The
 //! machine of [`run`] compiles it by challenge C and runs it. **What it means.** The same as if all rows were one
 //! chunk, for every chunk size.
 //!

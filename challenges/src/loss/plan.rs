@@ -10,7 +10,7 @@ use super::{Chunked, Problem};
 
 /// Everything that a machine has to know.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct ChunkPlan {
     /// The rows of each chunk.
     pub chunks: Vec<Vec<usize>>,
     /// What is computed of them.
@@ -72,7 +72,7 @@ impl Passes {
     }
 }
 
-impl Plan {
+impl ChunkPlan {
     /// An attempt's plan for the rows that count, at most `size` at a time, cut anywhere.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ fn scale(problem: &Problem, value: &str) -> Result<Graph, Error> {
 }
 
 /// The chunks in a line, then the graphs.
-impl fmt::Display for Plan {
+impl fmt::Display for ChunkPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows: usize = self.chunks.iter().map(Vec::len).sum();
         writeln!(f, "{rows} rows in {} chunks of at most {}", self.chunks.len(), self.largest())?;

@@ -22,7 +22,7 @@ use kernels::{Buffer, Device};
 use reference::graph::{Dim, Graph, Type};
 
 use super::groups::{Groups, OF_WHOLE, ROWS_OF_CHUNK};
-use super::plan::{Graphs, Passes, Plan};
+use super::plan::{ChunkPlan, Graphs, Passes};
 use super::problem::{LARGEST, ROWS, is_of_rows};
 use super::{Chunked, Cost, Problem};
 use crate::graph::Compile;
@@ -196,17 +196,17 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// As [`Self::size`].
-    pub fn plan(&mut self, counts: &[bool], size: Size) -> Result<Plan, Error> {
+    pub fn plan(&mut self, counts: &[bool], size: Size) -> Result<ChunkPlan, Error> {
         let rows = counts.iter().filter(|counts| **counts).count().max(1);
         let most = self.size(size, rows)?;
         let chunks = self.attempt.cut(counts, most);
         check::chunks(&chunks, counts)?;
         match self.fitting(size, rows)? {
             (Some(groups), graphs) if groups.rows() == counts.len() => {
-                Ok(Plan { chunks: groups.cut(chunks.concat(), most), graphs })
+                Ok(ChunkPlan { chunks: groups.cut(chunks.concat(), most), graphs })
             }
-            (Some(_), _) => Ok(Plan { chunks, graphs: self.graphs()?.anywhere.clone() }),
-            (None, graphs) => Ok(Plan { chunks, graphs }),
+            (Some(_), _) => Ok(ChunkPlan { chunks, graphs: self.graphs()?.anywhere.clone() }),
+            (None, graphs) => Ok(ChunkPlan { chunks, graphs }),
         }
     }
 
@@ -217,7 +217,7 @@ impl<'a> Runner<'a> {
     /// chunks or graphs are not what they have to be, and what the session says.
     pub fn run(&mut self, job: Job<'_>) -> Result<Results, Error> {
         check::job(self.session.device(), self.problem, &job)?;
-        let Plan { chunks, graphs } = self.plan(job.counts, job.size)?;
+        let ChunkPlan { chunks, graphs } = self.plan(job.counts, job.size)?;
         if let Passes::Two(values) = &graphs.passes {
             check::inputs(self.problem, values, &job)?;
         }

@@ -17,7 +17,7 @@ use reference::atomic_write;
 use reference::clean::clean;
 
 use crate::generate;
-use crate::template::{self, Template};
+use crate::template::{self, TemplateVerb};
 use crate::train;
 
 /// Why a command did not do what it was asked.
@@ -65,7 +65,7 @@ enum Verb {
     /// Chat templates: renders one, says what it loses, mends it
     Template {
         #[command(subcommand)]
-        what: Template,
+        what: TemplateVerb,
     },
     /// Trains an adapter beside a model
     Train(train::Train),

@@ -1,6 +1,6 @@
 //! Guards: attempts that look as if they were chunked. `tests` holds a cheat for each guard.
 
-use challenges::loss::plan::Plan;
+use challenges::loss::plan::ChunkPlan;
 use challenges::loss::run;
 use challenges::loss::{Chunked, Sampled};
 
@@ -76,7 +76,7 @@ fn ignored(attempt: &dyn Chunked, random: &mut Random) -> Verdict {
     let sizes = Sizes { rows: 64, ..SMALL };
     let case = Case::drawn(plain(sizes.vocab, Reduction::Mean)?, sizes, random);
     for size in [1, 2, 7, 16, 63] {
-        let plan = Plan::new(attempt, &case.problem, &case.counts, size).map_err(describe)?;
+        let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, size).map_err(describe)?;
         if plan.largest() > size {
             return Ok(Some(format!("{size} rows were asked for, and a chunk has {}", plan.largest())));
         }

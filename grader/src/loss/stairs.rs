@@ -11,7 +11,7 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Runner, Size, options};
 use challenges::loss::{
     Chunked, Solution,
-    plan::{Graphs, Plan},
+    plan::{ChunkPlan, Graphs},
 };
 use compiler::compile::{Compiled, Level, Options, compile};
 use compiler::session::{NoDequantizer, Session, Settings};
@@ -83,7 +83,7 @@ impl Seen {
         let plain = stairs(&device, &all, &case, by_op)?;
         let whole = stairs(&device, &all, &case, options())?;
         let rows = chosen(&device, attempt, &case, &whole)?;
-        let plan = Plan::new(attempt, &case.problem, &case.counts, rows).map_err(describe)?;
+        let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, rows).map_err(describe)?;
         let chunk =
             |rows: &Vec<usize>| stairs(&device, &plan.graphs.each, &case.part(0..rows.len()), options());
         let chunks: Result<Vec<Stairs>, String> = plan.chunks.iter().map(chunk).collect();

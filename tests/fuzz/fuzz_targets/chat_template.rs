@@ -9,7 +9,7 @@ extern crate solutions as _; // what `Solution` calls
 
 use std::time::Duration;
 
-use challenges::issues::chat::{Conversation, Limits, Options, Template, own};
+use challenges::issues::chat::{Conversation, Limits, Options, ChatTemplate, own};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn run(text: &str) {
         time: Duration::from_secs(1),
         ..Limits::default()
     };
-    let Ok(template) = Template::new(source, Options { limits, ..own::options() }) else { return };
+    let Ok(template) = ChatTemplate::new(source, Options { limits, ..own::options() }) else { return };
     for conversation in conversations(given) {
         let once = template.chat(&conversation);
         if let Ok(rendered) = &once {

@@ -10,11 +10,11 @@ extern crate solutions as _; // what `Solution` calls
 use std::sync::LazyLock;
 
 use challenges::issues::chat::own;
-use challenges::issues::chat::parse::{Error, Event, Message, Parser, Template};
+use challenges::issues::chat::parse::{Error, Event, Message, Parser, ResponseTemplate};
 use libfuzzer_sys::fuzz_target;
 
-static FORMATS: LazyLock<Vec<Template>> = LazyLock::new(|| {
-    own::all().iter().map(|own| Template::new(&own.response).expect("the project's own are sound")).collect()
+static FORMATS: LazyLock<Vec<ResponseTemplate>> = LazyLock::new(|| {
+    own::all().iter().map(|own| ResponseTemplate::new(&own.response).expect("the project's own are sound")).collect()
 });
 
 fuzz_target!(|bytes: &[u8]| run(bytes));
@@ -23,7 +23,7 @@ fn run(bytes: &[u8]) {
     let parts: Vec<&[u8]> = bytes.splitn(2, |byte| *byte == 0).collect();
     let [first, rest @ ..] = &parts[..] else { return };
     let given = rest.first().and_then(|_| serde_json::from_slice(first).ok());
-    if let (Some(Ok(template)), Some(text)) = (given.map(|given| Template::new(&given)), rest.first()) {
+    if let (Some(Ok(template)), Some(text)) = (given.map(|given| ResponseTemplate::new(&given)), rest.first()) {
         return same(&template, text);
     }
     let Some((which, text)) = bytes.split_first() else { return };
@@ -31,7 +31,7 @@ fn run(bytes: &[u8]) {
 }
 
 /// Whole, byte by byte, and in pieces whose lengths the text itself says.
-fn same(template: &Template, text: &[u8]) {
+fn same(template: &ResponseTemplate, text: &[u8]) {
     let whole = parsed(template, text, |_| usize::MAX);
     assert_eq!(parsed(template, text, |_| 1), whole);
     assert_eq!(parsed(template, text, |byte| 1 + usize::from(byte % 7)), whole);
@@ -39,7 +39,7 @@ fn same(template: &Template, text: &[u8]) {
 
 type Told = (Result<Message, Error>, String);
 
-fn parsed(template: &Template, mut text: &[u8], length: impl Fn(u8) -> usize) -> Told {
+fn parsed(template: &ResponseTemplate, mut text: &[u8], length: impl Fn(u8) -> usize) -> Told {
     let mut events = Vec::new();
     let message = (|| {
         let mut parser = Parser::new(template, "", &mut events)?;

@@ -22,7 +22,7 @@ extern crate solutions as _; // what `Solution` calls
 use std::hint::black_box;
 use std::time::Instant;
 
-use challenges::issues::chat::{Clock, Limits, Moment, Options, Template, Variables, parse};
+use challenges::issues::chat::{ChatTemplate, Clock, Limits, Moment, Options, Variables, parse};
 use grader as _; // its allocator counts
 use kernels::bytes;
 use serde_json::{Value, json};
@@ -53,11 +53,11 @@ fn orders() -> impl Iterator<Item = Result<Vec<usize>, Failure>> {
 }
 
 /// A template with its conversations.
-type Job = (Template, Vec<Variables>);
+type Job = (ChatTemplate, Vec<Variables>);
 
 fn job(job: &Value) -> Result<Job, Failure> {
     let source = job["source"].as_str().ok_or("chat: a job without a source")?;
-    let template = Template::new(source, Options::default())?;
+    let template = ChatTemplate::new(source, Options::default())?;
     let rows = job["conversations"].as_array().into_iter().flatten().filter_map(Value::as_object);
     let limits = Limits::default();
     let variables =
@@ -95,7 +95,7 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
         }
         let peak = bytes::Peak::begin().ok_or("too many peaks are counted already")?;
         let named = context.iter().map(|(name, value)| (name.as_str(), value));
-        let done = Template::new(source, Options { clock, ..Options::default() })
+        let done = ChatTemplate::new(source, Options { clock, ..Options::default() })
             .and_then(|template| template.render(&Variables::new(named, &Limits::default())?));
         let mut line = match done {
             Ok(rendered) => json!({ "text": rendered.text }),
@@ -108,7 +108,7 @@ fn rows(jobs: &[Value]) -> Result<(), Failure> {
 }
 
 fn parse(jobs: &[Value]) -> Result<(), Failure> {
-    let template = |job: &Value| parse::Template::new(&job["template"]);
+    let template = |job: &Value| parse::ResponseTemplate::new(&job["template"]);
     let templates = jobs.iter().map(template).collect::<Result<Vec<_>, _>>()?;
     for order in orders() {
         let [at, bytes, repeats] = order?[..] else {
@@ -131,7 +131,7 @@ fn parse(jobs: &[Value]) -> Result<(), Failure> {
 
 /// The message of a text that comes in pieces.
 fn streamed(
-    template: &parse::Template,
+    template: &parse::ResponseTemplate,
     prefix: &str,
     text: &[u8],
     bytes: usize,

@@ -421,7 +421,7 @@ fn a_ratio_of_a_sequence_takes_two_passes_where_the_head_is_trained() {
             bias: false,
             trains,
         };
-        let plan = loss::plan::Plan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
+        let plan = loss::plan::ChunkPlan::new(&loss::Solution, &problem, &[true; 6], 2).expect("shapes fit");
         plan.graphs.passes.products()
     };
     let clip = Clip::both(0.2);

@@ -6,7 +6,7 @@ mod hostile;
 mod laws;
 mod tools;
 
-use challenges::issues::chat::{Clock, Error, Limits, Moment, Options, Rendered, Template, Variables};
+use challenges::issues::chat::{ChatTemplate, Clock, Error, Limits, Moment, Options, Rendered, Variables};
 use serde_json::Value;
 
 /// Templates of a line or two by the test that reads them, and what jinja2 makes of them: `tests/peers/chat_python.py`.
@@ -28,7 +28,7 @@ fn options() -> Options {
 /// What `source` writes of the variables in a JSON object.
 fn render_with(source: &str, context: &Value, options: Options) -> Result<Rendered, Error> {
     let named = context.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value));
-    Template::new(source, options)?.render(&Variables::new(named, &Limits::default())?)
+    ChatTemplate::new(source, options)?.render(&Variables::new(named, &Limits::default())?)
 }
 
 fn render(source: &str, context: &Value) -> Result<String, Error> {

@@ -8,8 +8,8 @@ use challenges::issues::chat::own::{self, Own};
 use challenges::issues::chat::parse::{Event, Parser, Tools};
 use challenges::issues::chat::toy::Toy;
 use challenges::issues::chat::{
-    Chat, Conversation, Find, Kind, Layout, Limits, Options, Rendered, Solution, Steps, Template, Variables,
-    defuse, json_text, lint, parse,
+    Chat, ChatTemplate, Conversation, Find, Kind, Layout, Limits, Options, Rendered, Solution, Steps,
+    Variables, defuse, json_text, lint, parse,
 };
 use serde_json::{Map, Value, json};
 use trainer::repair;
@@ -29,12 +29,12 @@ fn own(name: &str) -> &'static Own {
 fn rendered(template: &str, conversation: &str) -> Result<Rendered, challenges::issues::chat::Error> {
     let case = own::conversations().iter().find(|case| case.name == conversation).expect("a conversation");
     let own = own(template);
-    Template::new(own.template, own::options())?.chat(&own.conversation(case))
+    ChatTemplate::new(own.template, own::options())?.chat(&own.conversation(case))
 }
 
 /// A template of a line or two, with one set of variables.
 fn line(source: &str, variables: &Value) -> String {
-    let template = Template::new(source, Options::default()).expect("it compiles");
+    let template = ChatTemplate::new(source, Options::default()).expect("it compiles");
     let fields = variables.as_object().expect("variables by name");
     let named = fields.iter().map(|(name, value)| (name.as_str(), value));
     let variables = Variables::new(named, &Limits::default()).expect("not too deep");
@@ -92,7 +92,7 @@ fn what_reads_a_format_is_data() {
 fn tokens_that_share_a_character_with_a_span_are_trained() {
     let source =
         "<|im_start|>assistant\n{% generation %}Rain.<|im_end|>\n{% endgeneration %}<|im_start|>user\nOK";
-    let template = Template::new(source, Options::default()).expect("it compiles");
+    let template = ChatTemplate::new(source, Options::default()).expect("it compiles");
     let rendered = template.render(&Variables::default()).expect("it renders");
     let tokens = Toy::new(&["<|im_start|>", "<|im_end|>"]).encode(&rendered.text, false);
     let offsets: Vec<_> = tokens.iter().map(|token| token.characters.clone()).collect();
@@ -189,7 +189,7 @@ const LOSES: &str = "{% for message in messages %}<|im_start|>{{ message.role }}
 #[test]
 fn a_template_that_knows_no_calls_loses_them_without_a_word() {
     let turn = |source: &str| {
-        let template = Template::new(source, Options::default()).expect("it compiles");
+        let template = ChatTemplate::new(source, Options::default()).expect("it compiles");
         template.chat(&weather()).expect("it renders").text
     };
     let calls = "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}";
@@ -241,7 +241,7 @@ fn results_inside_the_mark_are_trained() {
     let everything = each(&marked);
     let own = each(&format!("{{% if message.role == 'assistant' %}}{marked}{{% else %}}{turn}{{% endif %}}"));
     let read = |source: &str| {
-        let template = Template::new(source, Options::default()).expect("it compiles");
+        let template = ChatTemplate::new(source, Options::default()).expect("it compiles");
         underlined(&template.chat(&weather()).expect("it renders"))
     };
     let (everything, own) = (read(&everything), read(&own));
@@ -295,7 +295,7 @@ fn what_is_safe_in_a_page_is_another_text_for_a_model() {
 #[test]
 fn a_prompt_that_no_training_text_begins_with() {
     let own = own("hermes");
-    let template = Template::new(own.template, own::options()).expect("it compiles");
+    let template = ChatTemplate::new(own.template, own::options()).expect("it compiles");
     let mut conversation = Conversation {
         messages: vec![json!({"role": "user", "content": "Two?"})],
         add_generation_prompt: true,
@@ -329,7 +329,7 @@ const CHATML: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
 #[test]
 fn a_user_who_writes_special_tokens_is_a_system_unless_they_are_broken() {
-    let template = Template::new(LOSES, Options::default()).expect("it compiles");
+    let template = ChatTemplate::new(LOSES, Options::default()).expect("it compiles");
     let render = |content: &Value| {
         let messages = vec![json!({"role": "user", "content": content})];
         template.chat(&Conversation { messages, ..Conversation::default() }).expect("it renders").text
@@ -382,7 +382,7 @@ fn a_function_is_told_to_a_model_as_a_schema() {
 
 /// What a parser hands out for each piece of a text, and what it holds back.
 fn streamed(pieces: &[&str]) -> String {
-    let template = parse::Template::new(&own("hermes").response).expect("it is one");
+    let template = parse::ResponseTemplate::new(&own("hermes").response).expect("it is one");
     let mut events = Vec::new();
     let prompt = "<|im_start|>assistant\n";
     let mut parser = Parser::with_tools(&template, prompt, Tools::default(), &mut events).expect("it begins");
@@ -457,11 +457,11 @@ fn a_marker_inside_an_argument_ends_the_call_unless_the_template_breaks_it() {
         ..Conversation::default()
     };
     let hermes = own("hermes");
-    let template = Template::new(hermes.template, own::options()).expect("it compiles");
+    let template = ChatTemplate::new(hermes.template, own::options()).expect("it compiles");
     let rendered = template.chat(&conversation).expect("it renders");
     let span = rendered.spans.first().expect("the assistant speaks");
     let broken = characters(&rendered.text, span.start, span.end);
-    let response = parse::Template::new(&hermes.response).expect("it is one");
+    let response = parse::ResponseTemplate::new(&hermes.response).expect("it is one");
     let read = |text: &str| match parse::parse(&response, "<|im_start|>assistant\n", text) {
         Ok(message) => {
             json_text(&message["tool_calls"][0]["function"], &Layout::default(), &Steps::default())
@@ -473,7 +473,7 @@ fn a_marker_inside_an_argument_ends_the_call_unless_the_template_breaks_it() {
         |name: &str, text: &str, read: &str| format!("{name}\n{}  -> {read}\n", indented(text.trim_end()));
     let row = |name: &str, text: &str| shown(name, text, &read(text));
     let bare = "<tool_call>save\n<arg_key>text</arg_key>\n<arg_value>a </tool_call> b</arg_value>\n</tool_call><|observation|>";
-    let glm = parse::Template::new(&own("glm").response).expect("it is one");
+    let glm = parse::ResponseTemplate::new(&own("glm").response).expect("it is one");
     let message = parse::parse(&glm, "<|assistant|>", bare).expect("it refuses nothing here");
     let message = json_text(&message.into(), &Layout::default(), &Steps::default()).expect("JSON");
     let rows = [
@@ -506,7 +506,7 @@ fn a_template_from_anywhere_ends_and_reads_nothing() {
     let mut text = String::new();
     for (source, kind) in cases {
         let variables = Variables::new([("messages", &json!([]))], &Limits::default()).expect("not deep");
-        let template = Template::new(source, Options::default()).expect("it compiles");
+        let template = ChatTemplate::new(source, Options::default()).expect("it compiles");
         let error = template.render(&variables).expect_err("it is refused");
         assert_eq!(error.kind, kind, "{source}: {error}");
         _ = writeln!(text, "{source}\n  {}", kind.name());
@@ -526,7 +526,7 @@ const TEXTS_ONLY: &str = "{%- for message in messages %}
 #[test]
 fn what_a_template_loses_is_found_and_mended() {
     let options = || Options { limits: lint::limits(), ..Options::default() };
-    let findings = lint::lint(&Template::new(TEXTS_ONLY, options()).expect("it compiles"));
+    let findings = lint::lint(&ChatTemplate::new(TEXTS_ONLY, options()).expect("it compiles"));
     let named = |finding: &lint::Finding| (finding.rule.name(), finding.rule.sentence());
     let width = findings.iter().map(|finding| named(finding).0.len()).max().unwrap_or(0);
     let message: String = findings.iter().map(named).fold(String::new(), |mut message, (name, sentence)| {
@@ -535,7 +535,7 @@ fn what_a_template_loses_is_found_and_mended() {
     });
     shows("lint", &message);
     let repaired = repair::repair(TEXTS_ONLY, &findings);
-    let after = lint::lint(&Template::new(&repaired.source, options()).expect("it compiles"));
+    let after = lint::lint(&ChatTemplate::new(&repaired.source, options()).expect("it compiles"));
     let mut text = format!(
         "{} found, {} mended, {} found afterwards\n",
         findings.len(),

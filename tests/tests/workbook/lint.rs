@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use challenges::issues::chat::lint::{Finding, Rule, limits, lint, probes};
-use challenges::issues::chat::parse::{Template as Response, parse};
-use challenges::issues::chat::{Clock, Conversation, Moment, Options, Template};
+use challenges::issues::chat::parse::{ResponseTemplate as Response, parse};
+use challenges::issues::chat::{ChatTemplate, Clock, Conversation, Moment, Options};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tests::golden;
@@ -97,9 +97,9 @@ fn broken() -> Vec<(Rule, String, bool)> {
     ]
 }
 
-fn compiled(source: &str) -> Template {
+fn compiled(source: &str) -> ChatTemplate {
     let options = Options { limits: limits(), ..Options::default() };
-    Template::new(source, options).unwrap_or_else(|error| panic!("{error}\n{source}"))
+    ChatTemplate::new(source, options).unwrap_or_else(|error| panic!("{error}\n{source}"))
 }
 
 fn found(source: &str) -> Vec<Finding> {
@@ -204,7 +204,7 @@ fn texts_alone_are_rendered_as_before() {
         {
             let conversation =
                 Conversation { messages: messages.clone(), add_generation_prompt, ..Conversation::default() };
-            let text = |template: &Template| template.chat(&conversation).map(|rendered| rendered.text);
+            let text = |template: &ChatTemplate| template.chat(&conversation).map(|rendered| rendered.text);
             assert_eq!(text(&before), text(&after), "{rule:?}");
         }
     }
@@ -213,7 +213,7 @@ fn texts_alone_are_rendered_as_before() {
 /// A template of texts alone, of the form that many models came with.
 const PLAIN: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-fn styled(style: Style) -> Template {
+fn styled(style: Style) -> ChatTemplate {
     let options = RepairOptions { style, ..RepairOptions::default() };
     let repaired = repair_by(PLAIN, &found(PLAIN), &options);
     assert!(repaired.unfixed.is_empty(), "{:?}", repaired.unfixed);
@@ -245,7 +245,7 @@ proptest! {
     ) {
         let style = if llama { LLAMA } else { HERMES };
         thread_local! {
-            static MENDED: [Template; 2] = [styled(HERMES), styled(LLAMA)];
+            static MENDED: [ChatTemplate; 2] = [styled(HERMES), styled(LLAMA)];
         }
         let want: Vec<Value> = calls.iter().map(|(name, arguments)| json!({"type": "function", "function": {"name": name, "arguments": arguments}})).collect();
         let messages = vec![says("user", "a"), json!({"role": "assistant", "content": "", "tool_calls": want})];
@@ -266,7 +266,7 @@ proptest! {
     #[test]
     fn nothing_panics_on_templates_of_any_pieces(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..16)) {
         let source = pieces.concat();
-        if let Ok(template) = Template::new(&source, Options { limits: limits(), ..Options::default() }) {
+        if let Ok(template) = ChatTemplate::new(&source, Options { limits: limits(), ..Options::default() }) {
             let _ = repair(&source, &lint(&template));
         }
     }
@@ -373,7 +373,7 @@ fn a_mended_template_renders_what_has_no_tools_as_transformers_renders_it_unmend
             repaired.unfixed.iter().map(|unfixed| unfixed.finding.rule).collect::<Vec<_>>()
         );
         (fixed, left) = (fixed + repaired.fixed.len(), left + repaired.unfixed.len());
-        let mended = Template::new(&repaired.source, options.clone())
+        let mended = ChatTemplate::new(&repaired.source, options.clone())
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         for row in rows
             .iter()

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use challenges::issues::chat::own::{Case, Expected, Own, all, conversations, expected, find, options};
-use challenges::issues::chat::parse::{self, Message, Parser, Template as Reader, Tools};
-use challenges::issues::chat::{Conversation, Error, Rendered, Template};
+use challenges::issues::chat::parse::{self, Message, Parser, ResponseTemplate as Reader, Tools};
+use challenges::issues::chat::{ChatTemplate, Conversation, Error, Rendered};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -19,8 +19,8 @@ fn own(name: &str) -> &'static Own {
     find(name).unwrap_or_else(|| panic!("there is no template {name}"))
 }
 
-fn compiled(own: &Own) -> Template {
-    Template::new(own.template, options()).unwrap_or_else(|error| panic!("{}: {error}", own.name))
+fn compiled(own: &Own) -> ChatTemplate {
+    ChatTemplate::new(own.template, options()).unwrap_or_else(|error| panic!("{}: {error}", own.name))
 }
 
 /// What differs from what transformers writes.
@@ -40,7 +40,7 @@ fn difference(row: &Expected, got: &Result<Rendered, Error>) -> Option<String> {
 
 #[test]
 fn every_own_template_writes_what_transformers_writes() {
-    let templates: Vec<(&Own, Template)> = all().iter().map(|own| (own, compiled(own))).collect();
+    let templates: Vec<(&Own, ChatTemplate)> = all().iter().map(|own| (own, compiled(own))).collect();
     for row in expected() {
         let (own, template) = templates.iter().find(|(own, _)| own.name == row.template).expect("a template");
         let got = template.chat(&own.conversation(case(&row.conversation)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use challenges::issues::chat::parse::{Error, Event, Message, Parser, Template, Tools, parse};
+use challenges::issues::chat::parse::{Error, Event, Message, Parser, ResponseTemplate, Tools, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -15,7 +15,7 @@ use tests::golden;
 type Answer = (Result<Message, Error>, Vec<String>);
 
 /// Feeds a text in pieces that end at the given places.
-fn answer(template: &Template, tools: &Tools, prefix: &str, text: &[u8], cuts: &[usize]) -> Answer {
+fn answer(template: &ResponseTemplate, tools: &Tools, prefix: &str, text: &[u8], cuts: &[usize]) -> Answer {
     let mut events = Vec::new();
     let message = (|| {
         let mut parser = Parser::with_tools(template, prefix, tools.clone(), &mut events)?;
@@ -77,8 +77,8 @@ fn the_original_parsers_answers_hold_however_a_text_is_cut() {
         return;
     };
     let templates: BTreeMap<String, Value> = serde_json::from_slice(&templates).expect("templates parse");
-    let compile = |template| Template::new(template).unwrap_or_else(|error| panic!("{error}"));
-    let templates: BTreeMap<&str, Template> =
+    let compile = |template| ResponseTemplate::new(template).unwrap_or_else(|error| panic!("{error}"));
+    let templates: BTreeMap<&str, ResponseTemplate> =
         templates.iter().map(|(name, template)| (name.as_str(), compile(template))).collect();
     let rows = lines(&rows);
     assert!(!rows.is_empty(), "a golden file without a case proves nothing");
@@ -88,7 +88,7 @@ fn the_original_parsers_answers_hold_however_a_text_is_cut() {
     }
 }
 
-fn check(row: &Value, template: &Template, tools: &Tools, seed: u64) {
+fn check(row: &Value, template: &ResponseTemplate, tools: &Tools, seed: u64) {
     let text = |name: &str| row[name].as_str().unwrap_or_else(|| panic!("{} has no {name}", row["id"]));
     let own = row["tools"].as_array().map(Tools::new);
     let tools = own.as_ref().unwrap_or(tools);
@@ -108,7 +108,7 @@ fn check(row: &Value, template: &Template, tools: &Tools, seed: u64) {
 }
 
 /// Tags of our own: thoughts, calls in JSON, notes that are joined, a number, and the rest.
-fn tags() -> Template {
+fn tags() -> ResponseTemplate {
     let template = json!({
         "defaults": {"role": "assistant"},
         "start_anchor": "<start>",
@@ -123,11 +123,11 @@ fn tags() -> Template {
             "content": {"close_pattern": "<end>\\s*|$"},
         },
     });
-    Template::new(&template).expect("the template is sound")
+    ResponseTemplate::new(&template).expect("the template is sound")
 }
 
 /// Calls as arguments with `key=value`, strings between marks of their own.
-fn functions() -> Template {
+fn functions() -> ResponseTemplate {
     let template = json!({
         "start_anchor_pattern": "(?i)<START>(?:\\n|!)?",
         "fields": {
@@ -142,7 +142,7 @@ fn functions() -> Template {
             "settings": {"open": "[", "close": "]", "content": "kv-lines"},
         },
     });
-    Template::new(&template).expect("the template is sound")
+    ResponseTemplate::new(&template).expect("the template is sound")
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_declared_type_casts_an_argument() {
     let template = json!({"start_anchor": "<s>", "fields": {"calls": {
         "open": "{", "close": "}", "content": "kv-lines", "content_args": {"line_sep": ";"},
         "transform": {"function": {"name": "f", "arguments": "{content}"}}}}});
-    let template = Template::new(&template).expect("the template is sound");
+    let template = ResponseTemplate::new(&template).expect("the template is sound");
     let (message, _) = answer(&template, &Tools::new([&tool]), "", b"{n:3.0;b:False;s:7;o:None}", &[]);
     let arguments = &message.expect("the text is sound")["calls"]["function"]["arguments"];
     assert_eq!(arguments, &json!({"n": 3, "b": false, "s": "7", "o": null}));
@@ -199,7 +199,7 @@ fn a_marker_that_cannot_grow_is_known_at_once() {
 fn a_word_boundary_waits_for_the_next_character() {
     let template = json!({"start_anchor": "<s>", "fields": {
         "f": {"open_pattern": "call\\b", "close_pattern": "end\\B|;"}, "g": {}}});
-    let template = Template::new(&template).expect("the template is sound");
+    let template = ResponseTemplate::new(&template).expect("the template is sound");
     for (text, f, g) in [
         ("calls", None, Some("calls")),
         ("é call: end", Some(": end"), Some("é")),
@@ -229,7 +229,7 @@ fn what_patterns_may_not_hold_is_refused_by_name() {
     ];
     for (pattern, what) in refused {
         let template = json!({"start_anchor": "a", "fields": {"f": {"open_pattern": pattern}}});
-        let error = Template::new(&template).expect_err(pattern).to_string();
+        let error = ResponseTemplate::new(&template).expect_err(pattern).to_string();
         assert!(error.contains(what) && error.contains("fields.f.open_pattern"), "{pattern}: {error}");
     }
 }
@@ -247,7 +247,7 @@ fn a_template_names_the_entry_that_is_wrong() {
         (json!({"fields": {"f": {}}}), "start_anchor"),
     ];
     for (template, what) in wrong {
-        let error = Template::new(&template).expect_err(what).to_string();
+        let error = ResponseTemplate::new(&template).expect_err(what).to_string();
         assert!(error.contains(what), "{error}");
     }
 }
@@ -262,13 +262,13 @@ fn json_is_bounded_in_depth_and_bytes_in_form() {
 }
 
 /// A template of assertions, whose searches remember what other texts taught them.
-static WARM: LazyLock<Template> = LazyLock::new(|| {
+static WARM: LazyLock<ResponseTemplate> = LazyLock::new(|| {
     let fields = json!({
         "content": {},
         "r": {"open_pattern": "<x>$", "close": "!", "repeats": true},
         "w": {"open_pattern": "\\bc+\\b", "close_pattern": "b\\Z|\\n", "repeats": true},
     });
-    Template::new(&json!({"start_anchor": "<start>", "fields": fields})).expect("it is sound")
+    ResponseTemplate::new(&json!({"start_anchor": "<start>", "fields": fields})).expect("it is sound")
 });
 
 #[test]
@@ -288,7 +288,7 @@ fn nothing_opens_where_the_text_has_ended() {
     let template = json!({"start_anchor": "a", "fields": {
         "content": {}, "r": {"open_pattern": "\\Z", "close": "q", "transform": {"v": "{content}"}},
     }});
-    let template = Template::new(&template).expect("it is sound");
+    let template = ResponseTemplate::new(&template).expect("it is sound");
     let message = parse(&template, "", "ab").expect("it parses");
     assert_eq!(Value::Object(message), json!({"content": "ab"}));
 }
@@ -296,7 +296,8 @@ fn nothing_opens_where_the_text_has_ended() {
 #[test]
 fn a_pattern_of_many_ways_takes_the_time_of_its_length() {
     let field = json!({"open_pattern": "a(?:[ab]{1000}){10}c", "close": "d"});
-    let template = Template::new(&json!({"start_anchor": "s", "fields": {"f": field}})).expect("it is sound");
+    let template =
+        ResponseTemplate::new(&json!({"start_anchor": "s", "fields": {"f": field}})).expect("it is sound");
     let text: String =
         (0..3000_u32).map(|at| if at.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
     let start = Instant::now();
@@ -340,7 +341,7 @@ proptest! {
     #[test]
     fn no_pattern_makes_a_template_panic(open in "[\\[\\](){}?*+|^$.\\\\a-c=!<>:PsSdw0-9,-]{0,16}", text in "[a-c \n]{0,20}") {
         let template = json!({"start_anchor": "a", "fields": {"f": {"open_pattern": open, "close": "b", "transform": "{content}"}, "g": {}}});
-        if let Ok(template) = Template::new(&template) {
+        if let Ok(template) = ResponseTemplate::new(&template) {
             let whole = answer(&template, &Tools::default(), "", text.as_bytes(), &[]);
             let each: Vec<usize> = (1..text.len()).collect();
             prop_assert_eq!(answer(&template, &Tools::default(), "", text.as_bytes(), &each), whole);

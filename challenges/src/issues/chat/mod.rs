@@ -5,7 +5,7 @@
 //! `true` where Python writes `True`, feeds the model something that it was not trained on, and nothing fails loudly.
 //! And a template is a program from the network: it must not hang, grow or read what is none of its business.
 //!
-//! **What is given.** The template's source, compiled once as a [`Template`], and a [`Conversation`].
+//! **What is given.** The template's source, compiled once as a [`ChatTemplate`], and a [`Conversation`].
 //! **What comes out.** [`Rendered`]: the text, and where the assistant's own text is in it, for a mask of the tokens to
 //! train on. Or an [`Error`] of the [`Kind`] that Python would raise.
 //!
@@ -35,7 +35,7 @@ use tools::{ArgumentType, Signature};
 
 pub use reference::issues::chat::{Function, Message, Tool};
 pub use reference::jinja::{Clock, Conversation, Error, Kind, Layout, Limits, Moment, Rendered, Variables};
-pub use render::{Options, Template};
+pub use render::{ChatTemplate, Options};
 pub use steps::Steps;
 
 // ANCHOR: chat-trait

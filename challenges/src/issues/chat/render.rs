@@ -16,15 +16,15 @@ pub struct Options {
 }
 
 /// A chat template, compiled once and rendered as often as wanted, from any thread.
-pub struct Template {
+pub struct ChatTemplate {
     compiled: jinja::Template,
     options: Options,
 }
 
-impl Template {
+impl ChatTemplate {
     /// Compiles `source`.
-    pub fn new(source: &str, options: Options) -> Result<Template, Error> {
-        Ok(Template { compiled: jinja::Template::new(source, &options.limits)?, options })
+    pub fn new(source: &str, options: Options) -> Result<ChatTemplate, Error> {
+        Ok(ChatTemplate { compiled: jinja::Template::new(source, &options.limits)?, options })
     }
 
     /// What it was compiled with.

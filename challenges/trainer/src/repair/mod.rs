@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value as Json, json};
 
 use challenges::issues::chat::lint::{Finding, Probe, Rule, limits, lint_by, probes};
-use challenges::issues::chat::{self, Template};
+use challenges::issues::chat::{self, ChatTemplate};
 use prelude::{Parts, Takes};
 use reference::jinja::Conversation;
 
@@ -142,7 +142,7 @@ fn touches(finding: &Finding, conversation: &Conversation) -> bool {
 /// A template on its way.
 struct Work<'a> {
     source: String,
-    template: Template,
+    template: ChatTemplate,
     found: Vec<Finding>,
     options: &'a Options,
     kept: Vec<Conversation>,
@@ -154,7 +154,7 @@ const LONGEST: Duration = Duration::from_mins(1);
 
 impl<'a> Work<'a> {
     fn new(source: &str, options: &'a Options) -> Option<Work<'a>> {
-        let template = Template::new(source, options.template.clone()).ok()?;
+        let template = ChatTemplate::new(source, options.template.clone()).ok()?;
         let found = lint_by(&template, &options.probes);
         let until = Instant::now() + LONGEST;
         let usable = found.iter().all(|finding| finding.rule != Rule::Unusable);
@@ -171,7 +171,7 @@ impl<'a> Work<'a> {
         if Instant::now() > self.until {
             return false;
         }
-        let Ok(template) = Template::new(&source, self.options.template.clone()) else { return false };
+        let Ok(template) = ChatTemplate::new(&source, self.options.template.clone()) else { return false };
         let found = lint_by(&template, &self.options.probes);
         let has = |found: &[Finding], rule: Rule| found.iter().any(|finding| finding.rule == rule);
         let is_gone = |finding: &&Finding| aims.contains(&finding.rule) && !has(&found, finding.rule);
@@ -185,7 +185,7 @@ impl<'a> Work<'a> {
     }
 
     /// Whether the conversations that what is `gone` is not about stay what they are.
-    fn keeps(&self, template: &Template, gone: &[&Finding]) -> bool {
+    fn keeps(&self, template: &ChatTemplate, gone: &[&Finding]) -> bool {
         let marks = gone.iter().all(|finding| finding.rule.is_about_marks());
         let apart = |conversation: &&Conversation| !gone.iter().any(|finding| touches(finding, conversation));
         self.kept.iter().filter(apart).all(|conversation| {
@@ -327,7 +327,7 @@ const MOST_HEADS: usize = 12;
 
 /// How the assistant's turns may begin: what the template writes when it is asked for the beginning of one, as far as a
 /// turn then goes on so; and, longer ones first, the same up to an earlier line or marker.
-fn heads(template: &Template, kept: &[Conversation]) -> Vec<String> {
+fn heads(template: &ChatTemplate, kept: &[Conversation]) -> Vec<String> {
     let Some(whole) = kept.iter().take(2).find_map(|both| head(template, both)) else { return Vec::new() };
     let ends = whole.char_indices().filter(|(_, c)| matches!(c, '\n' | '>')).map(|(at, c)| at + c.len_utf8());
     let mut cuts: Vec<usize> = ends.chain([whole.len()]).collect();
@@ -337,7 +337,7 @@ fn heads(template: &Template, kept: &[Conversation]) -> Vec<String> {
 }
 
 /// Of a user's and an assistant's text: what the turn and the asked beginning share after the user's.
-fn head(template: &Template, both: &Conversation) -> Option<String> {
+fn head(template: &ChatTemplate, both: &Conversation) -> Option<String> {
     let rendered = |messages: &[Json], add_generation_prompt| {
         let one = Conversation { messages: messages.to_vec(), add_generation_prompt, ..both.clone() };
         template.chat(&one).ok().map(|rendered| rendered.text)

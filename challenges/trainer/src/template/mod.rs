@@ -16,7 +16,7 @@ use crate::cli::{Failure, Options};
 
 /// What is done with a template.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Template {
+pub(crate) enum TemplateVerb {
     /// Writes a conversation as text
     Render(render::Render),
     /// Says what a template loses, changes or mislabels; exit code 1 if there is something
@@ -29,10 +29,10 @@ pub(crate) enum Template {
 }
 
 /// Runs `template`.
-pub(crate) fn run(options: &Options, what: &Template) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Options, what: &TemplateVerb) -> Result<u8, Failure> {
     match what {
-        Template::Render(render) => render.run(options),
-        Template::Lint { from } => lint::run(options, from),
-        Template::Repair(repair) => repair.run(options),
+        TemplateVerb::Render(render) => render.run(options),
+        TemplateVerb::Lint { from } => lint::run(options, from),
+        TemplateVerb::Repair(repair) => repair.run(options),
     }
 }

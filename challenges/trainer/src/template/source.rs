@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use challenges::issues::chat::lint::{Finding, Probe, limits, lint_by, probes};
-use challenges::issues::chat::{Options, Template};
+use challenges::issues::chat::{ChatTemplate, Options};
 use serde_json::{Value as Json, json};
 
 use crate::cli::Failure;
@@ -80,9 +80,9 @@ impl Source {
         probes
     }
 
-    pub fn compiled(&self, path: &Path, options: Options) -> Result<Template, Failure> {
+    pub fn compiled(&self, path: &Path, options: Options) -> Result<ChatTemplate, Failure> {
         let named = |error| Failure::usage(format!("{}: {error}", path.display()));
-        Template::new(&self.text, options).map_err(named)
+        ChatTemplate::new(&self.text, options).map_err(named)
     }
 
     pub fn findings(&self, path: &Path) -> Result<Vec<Finding>, Failure> {

@@ -18,7 +18,7 @@ use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use challenges::issues::chat::{Chat as _, Conversation, Options, Rendered, Solution, Template};
+use challenges::issues::chat::{Chat as _, ChatTemplate, Conversation, Options, Rendered, Solution};
 use serde_json::{Map, Value as Json};
 use tokenizers::Tokenizer;
 
@@ -44,7 +44,7 @@ pub struct Row {
 pub struct Encoder {
     folder: PathBuf,
     tokenizer: Tokenizer,
-    template: Option<(Template, Vec<(String, Json)>)>,
+    template: Option<(ChatTemplate, Vec<(String, Json)>)>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
     assistant_only: bool,

@@ -3,7 +3,7 @@
 
 use challenges::issues::chat::Steps;
 use challenges::issues::chat::own;
-use challenges::issues::chat::parse::{Event, Message, Parser, Template, Tools};
+use challenges::issues::chat::parse::{Event, Message, Parser, ResponseTemplate, Tools};
 use serde_json::Value;
 
 use super::prompts::{counted, found};
@@ -91,7 +91,8 @@ impl Spoken {
         let what =
             format!("what {} wrote in the conversation {}, {:?}", self.format, self.conversation, self.text);
         let own = own::find(self.format).ok_or("the format is not known")?;
-        let template = Template::with(&own.response, steps.clone()).map_err(|error| error.to_string())?;
+        let template =
+            ResponseTemplate::with(&own.response, steps.clone()).map_err(|error| error.to_string())?;
         let length = self.text.len();
         let whole = self.parsed(&template, &[]).map_err(|error| format!("{what}: {error}"))?;
         let got = calls(&Value::Object(whole.message.clone()));
@@ -112,7 +113,7 @@ impl Spoken {
         Ok(())
     }
 
-    fn parsed(&self, template: &Template, cuts: &[usize]) -> Result<Parsed, String> {
+    fn parsed(&self, template: &ResponseTemplate, cuts: &[usize]) -> Result<Parsed, String> {
         let describe = |error: challenges::issues::chat::parse::Error| error.to_string();
         let mut events = Vec::new();
         let mut parser =

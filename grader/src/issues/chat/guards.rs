@@ -1,7 +1,7 @@
 //! Guards: attempts that look as if they streamed, or as if they knew what a special token is. `tests` holds a cheat
 //! for each.
 
-use challenges::issues::chat::parse::{Event, Parser, Template};
+use challenges::issues::chat::parse::{Event, Parser, ResponseTemplate};
 use challenges::issues::chat::{Find, Steps};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ fn nothing_before_the_end(steps: &Steps) -> Verdict {
         "calls": {"open": "<call>", "close": "</call>", "repeats": true},
     });
     let template = json!({"start_anchor": "<assistant>", "fields": fields});
-    let template = Template::with(&template, steps.clone()).map_err(|error| error.to_string())?;
+    let template = ResponseTemplate::with(&template, steps.clone()).map_err(|error| error.to_string())?;
     let mut events = Vec::new();
     let wrong = |error: &dyn std::fmt::Display| error.to_string();
     let mut parser = Parser::new(&template, "", &mut events).map_err(|error| wrong(&error))?;

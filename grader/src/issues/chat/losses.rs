@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use challenges::issues::chat::lint::Criterion::{Any, Closed, Marked, Unmarked, Unwritten, Written};
 use challenges::issues::chat::lint::{Criterion, Rule, limits, lint};
-use challenges::issues::chat::{Options, Rendered, Steps, Template, own};
+use challenges::issues::chat::{ChatTemplate, Options, Rendered, Steps, own};
 
 use super::{Check, Rows, same};
 use crate::random::Random;
@@ -146,6 +146,6 @@ fn templates(steps: &Steps) -> Result<(), String> {
 
 fn findings(source: &str, steps: &Steps) -> Result<Vec<Rule>, String> {
     let options = Options { steps: steps.clone(), limits: limits(), ..own::options() };
-    let template = Template::new(source, options).map_err(|error| error.to_string())?;
+    let template = ChatTemplate::new(source, options).map_err(|error| error.to_string())?;
     Ok(lint(&template).into_iter().map(|finding| finding.rule).collect())
 }

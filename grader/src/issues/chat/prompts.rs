@@ -2,7 +2,7 @@
 //! them, and the spans of the assistant in them.
 
 use challenges::issues::chat::own::{self, Case, Expected, Own};
-use challenges::issues::chat::{Options, Rendered, Steps, Template};
+use challenges::issues::chat::{ChatTemplate, Options, Rendered, Steps};
 
 use super::same_text;
 use crate::gather::{Child, Unwound, caught};
@@ -65,6 +65,6 @@ fn rendered(own: &Own, case: &Case, steps: &Steps) -> Result<Rendered, challenge
 }
 
 /// A template of the project that takes these steps.
-pub(super) fn template(own: &Own, steps: &Steps) -> Result<Template, challenges::issues::chat::Error> {
-    Template::new(own.template, Options { steps: steps.clone(), ..own::options() })
+pub(super) fn template(own: &Own, steps: &Steps) -> Result<ChatTemplate, challenges::issues::chat::Error> {
+    ChatTemplate::new(own.template, Options { steps: steps.clone(), ..own::options() })
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use challenges::issues::chat::own::{self, Own};
-use challenges::issues::chat::parse::{Parser, Template};
+use challenges::issues::chat::parse::{Parser, ResponseTemplate};
 use challenges::issues::chat::{Conversation, Kind, Rendered, Steps};
 use serde_json::json;
 
@@ -72,7 +72,7 @@ pub(super) fn calls(child: &mut Child, steps: &Steps) {
 
 /// A format, and what an assistant says in it.
 struct Format {
-    template: Template,
+    template: ResponseTemplate,
     prefix: String,
     text: String,
 }
@@ -97,7 +97,8 @@ impl Format {
         };
         let start = spans.first().map_or(0, |span| span.start);
         let (prefix, text) = text.split_at(text.char_indices().nth(start).map_or(0, |(byte, _)| byte));
-        let template = Template::with(&own.response, steps.clone()).map_err(|error| describe(&error))?;
+        let template =
+            ResponseTemplate::with(&own.response, steps.clone()).map_err(|error| describe(&error))?;
         Ok(Some(Self { template, prefix: prefix.to_owned(), text: text.to_owned() }))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use challenges::loss::losses::Answers;
-use challenges::loss::plan::{Passes, Plan};
+use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::run::{Hidden, Runner, Size};
 use challenges::loss::{Chunked, Loss};
 use kernels::Cpu;
@@ -128,7 +128,7 @@ fn nothing_but_seeds(attempt: &dyn Chunked, random: &mut Random) -> Result<(), S
     for reduction in [Reduction::Mean, Reduction::Sum] {
         let case = Case::drawn(plain(SMALL.vocab, reduction)?, SMALL, random);
         case.run(attempt, 4)?; // the machine says which output is none
-        let plan = Plan::new(attempt, &case.problem, &case.counts, 4).map_err(describe)?;
+        let plan = ChunkPlan::new(attempt, &case.problem, &case.counts, 4).map_err(describe)?;
         if plan.graphs.passes != Passes::One {
             return Err("labels are enough for the seeds, and they ask for the values of all rows: \
                 the logits are computed twice"

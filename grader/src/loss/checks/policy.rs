@@ -1,6 +1,6 @@
 //! E.5: policies that are trained on completions with rewards.
 
-use challenges::loss::plan::{Passes, Plan};
+use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::{Chunked, Loss, Problem, Sampled};
 use reference::graph::Array;
 use reference::graph::Dtype;
@@ -202,7 +202,8 @@ fn one_pass(
 ) -> Result<(), String> {
     let loss = attempt.policy(policy, sampled).map_err(describe)?;
     let case = completions(loss, sampled, Prompt { length: 2, empty: 0 }, random);
-    let plan = Plan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
+    let plan =
+        ChunkPlan::new(&challenges::loss::Solution, &case.problem, &case.counts, 4).map_err(describe)?;
     match plan.graphs.passes {
         Passes::One => Ok(()),
         Passes::OneThenScale { .. } | Passes::OneByGroups(_) | Passes::Two(_) => {

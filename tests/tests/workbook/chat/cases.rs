@@ -1,6 +1,6 @@
 //! Cases of our own: what one construct writes, and which error another one is.
 
-use challenges::issues::chat::{Chat, Conversation, Kind, Solution, Steps, Template, defuse};
+use challenges::issues::chat::{Chat, ChatTemplate, Conversation, Kind, Solution, Steps, defuse};
 use serde_json::{Value, json};
 
 use super::{options, render, render_with, written};
@@ -164,8 +164,9 @@ fn a_span_counts_from_where_the_whole_expression_is_written() {
 }
 
 fn continued(content: &Value) -> Result<String, Kind> {
-    let template = Template::new("{% for m in messages %}<{{ m.content|trim }}>\n{% endfor %}", options())
-        .expect("it is sound");
+    let template =
+        ChatTemplate::new("{% for m in messages %}<{{ m.content|trim }}>\n{% endfor %}", options())
+            .expect("it is sound");
     let messages =
         vec![json!({"role": "user", "content": "a"}), json!({"role": "assistant", "content": content})];
     let conversation = Conversation { messages, continue_final_message: true, ..Conversation::default() };

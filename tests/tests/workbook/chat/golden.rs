@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use challenges::issues::chat::{Conversation, Error, Rendered, Template};
+use challenges::issues::chat::{ChatTemplate, Conversation, Error, Rendered};
 use serde_json::{Value, json};
 use tests::golden;
 
@@ -63,14 +63,14 @@ fn difference(row: &Value, got: &Result<Rendered, Error>) -> Option<String> {
 }
 
 fn template<'a>(
-    known: &'a mut BTreeMap<String, Result<Template, Error>>,
+    known: &'a mut BTreeMap<String, Result<ChatTemplate, Error>>,
     folder: &Path,
     name: &str,
-) -> &'a Result<Template, Error> {
+) -> &'a Result<ChatTemplate, Error> {
     known.entry(name.to_string()).or_insert_with(|| {
         let source =
             fs::read_to_string(folder.join("templates").join(name)).expect("a golden template can be read");
-        Template::new(&source, options())
+        ChatTemplate::new(&source, options())
     })
 }
 

@@ -1,7 +1,7 @@
 //! Laws: JSON text, and that nothing panics whatever is rendered.
 
 use challenges::issues::chat::{
-    Chat, Conversation, Layout, Limits, Options, Solution, Steps, Template, defuse, json_text,
+    Chat, ChatTemplate, Conversation, Layout, Limits, Options, Solution, Steps, defuse, json_text,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ proptest! {
 
     #[test]
     fn nothing_panics_on_any_conversation(messages in proptest::collection::vec(plain_json(), 0..3), continued in any::<bool>()) {
-        let template = Template::new("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", tiny()).expect("it is sound");
+        let template = ChatTemplate::new("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", tiny()).expect("it is sound");
         let _ = template.chat(&Conversation { messages, continue_final_message: continued, ..Conversation::default() });
     }
 
@@ -200,6 +200,6 @@ proptest! {
 #[test]
 fn a_compiled_template_can_be_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<Template>();
-    shared::<challenges::issues::chat::parse::Template>();
+    shared::<ChatTemplate>();
+    shared::<challenges::issues::chat::parse::ResponseTemplate>();
 }

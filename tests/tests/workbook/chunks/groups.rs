@@ -3,7 +3,7 @@
 use challenges::graph;
 use challenges::loss::groups::{Groups, ROWS_OF_CHUNK};
 use challenges::loss::losses::Answers;
-use challenges::loss::plan::{Passes, Plan};
+use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::problem::row_dim;
 use challenges::loss::run::{Runner, Size, bucket};
 use challenges::loss::{Chunked, Loss, Problem, Sampled, Solution, Trains};
@@ -31,7 +31,7 @@ fn first_rows(problem: &Problem) -> Option<Vec<usize>> {
     Some((0..groups.rows()).map(|row| groups.first(row)).collect())
 }
 
-fn plan_of(case: &Case, size: usize) -> Plan {
+fn plan_of(case: &Case, size: usize) -> ChunkPlan {
     let device = Cpu::with_threads(2);
     let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
     runner.plan(&case.counts, Size::Rows(size)).expect("a plan")

@@ -1,7 +1,7 @@
 //! Laws of a chunked run, on drawn problems.
 
 use challenges::graph;
-use challenges::loss::plan::{Passes, Plan};
+use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::problem::{LARGEST, row_dim};
 use challenges::loss::run::{Hidden, Job, Results, Runner, Size, bucket, buckets};
 use challenges::loss::{Chunked, Loss, Solution, Trains};
@@ -46,7 +46,7 @@ proptest! {
         for (weight, products) in [(false, 1), (true, 2)] {
             case.problem.trains = Trains { hidden: true, weight, bias: false };
             for size in chunk_sizes(&case) {
-                let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+                let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
                 prop_assert_eq!(plan.graphs.passes.products(), products);
                 let far = case.far(&case.run(size));
                 prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
@@ -100,7 +100,7 @@ proptest! {
     fn a_plan_takes_each_row_that_counts_once_and_no_other(seed: u64) {
         let case = drawn::any(&mut Random(seed));
         for size in chunk_sizes(&case) {
-            let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+            let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
             let rows: Vec<usize> = plan.chunks.iter().flatten().copied().collect();
             let count: Vec<usize> = (0..case.counts.len()).filter(|row| case.counts[*row]).collect();
             prop_assert_eq!(rows, count);
@@ -164,7 +164,7 @@ fn a_loss_may_call_an_input_of_its_rows_unscaled() {
     );
     let case = drawn::with(loss.expect("a loss"), SIZES, FROZEN, &mut Random(7));
     for size in chunk_sizes(&case) {
-        let plan = Plan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
+        let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
         assert!(matches!(plan.graphs.passes, Passes::OneThenScale { .. }), "{:?}", plan.graphs.passes);
         assert!(case.far(&case.run(size)).is_none(), "{size} rows at a time");
     }
@@ -281,7 +281,7 @@ fn a_frozen_head_has_no_gradient_and_no_memory_for_one() {
 fn a_plan_for_a_frozen_head_carries_nothing() {
     let carried = |trains: [bool; 3]| {
         let case = drawn::plain(WIDE, Reduction::Mean, trains, 2);
-        let plan = Plan::new(&Solution, &case.problem, &case.counts, 2).expect("a plan");
+        let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, 2).expect("a plan");
         let names = ["weight.grad", "bias.grad"].into_iter();
         let both = |name: &&str| {
             [plan.graphs.each.find_input(name), plan.graphs.each.find_output(name)]

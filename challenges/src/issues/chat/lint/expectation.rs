@@ -7,7 +7,7 @@ use serde_json::json;
 use reference::jinja::Conversation;
 use reference::jinja::Rendered;
 
-use super::super::render::Template;
+use super::super::render::ChatTemplate;
 use super::probe::DECLARED;
 use super::rule::Rule;
 
@@ -78,7 +78,7 @@ impl Expectation {
     }
 
     /// Whether the text of a conversation is as it should be.
-    pub fn holds(&self, template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+    pub fn holds(&self, template: &ChatTemplate, conversation: &Conversation, rendered: &Rendered) -> bool {
         match self.criterion {
             Criterion::SameStart => begins(template, conversation, rendered),
             Criterion::SameDay => is_timeless(template, conversation, rendered),
@@ -87,14 +87,14 @@ impl Expectation {
     }
 }
 
-fn begins(template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+fn begins(template: &ChatTemplate, conversation: &Conversation, rendered: &Rendered) -> bool {
     let mut start = Conversation { add_generation_prompt: true, ..conversation.clone() };
     start.messages.pop();
     template.chat(&start).is_ok_and(|start| rendered.text.starts_with(&start.text))
 }
 
 /// The clock is taken away by a variable of its name that cannot be called.
-fn is_timeless(template: &Template, conversation: &Conversation, rendered: &Rendered) -> bool {
+fn is_timeless(template: &ChatTemplate, conversation: &Conversation, rendered: &Rendered) -> bool {
     let mut without = conversation.clone();
     without.variables.push(("strftime_now".into(), json!("no clock")));
     template.chat(&without).is_ok_and(|without| without.text == rendered.text)

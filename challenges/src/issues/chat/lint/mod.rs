@@ -22,7 +22,7 @@ pub use expectation::{Criterion, Expectation};
 pub use probe::{Probe, probes};
 pub use rule::Rule;
 
-use super::render::Template;
+use super::render::ChatTemplate;
 use reference::jinja::Conversation;
 use reference::jinja::Limits;
 use reference::jinja::{Error, Kind};
@@ -64,12 +64,12 @@ pub fn limits() -> Limits {
 }
 
 /// What is wrong with a template, at most one finding a rule, in the order of [`Rule::ALL`].
-pub fn lint(template: &Template) -> Vec<Finding> {
+pub fn lint(template: &ChatTemplate) -> Vec<Finding> {
     lint_by(template, &probes())
 }
 
 /// The same by other probes, or by probes with other variables.
-pub fn lint_by(template: &Template, probes: &[Probe]) -> Vec<Finding> {
+pub fn lint_by(template: &ChatTemplate, probes: &[Probe]) -> Vec<Finding> {
     let until = Instant::now() + LONGEST;
     let mut findings: Vec<Finding> = Vec::new();
     for probe in probes {
@@ -88,7 +88,7 @@ pub fn lint_by(template: &Template, probes: &[Probe]) -> Vec<Finding> {
 
 impl Probe {
     /// What is wrong with the form that the template takes best; with a spare one where it takes none.
-    fn tried(&self, template: &Template, until: Instant) -> Vec<Finding> {
+    fn tried(&self, template: &ChatTemplate, until: Instant) -> Vec<Finding> {
         let first = self.best(&self.forms, template, until);
         let spare = || self.best(&self.spare, template, until).filter(|(refused, _)| !refused);
         let best = first.map(|first| if first.0 { spare().unwrap_or(first) } else { first });
@@ -98,7 +98,7 @@ impl Probe {
     fn best(
         &self,
         forms: &[Conversation],
-        template: &Template,
+        template: &ChatTemplate,
         until: Instant,
     ) -> Option<(bool, Vec<Finding>)> {
         let mut best: Option<(bool, Vec<Finding>)> = None;
@@ -116,7 +116,7 @@ impl Probe {
     }
 
     /// Whether a form is refused, and what is wrong with it.
-    fn form(&self, template: &Template, form: &Conversation, until: Instant) -> (bool, Vec<Finding>) {
+    fn form(&self, template: &ChatTemplate, form: &Conversation, until: Instant) -> (bool, Vec<Finding>) {
         if Instant::now() > until {
             let error = Error::new(Kind::Limit, format!("the probes together take longer than {LONGEST:?}"));
             return (true, vec![self.refusal(Rule::Unusable, error)]);

@@ -1,6 +1,6 @@
 //! Messages out of a model's text, by a response template.
 //!
-//! A [`Template`] says as data where the regions of a message begin and end, how each one's text is read, and what
+//! A [`ResponseTemplate`] says as data where the regions of a message begin and end, how each one's text is read, and what
 //! shape it takes in the message; no format has code of its own. A [`Parser`] takes a text in pieces of any size and
 //! tells what is certain of it: regions that open, text that is added to them, regions that close with their content.
 //! Where a text is cut changes nothing but the moment at which something is certain.
@@ -41,5 +41,5 @@ mod types;
 
 pub use error::{Error, Problem, TemplateError};
 pub use regions::{Event, Message, Parser, parse};
-pub use template::Template;
+pub use template::ResponseTemplate;
 pub use types::Tools;

@@ -14,7 +14,7 @@ use super::super::{MarkerState, Match, Next};
 use super::error::{Error, Problem};
 use super::pattern::Pattern;
 use super::search::{Known, Reach, Search};
-use super::template::{Field, Template};
+use super::template::{Field, ResponseTemplate};
 use super::transform::{Root, Scope};
 use super::types::Tools;
 
@@ -51,7 +51,7 @@ pub enum Event<'t> {
 /// A text that is being parsed.
 #[derive(Debug)]
 pub struct Parser<'t> {
-    template: &'t Template,
+    template: &'t ResponseTemplate,
     text: String,
     partial: Partial,
     /// What of the text is taken.
@@ -92,14 +92,18 @@ struct Marker<'t> {
 
 impl<'t> Parser<'t> {
     /// A parser for calls of any tools; see [`Parser::with_tools`].
-    pub fn new(template: &'t Template, prefix: &str, events: &mut Vec<Event<'t>>) -> Result<Self, Error> {
+    pub fn new(
+        template: &'t ResponseTemplate,
+        prefix: &str,
+        events: &mut Vec<Event<'t>>,
+    ) -> Result<Self, Error> {
         Self::with_tools(template, prefix, Tools::default(), events)
     }
 
     /// A parser that has read what a message begins with: `prefix` from its last start on. What happens in it is added
     /// to `events`. Arguments of calls are cast to what the `tools` declare.
     pub fn with_tools(
-        template: &'t Template,
+        template: &'t ResponseTemplate,
         prefix: &str,
         tools: Tools,
         events: &mut Vec<Event<'t>>,
@@ -324,14 +328,14 @@ impl<'t> Parser<'t> {
 }
 
 /// The text that `prefix` and `text` make, parsed as a whole.
-pub fn parse(template: &Template, prefix: &str, text: &str) -> Result<Message, Error> {
+pub fn parse(template: &ResponseTemplate, prefix: &str, text: &str) -> Result<Message, Error> {
     let mut events = Vec::new();
     let mut parser = Parser::new(template, prefix, &mut events)?;
     parser.feed(text.as_bytes(), &mut events)?;
     parser.finish(&mut events)
 }
 
-fn markers(template: &Template) -> Vec<Marker<'_>> {
+fn markers(template: &ResponseTemplate) -> Vec<Marker<'_>> {
     let mut markers = Vec::with_capacity(2 * template.fields.len());
     for (index, field) in template.fields.iter().enumerate() {
         for (opens, pattern) in [(true, &field.open), (false, &field.close)] {

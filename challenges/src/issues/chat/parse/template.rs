@@ -15,7 +15,7 @@ use super::transform::Shape;
 
 /// A response template, checked, its patterns compiled.
 #[derive(Debug)]
-pub struct Template {
+pub struct ResponseTemplate {
     pub(super) defaults: Map<String, Value>,
     pub(super) fields: Vec<Field>,
     /// The field of all text that is in no other region: the one without an opening.
@@ -38,7 +38,7 @@ pub struct Field {
     pub(super) transform_each: bool,
 }
 
-impl Template {
+impl ResponseTemplate {
     /// Checks and compiles a template.
     pub fn new(template: &Value) -> Result<Self, TemplateError> {
         Self::with(template, Steps::default())
