@@ -11,6 +11,7 @@ use kernels::Cpu;
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../src/plans.rs"]
+#[allow(dead_code)] // what only the tests call
 mod plans;
 
 static DEVICES: LazyLock<[Cpu; 2]> = LazyLock::new(|| [1, 3].map(Cpu::with_threads));
