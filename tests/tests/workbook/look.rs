@@ -51,6 +51,19 @@ fn the_terminal_scorecard_looks_as_kept() {
 }
 
 #[test]
+fn the_screen_of_the_readme_is_the_kept_report() {
+    let read =
+        |name: &str| fs::read_to_string(tests::place::workbook().join(name)).expect("a file of the workbook");
+    let kept: Scorecard =
+        serde_json::from_str(&read("book/src/results/xeon-2-cores.json")).expect("a scorecard");
+    let screen = text::render(&kept, Options::default());
+    assert!(
+        read("README.md").replace("\r\n", "\n").contains(screen.trim()),
+        "expected in README.md:\n{screen}"
+    );
+}
+
+#[test]
 fn the_coloured_scorecard_looks_as_kept() {
     let colored = text::render(&fixture::half_done(), Options { color: true, ..Options::default() });
     looks_like("half-done.ansi", &colored);
