@@ -75,8 +75,9 @@ pub fn difference(
     (0..got.len()).find_map(|element| {
         let (got, naive, truth) = (got[element], naive[element], truth[element]);
         let alike = (got.is_nan() && naive.is_nan()) || got.total_cmp(&naive).is_eq();
-        let allowed = 3.0 * (naive - truth).abs() + slack;
-        let near = (got - truth).abs() <= allowed;
+        let off = 3.0 * (naive - truth).abs();
+        let allowed = if off.is_finite() { off + slack } else { slack }; // what overflowed there excuses nothing else
+        let near = (got - truth).abs() <= allowed || (off.is_infinite() && (got - naive).abs() <= slack);
         (!alike && !near).then_some(Difference::Value { element, got, naive, truth, allowed })
     })
 }
@@ -145,6 +146,20 @@ pub fn ulp(dtype: Dtype, around: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_the_plain_result_overflows_only_it_and_the_truth_are_right() {
+        let of = |x: f64| Array::floats(Dtype::F32, &[2], [x, 1.0]);
+        let right = |got: f64, naive: f64, truth: f64| {
+            let truth = Array::<f64>::floats(Dtype::F32, &[2], [truth, 1.0]);
+            difference(&of(got), &of(naive), &truth, 0.0).is_none()
+        };
+        let inf = f64::INFINITY;
+        assert!(right(inf, inf, 3e38) && right(3e38, inf, 3e38) && right(inf, inf, inf));
+        assert!(!right(1e30, inf, 3e38) && !right(-inf, inf, 3e38) && !right(f64::NAN, inf, 3e38));
+        assert!(!right(3e38, inf, inf) && !right(0.0, inf, inf));
+        assert!(right(7.0, 7.0, inf) && !right(9.0, 7.0, inf));
+    }
 
     #[test]
     fn a_unit_in_the_last_place_is_the_distance_to_the_next_value() {
