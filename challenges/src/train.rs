@@ -23,9 +23,11 @@ use crate::loss::{Chunked, Problem};
 pub mod chunked;
 mod engine;
 mod forecast;
+pub mod scale;
 
-pub use engine::{Engine, Logged, Machine, Microbatch};
+pub use engine::{Engine, Logged, Machine, Microbatch, NotFinite};
 pub use forecast::{Forecast, Forecaster};
+pub use scale::LossScale;
 
 /// Why a step was not made.
 #[derive(Debug)]

@@ -122,6 +122,11 @@ impl<'a> States<'a> {
         })
     }
 
+    /// The weight of the output layer by the name that the session's graphs know it by, if it is as they expect it.
+    pub fn head(&self) -> Option<(&str, &DeviceTensor)> {
+        self.head.as_deref().map(|name| (name, &self.given["weight"]))
+    }
+
     /// The batch with padding up to the sizes that are compiled.
     pub fn rounded(&self, session: &Session<'_>, batch: &Microbatch) -> Result<Microbatch, Error> {
         let sizes = session.rounded(self.forward, &sizes(batch.shape)).map_err(Error::Session)?;
@@ -129,24 +134,25 @@ impl<'a> States<'a> {
     }
 
     /// Adds a micro-batch of rounded sizes to its step. `inputs` are the batch and what belongs to its length, on the
-    /// device.
+    /// device; `upstream` is what the gradient of each token's loss is multiplied by.
     pub fn add<'b>(
         &mut self,
         session: &mut Session<'_>,
         inputs: impl Fn() -> BTreeMap<&'b str, &'b DeviceTensor>,
         batch: &Microbatch,
         items: u64,
+        upstream: f32,
     ) -> Result<Logged, Error> {
         let sizes = sizes(batch.shape);
         self.fit(session.device(), &sizes)?;
         let mut io = Io { inputs: inputs(), sizes: sizes.clone(), ..Io::default() };
-        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
         let (logged, gradient) =
-            self.loss(session.device(), hidden.map_err(Error::Session)?, batch, items)?;
+            self.loss(session.device(), hidden.map_err(Error::Session)?, batch, items, upstream)?;
         let mut io = Io { inputs: inputs(), sizes, ..Io::default() };
-        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.inputs.extend(self.head());
         io.inputs.extend(self.lent.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         io.inputs.insert("hidden.grad", &gradient);
         session.run(self.backward, io).map_err(Error::Session)?;
@@ -163,10 +169,11 @@ impl<'a> States<'a> {
         items: u64,
     ) -> Result<Logged, Error> {
         let (device, mut io) = (session.device(), io);
-        io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"])));
+        io.inputs.extend(self.head());
         io.sizes = sizes(batch.shape);
         let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, _) = self.loss(device, hidden.map_err(Error::Session)?, batch, items)?;
+        let (logged, _) =
+            self.loss(device, hidden.map_err(Error::Session)?, batch, items, 1.0 / items as f32)?;
         Ok(logged)
     }
 
@@ -191,6 +198,7 @@ impl<'a> States<'a> {
         hidden: DeviceTensor,
         batch: &Microbatch,
         items: u64,
+        upstream: f32,
     ) -> Result<(Logged, DeviceTensor), Error> {
         let DeviceTensor { shape, buffer } = hidden;
         let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
@@ -201,7 +209,7 @@ impl<'a> States<'a> {
             hidden: Hidden::Donated(buffer),
             given: &self.given,
             counts: &counts,
-            upstream: Some(&[1.0 / items as f32]),
+            upstream: Some(&[upstream]),
             size: self.size,
             so_far: BTreeMap::new(),
         };

@@ -16,16 +16,20 @@ use compiler::session::{self, Counters, DeviceTensor, Io, Program, Session, Sett
 use kernels::{Callee, Device, DeviceError};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
-use reference::llama::train::{self, Recipe};
+use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Spec, rope};
 use reference::loss::IGNORED;
 use reference::optim::AdamW;
 
 use super::Error;
 use super::chunked::{InChunks, States};
+use super::scale::LossScale;
 use crate::graph::Compile;
 
 mod evaluate;
+mod locate;
+
+pub use locate::NotFinite;
 
 /// Rows side by side, filled up at their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +91,7 @@ pub struct Engine<'a> {
     evaluation: Option<Program>, // once something was evaluated
     spec: Spec,
     optimizer: AdamW,
+    scale: Option<LossScale>, // of a model that computes in f16
     /// What is trained: names and types.
     pub parameters: Vec<(String, Type)>,
     tables: BTreeMap<String, DeviceTensor>, // of the last length
@@ -149,7 +154,7 @@ impl<'a> Engine<'a> {
         };
         let graph = graph.map_err(Error::Graph)?;
         let parameters = train::trained_types(&graph).map_err(Error::Graph)?;
-        let update = train::update_graph(&parameters, recipe).map_err(Error::Graph)?;
+        let update = train::update_graph(&parameters, recipe, spec.compute).map_err(Error::Graph)?;
         for (name, ty) in &parameters {
             let [first, second] = train::moments(name);
             for kept in [name, &first, &second, &train::gradient(name)] {
@@ -159,6 +164,7 @@ impl<'a> Engine<'a> {
             }
         }
         let update = session.load(&update).map_err(Error::Session)?;
+        let scale = train::is_scaled(spec.compute).then(LossScale::default);
         let accumulate = match loss {
             Some(loss) => {
                 Accumulate::Chunked(Box::new(States::new(&mut session, passes, &spec, &graph, loss)?))
@@ -172,9 +178,20 @@ impl<'a> Engine<'a> {
             session,
             spec,
             optimizer: recipe.optimizer,
+            scale,
             parameters,
             tables: BTreeMap::new(),
         })
+    }
+
+    /// What the loss is multiplied by, if the model computes in f16.
+    pub fn loss_scale(&self) -> Option<LossScale> {
+        self.scale
+    }
+
+    /// Goes on with a factor; one of another type of computation is none.
+    pub fn go_on_with(&mut self, scale: LossScale) {
+        self.scale = self.scale.map(|_| scale);
     }
 
     /// Adds a micro-batch to the step; `items` are the tokens that count in all of its micro-batches, `key` is what the
@@ -183,27 +200,20 @@ impl<'a> Engine<'a> {
     /// # Errors
     /// What the session says.
     pub fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
-        let all = self.spec.config.positions; // where tokens say which rows of the tables they take
         let rounded = self.rounded(batch)?;
         let batch = rounded.as_ref().unwrap_or(batch);
-        self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
-        let device = self.session.device();
-        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
-        let own = [
-            ("ids", integers(&batch.ids)?),
-            ("labels", integers(&batch.labels)?),
-            ("positions", integers(&batch.positions)?),
-            ("documents", integers(&batch.documents)?),
-            (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
-            ("items", upload(device, &Array::scalar(items as f64))?),
-        ];
+        self.fit(batch)?;
+        let own = self.own_inputs(batch, items, key)?;
+        let factor = self.factor();
         let inputs = || {
             let own = own.iter().map(|(name, tensor)| (*name, tensor));
             own.chain(self.tables.iter().map(|(name, tensor)| (name.as_str(), tensor))).collect()
         };
         let accumulate = match &mut self.accumulate {
             Accumulate::Whole(program) => *program,
-            Accumulate::Chunked(states) => return states.add(&mut self.session, inputs, batch, items),
+            Accumulate::Chunked(states) => {
+                return states.add(&mut self.session, inputs, batch, items, factor as f32 / items as f32);
+            }
         };
         let io = Io { inputs: inputs(), ..Io::default() };
         let outputs = self.session.run(accumulate, io).map_err(Error::Session)?;
@@ -219,6 +229,26 @@ impl<'a> Engine<'a> {
         })
     }
 
+    /// What changes from micro-batch to micro-batch, on the device. A graph takes of it what it has.
+    fn own_inputs(
+        &self,
+        batch: &Microbatch,
+        items: u64,
+        key: [i32; 2],
+    ) -> Result<Vec<(&'static str, DeviceTensor)>, Error> {
+        let device = self.session.device();
+        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
+        Ok(vec![
+            ("ids", integers(&batch.ids)?),
+            ("labels", integers(&batch.labels)?),
+            ("positions", integers(&batch.positions)?),
+            ("documents", integers(&batch.documents)?),
+            (DROPOUT_KEY, upload(device, &Array::integers(&[2], key.to_vec()))?),
+            ("items", upload(device, &Array::scalar(items as f64))?),
+            (LOSS_SCALE, upload(device, &Array::scalar(self.factor()))?),
+        ])
+    }
+
     /// The batch with the padding that a chunked loss asks for; `None` if that of the session is enough.
     fn rounded(&self, batch: &Microbatch) -> Result<Option<Microbatch>, Error> {
         match &self.accumulate {
@@ -227,22 +257,34 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Ends a step, counted from 1; the norm of its gradient before the bound.
+    /// What gradients are multiplied by.
+    fn factor(&self) -> f64 {
+        self.scale.map_or(1.0, |scale| scale.factor)
+    }
+
+    /// Ends a step; `step` counts the updates that were made, this one among them. The norm of its gradient before the
+    /// bound: where it is not finite, A, B and the moments are what they were, and the update is not to be counted.
     ///
     /// # Errors
     /// What the session says.
     pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Error> {
         let device = self.session.device();
-        let rates: Values<f32> = self.optimizer.rates(step, rate);
+        let mut rates: Values<f32> = self.optimizer.rates(step, rate);
+        rates.insert(LOSS_SCALE.to_owned(), Array::scalar(self.factor()));
         let rates = rates.iter().map(|(name, value)| Ok((name.clone(), upload(device, value)?)));
         let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
         let outputs = self.session.run(self.update, &rates).map_err(Error::Session)?;
         let norm = outputs.array("grad_norm").map_err(Error::Session)?;
-        Ok(norm.wide().first().copied().unwrap_or(f64::NAN))
+        let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
+        if let Some(scale) = &mut self.scale {
+            scale.update(norm.is_finite());
+        }
+        Ok(norm)
     }
 
-    /// The rotary tables of a length.
-    fn fit_tables(&mut self, length: usize) -> Result<(), Error> {
+    /// The rotary tables of a batch: one row for each token of a row, or all, where tokens say which they take.
+    fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
+        let length = if self.spec.rows.positions { self.spec.config.positions } else { batch.shape[1] };
         if self.tables.values().any(|table| table.shape[0] == length) {
             return Ok(());
         }

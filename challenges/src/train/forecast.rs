@@ -75,7 +75,7 @@ impl<'a> Forecaster<'a> {
         };
         let accumulate = accumulate.map_err(Error::Graph)?;
         let parameters = train::trained_types(&accumulate).map_err(Error::Graph)?;
-        let update = train::update_graph(&parameters, recipe).map_err(Error::Graph)?;
+        let update = train::update_graph(&parameters, recipe, spec.compute).map_err(Error::Graph)?;
         let (mut programs, saved) = match loss {
             Some(_) => {
                 let Halves { forward, backward, saved } = chunked::halves(&spec, &accumulate)?;

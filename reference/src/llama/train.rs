@@ -13,18 +13,33 @@
 //! (A, B, m, v, rates, grads)                 -> (grad_norm, A', B', m', v', 0)
 //! ```
 //!
+//! An update whose norm is not finite changes nothing but the sums, which are 0 afterwards.
+//!
+//! In f16 a gradient below 6e-8 is 0, and most of them are that small. A model that computes in f16 has its loss
+//! multiplied by [`LOSS_SCALE`] before the gradient is taken, and the sums are divided by it before anything else is
+//! done with them; whoever runs the graphs chooses it so that nothing overflows. Source: Micikevicius et al., "Mixed
+//! Precision Training" (2018), section 3.2.
+//!
 //! Source: Dettmers et al., "QLoRA" (2023), section 3: the quantised weights are constants, and gradients pass through
 //! them to the adapter.
 
 use super::{Spec, rope};
 use crate::grad;
 use crate::graph::interpret::Values;
-use crate::graph::{Array, Builder, Error, Fault, Graph, Id, Real, Tensor, Type, interpret};
+use crate::graph::{Array, Builder, Dim, Dtype, Error, Fault, Graph, Id, Op, Real, Tensor, Type, interpret};
 use crate::optim::{self, AdamW, Rates};
 
 /// The names of the moments of a parameter.
 pub fn moments(parameter: &str) -> [String; 2] {
     ["exp_avg", "exp_avg_sq"].map(|moment| format!("optim.{moment}.{parameter}"))
+}
+
+/// The input that a loss is multiplied by where the model computes in f16: a number f32 () above 0.
+pub const LOSS_SCALE: &str = "loss_scale";
+
+/// Whether the gradients of a model that computes in this type are scaled.
+pub fn is_scaled(compute: Dtype) -> bool {
+    compute == Dtype::F16
 }
 
 /// How a step is made.
@@ -54,7 +69,8 @@ pub fn step_of(mut graph: Graph, recipe: &Recipe) -> Result<Graph, Error> {
     let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
     let gradients = grad::differentiate(&mut graph, loss, &ids)?;
     let builder = Builder::onto(graph);
-    builder.tape().within("optim", || update(&builder, recipe, &parameters, &gradients));
+    let gradients: Vec<Tensor> = gradients.iter().map(|id| builder.tensor(*id)).collect();
+    builder.tape().within("optim", || update(&builder, recipe, &parameters, &gradients, Guard::None));
     builder.finish()
 }
 
@@ -72,13 +88,19 @@ pub fn accumulate_graph(spec: &Spec) -> Result<Graph, Error> {
     let parameters = trained(&graph)?;
     let loss = graph.outputs()[0].1;
     let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
-    let gradients = grad::differentiate(&mut graph, loss, &ids)?;
+    let gradients = if is_scaled(spec.compute) {
+        let ty = graph.ty(loss).clone();
+        let scale = graph.push_as(Op::Input { name: LOSS_SCALE.into() }, &[], ty)?;
+        grad::pull_back(&mut graph, loss, scale, &ids)?
+    } else {
+        grad::differentiate(&mut graph, loss, &ids)?
+    };
     add_up(graph, &parameters, gradients)
 }
 
 /// The same for a loss that is computed elsewhere: from tokens to `hidden` (B * T, H), what the output layer is given,
 /// in the compute type; and from the gradient of the loss with respect to it, `hidden.grad` of the same type, that of
-/// every parameter, added to its [`gradient`].
+/// every parameter, added to its [`gradient`]. In f16 `hidden.grad` is scaled already.
 ///
 /// Fails where the specification has no adapter.
 pub fn accumulate_from_states(spec: &Spec) -> Result<Graph, Error> {
@@ -108,10 +130,11 @@ fn add_up(graph: Graph, parameters: &[(String, Id)], gradients: Vec<Id>) -> Resu
 }
 
 /// The end of a step: from the sums of its gradients to `grad_norm` before the bound, every A, B and moment afterwards,
-/// and sums of 0 for the next step. `parameters` are the names and types of what is trained.
+/// and sums of 0 for the next step. `parameters` are the names and types of what is trained; a model that computes in
+/// f16 also has its [`LOSS_SCALE`]. Where `grad_norm` is not finite, A, B and moments are what they were.
 ///
 /// Fails where there is nothing to train.
-pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe) -> Result<Graph, Error> {
+pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe, compute: Dtype) -> Result<Graph, Error> {
     let builder = Builder::new("llama_update");
     let input = |name: &str, ty: &Type| builder.id(&builder.tape().input(name, ty.dtype, &ty.shape));
     let (mut ids, mut gradients) = (Vec::new(), Vec::new());
@@ -119,7 +142,16 @@ pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe) -> Result<Gr
         ids.push((name.clone(), input(name, ty)?));
         gradients.push(input(&gradient(name), ty)?);
     }
-    builder.tape().within("optim", || update(&builder, recipe, &ids, &gradients));
+    let tape = builder.tape();
+    let of = |id: &Id| builder.tensor(*id);
+    tape.within("optim", || {
+        let mut gradients: Vec<Tensor> = gradients.iter().map(of).collect();
+        if is_scaled(compute) {
+            let scale = tape.input(LOSS_SCALE, Dtype::F32, [] as [Dim; 0]);
+            gradients = gradients.iter().map(|gradient| gradient / &scale).collect();
+        }
+        update(&builder, recipe, &ids, &gradients, Guard::Finite);
+    });
     for (name, ty) in parameters {
         builder.tape().output(&gradient(name), &builder.tape().constant(0.0, ty));
     }
@@ -150,22 +182,41 @@ fn parameters(graph: &Graph) -> Vec<(String, Id)> {
     graph.inputs().filter(|(name, _)| adapter(name)).map(|(name, id)| (name.to_owned(), id)).collect()
 }
 
+/// What keeps an update from being made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guard {
+    /// Nothing.
+    None,
+    /// A norm that is not finite.
+    Finite,
+}
+
 /// Writes the bound and the update, and names the outputs.
-fn update(builder: &Builder, recipe: &Recipe, parameters: &[(String, Id)], gradients: &[Id]) {
+fn update(
+    builder: &Builder,
+    recipe: &Recipe,
+    parameters: &[(String, Id)],
+    gradients: &[Tensor],
+    guard: Guard,
+) {
     let tape = builder.tape();
-    let gradients: Vec<Tensor> = gradients.iter().map(|id| builder.tensor(*id)).collect();
-    let norm = optim::norm(tape, &gradients);
+    let norm = optim::norm(tape, gradients);
     tape.output("grad_norm", &norm);
+    let is_finite = norm.less(&norm.like(f64::INFINITY)); // 0 where it is NaN
+    let kept = |new: &Tensor, old: &Tensor| match guard {
+        Guard::None => new.clone(),
+        Guard::Finite => is_finite.spread(new.shape()).select(new, old),
+    };
     let rates = Rates::new(tape);
-    let bounded = optim::clip(&gradients, &norm, recipe.max_norm);
+    let bounded = optim::clip(gradients, &norm, recipe.max_norm);
     for ((name, id), gradient) in parameters.iter().zip(&bounded) {
         let parameter = builder.tensor(*id);
         let names = moments(name);
         let [m, v] = names.each_ref().map(|name| tape.input(name, parameter.ty().dtype, parameter.shape()));
         let new = recipe.optimizer.step(&rates, &parameter, gradient, &m, &v);
-        tape.output(name, &new.parameter);
-        tape.output(&names[0], &new.first);
-        tape.output(&names[1], &new.second);
+        tape.output(name, &kept(&new.parameter, &parameter));
+        tape.output(&names[0], &kept(&new.first, &m));
+        tape.output(&names[1], &kept(&new.second, &v));
     }
 }
 

@@ -42,6 +42,7 @@ mod look;
 mod lora;
 mod loss;
 mod loss_guards;
+mod loss_scale;
 mod lse;
 mod markers;
 mod notebook;

@@ -2,10 +2,9 @@
 //! computes the gradient of its hidden states along, which nobody reads.
 
 use compiler::session::Io;
-use reference::graph::Array;
 use reference::llama::Spec;
 
-use super::{Accumulate, Engine, Error, Logged, Microbatch, upload};
+use super::{Accumulate, Engine, Error, Logged, Microbatch};
 
 impl Engine<'_> {
     /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are
@@ -26,17 +25,8 @@ impl Engine<'_> {
         let program = self.evaluation.expect("it was loaded");
         let rounded = self.rounded(batch)?;
         let batch = rounded.as_ref().unwrap_or(batch);
-        let device = self.session.device();
-        let all = self.spec.config.positions; // where tokens say which rows of the tables they take
-        self.fit_tables(if self.spec.rows.positions { all } else { batch.shape[1] })?;
-        let integers = |values: &Vec<i32>| upload(device, &Array::integers(&batch.shape, values.clone()));
-        let own = [
-            ("ids", integers(&batch.ids)?),
-            ("labels", integers(&batch.labels)?),
-            ("positions", integers(&batch.positions)?),
-            ("documents", integers(&batch.documents)?),
-            ("items", upload(device, &Array::scalar(items as f64))?),
-        ];
+        self.fit(batch)?;
+        let own = self.own_inputs(batch, items, [0; 2])?; // nothing is dropped
         let mut io = Io::from(&self.tables);
         io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
         if let Accumulate::Chunked(states) = &mut self.accumulate {

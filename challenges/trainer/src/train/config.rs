@@ -134,7 +134,8 @@ keys! {
     train_sampling_strategy: Sampling = Sampling::Random,
     /// What the order of rows and a new adapter are drawn from. Draws are this trainer's own, not torch's.
     seed: u64 = 42,
-    /// The type of the residual stream and of the products: float32 or bfloat16. The adapter stays in float32.
+    /// The type of the residual stream and of the products: float32, bfloat16, or float16, whose loss is scaled as with
+    /// `fp16` of transformers. The adapter stays in float32.
     dtype: Compute = Compute(Dtype::F32),
     /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
     /// those of a micro-batch at once. This trainer's own key.
@@ -216,7 +217,8 @@ const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequen
 const EVALUATIONS: [(&str, Evaluation); 3] =
     [("no", Evaluation::No), ("steps", Evaluation::Steps), ("epoch", Evaluation::Epoch)];
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
-const COMPUTES: [(&str, Compute); 2] = [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16))];
+const COMPUTES: [(&str, Compute); 3] =
+    [("float32", Compute(Dtype::F32)), ("bfloat16", Compute(Dtype::Bf16)), ("float16", Compute(Dtype::F16))];
 
 /// The value of a word.
 fn word<T: Copy>(words: &[(&str, T)], value: &Value) -> Option<T> {
@@ -375,7 +377,7 @@ impl Read for QuantType {
 }
 
 impl Read for Compute {
-    const NEED: &'static str = "float32 or bfloat16";
+    const NEED: &'static str = "float32, bfloat16 or float16";
 
     fn read(value: &Value) -> Option<Self> {
         word(&COMPUTES, value)

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::{Engine, Logged, Machine, chunked};
+use challenges::train::{Engine, Logged, Machine, Microbatch, chunked};
 use challenges::weights;
 use clap::Args;
 use kernels::bytes::Peak;
@@ -105,8 +105,9 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         ..model.spec()
     };
     let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
-    let engine = engine.map_err(Failure::usage)?;
+    let mut engine = engine.map_err(Failure::usage)?;
     start.state.clear(); // the engine has it
+    start.scale.into_iter().for_each(|scale| engine.go_on_with(scale));
     let batches = Batches::new(&config, data.rows.len());
     describe(&config, [&data, &evaluated], &batches, &start);
     let (file, lines) = output.metrics(start.step)?;
@@ -157,7 +158,7 @@ fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> 
             output.join("").display()
         )));
     }
-    Ok(Saved { step: 0, tokens: 0, state: adapter.values() })
+    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values() })
 }
 
 /// What will be done, on the screen.
@@ -250,22 +251,28 @@ impl Run<'_> {
     /// One step, and its line of the metrics.
     fn step(&mut self) -> Result<(), Failure> {
         let begin = Instant::now();
-        let (number, rate) = (self.at.step + 1, self.schedule.rate(self.at.step));
+        let number = self.at.step + 1;
+        let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
+        let rate = self.schedule.rate(made);
         let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.rows[*row]).collect();
         let parts: Vec<Vec<&Row>> = self.batches.step(self.at.step).iter().map(of_rows).collect();
         let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
         let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
         let mut logged = Vec::new();
-        for (part, number) in parts.iter().zip(self.at.step * self.config.gradient_accumulation_steps..) {
-            let key = [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each micro-batch
-            logged.push(self.engine.microbatch(&microbatch(part), items as u64, key).map_err(Failure::bug)?);
+        let scale = self.engine.loss_scale();
+        let of_run = (self.at.step * self.config.gradient_accumulation_steps)..;
+        let key = |number: u64| [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each
+        let parts: Vec<(Microbatch, [i32; 2])> =
+            parts.iter().zip(of_run).map(|(part, number)| (microbatch(part), key(number))).collect();
+        for (part, key) in &parts {
+            logged.push(self.engine.microbatch(part, items as u64, *key).map_err(Failure::bug)?);
         }
-        let norm = self.engine.update(number, rate).map_err(Failure::bug)?;
+        let norm = self.engine.update(made + 1, rate).map_err(Failure::bug)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         self.at.step = number;
         self.at.tokens += tokens as u64;
         let seconds = begin.elapsed().as_secs_f64();
-        let line = json!({
+        let mut line = json!({
             "step": number,
             "loss": loss,
             "grad_norm": norm,
@@ -277,14 +284,38 @@ impl Run<'_> {
             "peak_bytes": self.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
             "tokens_per_second": (tokens as f64 / seconds).round(),
         });
+        if let Some(scale) = scale {
+            self.at.skipped += u64::from(!norm.is_finite());
+            line["loss_scale"] = scale.factor.into();
+            line["skipped_steps"] = self.at.skipped.into();
+        }
         self.progress.step(number, &line);
         self.log(line)?;
-        if !(loss.is_finite() && norm.is_finite()) {
-            return Err(Failure::Usage(format!(
-                "step {number}: the loss is {loss}, the norm of its gradient {norm}"
-            )));
+        if norm.is_finite() && loss.is_finite()
+            || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
+        {
+            return Ok(());
         }
-        Ok(())
+        let cause = self.not_finite(&parts, items as u64);
+        Err(Failure::Usage(format!(
+            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}"
+        )))
+    }
+
+    /// Where the first number of a step's micro-batches that is not finite comes from, in words.
+    fn not_finite(&mut self, parts: &[(Microbatch, [i32; 2])], items: u64) -> String {
+        for (micro_batch, (part, key)) in (1..).zip(parts) {
+            match self.engine.first_not_finite(part, items, *key) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    return format!(
+                        "the first number that is not finite comes, in micro-batch {micro_batch}, {found}"
+                    );
+                }
+                Err(error) => return format!("where it comes from could not be found: {error}"),
+            }
+        }
+        "each micro-batch by itself is finite: their sum is not".into()
     }
 
     /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
@@ -345,7 +376,7 @@ impl Run<'_> {
     fn save(&self) -> Result<(), Failure> {
         let state = self.engine.state().map_err(Failure::bug)?;
         let adapter = self.adapter(&state)?;
-        let saved = Saved { state, ..self.at };
+        let saved = Saved { state, scale: self.engine.loss_scale(), ..self.at };
         self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)
     }
 }

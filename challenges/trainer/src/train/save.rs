@@ -20,6 +20,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
+use challenges::train::LossScale;
 use reference::atomic_write;
 use reference::checkpoint::Checkpoint;
 use reference::graph::interpret::Values;
@@ -45,6 +46,10 @@ pub struct Saved {
     pub step: u64,
     /// Tokens that were read.
     pub tokens: u64,
+    /// Steps of those that changed nothing, since their gradient was not finite.
+    pub skipped: u64,
+    /// What the loss is multiplied by, of a run in f16.
+    pub scale: Option<LossScale>,
     /// A, B and the moments.
     pub state: Values<f32>,
 }
@@ -213,7 +218,7 @@ impl Output {
 /// Fills the folder of a checkpoint.
 fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
     adapter.save(folder).map_err(Failure::bug)?;
-    let Saved { step, tokens, state: mut moments } = saved;
+    let Saved { step, tokens, skipped, scale, state: mut moments } = saved;
     moments.retain(|name, _| name.starts_with("optim."));
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
@@ -226,7 +231,11 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
     };
     let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
     let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
-    let state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
+    let mut state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
+    if let Some(LossScale { factor, finite_steps }) = scale {
+        state["skipped_steps"] = skipped.into();
+        state["loss_scale"] = json!({"scale": factor, "growth_tracker": finite_steps});
+    }
     write(STATE, format!("{state:#}\n").as_bytes())
 }
 
@@ -268,7 +277,23 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
         }
     }
     let number = |key: &str| state[key].as_u64().ok_or_else(|| format!("{STATE}: {key} is missing"));
-    Ok(Saved { step: number("global_step")?, tokens: number("num_input_tokens_seen")?, state: values })
+    let (step, tokens) = (number("global_step")?, number("num_input_tokens_seen")?);
+    let scale = scale(state)?;
+    let skipped = if scale.is_some() { number("skipped_steps")? } else { 0 };
+    Ok(Saved { step, tokens, skipped, scale, state: values })
+}
+
+/// What the loss of a run in f16 is multiplied by.
+fn scale(state: &Json) -> Result<Option<LossScale>, String> {
+    let Some(scale) = state.get("loss_scale") else { return Ok(None) };
+    match (scale["scale"].as_f64(), scale["growth_tracker"].as_u64()) {
+        (Some(factor), Some(finite_steps)) if factor.is_finite() && factor > 0.0 => {
+            Ok(Some(LossScale { factor, finite_steps }))
+        }
+        _ => Err(format!(
+            "{STATE}: expected loss_scale with a scale above 0 and a growth_tracker, found {scale}"
+        )),
+    }
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
