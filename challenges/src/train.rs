@@ -23,10 +23,12 @@ use crate::loss::{Chunked, Problem};
 pub mod chunked;
 mod engine;
 mod forecast;
+mod microbatch;
 pub mod scale;
 
-pub use engine::{Engine, Logged, Machine, Microbatch, NotFinite};
+pub use engine::{Engine, Machine, NotFinite};
 pub use forecast::{Forecast, Forecaster};
+pub use microbatch::{Logged, Microbatch};
 pub use scale::LossScale;
 
 /// Why a step was not made.

@@ -21,7 +21,7 @@ use reference::llama::{Config, Spec, Storage};
 use reference::loss::{IGNORED, next_token_rows};
 
 use super::Error;
-use super::engine::{Logged, Microbatch, device_error, upload};
+use super::microbatch::{Logged, Microbatch, device_error, upload};
 use crate::graph::Compile;
 use crate::loss::problem::row_dim;
 use crate::loss::run::{Hidden, Job, Runner, Size};

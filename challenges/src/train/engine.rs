@@ -12,17 +12,17 @@
 use std::collections::BTreeMap;
 
 use compiler::compile::{Level, Options};
-use compiler::session::{self, Counters, DeviceTensor, Io, Program, Session, Settings};
-use kernels::{Callee, Device, DeviceError};
+use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
+use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Type};
 use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Spec, rope};
-use reference::loss::IGNORED;
 use reference::optim::AdamW;
 
 use super::Error;
 use super::chunked::{InChunks, States};
+use super::microbatch::{Logged, Microbatch, device_error, upload};
 use super::scale::LossScale;
 use crate::graph::Compile;
 
@@ -30,58 +30,6 @@ mod evaluate;
 mod locate;
 
 pub use locate::NotFinite;
-
-/// Rows side by side, filled up at their ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Microbatch {
-    /// Rows, and tokens of each.
-    pub shape: [usize; 2],
-    /// The tokens; any in padding.
-    pub ids: Vec<i32>,
-    /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row.
-    pub labels: Vec<i32>,
-    /// The position of each token in its document.
-    pub positions: Vec<i32>,
-    /// The number of each token's document, from 1 on; 0 in padding.
-    pub documents: Vec<i32>,
-}
-
-impl Microbatch {
-    /// The same with padding up to a larger shape.
-    #[must_use]
-    pub(super) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
-        let fill = |values: &[i32], padding: i32| {
-            let mut all = vec![padding; rows * length];
-            for (to, from) in all.chunks_mut(length.max(1)).zip(values.chunks(self.shape[1].max(1))) {
-                to[..from.len()].copy_from_slice(from);
-            }
-            all
-        };
-        Self {
-            shape: [rows, length],
-            ids: fill(&self.ids, 0),
-            labels: fill(&self.labels, IGNORED),
-            positions: fill(&self.positions, 0),
-            documents: fill(&self.documents, 0),
-        }
-    }
-
-    /// The labels, ignored where documents begin and in padding if there are documents: what
-    /// [`loss::within_documents`](reference::loss::within_documents) is in a graph.
-    pub(super) fn targets(&self, has_documents: bool) -> Vec<i32> {
-        let mut targets = self.labels.clone();
-        if has_documents {
-            let rows = targets.chunks_mut(self.shape[1].max(1));
-            for (targets, documents) in rows.zip(self.documents.chunks(self.shape[1].max(1))) {
-                for t in 0..targets.len() {
-                    let goes_on = t > 0 && documents[t] == documents[t - 1] && documents[t] > 0;
-                    targets[t] = if goes_on { targets[t] } else { IGNORED };
-                }
-            }
-        }
-        targets
-    }
-}
 
 /// A model on a device, with everything that its training changes.
 pub struct Engine<'a> {
@@ -114,19 +62,6 @@ enum Accumulate<'a> {
     Whole(Program),
     /// With a chunk of the logits at a time.
     Chunked(Box<States<'a>>),
-}
-
-/// What is logged of a micro-batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Logged {
-    /// Its part of the step's loss.
-    pub loss: f64,
-    /// Tokens that count.
-    pub counted: f64,
-    /// Those of them that were predicted.
-    pub correct: f64,
-    /// The sum of the entropies of the distributions that predict them, in nats.
-    pub entropy: f64,
 }
 
 impl<'a> Engine<'a> {
@@ -333,12 +268,4 @@ pub(super) fn settings(is_chunked: bool) -> Settings {
 fn zeros(ty: &Type) -> Array<f32> {
     let shape: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
     Array::floats(ty.dtype, &shape, std::iter::repeat_n(0.0, shape.iter().product()))
-}
-
-pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
-    DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
-}
-
-pub(super) fn device_error(error: DeviceError) -> Error {
-    Error::Session(session::Error::Device(error))
 }

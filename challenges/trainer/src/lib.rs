@@ -19,9 +19,11 @@ pub mod constrain;
 pub mod files;
 pub mod generate;
 pub mod markers;
+mod output;
 pub mod repair;
 pub mod resize;
 mod template;
 pub mod train;
 
-pub use cli::{Failure, run};
+pub use cli::run;
+pub use output::Failure;

@@ -4,7 +4,8 @@
 use compiler::session::Io;
 use reference::llama::Spec;
 
-use super::{Accumulate, Engine, Error, Logged, Microbatch};
+use super::{Accumulate, Engine, Error};
+use crate::train::{Logged, Microbatch};
 
 impl Engine<'_> {
     /// What is logged of rows that are only read; `loss` is the sum over their tokens divided by `items`. A and B are

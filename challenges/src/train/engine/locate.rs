@@ -12,7 +12,8 @@ use compiler::session::Io;
 use reference::graph::{Builder, Dtype, Graph, Id, Op, Tensor};
 use reference::llama::train;
 
-use super::{Accumulate, Engine, Error, Microbatch};
+use super::{Accumulate, Engine, Error};
+use crate::train::Microbatch;
 
 /// The first number that is not finite.
 #[derive(Clone, Debug, PartialEq)]

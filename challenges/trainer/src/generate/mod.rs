@@ -24,7 +24,7 @@ use reference::llama::{Llama, Spec, hub};
 use reference::lora::Adapter;
 use serde_json::json;
 
-use crate::cli::{Failure, Options, print_foreign};
+use crate::output::{Failure, Options, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
 

@@ -8,9 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::calls::Calls;
 use super::vocabulary::vocabulary;
-use crate::cli::Failure;
 use crate::files::read_json;
 use crate::markers;
+use crate::output::Failure;
 use crate::template::json_of;
 use crate::train::data::Encoder;
 

@@ -8,7 +8,7 @@ use reference::clean::clean;
 use serde_json::{Value as Json, json};
 
 use super::source::Source;
-use crate::cli::{Failure, Options};
+use crate::output::{Failure, Options};
 
 /// Runs `template lint`; 1 if something is found.
 pub(super) fn run(options: &Options, from: &Path) -> Result<u8, Failure> {

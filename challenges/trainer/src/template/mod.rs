@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use crate::cli::{Failure, Options};
+use crate::output::{Failure, Options};
 
 /// What is done with a template.
 #[derive(Debug, Subcommand)]

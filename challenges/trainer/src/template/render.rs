@@ -9,8 +9,8 @@ use jiff::civil::DateTime;
 use serde_json::{Value as Json, json};
 
 use super::source::Source;
-use crate::cli::{Failure, Options, warn};
 use crate::files::read_text;
+use crate::output::{Failure, Options, warn};
 
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools)] // each is a flag of the command line

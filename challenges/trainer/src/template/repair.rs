@@ -9,9 +9,9 @@ use reference::atomic_write;
 use serde_json::{Value as Json, json};
 
 use super::source::{Kind, Source};
-use crate::cli::{Failure, Options, print, print_foreign};
 use crate::files::{read_json, write_json};
 use crate::markers::{Plan, TokenSource};
+use crate::output::{Failure, Options, print, print_foreign};
 use crate::repair::{self, Repaired, Style, Unfixed, repair_by};
 use crate::resize::{is_free, resize};
 

@@ -7,9 +7,9 @@ use challenges::issues::chat::lint::{Finding, Probe, limits, lint_by, probes};
 use challenges::issues::chat::{ChatTemplate, Options};
 use serde_json::{Value as Json, json};
 
-use crate::cli::Failure;
 use crate::files::read_text;
 use crate::markers::Markers;
+use crate::output::Failure;
 
 /// A template and where it is from.
 pub(crate) struct Source {

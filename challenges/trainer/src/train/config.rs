@@ -18,7 +18,7 @@ use reference::lora::{self, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
 use toml::{Table, Value};
 
-use crate::cli::Failure;
+use crate::output::Failure;
 
 /// A value as TOML has it.
 trait Read: Sized {

@@ -24,9 +24,9 @@ use tokenizers::Tokenizer;
 
 use super::Config;
 use super::config::Evaluation;
-use crate::cli::Failure;
 use crate::files::read_text;
 use crate::markers::Markers;
+use crate::output::Failure;
 use crate::template::Source;
 
 /// A row of data as a model reads it.

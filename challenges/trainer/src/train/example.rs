@@ -22,7 +22,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Config;
 use super::config::Length;
-use crate::cli::{Failure, print};
+use crate::output::{Failure, print};
 
 /// What a text ends and begins with in the example.
 const MARKERS: [&str; 3] = ["<|begin|>", "<|end|>", "<|role|>"];

@@ -32,7 +32,7 @@ use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Failure, print};
+use crate::output::{Failure, print};
 use batches::{Batches, microbatch};
 use config::Evaluation;
 use curves::Curves;

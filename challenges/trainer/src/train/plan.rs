@@ -19,7 +19,7 @@ use super::Config;
 use super::config::Evaluation;
 use super::data::Dataset;
 use super::save::COPIES;
-use crate::cli::{Failure, print};
+use crate::output::{Failure, print};
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {

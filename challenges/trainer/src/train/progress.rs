@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value as Json;
 
-use crate::cli::print;
+use crate::output::print;
 
 /// The screen of a run. The bar is gone when the run is, however it ends.
 pub struct Progress {

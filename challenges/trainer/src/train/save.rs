@@ -30,8 +30,8 @@ use reference::lora::{self, Adapter, serialize};
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use crate::cli::{Failure, warn};
 use crate::files::{read_json, read_text};
+use crate::output::{Failure, warn};
 
 /// The folder of a run; no other trainer has it as long as this lives.
 pub struct Output {

@@ -1,0 +1,81 @@
+//! A micro-batch, and what is logged of it.
+
+use compiler::session::{self, DeviceTensor};
+use kernels::{Device, DeviceError};
+use reference::graph::Array;
+use reference::loss::IGNORED;
+
+use super::Error;
+
+/// Rows side by side, filled up at their ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Microbatch {
+    /// Rows, and tokens of each.
+    pub shape: [usize; 2],
+    /// The tokens; any in padding.
+    pub ids: Vec<i32>,
+    /// The labels as they stand beside the tokens; -100 in padding and for the first token of a row.
+    pub labels: Vec<i32>,
+    /// The position of each token in its document.
+    pub positions: Vec<i32>,
+    /// The number of each token's document, from 1 on; 0 in padding.
+    pub documents: Vec<i32>,
+}
+
+impl Microbatch {
+    /// The same with padding up to a larger shape.
+    #[must_use]
+    pub(super) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
+        let fill = |values: &[i32], padding: i32| {
+            let mut all = vec![padding; rows * length];
+            for (to, from) in all.chunks_mut(length.max(1)).zip(values.chunks(self.shape[1].max(1))) {
+                to[..from.len()].copy_from_slice(from);
+            }
+            all
+        };
+        Self {
+            shape: [rows, length],
+            ids: fill(&self.ids, 0),
+            labels: fill(&self.labels, IGNORED),
+            positions: fill(&self.positions, 0),
+            documents: fill(&self.documents, 0),
+        }
+    }
+
+    /// The labels, ignored where documents begin and in padding if there are documents: what
+    /// [`loss::within_documents`](reference::loss::within_documents) is in a graph.
+    pub(super) fn targets(&self, has_documents: bool) -> Vec<i32> {
+        let mut targets = self.labels.clone();
+        if has_documents {
+            let rows = targets.chunks_mut(self.shape[1].max(1));
+            for (targets, documents) in rows.zip(self.documents.chunks(self.shape[1].max(1))) {
+                for t in 0..targets.len() {
+                    let goes_on = t > 0 && documents[t] == documents[t - 1] && documents[t] > 0;
+                    targets[t] = if goes_on { targets[t] } else { IGNORED };
+                }
+            }
+        }
+        targets
+    }
+}
+
+/// What is logged of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Logged {
+    /// Its part of the step's loss.
+    pub loss: f64,
+    /// Tokens that count.
+    pub counted: f64,
+    /// Those of them that were predicted.
+    pub correct: f64,
+    /// The sum of the entropies of the distributions that predict them, in nats.
+    pub entropy: f64,
+}
+
+pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {
+    DeviceTensor::new(device, &value.shape, &value.to_memory()).map_err(device_error)
+}
+
+pub(super) fn device_error(error: DeviceError) -> Error {
+    Error::Session(session::Error::Device(error))
+}
