@@ -146,10 +146,39 @@ fn a_damaged_scale_is_named() {
     let example = Example::new(TRAINER);
     let output = example.path("out");
     begun(&example, &output);
-    scaled_by(&output.join("checkpoint-3"), 0.0, 0);
-    let ran = example.run(&output, &["dtype=float16", STEPS, "resume_from_checkpoint=true"]);
+    let goes_on = || example.run(&output, &["dtype=float16", STEPS, "resume_from_checkpoint=true"]);
+    for scale in [0.0, -1.0, 1e39] {
+        scaled_by(&output.join("checkpoint-3"), scale, 0);
+        let ran = goes_on();
+        assert_eq!(ran.code, 2, "{scale}: {}", ran.stderr);
+        assert!(ran.stderr.contains("expected loss_scale with a scale above 0"), "{scale}: {}", ran.stderr);
+    }
+    scaled_by(&output.join("checkpoint-3"), 1.0, 0);
+    let path = output.join("checkpoint-3/trainer_state.json");
+    let state =
+        fs::read_to_string(&path).expect("a state").replace("\"skipped_steps\":0", "\"skipped_steps\":4");
+    fs::write(path, state).expect("it can be written");
+    let ran = goes_on();
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("expected loss_scale with a scale above 0"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("expected skipped_steps of at most 3, found 4"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_run_that_goes_on_in_another_type_keeps_its_schedule() {
+    let example = Example::new(TRAINER);
+    let output = example.path("out");
+    begun(&example, &output);
+    scaled_by(&output.join("checkpoint-3"), 2.0_f64.powi(40), 0);
+    let settings = |dtype| [dtype, STEPS, "save_steps=1", "resume_from_checkpoint=true"];
+    let half = example.metrics_of(&output, &settings("dtype=float16"));
+    assert_eq!(half[4]["skipped_steps"].as_u64(), Some(2));
+    for step in 6..=40 {
+        fs::remove_dir_all(output.join(format!("checkpoint-{step}"))).expect("a checkpoint");
+    }
+    let plain = example.metrics_of(&output, &settings("dtype=float32"));
+    assert_eq!(plain[5]["learning_rate"], half[3]["learning_rate"], "two steps of five were left out");
+    assert!(plain[5].get("loss_scale").is_none());
+    assert_ne!(plain[6]["learning_rate"], plain[5]["learning_rate"]);
 }
 
 /// An adapter whose first B is as large as this everywhere.

@@ -233,8 +233,10 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
     let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
     let mut state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
     if let Some(LossScale { factor, finite_steps }) = scale {
-        state["skipped_steps"] = skipped.into();
         state["loss_scale"] = json!({"scale": factor, "growth_tracker": finite_steps});
+    }
+    if scale.is_some() || skipped > 0 {
+        state["skipped_steps"] = skipped.into(); // also where a run goes on in another type: the schedule counts without
     }
     write(STATE, format!("{state:#}\n").as_bytes())
 }
@@ -279,7 +281,11 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
     let number = |key: &str| state[key].as_u64().ok_or_else(|| format!("{STATE}: {key} is missing"));
     let (step, tokens) = (number("global_step")?, number("num_input_tokens_seen")?);
     let scale = scale(state)?;
-    let skipped = if scale.is_some() { number("skipped_steps")? } else { 0 };
+    let has_skipped = scale.is_some() || state.get("skipped_steps").is_some();
+    let skipped = if has_skipped { number("skipped_steps")? } else { 0 };
+    if skipped > step {
+        return Err(format!("{STATE}: expected skipped_steps of at most {step}, found {skipped}"));
+    }
     Ok(Saved { step, tokens, skipped, scale, state: values })
 }
 
@@ -287,7 +293,7 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
 fn scale(state: &Json) -> Result<Option<LossScale>, String> {
     let Some(scale) = state.get("loss_scale") else { return Ok(None) };
     match (scale["scale"].as_f64(), scale["growth_tracker"].as_u64()) {
-        (Some(factor), Some(finite_steps)) if factor.is_finite() && factor > 0.0 => {
+        (Some(factor), Some(finite_steps)) if factor > 0.0 && (factor as f32).is_finite() => {
             Ok(Some(LossScale { factor, finite_steps }))
         }
         _ => Err(format!(
