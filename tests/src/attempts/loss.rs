@@ -30,7 +30,7 @@ pub const CHUNKERS: [Entry; 7] = [
 ];
 
 /// Every slip, and what looks like one and is right.
-pub const CHUNK_SLIPS: [Entry; 15] = [
+pub const CHUNK_SLIPS: [Entry; 23] = [
     Entry { name: "shifts by nothing finite", hand_in: |all| all.loss(slips(Slip::NoShift)) },
     Entry { name: "ends at a finite number", hand_in: |all| all.loss(slips(Slip::AlwaysFinite)) },
     Entry { name: "reads ignored rows", hand_in: |all| all.loss(slips(Slip::EveryRow)) },
@@ -48,6 +48,17 @@ pub const CHUNK_SLIPS: [Entry; 15] = [
     Entry { name: "gives the loss beside its seeds", hand_in: |all| all.loss(slips(Slip::LossToo)) },
     Entry { name: "always adds up in f32", hand_in: |all| all.loss(slips(Slip::WideSums)) },
     Entry { name: "has no seed for a metric", hand_in: |all| all.loss(slips(Slip::NoMetric)) },
+    Entry { name: "keeps every stretch for its largest", hand_in: |all| all.loss(slips(Slip::AllStretches)) },
+    Entry { name: "joins the stretches", hand_in: |all| all.loss(slips(Slip::Joined)) },
+    Entry { name: "widens the hidden states' gradient", hand_in: |all| all.loss(slips(Slip::WideHidden)) },
+    Entry { name: "differentiates frozen hidden states", hand_in: |all| all.loss(slips(Slip::FrozenHidden)) },
+    Entry { name: "differentiates a frozen bias", hand_in: |all| all.loss(slips(Slip::FrozenBias)) },
+    Entry {
+        name: "adds the sums of stretches as logarithms",
+        hand_in: |all| all.loss(slips(Slip::LogAddExp)),
+    },
+    Entry { name: "sums the stretches' sums at the end", hand_in: |all| all.loss(slips(Slip::Stacked)) },
+    Entry { name: "names its outputs in reverse", hand_in: |all| all.loss(slips(Slip::Reversed)) },
     Entry { name: "leaves a rest", hand_in: |all| all.loss(slips(Slip::Rest)) },
 ];
 
@@ -69,6 +80,14 @@ enum Slip {
     LossToo,
     NoMetric,
     WideSums,
+    AllStretches,
+    Joined,
+    WideHidden,
+    FrozenHidden,
+    FrozenBias,
+    LogAddExp,
+    Stacked,
+    Reversed,
     Rest,
 }
 
@@ -291,6 +310,36 @@ impl Chunked for Cheat {
         match self.slip {
             Some(Slip::NoShift) => hidden.matmul(&weight.t()).cast(Dtype::F32).exp().sum(1).log(),
             Some(Slip::AlwaysFinite) => right.max(&right.like(-1e30)),
+            Some(Slip::AllStretches) => {
+                let all = stretches(hidden, weight, stretch);
+                let largest =
+                    all.iter().map(|z| z.reduce_max(1)).reduce(|a, b| a.max(&b)).expect("a vocabulary");
+                let shift = finite(&largest);
+                let sum = all
+                    .iter()
+                    .map(|z| (z - &shift).exp().sum(1))
+                    .reduce(|a, b| &a + &b)
+                    .expect("a vocabulary");
+                &sum.log() + &shift
+            }
+            Some(Slip::Joined) => {
+                let all = stretches(hidden, weight, stretch);
+                lse(&hidden.tape().concat(&all.iter().collect::<Vec<_>>(), 1))
+            }
+            Some(Slip::LogAddExp) => {
+                let each = stretches(hidden, weight, stretch);
+                each.iter()
+                    .map(lse)
+                    .reduce(|a, b| {
+                        let m = finite(&a.max(&b));
+                        &(&(&a - &m).exp() + &(&b - &m).exp()).log() + &m
+                    })
+                    .expect("a vocabulary")
+            }
+            Some(Slip::Stacked) => {
+                let each: Vec<Tensor> = stretches(hidden, weight, stretch).iter().map(lse).collect();
+                lse(&hidden.tape().concat(&each.iter().collect::<Vec<_>>(), 1))
+            }
             _ => right,
         }
     }
@@ -307,7 +356,11 @@ impl Chunked for Cheat {
         if self.is(Slip::EarlyUpcast) {
             return upcast_early(problem);
         }
-        Solution.forward(&self.problem(problem)?)
+        let mut graph = Solution.forward(&self.problem(problem)?)?;
+        if self.is(Slip::Reversed) {
+            reverse(&mut graph);
+        }
+        Ok(graph)
     }
 
     fn backward(&self, problem: &Problem) -> Result<Graph, Error> {
@@ -315,8 +368,20 @@ impl Chunked for Cheat {
         if self.is(Slip::WideSums) {
             problem.accumulate_dtype = Dtype::F32;
         }
+        if self.is(Slip::FrozenHidden) {
+            problem.trains.hidden = true;
+        }
+        if self.is(Slip::FrozenBias) {
+            problem.trains.bias = true;
+        }
         let mut graph = Solution.backward(&problem)?;
         (self.spoil)(&mut graph);
+        if self.is(Slip::Reversed) {
+            reverse(&mut graph);
+        }
+        if self.is(Slip::WideHidden) {
+            return widen_hidden(graph);
+        }
         Ok(graph)
     }
 
@@ -326,6 +391,11 @@ impl Chunked for Cheat {
             Some(Slip::LossToo) => return Ok(with_loss(graph, &problem.loss.whole)),
             Some(Slip::NoMetric) => return Ok(without_metrics(graph, &problem.loss.whole)),
             Some(Slip::NoUpstream) => {}
+            Some(Slip::Reversed) => {
+                let mut graph = graph;
+                reverse(&mut graph);
+                return Ok(graph);
+            }
             _ => return Ok(graph),
         }
         let Some(upstream) = graph.find_input("upstream") else { return Ok(graph) };
@@ -372,4 +442,46 @@ impl Chunked for Cheat {
         let fits = |n: &usize| costs.iter().all(|cost| cost.of(*n) <= budget);
         if self.is(Slip::Rest) { (even..=rows).take_while(fits).last() } else { Some(even) }
     }
+}
+
+/// The logits of each stretch of the vocabulary.
+fn stretches(hidden: &Tensor, weight: &Tensor, stretch: usize) -> Vec<Tensor> {
+    let vocab = weight.dim(0).as_fixed().unwrap_or(0);
+    (0..vocab)
+        .step_by(stretch)
+        .map(|start| {
+            let end = (start + stretch as i64).min(vocab);
+            hidden.matmul(&weight.slice(0, start, end).t()).cast(Dtype::F32)
+        })
+        .collect()
+}
+
+/// The number itself, but 0 for minus infinity.
+fn finite(x: &Tensor) -> Tensor {
+    x.equal(&x.like(f64::NEG_INFINITY)).select(&x.like(0.0), x)
+}
+
+/// ln of the sum of e^z of each row.
+fn lse(z: &Tensor) -> Tensor {
+    let shift = finite(&z.reduce_max(1));
+    &(z - &shift).exp().sum(1).log() + &shift
+}
+
+/// The same outputs, the last one first.
+fn reverse(graph: &mut Graph) {
+    let outputs = graph.outputs().to_vec();
+    graph.clear_outputs();
+    outputs.into_iter().rev().for_each(|(name, id)| graph.output(name, id));
+}
+
+/// The gradient of the hidden states in f32.
+fn widen_hidden(mut graph: Graph) -> Result<Graph, Error> {
+    let outputs = graph.outputs().to_vec();
+    graph.clear_outputs();
+    let builder = Builder::onto(graph);
+    for (name, id) in outputs {
+        let x = builder.tensor(id);
+        builder.tape().output(&name, &if name == "hidden.grad" { x.cast(Dtype::F32) } else { x });
+    }
+    builder.finish()
 }

@@ -51,7 +51,7 @@ fn what_the_statement_forbids_resets_the_score() {
 }
 
 /// A slip, the check that sees it, and what that says.
-const SEEN: [(&str, &str, &str); 14] = [
+const SEEN: [(&str, &str, &str); 19] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),
     ("ends at a finite number", "E.1/minus-infinity", "want -inf"),
     ("reads ignored rows", "E.2/ignored-rows-cost-nothing", "expected the rows "),
@@ -78,7 +78,33 @@ const SEEN: [(&str, &str, &str); 14] = [
     ("means over every token", "E.5/grpo", "4 rows at a time: "),
     ("divides a sequence by its tokens", "E.5/masks", "got NaN"),
     ("leaves a rest", "E.6/evenly", "for the last one"),
+    (
+        "keeps every stretch for its largest",
+        "E.1/never-more-than-a-stretch",
+        "two stretches are there at a time",
+    ),
+    ("joins the stretches", "E.1/never-more-than-a-stretch", "two stretches are there at a time"),
+    (
+        "widens the hidden states' gradient",
+        "E.3/sums-in-their-own-type",
+        "`hidden.grad` is f32, and the problem's type is bf16",
+    ),
+    ("differentiates frozen hidden states", "E.3/frozen-head", "there is an output `hidden.grad`"),
+    ("differentiates a frozen bias", "E.3/frozen-head", "there is an output `bias.grad`"),
 ];
+
+#[test]
+fn another_right_chunker_is_right() {
+    let others = [
+        ("adds the sums of stretches as logarithms", "E.1"),
+        ("sums the stretches' sums at the end", "E.1"),
+        ("names its outputs in reverse", "loss"),
+    ];
+    for (other, what) in others {
+        let ran = own(OWN, other, &["test", what, "--seed", "0x5"]);
+        assert!(ran.code == 0, "{other}: {}", ran.stdout);
+    }
+}
 
 #[test]
 fn a_slip_in_a_step_of_a_chunker_is_seen_by_a_check_of_that_step() {

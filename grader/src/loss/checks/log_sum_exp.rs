@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use challenges::loss::Chunked;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Builder, Dim, Dtype, Graph, Op, interpret};
+use reference::graph::{Array, Builder, Dim, Dtype, Graph, Id, Op, interpret};
 
 use super::{Check, Rows};
 use crate::compare::{describe, narrowed};
@@ -129,19 +129,53 @@ impl Stretched {
     }
 }
 
-/// That no product has more entries of the vocabulary than a stretch.
+/// That no more entries of the vocabulary are there at a time than a stretch, in whatever order the graph is run.
 fn narrow(attempt: &dyn Chunked, of: &Stretched) -> Result<(), String> {
     let graph = of.graph(attempt)?;
-    let most = of.stretch * of.hidden.shape[0];
-    for id in graph.ids() {
-        let elements: i64 = graph.ty(id).shape.iter().filter_map(Dim::as_fixed).product();
-        if graph.node(id).op == Op::Matmul && elements as usize > most {
-            let line = graph.line(id);
-            return Err(format!(
-                "with a stretch of {}, this has more entries than that:\n{line}",
-                of.stretch
-            ));
+    let rows = of.hidden.shape[0];
+    let most = of.stretch * rows;
+    let stretches = products(&graph, rows);
+    if let Some(id) = stretches.iter().find(|id| elements(&graph, **id) > most) {
+        let (stretch, line) = (of.stretch, graph.line(*id));
+        return Err(format!("with a stretch of {stretch}, this has more entries than that:\n{line}"));
+    }
+    let mut pairs =
+        stretches.iter().flat_map(|a| stretches.iter().map(move |b| [*a, *b])).filter(|[a, b]| a < b);
+    match pairs.find(|pair| kept_for_each_other(&graph, *pair, rows)) {
+        Some([a, b]) => Err(format!(
+            "the logits of two stretches are there at a time: what is made of each needs the other\n{}\n{}",
+            graph.line(a),
+            graph.line(b)
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Products that have more than one number for a row.
+fn products(graph: &Graph, rows: usize) -> Vec<Id> {
+    let results = graph.ancestors(graph.outputs().iter().map(|(_, id)| *id));
+    let is_stretch = |id: &Id| graph.node(*id).op == Op::Matmul && elements(graph, *id) > rows;
+    results.into_iter().filter(is_stretch).collect()
+}
+
+fn elements(graph: &Graph, id: Id) -> usize {
+    graph.ty(id).shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize
+}
+
+/// Whether what is made of each one needs the other one: then no order lets go of either before the other is there.
+fn kept_for_each_other(graph: &Graph, [a, b]: [Id; 2], rows: usize) -> bool {
+    let waits = |of: Id, other: Id| graph.ancestors(made_of(graph, of, rows)).contains(&other);
+    waits(a, b) && waits(b, a)
+}
+
+/// What is computed of a stretch's logits element by element, and what reads that: up to where a row has one number.
+fn made_of(graph: &Graph, logits: Id, rows: usize) -> Vec<Id> {
+    let mut made = vec![logits];
+    for id in graph.ids().filter(|id| *id > logits) {
+        let reads = |from: &Id| made.contains(from) && elements(graph, *from) > rows;
+        if graph.node(id).inputs.iter().any(reads) {
+            made.push(id);
         }
     }
-    Ok(())
+    made
 }
