@@ -69,10 +69,14 @@ fn spans(random: &mut Random) -> Vec<Range<usize>> {
     each.collect()
 }
 
+/// What a mask of many tokens and spans may take: a hundred times what one needs that passes over each once, and less
+/// than a fifth of what one takes that looks at all pairs (two cores of an Intel Xeon with AVX-512).
+const LIMIT: Duration = Duration::from_millis(300);
+
 /// A conversation of many turns: what looks at every span for every token does not come to an end. In the second one
 /// the assistant says nothing, over and over, at the very end.
 fn many(steps: &Steps) -> Result<(), String> {
-    let count = 200_000;
+    let count = 100_000;
     let offsets: Vec<Range<usize>> = (0..count).map(|at| 3 * at..3 * at + 3).collect();
     let spans: Vec<Range<usize>> = (0..count / 2).map(|at| 6 * at..6 * at + 2).collect();
     in_time(steps, &offsets, &spans, "every other one", |at| at % 2 == 0)?;
@@ -90,12 +94,12 @@ fn in_time(
     let got = steps.chat().token_mask(offsets, spans);
     let took = start.elapsed();
     if got.len() != offsets.len() || got.iter().enumerate().any(|(at, trained)| *trained != own(at)) {
-        return Err(format!("of 200,000 tokens {which} is the assistant's; the mask says something else"));
+        return Err(format!("of 100,000 tokens {which} is the assistant's; the mask says something else"));
     }
-    if took > Duration::from_secs(2) {
+    if took > LIMIT {
         let empty = if spans.iter().all(Range::is_empty) { "empty spans behind them" } else { "spans" };
         return Err(format!(
-            "200,000 tokens and 100,000 {empty} took {took:.1?}: the cost has to grow with their sum, not their product"
+            "100,000 tokens and 50,000 {empty} took {took:.1?}: the cost has to grow with their sum, not their product"
         ));
     }
     Ok(())
