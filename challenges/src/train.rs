@@ -1,11 +1,11 @@
-//! Training: the one loop's step, whichever way the loss is computed.
+//! Training on a device.
 //!
-//! A step is a graph of [`reference::llama::train`]: forward, backward and optimiser at once. Weights, adapter and the
-//! optimiser's state are uploaded once and stay on the device; what a step updates, it updates in place. A batch is
-//! what changes from step to step: tokens, labels, and the numbers of the schedule.
+//! [`Engine`] is the one loop: micro-batches of a model with an adapter, and the update at their end; the trainer runs
+//! it, and the grader measures it. [`Trainer`] runs a step that is one graph, forward, backward and optimiser at once,
+//! as a reader's own compiler recorded it.
 //!
-//! With a chunked loss (challenge E) a step is three parts: the hidden states, the loss with their gradient chunk by
-//! chunk, and the step of the model for that gradient, which computes the states once more.
+//! Weights, adapter and the optimiser's state are uploaded once and stay on the device; what a step updates, it updates
+//! in place. A batch is what changes from step to step: tokens, labels, and the numbers of the schedule.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,9 @@ use compiler::session::{self, DeviceTensor, Program, Session, Settings};
 use kernels::{Callee, Device};
 use reference::graph::interpret::Values;
 use reference::graph::{self, Array, Graph};
-use reference::loss::IGNORED;
 
 use crate::graph::Compile;
-use crate::loss::run::{self, Hidden, Job, Runner, Size};
-use crate::loss::{Chunked, Problem};
+use crate::loss::run;
 
 pub mod chunked;
 mod engine;
@@ -58,49 +56,15 @@ pub enum Error {
 /// A model on a device, step by step.
 pub struct Trainer<'a> {
     session: Session<'a>,
-    parts: Parts<'a>,
-}
-
-enum Parts<'a> {
-    Whole { step: Program },
-    Chunked(Box<Chunks<'a>>),
-}
-
-/// The parts of a step whose loss is chunked.
-struct Chunks<'a> {
-    states: Program,
-    update: Program,
-    attempt: &'a dyn Chunked,
-    runner: Runner<'a>,
-    given: BTreeMap<String, DeviceTensor>,
-    length: usize,
-    size: Size,
-}
-
-/// A chunked loss of a model.
-pub struct ChunkedLoss<'a> {
-    /// The steps of challenge E.
-    pub attempt: &'a dyn Chunked,
-    /// Who compiles the chunks.
-    pub passes: &'a dyn Compile,
-    /// The loss and its shapes.
-    pub problem: &'a Problem,
-    /// From tokens to `hidden`.
-    pub states: &'a Graph,
-    /// The weight of the output layer, (V, H) in the problem's type.
-    pub weight: &'a Array<f32>,
-    /// Tokens of a sequence.
-    pub length: usize,
-    /// How large chunks are.
-    pub size: Size,
+    step: Program,
 }
 
 impl<'a> Trainer<'a> {
-    /// One whose loss is part of its step's graph. `start` is everything that does not change with the batch.
+    /// One whose step is a graph, its loss among it. `start` is everything that does not change with the batch.
     ///
     /// # Errors
     /// If the graph cannot be loaded, or the device lacks the memory.
-    pub fn whole(
+    pub fn new(
         passes: &'a dyn Compile,
         device: &'a dyn Device,
         dequantizer: &'a dyn Callee,
@@ -110,30 +74,7 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, Error> {
         let mut session = session(passes, device, dequantizer, settings, start)?;
         let step = session.load(step).map_err(Error::Session)?;
-        Ok(Self { session, parts: Parts::Whole { step } })
-    }
-
-    /// One whose loss is chunked; `step` is that of the model for a given gradient of its hidden states, `hidden.grad`.
-    ///
-    /// # Errors
-    /// As [`Self::whole`].
-    pub fn chunked(
-        passes: &'a dyn Compile,
-        device: &'a dyn Device,
-        dequantizer: &'a dyn Callee,
-        settings: Settings,
-        step: &Graph,
-        start: &Values<f32>,
-        loss: &ChunkedLoss<'a>,
-    ) -> Result<Self, Error> {
-        let mut session = session(passes, device, dequantizer, settings, start)?;
-        let states = session.load(loss.states).map_err(Error::Session)?;
-        let update = session.load(step).map_err(Error::Session)?;
-        let runner = Runner::new(device, loss.passes, loss.attempt, loss.problem);
-        let given = BTreeMap::from([("weight".to_owned(), tensor(&session, loss.weight)?)]);
-        let ChunkedLoss { attempt, length, size, .. } = *loss;
-        let chunks = Chunks { states, update, attempt, runner, given, length, size };
-        Ok(Self { session, parts: Parts::Chunked(Box::new(chunks)) })
+        Ok(Self { session, step })
     }
 
     /// A step; the loss before its update. `batch` is what `start` did not have.
@@ -142,21 +83,10 @@ impl<'a> Trainer<'a> {
     /// If an input is missing or does not fit, and what the session or the device says.
     pub fn step(&mut self, batch: &Values<f32>) -> Result<f64, Error> {
         let inputs = batch.iter().map(|(name, value)| Ok((name.clone(), tensor(&self.session, value)?)));
-        let mut inputs: BTreeMap<String, DeviceTensor> = inputs.collect::<Result<_, Error>>()?;
-        match &mut self.parts {
-            Parts::Whole { step } => {
-                let outputs = self.session.run(*step, &inputs).map_err(Error::Session)?;
-                let loss = outputs.array("loss").map_err(Error::Session)?;
-                Ok(loss.wide().first().copied().unwrap_or(f64::NAN))
-            }
-            Parts::Chunked(chunks) => {
-                let hidden = self.session.run(chunks.states, &inputs).and_then(|out| out.tensor("hidden"));
-                let (loss, gradient) = chunks.loss(&self.session, hidden.map_err(Error::Session)?, batch)?;
-                inputs.insert("hidden.grad".into(), gradient);
-                self.session.run(chunks.update, &inputs).map_err(Error::Session)?;
-                Ok(loss)
-            }
-        }
+        let inputs: BTreeMap<String, DeviceTensor> = inputs.collect::<Result<_, Error>>()?;
+        let outputs = self.session.run(self.step, &inputs).map_err(Error::Session)?;
+        let loss = outputs.array("loss").map_err(Error::Session)?;
+        Ok(loss.wide().first().copied().unwrap_or(f64::NAN))
     }
 
     /// Keeps tensors that are on the device already, such as [loaded weights](crate::weights::load), as if they had
@@ -175,35 +105,6 @@ impl<'a> Trainer<'a> {
     /// The session that it runs in.
     pub fn session(&self) -> &Session<'a> {
         &self.session
-    }
-}
-
-impl Chunks<'_> {
-    /// The loss of a batch, and the gradient of its hidden states in their place.
-    fn loss(
-        &mut self,
-        session: &Session<'_>,
-        hidden: DeviceTensor,
-        batch: &Values<f32>,
-    ) -> Result<(f64, DeviceTensor), Error> {
-        let DeviceTensor { shape, buffer } = hidden;
-        let labels = batch.get("labels").ok_or(Error::Batch { name: "labels" })?;
-        let labels = self.attempt.shift(labels.as_integers(), self.length);
-        let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
-        let labels = tensor(session, &Array::integers(&[labels.len()], labels))?;
-        self.given.insert("labels".into(), labels);
-        let job = Job {
-            hidden: Hidden::Donated(buffer),
-            given: &self.given,
-            counts: &counts,
-            upstream: None,
-            size: self.size,
-            so_far: BTreeMap::new(),
-        };
-        let mut results = self.runner.run(job).map_err(Error::Loss)?;
-        let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
-        let loss = results.loss.first().map_or(f64::NAN, |loss| f64::from(*loss));
-        Ok((loss, DeviceTensor { shape, buffer: gradient }))
     }
 }
 

@@ -40,15 +40,15 @@ fn related(name: &str, other: &str) -> bool {
 
 /// A fact that holds.
 pub(crate) fn met(evidence: &str) -> Fact {
-    Fact { truth: Truth::Met, evidence: evidence.into() }
+    Fact { truth: Truth::Met, evidence: evidence.into(), is_as_published: false }
 }
 
 /// A fact that does not hold.
 pub(crate) fn unmet(evidence: &str) -> Fact {
-    Fact { truth: Truth::Unmet, evidence: evidence.into() }
+    Fact { truth: Truth::Unmet, evidence: evidence.into(), is_as_published: false }
 }
 
 /// A fact that could not be measured.
 pub(crate) fn unmeasured(reason: &str) -> Fact {
-    Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}") }
+    Fact { truth: Truth::Unmeasured, evidence: format!("not measured: {reason}"), is_as_published: false }
 }

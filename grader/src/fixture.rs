@@ -260,7 +260,11 @@ fn unbuilt(rubric: &Rubric) -> Challenge {
 }
 
 fn facts(all: &[(&'static str, Truth, &str)]) -> Facts {
-    all.iter().map(|(name, truth, text)| (*name, Fact { truth: *truth, evidence: (*text).into() })).collect()
+    all.iter()
+        .map(|(name, truth, text)| {
+            (*name, Fact { truth: *truth, evidence: (*text).into(), is_as_published: false })
+        })
+        .collect()
 }
 
 fn solved_facts() -> Facts {

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// Ranks of challenge B, or of a graph
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// A checkpoint for challenges B, C and E
+    /// A checkpoint for challenges C and E
     #[arg(long, global = true, value_name = "DIR")]
     model: Option<PathBuf>,
     /// The scorecard as JSON on standard output, and nothing else there
@@ -217,8 +217,9 @@ impl Options {
         if courses.is_empty() {
             courses = default_courses(backend).into_iter().filter(|course| supplied.has(course)).collect();
         }
-        if self.model.is_some() && !courses.iter().any(|course| course.name == "graph") {
-            return Err(Failure::Usage("--model is for challenge C (graph)".into()));
+        let takes_a_model = |course: &&Course| ["graph", "loss"].contains(&course.name);
+        if self.model.is_some() && !courses.iter().any(takes_a_model) {
+            return Err(Failure::Usage("--model is for challenges C (graph) and E (loss)".into()));
         }
         if attempt == Attempt::Exercise {
             there_are_exercises(&courses)?;

@@ -61,6 +61,16 @@ pub enum Asks {
     Processor,
 }
 
+impl Line {
+    /// What its measurement on a device is.
+    fn basis(&self, facts: &Facts, device: &str) -> Basis {
+        let mut names = Vec::new();
+        self.fact.names(&mut names);
+        let mut own = names.iter().filter_map(|name| facts.get(name));
+        if own.any(|fact| fact.is_as_published) { Basis::AsPublished } else { self.asks.basis(device) }
+    }
+}
+
 impl Asks {
     /// What a measurement on a device of a report is: `cpu`, `cuda:0`.
     pub fn basis(self, device: &str) -> Basis {
@@ -100,6 +110,8 @@ pub struct Fact {
     pub truth: Truth,
     /// One sentence with its number, or the reason why it could not be measured.
     pub evidence: String,
+    /// Whether it was measured on what the line asks for although the device says otherwise.
+    pub is_as_published: bool,
 }
 
 /// Facts by the name that the published text gives them.
@@ -697,7 +709,7 @@ impl Rubric {
                 Row {
                     wording: line.wording.into(),
                     fact: if decision.is_err() { Truth::Unmeasured } else { line.fact.truth(&truth) },
-                    basis: line.asks.basis(device),
+                    basis: line.basis(facts, device),
                     points: effect,
                     worth: line.worth(),
                     evidence: evidence(line, facts),

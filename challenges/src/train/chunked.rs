@@ -15,12 +15,13 @@ use std::collections::BTreeMap;
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
-use kernels::{Callee, Device};
+use kernels::Device;
 use reference::graph::{Dtype, Graph, Symbol, Type};
 use reference::llama::{Config, Spec, Storage};
 use reference::loss::{IGNORED, next_token_rows};
 
 use super::Error;
+use super::engine::Machine;
 use super::microbatch::{Logged, Microbatch, device_error, upload};
 use crate::graph::Compile;
 use crate::loss::problem::row_dim;
@@ -99,7 +100,7 @@ impl<'a> States<'a> {
     /// keeps the model's weights; that of the output layer is taken from it.
     pub fn new(
         session: &mut Session<'a>,
-        passes: &'a dyn Compile,
+        on: Machine<'a>,
         spec: &Spec,
         graph: &Graph,
         loss: &InChunks<'a>,
@@ -107,13 +108,13 @@ impl<'a> States<'a> {
         let Halves { forward, backward, saved } = halves(spec, graph)?;
         let [forward, backward] =
             [forward, backward].map(|graph| session.load(&graph).map_err(Error::Session));
-        let (weight, head) = output_weight(session, passes, spec)?;
+        let (weight, head) = output_weight(session, on, spec)?;
         Ok(Self {
             forward: forward?,
             backward: backward?,
             saved,
             lent: BTreeMap::new(),
-            runner: Runner::new(session.device(), passes, loss.attempt, loss.problem),
+            runner: Runner::new(session.device(), on.passes, loss.attempt, loss.problem),
             attempt: loss.attempt,
             size: loss.size,
             given: BTreeMap::from([("weight".to_owned(), weight)]),
@@ -125,6 +126,13 @@ impl<'a> States<'a> {
     /// The weight of the output layer by the name that the session's graphs know it by, if it is as they expect it.
     pub fn head(&self) -> Option<(&str, &DeviceTensor)> {
         self.head.as_deref().map(|name| (name, &self.given["weight"]))
+    }
+
+    /// A model whose graphs read the output layer as it is here, and its weight by the name that they know it by.
+    pub fn own_head(&self, spec: &Spec) -> (Spec, &'static str, &DeviceTensor) {
+        let own = if self.head.is_some() { spec.clone() } else { with_own_head(spec) };
+        let name = head_name(&own);
+        (own, name, &self.given["weight"])
     }
 
     /// The batch with padding up to the sizes that are compiled.
@@ -250,48 +258,44 @@ fn head_name(spec: &Spec) -> &'static str {
     if spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" }
 }
 
-/// The type that it is stored in.
-pub(super) fn head_dtype(spec: &Spec) -> Dtype {
-    match spec.storages.get(head_name(spec)) {
-        Some(Storage::Dense(dtype)) => *dtype,
-        _ => spec.compute,
-    }
+/// Whether the output layer is stored in the type that the model computes in.
+pub(super) fn has_head_as_computed(spec: &Spec) -> bool {
+    spec.storages.get(head_name(spec)) == Some(&Storage::Dense(spec.compute))
+}
+
+/// The model with an output layer of its own, stored as it is computed with: a copy that was made is its weight.
+fn with_own_head(spec: &Spec) -> Spec {
+    let mut own = spec.clone();
+    own.config.tied = false;
+    own.storages.insert(head_name(&own).to_owned(), Storage::Dense(spec.compute));
+    own
 }
 
 /// The weight of the output layer in the type that the model computes in, and the name by which the session's graphs
-/// may ask for it. It is taken from the session, so that it is there once; where it is stored in another type a copy is
+/// may ask for it. It is taken from the session, so that it is there once; where it is stored in another way a copy is
 /// made, and the original stays only if it is the embedding, too.
 fn output_weight<'a>(
     session: &mut Session<'a>,
-    passes: &'a dyn Compile,
+    on: Machine<'a>,
     spec: &Spec,
 ) -> Result<(DeviceTensor, Option<String>), Error> {
-    let name = head_name(spec);
-    let weight = session.release(name).ok_or(Error::Batch { name: "output weight" })?;
-    if head_dtype(spec) == spec.compute {
-        return Ok((weight, Some(name.to_owned())));
+    let mut taken = |name: &str| session.release(name).ok_or(Error::Batch { name: "output weight" });
+    if has_head_as_computed(spec) {
+        let name = head_name(spec);
+        return Ok((taken(name)?, Some(name.to_owned())));
     }
-    let (cast, weight) = cast(session.device(), passes, spec, name, weight)?;
-    if spec.config.tied {
-        session.keep(name, weight);
-    }
-    Ok((cast, None))
-}
-
-/// The weight in the type that the model computes in; and the weight.
-fn cast(
-    device: &dyn Device,
-    passes: &dyn Compile,
-    spec: &Spec,
-    name: &str,
-    weight: DeviceTensor,
-) -> Result<(DeviceTensor, DeviceTensor), Error> {
     let graph = spec.output_layer().map_err(Error::Graph)?;
-    let none: &dyn Callee = &compiler::session::NoDequantizer;
-    let mut session = Session::new(passes, device, none, Settings::default()); // its arena goes with it
-    session.keep(name, weight);
-    let program = session.load(&graph).map_err(Error::Session)?;
-    let cast = session.run(program, Io::default()).and_then(|outputs| outputs.tensor("weight"));
-    let weight = session.release(name).ok_or(Error::Batch { name: "output weight" })?;
-    Ok((cast.map_err(Error::Session)?, weight))
+    let names: Vec<&str> = graph.inputs().map(|(name, _)| name).collect(); // one, or the parts of one in NF4
+    let mut own = Session::new(on.passes, on.device, on.dequantizer, Settings::default()); // its arena goes with it
+    for name in &names {
+        own.keep(name, taken(name)?);
+    }
+    let program = own.load(&graph).map_err(Error::Session)?;
+    let weight = own.run(program, Io::default()).and_then(|outputs| outputs.tensor("weight"));
+    if spec.config.tied {
+        for name in names {
+            own.release(name).and_then(|tensor| session.keep(name, tensor));
+        }
+    }
+    Ok((weight.map_err(Error::Session)?, None))
 }

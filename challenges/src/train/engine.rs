@@ -101,9 +101,7 @@ impl<'a> Engine<'a> {
         let update = session.load(&update).map_err(Error::Session)?;
         let scale = train::is_scaled(spec.compute).then(LossScale::default);
         let accumulate = match loss {
-            Some(loss) => {
-                Accumulate::Chunked(Box::new(States::new(&mut session, passes, &spec, &graph, loss)?))
-            }
+            Some(loss) => Accumulate::Chunked(Box::new(States::new(&mut session, on, &spec, &graph, loss)?)),
             None => Accumulate::Whole(session.load(&graph).map_err(Error::Session)?),
         };
         Ok(Self {

@@ -135,7 +135,7 @@ impl<'a> Forecaster<'a> {
     /// The weight of a chunked loss, where it is not among the inputs of the other graphs.
     fn head_bytes(&self) -> usize {
         let Spec { config, compute, .. } = &self.spec;
-        let is_shared = config.tied && chunked::head_dtype(&self.spec) == *compute;
+        let is_shared = config.tied && chunked::has_head_as_computed(&self.spec);
         if is_shared { 0 } else { config.vocab * config.hidden * compute.bytes() }
     }
 

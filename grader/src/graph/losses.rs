@@ -44,7 +44,7 @@ fn both(attempt: &dyn Compile, begun: &Begun, seed: u64) -> Result<[(&'static st
     let device = Cpu::new();
     let train = |passes: &dyn Compile, options: Options| {
         let settings = Settings { options: Some(options), exact: true, ..Settings::default() };
-        let trainer = Trainer::whole(passes, &device, &nf4::DEQUANTIZER, settings, &step, &start);
+        let trainer = Trainer::new(passes, &device, &nf4::DEQUANTIZER, settings, &step, &start);
         train(trainer.map_err(describe)?, &batches)
     };
     Ok([("compiled", train(attempt, own)?), ("op_by_op", train(&Solution, plain)?)])

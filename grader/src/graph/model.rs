@@ -159,12 +159,32 @@ impl Model {
         device: &Cpu,
         fixed: &Values<f32>,
     ) -> Result<BTreeMap<String, DeviceTensor>, String> {
-        let loaded = self.stored.as_ref().map(|llama| weights::load(device, llama));
-        let mut tensors = loaded.transpose().map_err(|error| error.to_string())?.unwrap_or_default();
+        let mut tensors = self.upload_weights(device)?;
         let rest = fixed.iter().filter(|(name, _)| !tensors.contains_key(*name));
         let rest: Result<Vec<_>, _> = rest.map(|(name, value)| tensor(device, name, value)).collect();
         tensors.extend(rest.map_err(|error| error.to_string())?);
         Ok(tensors)
+    }
+
+    /// Every weight in a device's memory: those of a reader's own checkpoint as they are stored.
+    pub fn upload_weights(&self, device: &Cpu) -> Result<BTreeMap<String, DeviceTensor>, String> {
+        if let Some(llama) = &self.stored {
+            return weights::load(device, llama).map_err(|error| error.to_string());
+        }
+        let weights = self.values.iter().filter(|(name, _)| !is_of_adapter(name));
+        weights.map(|(name, value)| tensor(device, name, value).map_err(|error| error.to_string())).collect()
+    }
+
+    /// The adapter, by the names of a graph's inputs.
+    pub fn adapter(&self) -> Values<f32> {
+        let adapter = self.values.iter().filter(|(name, _)| is_of_adapter(name));
+        adapter.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// How many numbers its weights are, without the adapter.
+    pub fn parameters(&self) -> usize {
+        let specs = self.spec.config.tensor_specs();
+        specs.iter().map(|spec| spec.shape.iter().product::<usize>()).sum()
     }
 
     /// [`Self::fixed`] where training begins: the optimiser has seen no gradient.
@@ -191,4 +211,8 @@ impl Model {
         values.insert("labels".into(), Array::integers(&[1, length], labels));
         values
     }
+}
+
+fn is_of_adapter(name: &str) -> bool {
+    name.starts_with("base_model.")
 }

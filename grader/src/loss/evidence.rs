@@ -2,6 +2,7 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
+use super::train::OWN_STEPS;
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts, LOSSES_APART};
 use crate::scorecard::{Check, Outcome, Truth};
@@ -9,6 +10,9 @@ use crate::verdict::{Verdict, outcomes, verdict};
 
 /// Of the whole run's bytes, what a chunked one may take.
 const HALF: f64 = 0.5;
+
+/// Parameters of what is called a model of 1B: Llama 3.2 1B has 1.24 billion, `TinyLlama` 1.10.
+const OF_1B: std::ops::Range<f64> = 0.95e9..1.5e9;
 
 /// The facts of E.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
@@ -175,10 +179,15 @@ impl Answer<'_> {
             ),
             None => (apart, "; chunks are compiled by the solution of C".to_owned()),
         };
+        let own = self.seen.value("loss.training.parameters"); // of a reader's own checkpoint
+        let model = own.map_or("40 steps of a small Llama".to_owned(), |parameters| {
+            format!("{OWN_STEPS} steps of a Llama of {:.3} billion parameters", parameters / 1e9)
+        });
         let evidence = format!(
-            "40 steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
+            "{model} with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
         );
-        if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) }
+        let fact = if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) };
+        Fact { is_as_published: own.is_some_and(|parameters| OF_1B.contains(&parameters)), ..fact }
     }
 
     fn policies(&self) -> Fact {

@@ -38,7 +38,12 @@ const MEASURED: [Measured<Measure>; 6] = [
     Measured {
         name: "watch/training",
         seconds: 60,
-        numbers: &["loss.training", "loss.training.whole", "loss.training.chunked"],
+        numbers: &[
+            "loss.training",
+            "loss.training.whole",
+            "loss.training.chunked",
+            "loss.training.parameters",
+        ],
         fresh: true,
         quick: true,
         run: |child, attempt, _| train::run(child, attempt),
@@ -81,7 +86,9 @@ const MEASURED: [Measured<Measure>; 6] = [
 fn items(effort: &Effort) -> Vec<Item> {
     let checks = checks::names().into_iter().map(|name| Item::new(name, 30));
     let guards = guards::NAMES.iter().map(|name| Item::new(format!("guard/{name}"), 30));
-    let measured = MEASURED.iter().filter(|measured| measured.quick || !effort.quick).map(Measured::item);
+    let limit = |item: Item| if effort.model.is_some() { item.within(3600) } else { item };
+    let measured = MEASURED.iter().filter(|measured| measured.quick || !effort.quick);
+    let measured = measured.map(|measured| limit(measured.item()));
     checks.chain(guards).chain(measured).collect()
 }
 

@@ -1,27 +1,27 @@
-//! A small Llama with an adapter, trained twice for 40 steps: with the loss in the one graph of the step, and chunked.
+//! A Llama with an adapter, trained twice by the trainer's own loop: with all logits at once, and in chunks.
 //!
-//! Chunked, a step is three parts: the hidden states, the chunked loss with their gradient, and the step of the model
-//! for that gradient, which computes the states once more. An attempt at C that is right compiles the chunks as well.
+//! The model is small and drawn, or a reader's own checkpoint. An attempt at C that is right compiles model and chunks
+//! as well.
 
 use challenges::graph::Compile;
+use challenges::loss::Chunked;
 use challenges::loss::run::Size;
-use challenges::loss::{Chunked, Problem, Trains};
-use challenges::train::{ChunkedLoss, Trainer};
+use challenges::train::chunked::{InChunks, causal};
+use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, nf4};
-use compiler::session::Settings;
 use kernels::Cpu;
 use reference::graph::interpret::Values;
-use reference::graph::{Dtype, interpret};
-use reference::loss::Reduction;
+use reference::loss::IGNORED;
 
-use super::checks::plain;
 use crate::compare::describe;
-use crate::gather::{Child, Unwound, caught};
+use crate::gather::{Child, Effort, Unwound, caught};
 use crate::graph::model::{Model, Sizes};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
+/// Steps of a drawn model, and of a reader's own: so many has the run that was published.
 const STEPS: usize = 40;
+pub(super) const OWN_STEPS: usize = 25;
 const LENGTH: usize = 64;
 /// Sequences that take turns.
 const BATCHES: usize = 2;
@@ -39,8 +39,12 @@ pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
         interval: None,
         samples: samples.to_vec(),
     };
-    child.measured("loss.training", number(apart(&series), "relative", &[]));
-    for (name, samples) in ["whole", "chunked"].into_iter().zip(&series) {
+    let Series { parameters, losses } = series;
+    child.measured("loss.training", number(apart(&losses), "relative", &[]));
+    if let Some(parameters) = parameters {
+        child.measured("loss.training.parameters", number(parameters as f64, "count", &[]));
+    }
+    for (name, samples) in ["whole", "chunked"].into_iter().zip(&losses) {
         if let Some(last) = samples.last().filter(|_| samples.iter().all(|loss| loss.is_finite())) {
             child.measured(&format!("loss.training.{name}"), number(*last, "nats", samples));
         }
@@ -55,22 +59,23 @@ pub(super) fn run_compiled_by(child: &mut Child, attempt: &dyn Chunked, own: Opt
     let right = own.filter(|own| crate::graph::wrong(*own, seed).is_none());
     child.measured("loss.compiler", number(f64::from(u8::from(right.is_some())), "count"));
     if let Some(series) = right.and_then(|own| series(child, OWN, attempt, own)) {
-        child.measured(OWN, number(apart(&series), "relative"));
+        child.measured(OWN, number(apart(&series.losses), "relative"));
     }
 }
 
 /// The losses of a run whose chunks the attempt's own compiler compiled, against those of the whole run.
 const OWN: &str = "loss.training.own";
 
+/// The losses before each update, with all logits and in chunks.
+struct Series {
+    parameters: Option<usize>, // of a reader's own model
+    losses: [Vec<f64>; 2],
+}
+
 /// Both series; or what stood in the way is reported under a name.
-fn series(
-    child: &mut Child,
-    name: &str,
-    attempt: &dyn Chunked,
-    passes: &dyn Compile,
-) -> Option<[Vec<f64>; 2]> {
-    let seed = child.request.effort.seed;
-    match caught(|| both(attempt, passes, seed)) {
+fn series(child: &mut Child, name: &str, attempt: &dyn Chunked, passes: &dyn Compile) -> Option<Series> {
+    let effort = child.request.effort.clone();
+    match caught(|| both(attempt, passes, &effort)) {
         Ok(Ok(series)) => return Some(series),
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(name, &reason),
         Err(Unwound::Hole(hole)) => child.unmeasured(name, &format!("not written yet: {hole}")),
@@ -85,61 +90,53 @@ pub(crate) fn apart([whole, chunked]: &[Vec<f64>; 2]) -> f64 {
     apart.min(f64::MAX)
 }
 
-/// The losses before each update: with all logits, and chunked.
-fn both(attempt: &dyn Chunked, passes: &dyn Compile, seed: u64) -> Result<[Vec<f64>; 2], String> {
-    let model = Model::drawn(LLAMA, seed)?;
-    let mut random = Random::named(seed, "training");
-    let batches: Vec<Values<f32>> = (0..BATCHES).map(|_| model.tokens(LENGTH, &mut random)).collect();
-    Ok([whole(&model, &batches)?, chunked(&model, &batches, attempt, passes)?])
+fn both(attempt: &dyn Chunked, passes: &dyn Compile, effort: &Effort) -> Result<Series, String> {
+    let own = effort.model.as_deref();
+    let model = own.map_or_else(|| Model::drawn(LLAMA, effort.seed), |own| Model::open(own, effort.seed))?;
+    let steps = if own.is_some() { OWN_STEPS } else { STEPS };
+    let mut random = Random::named(effort.seed, "training");
+    let batches: Vec<Microbatch> = (0..BATCHES).map(|_| drawn(&model, &mut random)).collect();
+    let batches: Vec<&Microbatch> = batches.iter().cycle().take(steps).collect();
+    let problem = causal(&model.spec.config, model.spec.compute).map_err(describe)?;
+    let chunks = InChunks { attempt, problem: &problem, size: Size::Rows(ROWS) };
+    let whole = train(&model, &graph::Solution, None, &batches)?;
+    let chunked = train(&model, passes, Some(&chunks), &batches)?;
+    Ok(Series { parameters: own.map(|_| model.parameters()), losses: [whole, chunked] })
 }
 
-fn whole(model: &Model, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
-    let device = Cpu::with_threads(2);
-    let step = Model::step(model.spec.training_loss().map_err(describe)?)?;
-    let (start, settings) = (model.start(&step), Settings { exact: true, ..Settings::default() });
-    let trainer = Trainer::whole(&graph::Solution, &device, &nf4::DEQUANTIZER, settings, &step, &start)
-        .map_err(describe)?;
-    train(trainer, batches)
-}
-
-fn chunked(
-    model: &Model,
-    batches: &[Values<f32>],
-    attempt: &dyn Chunked,
-    passes: &dyn Compile,
-) -> Result<Vec<f64>, String> {
-    let device = Cpu::with_threads(2);
-    let config = &model.spec.config;
-    let problem = Problem {
-        loss: plain(config.vocab, Reduction::Mean)?,
-        width: config.hidden,
-        vocab: config.vocab,
-        dtype: Dtype::F32,
-        accumulate_dtype: Dtype::F32,
-        bias: false,
-        trains: Trains { hidden: true, weight: false, bias: false },
-    };
-    let step = Model::step(model.spec.surrogate_loss().map_err(describe)?)?;
-    let mut start = model.start(&step);
-    let states = model.spec.hidden_states().map_err(describe)?;
-    let head = interpret(&model.spec.output_layer().map_err(describe)?, &start).map_err(describe)?;
-    let weight = head.first().ok_or("there is no output layer")?;
-    let size = Size::Rows(ROWS);
-    let loss =
-        ChunkedLoss { attempt, passes, problem: &problem, states: &states, weight, length: LENGTH, size };
-    start.remove("hidden.grad");
-    let settings = Settings { exact: true, ..Settings::default() };
-    let solution = &graph::Solution;
-    let trainer = Trainer::chunked(solution, &device, &nf4::DEQUANTIZER, settings, &step, &start, &loss);
-    train(trainer.map_err(describe)?, batches)
+/// A sequence whose first label, like one in its middle, is ignored.
+fn drawn(model: &Model, random: &mut Random) -> Microbatch {
+    let length = LENGTH.min(model.spec.config.positions);
+    let mut draw = || (0..length).map(|_| random.below(model.spec.config.vocab) as i32).collect::<Vec<_>>();
+    let (ids, mut labels) = (draw(), draw());
+    labels[0] = IGNORED;
+    labels[length / 2] = IGNORED;
+    Microbatch {
+        shape: [1, length],
+        ids,
+        labels,
+        positions: (0..length as i32).collect(),
+        documents: vec![1; length],
+    }
 }
 
 /// The loss before each update.
-fn train(mut trainer: Trainer<'_>, batches: &[Values<f32>]) -> Result<Vec<f64>, String> {
-    let step = |number: usize| {
-        let mut batch = batches[number % batches.len()].clone();
-        batch.append(&mut Model::recipe().optimizer.rates(number as u64 + 1, RATE));
-        trainer.step(&batch).map_err(describe)
+fn train(
+    model: &Model,
+    passes: &dyn Compile,
+    loss: Option<&InChunks<'_>>,
+    batches: &[&Microbatch],
+) -> Result<Vec<f64>, String> {
+    let device = Cpu::with_threads(2);
+    let on = Machine { passes, device: &device, dequantizer: &nf4::DEQUANTIZER };
+    let (weights, adapter): (_, Values<f32>) = (model.upload_weights(&device)?, model.adapter());
+    let engine = Engine::new(on, weights, model.spec.clone(), &Model::recipe(), &adapter, loss);
+    let mut engine = engine.map_err(describe)?;
+    let counted = |batch: &Microbatch| batch.labels.iter().skip(1).filter(|label| **label != IGNORED).count();
+    let step = |(number, batch): (u64, &&Microbatch)| {
+        let logged = engine.microbatch(batch, counted(batch) as u64, [0; 2]).map_err(describe)?;
+        engine.update(number, RATE).map_err(describe)?;
+        Ok(logged.loss)
     };
-    (0..STEPS).map(step).collect()
+    (1..).zip(batches).map(step).collect()
 }

@@ -219,7 +219,9 @@ impl Buffer {
                 line.iter_mut().zip(&masks).for_each(|(word, mask)| *word ^= mask | 1);
             };
             let (lines, rest) = piece.as_chunks_mut::<LINE>();
-            lines.iter_mut().for_each(|line| flip(line));
+            for line in lines {
+                flip(line);
+            }
             flip(rest);
         });
     }

@@ -89,7 +89,7 @@ fn describe(row: &Row) -> String {
 /// The reason why something was not measured does not stand in a report.
 fn without_reason(fact: &Fact) -> Fact {
     let evidence = fact.evidence.replace("not measured: not run", &format!("not measured: {REASON}"));
-    Fact { evidence, truth: fact.truth }
+    Fact { evidence, ..*fact }
 }
 
 /// Whether a sentence is the one that follows, whatever the reasons in it are.

@@ -99,17 +99,6 @@ impl Spec {
         builder.finish()
     }
 
-    /// What [`Self::training_loss`] is to the adapter, for a loss of [`Self::hidden_states`] that is computed
-    /// elsewhere: given its gradient `hidden.grad` f32 (B * T, H), a number with the same gradient.
-    pub fn surrogate_loss(&self) -> Result<Graph, Error> {
-        let builder = Builder::new("llama_surrogate");
-        let model = Model::new(self, builder.tape());
-        let hidden = model.hidden(&model.tokens("ids")).cast(Dtype::F32);
-        let given = builder.tape().input("hidden.grad", Dtype::F32, hidden.shape());
-        builder.tape().output("surrogate", &(&hidden * &given).total());
-        builder.finish()
-    }
-
     /// The output layer alone, for a loss that is computed elsewhere: `weight` (V, H), in the compute type.
     pub fn output_layer(&self) -> Result<Graph, Error> {
         let builder = Builder::new("llama_output_layer");

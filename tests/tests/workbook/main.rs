@@ -31,6 +31,7 @@ mod golden;
 mod grad;
 mod graph;
 mod graph_file;
+mod heads;
 mod hostile;
 mod interpret;
 mod laws;

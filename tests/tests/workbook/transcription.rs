@@ -183,7 +183,11 @@ fn every_answer(rubric: &Rubric) -> impl Iterator<Item = Answers<'static>> {
 }
 
 fn facts(is: &Answers<'static>) -> Facts {
-    let fact = |is: bool| Fact { truth: if is { Truth::Met } else { Truth::Unmet }, evidence: String::new() };
+    let fact = |is: bool| Fact {
+        truth: if is { Truth::Met } else { Truth::Unmet },
+        evidence: String::new(),
+        is_as_published: false,
+    };
     is.iter().map(|(name, is)| (*name, fact(*is))).collect()
 }
 

@@ -190,7 +190,7 @@ fn a_trainer_takes_loaded_weights() {
         if !is_loaded {
             start.append(&mut llama.values().expect("weights"));
         }
-        let mut trainer = Trainer::whole(&Solution, &*CPU, &DEQUANTIZER, Settings::default(), &step, &start)
+        let mut trainer = Trainer::new(&Solution, &*CPU, &DEQUANTIZER, Settings::default(), &step, &start)
             .unwrap_or_else(|error| panic!("{error}"));
         if is_loaded {
             trainer.keep(load(&*CPU, &llama).expect("room"));

@@ -49,16 +49,21 @@ impl Engine<'_> {
         items: u64,
         key: [i32; 2],
     ) -> Result<Option<NotFinite>, Error> {
-        let graph = train::accumulate_graph(&self.spec).map_err(Error::Graph)?;
+        self.fit(batch)?;
+        let (spec, head) = match &self.accumulate {
+            Accumulate::Chunked(states) => {
+                let (spec, name, weight) = states.own_head(&self.spec);
+                (spec, Some((name, weight)))
+            }
+            Accumulate::Whole(_) => (self.spec.clone(), None),
+        };
+        let graph = train::accumulate_graph(&spec).map_err(Error::Graph)?;
         let (probe, probed) = probe(&graph).map_err(Error::Graph)?;
         let program = self.session.load(&probe).map_err(Error::Session)?;
-        self.fit(batch)?;
         let own = self.own_inputs(batch, items, key)?;
         let mut io = Io::from(&self.tables);
         io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
-        if let Accumulate::Chunked(states) = &self.accumulate {
-            io.inputs.extend(states.head());
-        }
+        io.inputs.extend(head);
         let outputs = self.session.run(program, io).map_err(Error::Session)?;
         let mut largest = BTreeMap::new();
         for id in probed {

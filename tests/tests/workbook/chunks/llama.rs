@@ -1,22 +1,17 @@
-//! The golden QLoRA run with its loss in chunks: the hidden states, the loss with their gradient, and the step for it.
+//! The golden QLoRA run with its loss in chunks, by the trainer's own loop.
 
-use std::collections::BTreeMap;
-
-use challenges::graph;
-use challenges::loss::losses;
-use challenges::loss::run::{Hidden, Job, Runner, Size};
-use challenges::loss::{Chunked, Problem, Solution, Trains};
-use compiler::compile::Level;
-use compiler::session::DeviceTensor;
-use kernels::{Cpu, Device};
-use reference::graph::interpret::Values;
-use reference::graph::{Array, Dtype, interpret};
-use reference::llama::train::{Report, step_of};
-use reference::llama::{Spec, rope};
-use reference::loss::{CrossEntropy, Head, IGNORED, Reduction};
+use challenges::loss::Solution;
+use challenges::loss::run::Size;
+use challenges::nf4::DEQUANTIZER;
+use challenges::train::chunked::{InChunks, causal};
+use challenges::train::{Engine, Machine, Microbatch};
+use challenges::{graph, weights};
+use kernels::Cpu;
+use reference::llama::Spec;
+use reference::llama::train::Report;
+use reference::loss::IGNORED;
 use tests::tiny_llama::TinyLlama;
 
-use crate::compiled::{self, started};
 use crate::llama::{check_run, recipe};
 
 /// Of one loss: what the order of a sum may cost.
@@ -25,106 +20,51 @@ const NEAR: f64 = 1e-6;
 #[test]
 fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let whole = trained(&tiny, usize::MAX);
-    for size in [10, 64] {
-        let chunked = trained(&tiny, size);
+    let whole = trained(&tiny, None);
+    for size in [10, 64, usize::MAX] {
+        let chunked = trained(&tiny, Some(size));
         let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
         let apart = apart.fold(0.0, f64::max);
-        println!("{size} rows at a time: {apart:e} from all at once");
-        assert!(apart <= NEAR, "{size} rows at a time: {apart} from all at once");
+        println!("{size} rows at a time: {apart:e} from all logits at once");
+        assert!(apart <= NEAR, "{size} rows at a time: {apart} from all logits at once");
     }
 }
 
-/// The losses of the golden run with so many rows in a chunk.
-fn trained(tiny: &TinyLlama, size: usize) -> Vec<f64> {
+/// The losses of the golden run: with all logits, or so many rows in a chunk.
+fn trained(tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
     let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
-    let recipe = recipe(&run);
-    let mut spec = llama.spec();
-    let mut values = llama.values::<f32>().expect("weights");
-    values.append(&mut adapter.values());
-    spec.adapter = Some(adapter.config);
-    let step = step_of(spec.surrogate_loss().expect("a graph"), &recipe).expect("a graph");
-    started(&step, &mut values);
-    let problem = problem(&spec);
     let device = Cpu::with_threads(2);
-    let mut loss = Loss::new(&device, &problem, &spec, &values, size);
-    let mut parts: Option<[compiled::Runner; 2]> = None;
+    let start = adapter.values();
+    let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
+    let problem = causal(&spec.config, spec.compute).expect("a vocabulary");
+    let chunks = size.map(|size| InChunks { attempt: &Solution, problem: &problem, size: Size::Rows(size) });
+    let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
+    let weights = weights::load(&device, &llama).expect("weights");
+    let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref());
+    let mut engine = engine.expect("an adapter to train");
     let one = |number: usize| {
         let ids = tiny.ids::<f32>(run.batch * number..run.batch * (number + 1));
-        let [batch, length] = ids.shape[..] else { panic!("ids are rows of tokens") };
-        values.append(&mut rope::values(&llama.config, length));
-        values.append(&mut recipe.optimizer.rates(number as u64 + 1, run.lr));
-        values.insert("ids".into(), ids.clone());
-        let shape = [batch * length, problem.width];
-        let zeros = || Array::floats(Dtype::F32, &shape, vec![0.0; shape[0] * shape[1]]);
-        values.entry("hidden.grad".into()).or_insert_with(zeros);
-        let [states, update] = parts.get_or_insert_with(|| {
-            [&spec.hidden_states().expect("a graph"), &step]
-                .map(|graph| compiled::Runner::new(graph, &values, Level::O2).expect("it compiles"))
-        });
-        let hidden = states.run(&values).expect("hidden states").remove(0);
-        let (mean, gradient) = loss.of(&hidden, &Solution.shift(ids.as_integers(), length));
-        values.insert("hidden.grad".into(), gradient);
-        let results = update.run(&values).expect("a step");
-        values.extend(step.outputs().iter().map(|(name, _)| name.clone()).zip(results));
-        Report { loss: mean, grad_norm: values["grad_norm"].wide()[0] }
+        let [rows, length] = ids.shape[..] else { panic!("ids are rows of tokens") };
+        let batch = batch(ids.as_integers(), [rows, length]);
+        let items = rows * (length - 1);
+        let logged = engine.microbatch(&batch, items as u64, [0; 2]).expect("a micro-batch");
+        let norm = engine.update(number as u64 + 1, run.lr).expect("an update");
+        Report { loss: logged.loss, grad_norm: norm }
     };
     let reports: Vec<Report> = (0..run.steps).map(one).collect();
-    check_run(tiny, &reports, &values);
+    check_run(tiny, &reports, &engine.state().expect("a state"));
     reports.iter().map(|report| report.loss).collect()
 }
 
-/// The mean cross entropy behind a frozen head.
-fn problem(spec: &Spec) -> Problem {
-    let (vocab, width) = (spec.config.vocab, spec.config.hidden);
-    let loss = losses::cross_entropy(CrossEntropy::default(), Head::default(), vocab, false, Reduction::Mean);
-    Problem {
-        loss: loss.expect("a loss"),
-        width,
-        vocab,
-        dtype: Dtype::F32,
-        accumulate_dtype: Dtype::F32,
-        bias: false,
-        trains: Trains { hidden: true, weight: false, bias: false },
-    }
-}
-
-/// The chunked loss of a model.
-struct Loss<'a> {
-    device: &'a Cpu,
-    runner: Runner<'a>,
-    given: BTreeMap<String, DeviceTensor>,
-    size: usize,
-}
-
-impl<'a> Loss<'a> {
-    fn new(device: &'a Cpu, problem: &'a Problem, spec: &Spec, values: &Values<f32>, size: usize) -> Self {
-        let head = interpret(&spec.output_layer().expect("a graph"), values).expect("a weight").remove(0);
-        let weight = DeviceTensor::new(device, &head.shape, &head.to_memory()).expect("room");
-        let runner = Runner::new(device, &graph::Solution, &Solution, problem);
-        Self { device, runner, given: BTreeMap::from([("weight".to_owned(), weight)]), size }
-    }
-
-    /// Of hidden states and labels: the mean, and the gradient of the states.
-    fn of(&mut self, hidden: &Array<f32>, labels: &[i32]) -> (f64, Array<f32>) {
-        let bytes: Vec<u8> = labels.iter().flat_map(|label| label.to_ne_bytes()).collect();
-        let labelled = DeviceTensor::new(self.device, &[labels.len()], &bytes).expect("room");
-        self.given.insert("labels".into(), labelled);
-        let mut buffer = self.device.alloc("hidden", hidden.to_memory().len()).expect("room");
-        self.device.upload(&mut buffer, &hidden.to_memory()).expect("equal lengths");
-        let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
-        let job = Job {
-            hidden: Hidden::Donated(buffer),
-            given: &self.given,
-            counts: &counts,
-            upstream: None,
-            size: Size::Rows(self.size),
-            so_far: BTreeMap::new(),
-        };
-        let results = self.runner.run(job).unwrap_or_else(|error| panic!("{error}"));
-        let counted = counts.iter().filter(|counts| **counts).count();
-        assert_eq!(results.chunks.len(), counted.div_ceil(self.size));
-        let gradient = results.gradients["hidden.grad"].view();
-        (f64::from(results.loss[0]), Array::from_memory(Dtype::F32, &hidden.shape, gradient))
+/// Rows all of whose tokens are trained.
+fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
+    let labels =
+        ids.chunks(shape[1]).flat_map(|row| std::iter::once(IGNORED).chain(row[1..].iter().copied()));
+    Microbatch {
+        shape,
+        ids: ids.to_vec(),
+        labels: labels.collect(),
+        positions: (0..shape[0]).flat_map(|_| 0..shape[1] as i32).collect(),
+        documents: vec![1; ids.len()],
     }
 }
