@@ -219,8 +219,15 @@ fn llama() -> Spec {
     let storages =
         config.tensor_specs().into_iter().map(|spec| (spec.name, storage(spec.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
-    let adapter =
-        lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
+    let adapter = lora::Config {
+        rank: 8,
+        alpha: 16.0,
+        rank_stabilized: false,
+        targets,
+        dropout: 0.0,
+        modules: lora::Modules::none(),
+        base: None,
+    };
     Spec {
         config,
         storages,

@@ -9,15 +9,22 @@
 //! Forward and backward are one graph that is [split](compiler::rewrite::split) at the output layer. A session would
 //! pad a batch to its buckets and cut what comes out; what is saved is not cut, so the batch is filled up to its
 //! buckets here, with tokens that count for nothing. Rows whose label is ignored have no logits at all.
+//!
+//! Where the output layer is trained, too, the loss also gives the gradient of its weight:
+//!
+//! ```text
+//! weight     what is trained      -> weight, in the type that the model computes in
+//! update     weight.grad          -> the sums of gradients grow in place
+//! ```
 
 use std::collections::BTreeMap;
 
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
-use kernels::Device;
+use kernels::{Buffer, Device};
 use reference::graph::{Dtype, Graph, Symbol, Type};
-use reference::llama::{Config, Spec, Storage};
+use reference::llama::{Spec, Storage, train};
 use reference::loss::{IGNORED, next_token_rows};
 
 use super::Error;
@@ -39,11 +46,12 @@ pub struct InChunks<'a> {
     pub size: Size,
 }
 
-/// The loss of a language model behind a frozen output layer, as a sum over tokens, with what is logged of each.
+/// The loss of a language model, as a sum over tokens, with what is logged of each.
 ///
 /// # Errors
 /// If the model has no vocabulary.
-pub fn causal(config: &Config, dtype: Dtype) -> Result<Problem, Error> {
+pub fn causal(spec: &Spec) -> Result<Problem, Error> {
+    let Spec { config, compute, .. } = spec;
     let loss = Loss::new(
         "causal",
         config.vocab,
@@ -61,10 +69,10 @@ pub fn causal(config: &Config, dtype: Dtype) -> Result<Problem, Error> {
         loss: loss.map_err(Error::Graph)?,
         width: config.hidden,
         vocab: config.vocab,
-        dtype,
+        dtype: *compute,
         accumulate_dtype: Dtype::F32,
         bias: false,
-        trains: Trains { hidden: true, weight: false, bias: false },
+        trains: Trains { hidden: true, weight: spec.has_trained_head(), bias: false },
     })
 }
 
@@ -92,7 +100,35 @@ pub(super) struct States<'a> {
     size: Size,
     given: BTreeMap<String, DeviceTensor>, // of the loss
     head: Option<String>,                  // the name that the graphs know its weight by
+    trained: Option<TrainedHead>,
     has_documents: bool,
+}
+
+/// An output layer that is trained.
+struct TrainedHead {
+    weight: Program,
+    update: Program,
+}
+
+impl TrainedHead {
+    fn new(session: &mut Session<'_>, spec: &Spec) -> Result<Self, Error> {
+        let mut load = |graph: Result<Graph, reference::graph::Error>| {
+            session.load(&graph.map_err(Error::Graph)?).map_err(Error::Session)
+        };
+        Ok(Self { weight: load(spec.output_layer())?, update: load(train::accumulate_from_weight(spec))? })
+    }
+
+    /// The weight as it is now.
+    fn weight(&self, session: &mut Session<'_>) -> Result<DeviceTensor, Error> {
+        let weight = session.run(self.weight, Io::default()).and_then(|outputs| outputs.tensor("weight"));
+        weight.map_err(Error::Session)
+    }
+
+    /// Adds a gradient of its weight to the step.
+    fn add(&self, session: &mut Session<'_>, gradient: &DeviceTensor) -> Result<(), Error> {
+        let io = Io { inputs: BTreeMap::from([("weight.grad", gradient)]), ..Io::default() };
+        session.run(self.update, io).map(|_| ()).map_err(Error::Session)
+    }
 }
 
 impl<'a> States<'a> {
@@ -108,7 +144,11 @@ impl<'a> States<'a> {
         let Halves { forward, backward, saved } = halves(spec, graph)?;
         let [forward, backward] =
             [forward, backward].map(|graph| session.load(&graph).map_err(Error::Session));
-        let (weight, head) = output_weight(session, on, spec)?;
+        let trained = spec.has_trained_head().then(|| TrainedHead::new(session, spec)).transpose()?;
+        let (weight, head) = match &trained {
+            Some(trained) => (trained.weight(session)?, None),
+            None => output_weight(session, on, spec)?,
+        };
         Ok(Self {
             forward: forward?,
             backward: backward?,
@@ -119,6 +159,7 @@ impl<'a> States<'a> {
             size: loss.size,
             given: BTreeMap::from([("weight".to_owned(), weight)]),
             head,
+            trained,
             has_documents: spec.rows.documents,
         })
     }
@@ -153,12 +194,13 @@ impl<'a> States<'a> {
     ) -> Result<Logged, Error> {
         let sizes = sizes(batch.shape);
         self.fit(session.device(), &sizes)?;
+        self.refresh(session)?;
         let mut io = Io { inputs: inputs(), sizes: sizes.clone(), ..Io::default() };
         io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
         let (logged, gradient) =
-            self.loss(session.device(), hidden.map_err(Error::Session)?, batch, items, upstream)?;
+            self.loss(session, hidden.map_err(Error::Session)?, batch, items, upstream)?;
         let mut io = Io { inputs: inputs(), sizes, ..Io::default() };
         io.inputs.extend(self.head());
         io.inputs.extend(self.lent.iter().map(|(name, tensor)| (name.as_str(), tensor)));
@@ -176,13 +218,29 @@ impl<'a> States<'a> {
         batch: &Microbatch,
         items: u64,
     ) -> Result<Logged, Error> {
-        let (device, mut io) = (session.device(), io);
+        self.refresh(session)?;
+        let mut io = io;
         io.inputs.extend(self.head());
         io.sizes = sizes(batch.shape);
         let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, _) =
-            self.loss(device, hidden.map_err(Error::Session)?, batch, items, 1.0 / items as f32)?;
+        let (logged, ..) = self.computed(
+            session.device(),
+            hidden.map_err(Error::Session)?,
+            batch,
+            items,
+            1.0 / items as f32,
+        )?;
         Ok(logged)
+    }
+
+    /// The weight of an output layer that is trained, as it is now.
+    fn refresh(&mut self, session: &mut Session<'_>) -> Result<(), Error> {
+        if let Some(trained) = &self.trained {
+            self.given.remove("weight"); // first, so that both are never there together
+            let weight = trained.weight(session)?;
+            self.given.insert("weight".into(), weight);
+        }
+        Ok(())
     }
 
     /// Memory for what is saved.
@@ -199,15 +257,34 @@ impl<'a> States<'a> {
         Ok(())
     }
 
-    /// The loss of a batch, and the gradient of its hidden states in their memory.
+    /// The loss of a batch, and the gradient of its hidden states in their memory; that of an output layer that is
+    /// trained is added to the step.
     fn loss(
+        &mut self,
+        session: &mut Session<'_>,
+        hidden: DeviceTensor,
+        batch: &Microbatch,
+        items: u64,
+        upstream: f32,
+    ) -> Result<(Logged, DeviceTensor), Error> {
+        let (logged, hidden, weight) = self.computed(session.device(), hidden, batch, items, upstream)?;
+        if let (Some(trained), Some(buffer)) = (&self.trained, weight) {
+            let shape = self.given["weight"].shape.clone();
+            trained.add(session, &DeviceTensor { shape, buffer })?;
+        }
+        Ok((logged, hidden))
+    }
+
+    /// The loss of a batch, the gradient of its hidden states in their memory, and that of an output layer that is
+    /// trained.
+    fn computed(
         &mut self,
         device: &dyn Device,
         hidden: DeviceTensor,
         batch: &Microbatch,
         items: u64,
         upstream: f32,
-    ) -> Result<(Logged, DeviceTensor), Error> {
+    ) -> Result<(Logged, DeviceTensor, Option<Buffer>), Error> {
         let DeviceTensor { shape, buffer } = hidden;
         let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
         let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
@@ -230,8 +307,21 @@ impl<'a> States<'a> {
             correct: sum(CORRECT),
             entropy: sum(ENTROPY),
         };
-        Ok((logged, DeviceTensor { shape, buffer: gradient }))
+        let weight = results.gradients.remove("weight.grad");
+        Ok((logged, DeviceTensor { shape, buffer: gradient }, weight))
     }
+}
+
+/// What is trained: the inputs of the graph of a micro-batch, and of the output layer where its loss is in chunks.
+pub(super) fn parameters(spec: &Spec, graph: &Graph, is_chunked: bool) -> Result<Vec<(String, Type)>, Error> {
+    let mut all = train::trained_types(graph).map_err(Error::Graph)?;
+    if is_chunked && spec.has_trained_head() {
+        let head = train::accumulate_from_weight(spec).map_err(Error::Graph)?;
+        let own = train::trained_types(&head).map_err(Error::Graph)?;
+        let more: Vec<(String, Type)> = own.into_iter().filter(|own| !all.contains(own)).collect();
+        all.extend(more);
+    }
+    Ok(all)
 }
 
 /// A usual number of tokens.
@@ -254,7 +344,7 @@ pub(super) fn shape(ty: &Type, sizes: &BTreeMap<Symbol, i64>) -> Vec<usize> {
 }
 
 /// The weight of the output layer, by its name.
-fn head_name(spec: &Spec) -> &'static str {
+pub(super) fn head_name(spec: &Spec) -> &'static str {
     if spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" }
 }
 

@@ -9,7 +9,7 @@
 //! Both are graphs of [`reference::llama::train`], run by one [`Session`]. Where the loss is [chunked](super::chunked),
 //! a micro-batch is three programs, and no more than a chunk of the logits is there at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
@@ -21,7 +21,7 @@ use reference::llama::{DROPOUT_KEY, Spec, rope};
 use reference::optim::AdamW;
 
 use super::Error;
-use super::chunked::{InChunks, States};
+use super::chunked::{self, InChunks, States};
 use super::microbatch::{Logged, Microbatch, device_error, upload};
 use super::scale::LossScale;
 use crate::graph::Compile;
@@ -80,15 +80,22 @@ impl<'a> Engine<'a> {
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
         let mut session = Session::new(passes, device, dequantizer, settings(loss.is_some()));
-        for (name, tensor) in weights {
-            session.keep(&name, tensor);
-        }
         let graph = match loss {
             Some(_) => train::accumulate_from_states(&spec),
             None => train::accumulate_graph(&spec),
         };
         let graph = graph.map_err(Error::Graph)?;
-        let parameters = train::trained_types(&graph).map_err(Error::Graph)?;
+        let read: BTreeSet<&str> = graph.inputs().map(|(name, _)| name).collect();
+        let is_head = |name: &str| loss.is_some() && name.starts_with(chunked::head_name(&spec));
+        for (name, tensor) in
+            weights.into_iter().filter(|(name, _)| read.contains(name.as_str()) || is_head(name))
+        {
+            session.keep(&name, tensor); // but those in whose place others are trained
+        }
+        for (name, value) in state.iter().filter(|(name, _)| name.starts_with("trainable_tokens.")) {
+            session.keep(name, upload(device, value)?);
+        }
+        let parameters = chunked::parameters(&spec, &graph, loss.is_some())?;
         let update = train::update_graph(&parameters, recipe, spec.compute).map_err(Error::Graph)?;
         for (name, ty) in &parameters {
             let [first, second] = train::moments(name);

@@ -74,7 +74,7 @@ impl<'a> Forecaster<'a> {
             None => train::accumulate_graph(&spec),
         };
         let accumulate = accumulate.map_err(Error::Graph)?;
-        let parameters = train::trained_types(&accumulate).map_err(Error::Graph)?;
+        let parameters = chunked::parameters(&spec, &accumulate, loss.is_some())?;
         let update = train::update_graph(&parameters, recipe, spec.compute).map_err(Error::Graph)?;
         let (mut programs, saved) = match loss {
             Some(_) => {
@@ -84,6 +84,10 @@ impl<'a> Forecaster<'a> {
             None => (vec![accumulate.clone()], Vec::new()),
         };
         programs.push(update);
+        if loss.is_some() && spec.has_trained_head() {
+            programs.push(spec.output_layer().map_err(Error::Graph)?);
+            programs.push(train::accumulate_from_weight(&spec).map_err(Error::Graph)?);
+        }
         let chunk = loss.map(|loss| match loss.size {
             Size::Bytes(bytes) => bytes,
             Size::Rows(rows) => rows * spec.config.vocab * Dtype::F32.bytes(),
@@ -111,19 +115,19 @@ impl<'a> Forecaster<'a> {
             let needed = self.session.all_compiled(program).map(|compiled| compiled.arena.bytes).max();
             arena = arena.max(needed.unwrap_or(0));
         }
-        let parameters: usize = train::trained_types(&self.accumulate)
-            .map_err(Error::Graph)?
-            .iter()
-            .map(|(_, ty)| fixed_bytes(ty).unwrap_or(0))
-            .sum();
-        let fixed: usize =
-            self.accumulate.inputs().filter_map(|(_, id)| fixed_bytes(self.accumulate.ty(id))).sum();
+        let trained = chunked::parameters(&self.spec, &self.accumulate, self.chunk.is_some())?;
+        let trained: usize = trained.iter().map(|(_, ty)| fixed_bytes(ty).unwrap_or(0)).sum();
+        let inputs = self
+            .accumulate
+            .inputs()
+            .filter(|(name, _)| !name.starts_with("base_model.") && !name.starts_with("grad."));
+        let weights: usize = inputs.filter_map(|(_, id)| fixed_bytes(self.accumulate.ty(id))).sum();
         let config = &self.spec.config;
         let hidden = config.hidden * self.spec.compute.bytes();
         let table = if self.spec.rows.positions { config.positions } else { length };
         Ok(Forecast {
-            weights: fixed - 2 * parameters, // A, B and their gradients are among the inputs
-            trained: 4 * parameters,
+            weights,
+            trained: 4 * trained, // with both moments and the gradient
             inputs: 2 * table * (config.head_dim / 2) * 4 + 4 * rows * length * 4,
             arena,
             saved: self.saved.iter().map(|(_, ty)| bytes_at(ty, &sizes)).sum(),
@@ -135,8 +139,11 @@ impl<'a> Forecaster<'a> {
     /// The weight of a chunked loss, where it is not among the inputs of the other graphs.
     fn head_bytes(&self) -> usize {
         let Spec { config, compute, .. } = &self.spec;
-        let is_shared = config.tied && chunked::has_head_as_computed(&self.spec);
-        if is_shared { 0 } else { config.vocab * config.hidden * compute.bytes() }
+        let copy = config.vocab * config.hidden * compute.bytes();
+        if self.spec.has_trained_head() {
+            return copy + config.vocab * config.hidden * Dtype::F32.bytes(); // and its gradient
+        }
+        if config.tied && chunked::has_head_as_computed(&self.spec) { 0 } else { copy }
     }
 
     /// The largest of the lengths that are compiled for whose forecast is at most `bytes`; `None` if none is.

@@ -114,8 +114,15 @@ impl Model {
     ) -> Result<Self, String> {
         let rank = 8;
         let targets = lora::Targets::AllLinear;
-        let adapter =
-            lora::Config { rank, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, base: None };
+        let adapter = lora::Config {
+            rank,
+            alpha: 16.0,
+            rank_stabilized: false,
+            targets,
+            dropout: 0.0,
+            modules: lora::Modules::none(),
+            base: None,
+        };
         let mut random = Random::named(seed, "adapter");
         for (name, shape) in adapter.needs(&spec.config).map_err(|error| error.to_string())? {
             let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);

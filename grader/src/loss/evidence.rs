@@ -2,7 +2,7 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
-use super::train::OWN_STEPS;
+use super::train::STEPS;
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::rubric::{Fact, Facts, LOSSES_APART};
 use crate::scorecard::{Check, Outcome, Truth};
@@ -13,6 +13,10 @@ const HALF: f64 = 0.5;
 
 /// Parameters of what is called a model of 1B: Llama 3.2 1B has 1.24 billion, `TinyLlama` 1.10.
 const OF_1B: std::ops::Range<f64> = 0.95e9..1.5e9;
+
+/// What is between two runs of a reader's own model may be so many times what a rounding makes of one: a chunked run
+/// rounds in another way at every step, not only at the first.
+const TIMES_A_ROUNDING: f64 = 20.0;
 
 /// The facts of E.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {
@@ -179,15 +183,32 @@ impl Answer<'_> {
             ),
             None => (apart, "; chunks are compiled by the solution of C".to_owned()),
         };
-        let own = self.seen.value("loss.training.parameters"); // of a reader's own checkpoint
-        let model = own.map_or("40 steps of a small Llama".to_owned(), |parameters| {
-            format!("{OWN_STEPS} steps of a Llama of {:.3} billion parameters", parameters / 1e9)
-        });
+        if let Some(parameters) = self.seen.value("loss.training.parameters") {
+            return self.own_training(parameters, apart);
+        }
         let evidence = format!(
-            "{model} with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
+            "{STEPS} steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
         );
-        let fact = if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) };
-        Fact { is_as_published: own.is_some_and(|parameters| OF_1B.contains(&parameters)), ..fact }
+        if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) }
+    }
+
+    /// The training of a reader's own model, as far apart as roundings let it be.
+    fn own_training(&self, parameters: f64, apart: f64) -> Fact {
+        let losses = |name: &str| {
+            let measured = self.seen.measurements.get(&format!("loss.training.{name}"));
+            measured.map(|measured| measured.samples.as_slice()).unwrap_or_default()
+        };
+        let [whole, chunked, ulp] = ["whole", "chunked", "ulp"].map(losses);
+        let as_many = whole.len() == STEPS && chunked.len() == STEPS && ulp.len() == STEPS;
+        let times = if as_many { times_a_rounding(whole, chunked, ulp) } else { f64::INFINITY };
+        let evidence = format!(
+            "{STEPS} steps of a Llama of {:.3} billion parameters with LoRA: the losses are at most {apart:.1e} apart, \
+             relative, and at each step at most {times:.1} times as far as one ulp in the adapter at the beginning makes \
+             them (limit {TIMES_A_ROUNDING:.0}, or {LOSSES_APART:.0e})",
+            parameters / 1e9
+        );
+        let fact = if times <= TIMES_A_ROUNDING { met(&evidence) } else { unmet(&evidence) };
+        Fact { is_as_published: OF_1B.contains(&parameters), ..fact }
     }
 
     fn policies(&self) -> Fact {
@@ -216,4 +237,18 @@ fn opposite(fact: Fact) -> Fact {
 
 fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
+}
+
+/// The largest ratio of what is between two runs at a step to what a rounding at the beginning has made of the first one
+/// so far. Differences within [`LOSSES_APART`] are none.
+fn times_a_rounding(whole: &[f64], chunked: &[f64], ulp: &[f64]) -> f64 {
+    let (mut so_far, mut most) = (0.0_f64, 0.0_f64);
+    for ((whole, chunked), ulp) in whole.iter().zip(chunked).zip(ulp) {
+        let apart = |other: &f64| ((other - whole) / whole).abs();
+        so_far = so_far.max(apart(ulp));
+        let own = apart(chunked);
+        let times = if own <= LOSSES_APART { 0.0 } else { own / so_far.max(LOSSES_APART / TIMES_A_ROUNDING) };
+        most = if times.is_nan() { f64::INFINITY } else { most.max(times) };
+    }
+    most
 }

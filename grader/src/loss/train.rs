@@ -1,7 +1,10 @@
 //! A Llama with an adapter, trained twice by the trainer's own loop: with all logits at once, and in chunks.
 //!
-//! The model is small and drawn, or a reader's own checkpoint. An attempt at C that is right compiles model and chunks
-//! as well.
+//! The model is small and drawn, or a reader's own checkpoint. An attempt at C that is right compiles the drawn one and
+//! its chunks as well.
+//!
+//! A large model amplifies each rounding from step to step: its losses are held against those of a third run, with all
+//! logits, whose adapter begins one ulp away.
 
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
@@ -10,6 +13,7 @@ use challenges::train::chunked::{InChunks, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, nf4};
 use kernels::Cpu;
+use reference::graph::Array;
 use reference::graph::interpret::Values;
 use reference::loss::IGNORED;
 
@@ -19,9 +23,7 @@ use crate::graph::model::{Model, Sizes};
 use crate::random::Random;
 use crate::scorecard::Measurement;
 
-/// Steps of a drawn model, and of a reader's own: so many has the run that was published.
-const STEPS: usize = 40;
-pub(super) const OWN_STEPS: usize = 25;
+pub(super) const STEPS: usize = 40;
 const LENGTH: usize = 64;
 /// Sequences that take turns.
 const BATCHES: usize = 2;
@@ -32,19 +34,22 @@ const LLAMA: Sizes = Sizes { layers: 3, hidden: 64, heads: 4, vocab: 512 };
 
 /// Runs both and reports both series.
 pub(super) fn run(child: &mut Child, attempt: &dyn Chunked) {
-    let Some(series) = series(child, "loss.training", attempt, &graph::Solution) else { return };
+    let effort = child.request.effort.clone();
+    let run = || both(attempt, &graph::Solution, &effort);
+    let Some(series) = series(child, "loss.training", run) else { return };
     let number = |value: f64, unit: &str, samples: &[f64]| Measurement {
         value,
         unit: unit.into(),
         interval: None,
         samples: samples.to_vec(),
     };
-    let Series { parameters, losses } = series;
+    let Series { losses, own } = series;
     child.measured("loss.training", number(apart(&losses), "relative", &[]));
-    if let Some(parameters) = parameters {
+    if let Some(Own { parameters, .. }) = own {
         child.measured("loss.training.parameters", number(parameters as f64, "count", &[]));
     }
-    for (name, samples) in ["whole", "chunked"].into_iter().zip(&losses) {
+    let ulp = own.map(|own| own.ulp_away);
+    for (name, samples) in ["whole", "chunked", "ulp"].into_iter().zip(losses.iter().chain(&ulp)) {
         if let Some(last) = samples.last().filter(|_| samples.iter().all(|loss| loss.is_finite())) {
             child.measured(&format!("loss.training.{name}"), number(*last, "nats", samples));
         }
@@ -58,7 +63,9 @@ pub(super) fn run_compiled_by(child: &mut Child, attempt: &dyn Chunked, own: Opt
     let seed = child.request.effort.seed;
     let right = own.filter(|own| crate::graph::wrong(*own, seed).is_none());
     child.measured("loss.compiler", number(f64::from(u8::from(right.is_some())), "count"));
-    if let Some(series) = right.and_then(|own| series(child, OWN, attempt, own)) {
+    let effort = Effort { model: None, ..child.request.effort.clone() };
+    let of = |own| series(child, OWN, || both(attempt, own, &effort));
+    if let Some(series) = right.and_then(of) {
         child.measured(OWN, number(apart(&series.losses), "relative"));
     }
 }
@@ -68,14 +75,19 @@ const OWN: &str = "loss.training.own";
 
 /// The losses before each update, with all logits and in chunks.
 struct Series {
-    parameters: Option<usize>, // of a reader's own model
     losses: [Vec<f64>; 2],
+    own: Option<Own>,
 }
 
-/// Both series; or what stood in the way is reported under a name.
-fn series(child: &mut Child, name: &str, attempt: &dyn Chunked, passes: &dyn Compile) -> Option<Series> {
-    let effort = child.request.effort.clone();
-    match caught(|| both(attempt, passes, &effort)) {
+/// What a reader's own model has beside.
+struct Own {
+    parameters: usize,
+    ulp_away: Vec<f64>, // the losses with all logits of an adapter that begins one ulp away
+}
+
+/// What a run gives; or what stood in the way is reported under a name.
+fn series(child: &mut Child, name: &str, run: impl FnOnce() -> Result<Series, String>) -> Option<Series> {
+    match caught(run) {
         Ok(Ok(series)) => return Some(series),
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => child.unmeasured(name, &reason),
         Err(Unwound::Hole(hole)) => child.unmeasured(name, &format!("not written yet: {hole}")),
@@ -93,15 +105,28 @@ pub(crate) fn apart([whole, chunked]: &[Vec<f64>; 2]) -> f64 {
 fn both(attempt: &dyn Chunked, passes: &dyn Compile, effort: &Effort) -> Result<Series, String> {
     let own = effort.model.as_deref();
     let model = own.map_or_else(|| Model::drawn(LLAMA, effort.seed), |own| Model::open(own, effort.seed))?;
-    let steps = if own.is_some() { OWN_STEPS } else { STEPS };
     let mut random = Random::named(effort.seed, "training");
     let batches: Vec<Microbatch> = (0..BATCHES).map(|_| drawn(&model, &mut random)).collect();
-    let batches: Vec<&Microbatch> = batches.iter().cycle().take(steps).collect();
-    let problem = causal(&model.spec.config, model.spec.compute).map_err(describe)?;
+    let batches: Vec<&Microbatch> = batches.iter().cycle().take(STEPS).collect();
+    let problem = causal(&model.spec).map_err(describe)?;
     let chunks = InChunks { attempt, problem: &problem, size: Size::Rows(ROWS) };
-    let whole = train(&model, &graph::Solution, None, &batches)?;
-    let chunked = train(&model, passes, Some(&chunks), &batches)?;
-    Ok(Series { parameters: own.map(|_| model.parameters()), losses: [whole, chunked] })
+    let start = model.adapter();
+    let whole = train(&model, &graph::Solution, None, &batches, &start)?;
+    let chunked = train(&model, passes, Some(&chunks), &batches, &start)?;
+    let beside = || {
+        let ulp_away = train(&model, &graph::Solution, None, &batches, &next_floats(&start))?;
+        Ok::<Own, String>(Own { parameters: model.parameters(), ulp_away })
+    };
+    Ok(Series { losses: [whole, chunked], own: own.map(|_| beside()).transpose()? })
+}
+
+/// Each number's neighbour, away from 0.
+fn next_floats(values: &Values<f32>) -> Values<f32> {
+    let next = |value: &Array<f32>| {
+        let numbers = value.as_floats().iter().map(|x| f64::from(f32::from_bits(x.to_bits() + 1)));
+        Array::floats(value.dtype, &value.shape, numbers)
+    };
+    values.iter().map(|(name, value)| (name.clone(), next(value))).collect()
 }
 
 /// A sequence whose first label, like one in its middle, is ignored.
@@ -126,11 +151,12 @@ fn train(
     passes: &dyn Compile,
     loss: Option<&InChunks<'_>>,
     batches: &[&Microbatch],
+    adapter: &Values<f32>,
 ) -> Result<Vec<f64>, String> {
     let device = Cpu::with_threads(2);
     let on = Machine { passes, device: &device, dequantizer: &nf4::DEQUANTIZER };
-    let (weights, adapter): (_, Values<f32>) = (model.upload_weights(&device)?, model.adapter());
-    let engine = Engine::new(on, weights, model.spec.clone(), &Model::recipe(), &adapter, loss);
+    let weights = model.upload_weights(&device)?;
+    let engine = Engine::new(on, weights, model.spec.clone(), &Model::recipe(), adapter, loss);
     let mut engine = engine.map_err(describe)?;
     let counted = |batch: &Microbatch| batch.labels.iter().skip(1).filter(|label| **label != IGNORED).count();
     let step = |(number, batch): (u64, &&Microbatch)| {

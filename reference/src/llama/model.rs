@@ -21,6 +21,7 @@ use super::rows::{PerRow, Rows};
 use super::weights::{Storage, Storages};
 use super::{Config, rope};
 use crate::graph::{Builder, Dim, Dtype, Error, Facts, Graph, Op, Tape, Tensor, Type};
+use crate::lora::Module;
 use crate::nf4::Layout;
 use crate::{lora, loss};
 
@@ -105,6 +106,23 @@ impl Spec {
         let model = Model::new(self, builder.tape());
         builder.tape().output("weight", &model.output_weight());
         builder.finish()
+    }
+
+    /// The output layer alone, for a loss that is computed elsewhere and trains it: `weight` f32 (V, H), before it is
+    /// rounded to the compute type.
+    pub fn wide_output_layer(&self) -> Result<Graph, Error> {
+        let builder = Builder::new("llama_output_layer");
+        let model = Model::new(self, builder.tape());
+        builder.tape().output("weight", &model.trained_output_weight().cast(Dtype::F32));
+        builder.finish()
+    }
+
+    /// Whether the weight of the output layer, or some of its rows, is trained.
+    pub fn has_trained_head(&self) -> bool {
+        self.adapter.as_ref().is_some_and(|adapter| {
+            adapter.modules.to_save.contains(&Module::LmHead)
+                || adapter.modules.rows_of(Module::LmHead, self.config.tied).is_some()
+        })
     }
 
     /// The program of [`Self::training_loss`], for whoever stands behind the tape.
@@ -199,7 +217,8 @@ impl<'a> Model<'a> {
     /// The rows of the embedding, (B, T, H).
     pub fn embed(&self, ids: &Tensor) -> Tensor {
         self.within("embed_tokens", || {
-            self.table("model.embed_tokens.weight").gather(ids).cast(self.spec.compute)
+            let rows = self.whole(Module::EmbedTokens).gather(ids);
+            self.with_trained_rows(Module::EmbedTokens, &rows, Some(ids)).cast(self.spec.compute)
         })
     }
 
@@ -222,9 +241,42 @@ impl<'a> Model<'a> {
         self.within("lm_head", || x.matmul(&self.output_weight().t()))
     }
 
-    /// The weight of the output layer, (V, H), which may be that of the embedding.
+    /// The weight of the output layer, (V, H), which may be that of the embedding, in the compute type.
     fn output_weight(&self) -> Tensor {
-        self.weight(if self.spec.config.tied { "model.embed_tokens.weight" } else { "lm_head.weight" })
+        self.trained_output_weight().cast(self.spec.compute)
+    }
+
+    fn trained_output_weight(&self) -> Tensor {
+        let weight = self.whole(Module::LmHead);
+        self.with_trained_rows(Module::LmHead, &weight, None)
+    }
+
+    /// The weight of the embedding or of the output layer, (V, H), as it is stored or as it is trained.
+    fn whole(&self, module: Module) -> Tensor {
+        let Config { vocab, hidden, tied, .. } = self.spec.config;
+        match &self.spec.adapter {
+            Some(adapter) if adapter.modules.to_save.contains(&module) => {
+                self.input(&module.whole(), &Type::new(Dtype::F32, [vocab, hidden]))
+            }
+            _ if module == Module::LmHead && !tied => self.table("lm_head.weight"),
+            _ => self.table("model.embed_tokens.weight"),
+        }
+    }
+
+    /// Rows (.., H) of tokens (..), or of the whole vocabulary, with those in place that are trained by themselves.
+    fn with_trained_rows(&self, module: Module, rows: &Tensor, tokens: Option<&Tensor>) -> Tensor {
+        let adapter = self.spec.adapter.as_ref();
+        let trained = adapter.and_then(|adapter| adapter.modules.rows_of(module, self.spec.config.tied));
+        let Some((holder, trained)) = trained else { return rows.clone() };
+        let Config { vocab, hidden, .. } = self.spec.config;
+        let slots = self.input(&holder.slots(), &Type::new(Dtype::I32, [vocab]));
+        let slots = tokens.map_or_else(|| slots.clone(), |tokens| slots.gather(tokens));
+        let own = self.input(&holder.rows(), &Type::new(Dtype::F32, [trained.len(), hidden]));
+        let none = self.tape.constant(0.0, &Type::new(Dtype::F32, [1, hidden])); // what other tokens read
+        let own = self.tape.concat(&[&own, &none], 0).gather(&slots);
+        let other = slots.equal(&slots.like(trained.len() as f64));
+        let other = other.reshape(slots.shape().iter().cloned().chain([1.into()]));
+        other.select(&rows.cast(Dtype::F32), &own)
     }
 
     /// x / sqrt(mean x^2 + eps) * weight, in f32 but for the last product.

@@ -116,6 +116,24 @@ pub fn accumulate_from_states(spec: &Spec) -> Result<Graph, Error> {
     add_up(graph, &parameters, gradients)
 }
 
+/// Beside [`accumulate_from_states`], where the output layer is trained: from the gradient of the loss with respect to
+/// its weight, `weight.grad` f32 (V, H), that of what is trained of it, added to its [`gradient`].
+///
+/// Fails where nothing of it is trained.
+pub fn accumulate_from_weight(spec: &Spec) -> Result<Graph, Error> {
+    let graph = spec.wide_output_layer()?;
+    let parameters = trained(&graph)?;
+    let weight = graph.outputs()[0].1;
+    let ids: Vec<Id> = parameters.iter().map(|(_, id)| *id).collect();
+    let builder = Builder::onto(graph);
+    let upstream =
+        builder.id(&builder.tape().input("weight.grad", Dtype::F32, builder.tensor(weight).shape()))?;
+    let mut graph = builder.finish()?;
+    let gradients = grad::pull_back(&mut graph, weight, upstream, &ids)?;
+    graph.clear_outputs();
+    add_up(graph, &parameters, gradients)
+}
+
 /// Adds gradients to those of the micro-batches before.
 fn add_up(graph: Graph, parameters: &[(String, Id)], gradients: Vec<Id>) -> Result<Graph, Error> {
     let builder = Builder::onto(graph);

@@ -125,6 +125,16 @@ impl Llama {
         }
     }
 
+    /// A weight as numbers; `None` if it is stored in NF4.
+    ///
+    /// Fails where there is no such weight.
+    pub fn dense<R: Real>(&self, name: &str) -> Result<Option<Array<R>>, Error> {
+        match self.storages.get(name) {
+            Some(Storage::Nf4 { .. }) => Ok(None),
+            _ => self.checkpoint.tensor(name).map_err(Error::from).and_then(dense).map(Some),
+        }
+    }
+
     /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.
     pub fn values<R: Real>(&self) -> Result<Values<R>, Error> {
         let stored = self.stored()?.into_iter();

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Config, fresh, write};
+use super::{Config, Modules, fresh, write};
 use crate::checkpoint::{self, Checkpoint};
 use crate::graph::interpret::Values;
 use crate::graph::{Array, Dtype, Real};
-use crate::llama::{self, Error, dense};
+use crate::llama::{self, Error, Llama, dense};
 
 /// An adapter in memory. It fits the model that it was opened or made for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
     /// Its settings.
     pub config: Config,
-    values: Values<f32>, // by the names of `super::keys`
+    values: Values<f32>, // by the names of `super::keys` and of `super::Module`
+    vocab: usize,        // of the model
 }
 
 /// The names of the two files.
@@ -28,16 +29,37 @@ impl Adapter {
     pub fn open(folder: impl AsRef<Path>, model: &llama::Config) -> Result<Self, Error> {
         let [config, weights] = FILES.map(|name| folder.as_ref().join(name));
         let read = Config::read(&config)?;
-        let needs = read.needs(model).map_err(|fault| fault.at(&config))?;
+        let needs = tensors(&read, model).map_err(|fault| fault.at(&config))?;
         let values = Checkpoint::open(&weights).map_err(Error::from).and_then(|file| values(&file, &needs));
-        Ok(Self { config: read, values: values.map_err(|fault| fault.at(&weights))? })
+        Ok(Self::new(read, model, values.map_err(|fault| fault.at(&weights))?))
     }
 
-    /// One that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds give equal adapters.
+    fn new(config: Config, model: &llama::Config, values: Values<f32>) -> Self {
+        Self { config, values, vocab: model.vocab }
+    }
+
+    /// One that changes nothing yet, beside a model whose modules it may train as a whole: see [`Self::fresh`].
     ///
-    /// Fails where a target is no projection of the model. Source of the bound: He et al., "Delving Deep into
+    /// Fails where a target is no projection of the model, a token none of its vocabulary, and where a module that is to
+    /// be trained as a whole is stored in NF4.
+    pub fn beside(config: Config, model: &Llama, seed: u64) -> Result<Self, Error> {
+        let trained = config.modules.start(model)?;
+        let pairs = Config { modules: Modules::none(), ..config.clone() };
+        let mut values = Self::fresh(pairs, &model.config, seed)?.values;
+        values.extend(trained);
+        Ok(Self::new(config, &model.config, values))
+    }
+
+    /// One of low-rank pairs alone that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds give equal adapters.
+    ///
+    /// Fails where a target is no projection of the model, or modules are trained as a whole, which takes their weights:
+    /// see [`Self::beside`]. Source of the bound: He et al., "Delving Deep into
     /// Rectifiers" (2015), with the slope sqrt 5 that torch's linear layers and `peft` start from.
     pub fn fresh(config: Config, model: &llama::Config, seed: u64) -> Result<Self, Error> {
+        if let Some(whole) = config.modules.tensors(model)?.first() {
+            let need = "an adapter of low-rank pairs alone".to_owned();
+            return Err(Error::Field { field: "modules".into(), got: whole.name.clone(), need });
+        }
         let mut numbers = fresh::Uniform::new(seed);
         let mut values = Values::new();
         for (pair, (name, shape)) in config.needs(model)?.into_iter().enumerate() {
@@ -46,7 +68,7 @@ impl Adapter {
             let array = if bound == 0.0 { zeros(&shape) } else { Array::floats(Dtype::F32, &shape, drawn) };
             values.insert(name, array);
         }
-        Ok(Self { config, values })
+        Ok(Self::new(config, model, values))
     }
 
     /// One with the numbers that a graph's run has given, found by their names among `values` and rounded to f32.
@@ -54,17 +76,24 @@ impl Adapter {
     /// Fails where a target is no projection of the model, or a tensor is missing or has another shape.
     pub fn of<R: Real>(config: Config, model: &llama::Config, values: &Values<R>) -> Result<Self, Error> {
         let mut own = Values::new();
-        for (name, need) in config.needs(model)? {
+        for (name, need) in tensors(&config, model)? {
             let missing = || Error::from(checkpoint::Error::MissingTensor).of(&name);
             let value = values.get(&name).ok_or_else(missing)?;
             check_shape(&value.shape, need).map_err(|fault| fault.of(&name))?;
             own.insert(name, Array::floats(Dtype::F32, &need, value.wide()));
         }
-        Ok(Self { config, values: own })
+        Ok(Self::new(config, model, own))
     }
 
-    /// Every tensor, under the names of the graph's inputs.
+    /// Every input of a graph that belongs to it, by its name: what is trained, and which trained row each token has.
     pub fn values<R: Real>(&self) -> Values<R> {
+        let mut all = self.trained();
+        all.append(&mut self.config.modules.slots(self.vocab));
+        all
+    }
+
+    /// Every tensor, under the names of files and graphs.
+    pub fn trained<R: Real>(&self) -> Values<R> {
         let wide = |value: &Array<f32>| Array::floats(Dtype::F32, &value.shape, value.wide());
         self.values.iter().map(|(name, value)| (name.clone(), wide(value))).collect()
     }
@@ -82,6 +111,13 @@ impl Adapter {
         }
         Ok(())
     }
+}
+
+/// Name and shape of every tensor of an adapter of a model.
+fn tensors(config: &Config, model: &llama::Config) -> Result<Vec<(String, [usize; 2])>, Error> {
+    let mut all = config.needs(model)?;
+    all.extend(config.modules.tensors(model)?.into_iter().map(|whole| (whole.name, whole.shape)));
+    Ok(all)
 }
 
 fn zeros(shape: &[usize]) -> Array<f32> {

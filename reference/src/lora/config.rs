@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::keys;
+use super::{Modules, keys};
 use crate::llama::{self, Error, Fields};
 
 /// The settings of an adapter.
@@ -20,6 +20,8 @@ pub struct Config {
     pub dropout: f64,
     /// The modules beside which it stands.
     pub targets: Targets,
+    /// What is trained beside it, and kept in its file.
+    pub modules: Modules,
     /// The model that it was made for, as the file names it.
     pub base: Option<String>,
 }
@@ -37,13 +39,15 @@ pub enum Targets {
 const LARGEST_RANK: usize = 1 << 16;
 
 /// Fields that say nothing about the result, or are looked at one by one.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 22] = [
     "peft_type",
     "task_type",
     "r",
     "lora_alpha",
     "lora_dropout",
     "target_modules",
+    "modules_to_save",
+    "trainable_token_indices",
     "use_rslora",
     "bias",
     "init_lora_weights",
@@ -79,6 +83,7 @@ impl Config {
             rank_stabilized: fields.flag("use_rslora")?,
             dropout: dropout(fields)?,
             targets: targets(fields)?,
+            modules: Modules::of(fields)?,
             base: fields.text("base_model_name_or_path")?,
         })
     }
@@ -103,7 +108,8 @@ impl Config {
             "bias": "none",
             "fan_in_fan_out": false,
             "init_lora_weights": true,
-            "modules_to_save": null,
+            "modules_to_save": self.modules.to_save_as_json(),
+            "trainable_token_indices": self.modules.tokens_as_json(),
             "layers_to_transform": null,
             "rank_pattern": {},
             "alpha_pattern": {},

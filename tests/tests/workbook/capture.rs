@@ -402,6 +402,7 @@ fn small_llama() -> (Spec, Values<f32>) {
         rank_stabilized: false,
         targets: Targets::AllLinear,
         dropout: 0.0,
+        modules: lora::Modules::none(),
         base: None,
     };
     let adapter = Adapter::fresh(config.clone(), &llama.config, 3407).expect("an adapter");

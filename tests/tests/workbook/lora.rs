@@ -107,7 +107,16 @@ fn settings_that_would_change_the_result_are_refused_by_name() {
         ("alpha_pattern", json!({"q_proj": 4}), "`alpha_pattern`: expected no value (unsupported field)"),
         ("bias", json!("all"), r#"`bias`: expected "none", found "all""#),
         ("lora_bias", json!(true), "`lora_bias`: expected no value (unsupported field), found true"),
-        ("modules_to_save", json!(["lm_head"]), "`modules_to_save`: expected no value (unsupported field)"),
+        (
+            "modules_to_save",
+            json!(["norm"]),
+            "`modules_to_save`: expected a list of embed_tokens and lm_head",
+        ),
+        (
+            "modules_to_save",
+            json!("lm_head"),
+            "`modules_to_save`: expected a list of embed_tokens and lm_head",
+        ),
         (
             "fan_in_fan_out",
             json!(true),
@@ -122,8 +131,8 @@ fn settings_that_would_change_the_result_are_refused_by_name() {
         ("layer_replication", json!([[0, 1]]), "`layer_replication`: expected no value (unsupported field)"),
         (
             "trainable_token_indices",
-            json!([1]),
-            "`trainable_token_indices`: expected no value (unsupported field)",
+            json!({"norm": [1]}),
+            "`trainable_token_indices`: expected a list of tokens, each once, or such lists by embed_tokens",
         ),
         ("target_parameters", json!(["x"]), "`target_parameters`: expected no value (unsupported field)"),
         ("init_lora_weights", json!("pissa"), r#"the model's weights as they are, found "pissa""#),
@@ -204,6 +213,7 @@ fn config(targets: Targets) -> Config {
         targets,
         dropout: 0.0,
         base: Some("org/name".into()),
+        modules: reference::lora::Modules::none(),
     }
 }
 

@@ -46,6 +46,7 @@ mod loss_guards;
 mod loss_scale;
 mod lse;
 mod markers;
+mod modules;
 mod notebook;
 mod optim;
 mod own;

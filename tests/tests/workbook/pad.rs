@@ -631,6 +631,7 @@ fn low_rank() -> lora::Config {
         rank_stabilized: false,
         targets: lora::Targets::AllLinear,
         dropout: 0.0,
+        modules: lora::Modules::none(),
         base: None,
     }
 }

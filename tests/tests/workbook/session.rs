@@ -36,6 +36,7 @@ impl Step {
             rank_stabilized: false,
             targets: Targets::AllLinear,
             dropout: 0.0,
+            modules: lora::Modules::none(),
             base: None,
         };
         let adapter = Adapter::fresh(config.clone(), &llama.config, 7).expect("targets are projections");

@@ -28,17 +28,17 @@ const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 const KEPT: &str = include_str!("trainer_trl.json");
 
 /// The golden runs and their base.
-struct Sft {
+pub(crate) struct Sft {
     folder: TempDir,
-    base: TinyLlama,
+    pub base: TinyLlama,
 }
 
 impl Sft {
-    fn find() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         Some(Self { base: TinyLlama::find()?, folder: golden::find_archive("open-sft.tgz")? })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join("open-sft").join(name)
     }
 
@@ -57,7 +57,7 @@ impl Sft {
     }
 
     /// A run's config with the trainer's keys, for an output folder.
-    fn config(&self, run: &str, output: &Path) -> String {
+    pub fn config(&self, run: &str, output: &Path) -> String {
         let given = self.json(&format!("{run}/run.json"));
         let mut keys = BTreeMap::from([
             ("model_name_or_path".to_owned(), text(&self.base.path("nf4"))),
@@ -84,7 +84,7 @@ impl Sft {
     }
 
     /// The loss of a run's first step before any update, by the oracle.
-    fn first_loss(&self, run: &str, micro: &[Vec<usize>], most: Option<usize>) -> f64 {
+    pub fn first_loss(&self, run: &str, micro: &[Vec<usize>], most: Option<usize>) -> f64 {
         let llama = Llama::open(self.base.path("nf4").to_str().expect("a path")).expect("a model");
         let adapter =
             Adapter::open(self.path(&format!("{run}/adapter-start")), &llama.config).expect("an adapter");
@@ -123,12 +123,12 @@ fn start(folder: &Path, config: &str, settings: &[&str]) -> Command {
     command
 }
 
-fn train(folder: &Path, config: &str, settings: &[&str]) -> Ran {
+pub(crate) fn train(folder: &Path, config: &str, settings: &[&str]) -> Ran {
     program::finish(&mut start(folder, config, settings))
 }
 
 /// The lines of the metrics, without what depends on the clock and the process.
-fn metrics(output: &Path) -> Vec<Value> {
+pub(crate) fn metrics(output: &Path) -> Vec<Value> {
     let text = fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default();
     let timeless = |line: &str| {
         let mut line: Value = serde_json::from_str(line).ok()?;
@@ -141,7 +141,7 @@ fn metrics(output: &Path) -> Vec<Value> {
 }
 
 #[track_caller]
-fn close(run: &str, key: &str, log: &[Value], own: &[Value], most: f64) {
+pub(crate) fn close(run: &str, key: &str, log: &[Value], own: &[Value], most: f64) {
     let number = |line: &Value| line[key].as_f64().unwrap_or(f64::NAN);
     for (want, got) in log.iter().zip(own) {
         let (want, got) = (number(want), number(got));

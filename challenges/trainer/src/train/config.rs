@@ -7,14 +7,15 @@
 //! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
 //! `TrainingArguments` of `transformers`, 5.23.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use challenges::loss::run::Size;
 use challenges::loss::{Problem, Solution};
 use challenges::train::chunked::{self, InChunks};
 use reference::graph::Dtype;
-use reference::llama;
-use reference::lora::{self, Targets};
+use reference::llama::{self, Spec};
+use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
 use toml::{Table, Value};
 
@@ -99,6 +100,11 @@ keys! {
     lora_target_modules: Targets = Targets::Named(vec!["q_proj".to_owned(), "v_proj".to_owned()]),
     /// Whether the scale is `lora_alpha / sqrt(lora_r)`.
     use_rslora: bool = false,
+    /// Modules that are trained as a whole, in float32, beside the low-rank pairs: `embed_tokens`, `lm_head`.
+    lora_modules_to_save: ToSave = ToSave(Vec::new()),
+    /// Tokens whose rows of the embedding are trained, as in peft's `LoraConfig`: a list, or a table of lists by
+    /// `embed_tokens` and `lm_head`.
+    trainable_token_indices: Tokens = Tokens(BTreeMap::new()),
     /// Steps of the run; 0 or less: what `num_train_epochs` makes.
     max_steps: i64 = -1,
     /// Times that the data is gone through.
@@ -198,6 +204,14 @@ pub enum QuantType {
     Nf4,
 }
 
+/// Modules that are trained as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToSave(pub Vec<Module>);
+
+/// Tokens whose rows are trained, by module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokens(pub BTreeMap<Module, Vec<usize>>);
+
 /// A number above 0, or false for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length(pub Option<u64>);
@@ -277,6 +291,39 @@ impl Read for Option<u64> {
     fn shown(&self) -> Option<String> {
         self.as_ref().and_then(u64::shown)
     }
+}
+
+impl Read for ToSave {
+    const NEED: &'static str = "a list of embed_tokens and lm_head, each at most once";
+
+    fn read(value: &Value) -> Option<Self> {
+        Modules::read(Some(&as_json(value)), None).ok().map(|modules| Self(modules.to_save))
+    }
+
+    fn shown(&self) -> Option<String> {
+        let names: Vec<Value> = self.0.iter().map(|module| Value::from(module.name())).collect();
+        (!names.is_empty()).then(|| Value::from(names).to_string())
+    }
+}
+
+impl Read for Tokens {
+    const NEED: &'static str = "a list of tokens, each once, or such lists by embed_tokens and lm_head";
+
+    fn read(value: &Value) -> Option<Self> {
+        Modules::read(None, Some(&as_json(value))).ok().map(|modules| Self(modules.tokens))
+    }
+
+    fn shown(&self) -> Option<String> {
+        let list =
+            |tokens: &Vec<usize>| Value::from(tokens.iter().map(|token| *token as i64).collect::<Vec<_>>());
+        let tables = self.0.iter().map(|(module, tokens)| (module.name().to_owned(), list(tokens)));
+        (!self.0.is_empty()).then(|| Value::Table(tables.collect()).to_string())
+    }
+}
+
+/// A value of a config as one of an `adapter_config.json`.
+fn as_json(value: &Value) -> serde_json::Value {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 impl Read for bool {
@@ -499,6 +546,8 @@ impl Config {
         if self.eval_strategy != Evaluation::No && self.eval_dataset_name.is_none() {
             return Err("eval_strategy: expected eval_dataset_name beside it, found none".to_owned());
         }
+        let both = |need| format!("trainable_token_indices: expected {need}");
+        self.adapter().modules.check().map_err(both)?;
         if let Some(share) = self.lora_dropout.filter(|share| *share >= 1.0) {
             return Err(format!("lora_dropout: expected a number below 1, found {share}"));
         }
@@ -525,6 +574,10 @@ impl Config {
             rank_stabilized: self.use_rslora,
             dropout: self.lora_dropout.unwrap_or(0.05),
             targets: self.lora_target_modules.clone(),
+            modules: Modules {
+                to_save: self.lora_modules_to_save.0.clone(),
+                tokens: self.trainable_token_indices.0.clone(),
+            },
             base: Some(self.model_name_or_path.clone()),
         }
     }
@@ -552,8 +605,8 @@ impl Config {
     }
 
     /// The loss of a model, if it is chunked.
-    pub fn loss(&self, model: &llama::Config) -> Result<Option<Problem>, Failure> {
-        let chunked = self.loss_chunk_bytes.0.map(|_| chunked::causal(model, self.dtype.0));
+    pub fn loss(&self, spec: &Spec) -> Result<Option<Problem>, Failure> {
+        let chunked = self.loss_chunk_bytes.0.map(|_| chunked::causal(spec));
         chunked.transpose().map_err(Failure::usage)
     }
 

@@ -82,7 +82,14 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let adapter = adapter(&config, &model)?;
     let cpu = Cpu::new();
-    let loss = config.loss(&model.config)?;
+    let spec = Spec {
+        compute: config.dtype.0,
+        adapter: Some(adapter.config.clone()),
+        rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
+        dropout: true,
+        ..model.spec()
+    };
+    let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
     if let Some(loss) = &loss {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
@@ -96,14 +103,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     } else {
         (model.storages().clone(), weights::load(&cpu, &model).map_err(Failure::usage)?)
     };
-    let spec = Spec {
-        storages,
-        compute: config.dtype.0,
-        adapter: Some(adapter.config.clone()),
-        rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
-        dropout: true,
-        ..model.spec()
-    };
+    let spec = Spec { storages, ..spec };
     let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
     let mut engine = engine.map_err(Failure::usage)?;
     start.state.clear(); // the engine has it
@@ -139,7 +139,7 @@ fn machine(device: &dyn Device) -> Machine<'_> {
 /// The adapter at the beginning.
 fn adapter(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
     let Some(folder) = &config.adapter_name_or_path else {
-        return Adapter::fresh(config.adapter(), &model.config, config.seed).map_err(Failure::usage);
+        return Adapter::beside(config.adapter(), model, config.seed).map_err(Failure::usage);
     };
     let mut adapter = Adapter::open(folder, &model.config).map_err(Failure::usage)?;
     adapter.config.dropout = config.lora_dropout.unwrap_or(adapter.config.dropout);

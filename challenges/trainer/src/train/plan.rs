@@ -35,7 +35,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     });
     let ([rows, length], evaluation) = shapes(config, &data, most);
     let cpu = Cpu::new();
-    let loss = config.loss(&spec.config)?;
+    let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
     let forecaster = Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref());
     let mut forecaster = forecaster.map_err(Failure::usage)?;

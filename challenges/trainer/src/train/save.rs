@@ -261,14 +261,14 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
 fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
-    if (own.rank, own.scale()) != (asked.rank, asked.scale())
+    if (own.rank, own.scale(), &own.modules) != (asked.rank, asked.scale(), &asked.modules)
         || own.needs(model).ok() != asked.needs(model).ok()
     {
-        return Err("its adapter has another rank, scale or targets than the config".into());
+        return Err("its adapter has another rank, scale, targets or modules than the config".into());
     }
     let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
-    for (name, value) in adapter.values::<f32>() {
+    for (name, value) in adapter.trained::<f32>() {
         for moment in llama::train::moments(&name) {
             let tensor = moments.tensor(&moment).map_err(|error| error.to_string())?;
             if tensor.shape != value.shape || tensor.bytes.len() != 4 * value.shape.iter().product::<usize>()

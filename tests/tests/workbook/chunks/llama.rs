@@ -36,7 +36,7 @@ fn trained(tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
     let device = Cpu::with_threads(2);
     let start = adapter.values();
     let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
-    let problem = causal(&spec.config, spec.compute).expect("a vocabulary");
+    let problem = causal(&spec).expect("a vocabulary");
     let chunks = size.map(|size| InChunks { attempt: &Solution, problem: &problem, size: Size::Rows(size) });
     let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
     let weights = weights::load(&device, &llama).expect("weights");
