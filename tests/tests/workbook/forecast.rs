@@ -29,6 +29,8 @@ fn write_rows(example: &Example) {
     }
 }
 
+const WHOLE: &str = "lora_modules_to_save=[\"embed_tokens\", \"lm_head\"]";
+
 #[test]
 fn a_plan_is_within_a_fiftieth_of_the_counted_peak() {
     let example = Example::new(TRAINER);
@@ -43,6 +45,9 @@ fn a_plan_is_within_a_fiftieth_of_the_counted_peak() {
         &["dataset_name=short.jsonl", "per_device_train_batch_size=32", "packing=true", "max_length=202"],
         &["dataset_name=short.jsonl", "per_device_train_batch_size=64"],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "loss_chunk_bytes=2000000"],
+        &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE],
+        &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE, "loss_chunk_bytes=2000000"],
+        &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "trainable_token_indices=[7, 3]"],
         &[
             "dataset_name=short.jsonl",
             "per_device_train_batch_size=2",

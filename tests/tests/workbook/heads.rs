@@ -55,15 +55,7 @@ fn modules() -> [Modules; 4] {
 
 fn config(modules: Modules) -> lora::Config {
     let targets = lora::Targets::AllLinear;
-    lora::Config {
-        rank: 2,
-        alpha: 4.0,
-        rank_stabilized: false,
-        targets,
-        dropout: 0.0,
-        modules,
-        base: None,
-    }
+    lora::Config { rank: 2, alpha: 4.0, rank_stabilized: false, targets, dropout: 0.0, modules, base: None }
 }
 
 /// What is done with an engine of a model, whole or in chunks of rows, whose adapter begins with B of this value.
