@@ -79,6 +79,8 @@ pub struct Counters {
     pub hits: usize,
     /// What compilations took, tuning included.
     pub compiling: Duration,
+    /// What runs took, without compilations: copies into buckets and the work itself.
+    pub running: Duration,
     /// Products that were run to find out how to cut them.
     pub trials: usize,
     /// What that took.
@@ -366,6 +368,7 @@ impl<'a> Session<'a> {
         mut io: Io<'r>,
         watch: Option<&mut Watch<'_>>,
     ) -> Result<Outputs<'r>, Error> {
+        let (start, compiling) = (Instant::now(), self.counters.compiling);
         let (sizes, rounded, key) = self.sized(program, &io)?;
         self.stage(program, &io, &sizes, &rounded)?;
         let compiled = self.loaded[program.0].ready[&key].compiled.clone();
@@ -383,6 +386,7 @@ impl<'a> Session<'a> {
         self.kept.extend(own.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
         done?;
         self.counters.count(&compiled);
+        self.counters.running += start.elapsed().saturating_sub(self.counters.compiling - compiling);
         self.outputs(program, compiled, io, &sizes)
     }
 

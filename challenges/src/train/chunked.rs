@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
-use compiler::session::{DeviceTensor, Io, Program, Session, Settings};
+use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
 use reference::graph::{Dtype, Graph, Symbol, Type};
 use reference::llama::{Spec, Storage, train};
@@ -162,6 +162,11 @@ impl<'a> States<'a> {
             trained,
             has_documents: spec.rows.documents,
         })
+    }
+
+    /// What the session of the chunks has done so far.
+    pub fn counters(&mut self) -> &Counters {
+        self.runner.session().counters()
     }
 
     /// The weight of the output layer by the name that the session's graphs know it by, if it is as they expect it.

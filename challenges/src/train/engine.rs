@@ -10,6 +10,7 @@
 //! a micro-batch is three programs, and no more than a chunk of the logits is there at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use compiler::compile::{Level, Options};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
@@ -248,6 +249,17 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(state)
+    }
+
+    /// What compilations and what runs took so far, those of chunks among them.
+    pub fn spent(&mut self) -> [Duration; 2] {
+        let of = |counters: &Counters| [counters.compiling, counters.running];
+        let [compiling, running] = of(self.session.counters());
+        let [more_compiling, more_running] = match &mut self.accumulate {
+            Accumulate::Chunked(states) => of(states.counters()),
+            Accumulate::Whole(_) => [Duration::ZERO; 2],
+        };
+        [compiling + more_compiling, running + more_running]
     }
 
     /// What the session has done so far.

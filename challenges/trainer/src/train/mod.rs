@@ -18,7 +18,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Engine, Logged, Machine, Microbatch, chunked};
@@ -79,7 +79,9 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
+    let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
+    let reading = begin.elapsed();
     let adapter = adapter(&config, &model)?;
     let cpu = Cpu::new();
     let spec = Spec {
@@ -127,6 +129,8 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         engine,
         at: start,
         peak,
+        reading,
+        stepping: [Duration::ZERO; 3],
     }
     .all()
 }
@@ -201,6 +205,8 @@ struct Run<'a> {
     engine: Engine<'a>,
     at: Saved,
     peak: Option<Peak>,
+    reading: Duration,       // of the data: templates and tokens
+    stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
 }
 
 /// What was logged so far.
@@ -245,12 +251,25 @@ impl Run<'_> {
         let trained = self.adapter(&self.engine.state().map_err(Failure::bug)?)?;
         let folder = self.output.finish(&trained)?;
         self.progress.say(&format!("the adapter is in {}\n", folder.display()));
+        let spent = self.spent();
+        self.progress.say(&spent);
         Ok(0)
+    }
+
+    /// Where the time of the steps went, and what reading the data took before them.
+    fn spent(&self) -> String {
+        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
+        let beside = (all - compiling - running).max(0.0);
+        format!(
+            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were beside it; \
+             the data was read in {:.3} s\n",
+            self.reading.as_secs_f64()
+        )
     }
 
     /// One step, and its line of the metrics.
     fn step(&mut self) -> Result<(), Failure> {
-        let begin = Instant::now();
+        let (begin, before) = (Instant::now(), self.engine.spent());
         let number = self.at.step + 1;
         let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
         let rate = self.schedule.rate(made);
@@ -291,6 +310,9 @@ impl Run<'_> {
         }
         self.progress.step(number, &line);
         self.log(line)?;
+        let [compiled, ran] = self.engine.spent();
+        let spent = [begin.elapsed(), compiled - before[0], ran - before[1]];
+        self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
         if norm.is_finite() && loss.is_finite()
             || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
         {
