@@ -386,7 +386,8 @@ impl<'a> Session<'a> {
         self.kept.extend(own.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
         done?;
         self.counters.count(&compiled);
-        self.counters.running += start.elapsed().saturating_sub(self.counters.compiling - compiling);
+        self.counters.running +=
+            start.elapsed().saturating_sub(self.counters.compiling.saturating_sub(compiling));
         self.outputs(program, compiled, io, &sizes)
     }
 

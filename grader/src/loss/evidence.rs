@@ -202,10 +202,10 @@ impl Answer<'_> {
         let as_many = whole.len() == STEPS && chunked.len() == STEPS && ulp.len() == STEPS;
         let times = if as_many { times_a_rounding(whole, chunked, ulp) } else { f64::INFINITY };
         let evidence = format!(
-            "{STEPS} steps of a Llama of {:.3} billion parameters with LoRA: the losses are at most {apart:.1e} apart, \
+            "{STEPS} steps of a Llama of {:.1} million parameters with LoRA: the losses are at most {apart:.1e} apart, \
              relative, and at each step at most {times:.1} times as far as one ulp in the adapter at the beginning makes \
              them (limit {TIMES_A_ROUNDING:.0}, or {LOSSES_APART:.0e})",
-            parameters / 1e9
+            parameters / 1e6
         );
         let fact = if times <= TIMES_A_ROUNDING { met(&evidence) } else { unmet(&evidence) };
         Fact { is_as_published: OF_1B.contains(&parameters), ..fact }

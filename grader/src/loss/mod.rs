@@ -42,6 +42,7 @@ const MEASURED: [Measured<Measure>; 6] = [
             "loss.training",
             "loss.training.whole",
             "loss.training.chunked",
+            "loss.training.ulp",
             "loss.training.parameters",
         ],
         fresh: true,

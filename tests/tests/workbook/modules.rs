@@ -138,7 +138,7 @@ fn gradients(llama: &Llama, modules: Modules) -> (f64, BTreeMap<String, Array<f6
     let loss = graph.outputs()[0].1;
     let gradients = grad::differentiate(&mut graph, loss, &ids).expect("it has gradients");
     for ((name, _), gradient) in trained.iter().zip(&gradients) {
-        graph.output(&format!("grad.{name}"), *gradient);
+        graph.output(format!("grad.{name}"), *gradient);
     }
     let ids = [3, 5, 5, 2, 9, 3, 16, 1]; // 3 and 5 twice, 4 and 0 never
     let mut values: Values<f64> = llama.values().expect("weights");
@@ -232,12 +232,8 @@ fn what_cannot_be_trained_is_named() {
     let own = |settings: &[&str]| {
         let folder = TempDir::new().expect("a folder");
         let text = sft.config("published", &folder.path().join("out"));
-        let text: String = text
-            .lines()
-            .filter(|line| !line.starts_with("adapter_name"))
-            .map(|line| format!("{line}\n"))
-            .collect();
-        let ran = train(folder.path(), &text, settings);
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("adapter_name")).collect();
+        let ran = train(folder.path(), &lines.join("\n"), settings);
         assert_eq!(ran.code, 2, "{settings:?}: {}{}", ran.stdout, ran.stderr);
         assert!(metrics(&folder.path().join("out")).is_empty(), "{settings:?}: something was written");
         ran.stderr

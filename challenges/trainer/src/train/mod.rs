@@ -311,7 +311,7 @@ impl Run<'_> {
         self.progress.step(number, &line);
         self.log(line)?;
         let [compiled, ran] = self.engine.spent();
-        let spent = [begin.elapsed(), compiled - before[0], ran - before[1]];
+        let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
         self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
         if norm.is_finite() && loss.is_finite()
             || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
