@@ -52,12 +52,25 @@ pub(crate) struct Generate {
     /// Holds calls to the grammar of the tools
     #[arg(long, requires = "tools")]
     constrained: bool,
-    /// Quantises the layers' dense projections to 4 bits while the model is loaded, as `train` does with this key
+    #[command(flatten)]
+    quantize: Quantize,
+}
+
+/// The flags that quantise a model, with the names of the keys of `train`.
+#[derive(Debug, Args)]
+struct Quantize {
+    /// Quantises the layers' dense projections to 4 bits while the model is loaded
     #[arg(long)]
     load_in_4bit: bool,
     /// Quantises the scales, too
     #[arg(long, requires = "load_in_4bit")]
     use_bnb_nested_quant: bool,
+}
+
+impl Quantize {
+    fn weights(&self) -> Weights {
+        if self.load_in_4bit { Weights::Nf4 { nested: self.use_bnb_nested_quant } } else { Weights::AsStored }
+    }
 }
 
 /// How a checkpoint's weights are loaded.
@@ -110,11 +123,7 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
     let mut calls = if generate.constrained { Some(prompt.calls()?) } else { None };
     let slots = (prompt.ids.len() + tokens).next_multiple_of(SLOTS).min(model.config.positions);
     let cpu = Cpu::new();
-    let weights = match generate.load_in_4bit {
-        true => Weights::Nf4 { nested: generate.use_bnb_nested_quant },
-        false => Weights::AsStored,
-    };
-    let mut decoder = decoder(&cpu, &model, weights, adapter.as_ref(), slots)?;
+    let mut decoder = decoder(&cpu, &model, generate.quantize.weights(), adapter.as_ref(), slots)?;
     let mut text = Text::begin(&mut decoder, &prompt.ids)?;
     let (begin, compiling) = (Instant::now(), text.compiling());
     let made = text.all(&Limit { tokens, stops: stops.clone() }, calls.as_mut())?;

@@ -27,7 +27,7 @@ impl Draw {
     pub fn below(&mut self, end: u32) -> u32 {
         let [word, ..] = philox4x32_10([self.drawn, self.row, u32::from(self.is_held_out), 0], self.key);
         self.drawn += 1;
-        (u64::from(word) * u64::from(end) >> 32) as u32
+        ((u64::from(word) * u64::from(end)) >> 32) as u32
     }
 
     /// One of a list.
@@ -58,7 +58,7 @@ impl Draw {
 
     /// Letters that are no argument: "qxa".
     pub fn letters(&mut self) -> String {
-        (0..1 + self.below(7)).map(|_| char::from(b'a' + self.below(26) as u8)).collect()
+        (0..=self.below(7)).map(|_| char::from(b'a' + self.below(26) as u8)).collect()
     }
 
     fn syllables(&mut self) -> String {

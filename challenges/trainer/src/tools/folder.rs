@@ -63,8 +63,8 @@ pub fn write_example(folder: &Path, steps: u32) -> Result<(), Failure> {
         per_device_train_batch_size: 16,
         learning_rate: 5e-3,
         warmup_steps: 10,
-        logging_steps: 20,
-        save_steps: 20,
+        logging_steps: 40,
+        save_steps: 40,
         ..common()
     };
     BASE.write(&folder.join("model"))?;

@@ -34,7 +34,7 @@ pub(crate) struct Tools {
     /// A new folder for the model, the data, the config and the run
     folder: PathBuf,
     /// Steps of the training
-    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Requests that are asked before, while and after it trains
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -55,11 +55,11 @@ pub(crate) fn run(tools: &Tools) -> Result<u8, Failure> {
     }
     let path = folder.join("config.toml");
     if tools.pretraining || tools.only_files {
-        let written = match tools.pretraining {
-            true => folder::write_pretraining(folder),
-            false => folder::write_example(folder, tools.steps),
-        };
-        written?;
+        if tools.pretraining {
+            folder::write_pretraining(folder)?;
+        } else {
+            folder::write_example(folder, tools.steps)?;
+        }
         print(&format!("cargo trainer train {} trains it\n", path.display()));
         return Ok(0);
     }

@@ -20,7 +20,7 @@ pub fn row(draw: &mut Draw) -> Json {
     let [mut items, mut numbers, mut names, mut quoted] = [(); 4].map(|()| Vec::new());
     for _ in 0..3 + draw.below(5) {
         items.push(match draw.below(20) {
-            0..6 => listed(&mut numbers, draw.number(), |number| number.to_owned()),
+            0..6 => listed(&mut numbers, draw.number(), str::to_owned),
             6..10 => {
                 let end = draw.of(&["", "'s"]);
                 listed(&mut names, draw.name(), |name| format!("{name}{end}"))

@@ -34,6 +34,17 @@ pub struct Scorer {
     requests: Vec<Request>,
 }
 
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is no valid call.
+    Invalid,
+    /// It is one, of something else than was asked for.
+    Wrong,
+    /// It runs and returns what was asked for.
+    Right,
+}
+
 /// What was counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
@@ -73,10 +84,9 @@ impl Scorer {
             Score { asked: self.requests.len(), valid: 0, right: 0, sample: [String::new(), String::new()] };
         for (number, request) in self.requests.iter().enumerate() {
             let answer = self.answer(&mut decoder, request)?;
-            let call = self.call(&answer);
-            score.valid += usize::from(call.is_some());
-            score.right +=
-                usize::from(call.is_some_and(|(name, arguments)| is_right(request, &name, &arguments)));
+            let verdict = self.judge(request, &answer);
+            score.valid += usize::from(verdict != Verdict::Invalid);
+            score.right += usize::from(verdict == Verdict::Right);
             if number == 0 {
                 score.sample = [request.text.clone(), answer];
             }
@@ -98,6 +108,15 @@ impl Scorer {
         let made = Text::begin(decoder, &prompt)?.all(&limit, None)?;
         let ids: Vec<i32> = made.iter().map(|made| made.id).collect();
         self.encoder.decode(&ids).map_err(Failure::bug)
+    }
+
+    /// What an answer to a request is worth: its text with the token that ends it.
+    pub fn judge(&self, request: &Request, answer: &str) -> Verdict {
+        match self.call(answer) {
+            None => Verdict::Invalid,
+            Some((name, arguments)) if is_right(request, &name, &arguments) => Verdict::Right,
+            Some(_) => Verdict::Wrong,
+        }
     }
 
     /// The one valid call that an answer is.
