@@ -16,8 +16,8 @@ use crate::train::config::{Length, Scheduler};
 /// What every row and every request is drawn from.
 const SEED: u32 = 42;
 
-/// Rows of the example's training.
-const ROWS: u32 = 2000;
+/// Rows of the example's training: as many as its steps read.
+const ROWS: u32 = 3200;
 
 /// Rows that the base was trained on.
 const PRETRAINING_ROWS: u32 = 40_000;
