@@ -12,9 +12,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::export::{self, Export};
 use crate::generate;
 use crate::output::{Failure, Options, warn};
 use crate::template::{self, TemplateVerb};
+use crate::tools::{self, Tools};
 use crate::train;
 
 #[derive(Debug, Parser)]
@@ -42,6 +44,10 @@ enum Verb {
     Train(train::Train),
     /// Says what a model goes on with, one largest logit after the other
     Generate(generate::Generate),
+    /// Writes a dense model with its adapter as one checkpoint
+    Export(Export),
+    /// Shows a small model learning to call functions: before training, while it trains, after
+    Tools(Tools),
 }
 
 /// Runs the command line; answers the exit code.
@@ -57,6 +63,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Verb::Template { what } => template::run(&options, what),
         Verb::Train(what) => train::run(what),
         Verb::Generate(what) => generate::run(&options, what),
+        Verb::Export(what) => export::run(what),
+        Verb::Tools(what) => tools::run(what),
     };
     let (code, message) = match done {
         Ok(code) => return ExitCode::from(code),

@@ -3,6 +3,8 @@
 //! ```text
 //! trainer train             a checkpoint in, an adapter out    train/
 //! trainer generate          a prompt in, a text out           generate/ -> constrain
+//! trainer export            a model with its adapter         export.rs
+//! trainer tools             tool calling learnt, shown      tools/ -> train, generate
 //! trainer template render   a conversation as text           template/render.rs
 //! trainer template lint     what a template loses            template/lint.rs
 //! trainer template repair   a mended template, its markers   template/repair.rs -> repair, markers, resize
@@ -14,8 +16,10 @@
 
 extern crate solutions as _; // the steps of challenge D that templates call
 
+mod byte_model;
 mod cli;
 pub mod constrain;
+mod export;
 pub mod files;
 pub mod generate;
 pub mod markers;
@@ -23,6 +27,7 @@ mod output;
 pub mod repair;
 pub mod resize;
 mod template;
+pub mod tools;
 pub mod train;
 
 pub use cli::run;

@@ -22,7 +22,7 @@ use tests::small_llama::SmallLlama;
 use tests::tiny_llama::TinyLlama;
 use tests::{golden, place};
 use trainer::constrain::Token;
-use trainer::generate::{Limit, Text, decoder, vocabulary};
+use trainer::generate::{Limit, Text, Weights, decoder, vocabulary};
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
@@ -85,7 +85,7 @@ fn compare(model: &Llama, adapters: &Path, file: &Continuations) -> usize {
     names.dedup();
     for name in names {
         let adapter = name.map(|name| Adapter::open(adapters.join(name), &model.config).expect("an adapter"));
-        let mut decoder = decoder(&*CPU, model, adapter.as_ref(), 128).expect("a decoder");
+        let mut decoder = decoder(&*CPU, model, Weights::AsStored, adapter.as_ref(), 128).expect("a decoder");
         for case in file.cases.iter().filter(|case| case.adapter.as_ref() == name) {
             let limit = Limit { tokens: case.new_ids.len(), stops: Vec::new() };
             let mut text = Text::begin(&mut decoder, &case.prompt_ids).expect("it reads");
@@ -182,7 +182,7 @@ proptest! {
         pieces in proptest::collection::vec(prop_oneof![3 => Just(1_usize), 1 => 2..20_usize, 1 => Just(32)], 32),
     ) {
         let model = small(quantized);
-        let mut decoder = decoder(&*CPU, &model, None, model.config.positions).expect("a decoder");
+        let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, model.config.positions).expect("a decoder");
         for ids in &rows {
             let got = in_pieces(&mut decoder, ids, &pieces);
             prop_assert_eq!(got.last().map(|(end, _)| *end), Some(ids.len()));
@@ -225,7 +225,7 @@ fn a_cache_changes_no_meaning() {
 #[test]
 fn a_token_more_than_the_context_is_refused() {
     let model = small(false);
-    let mut decoder = decoder(&*CPU, &model, None, 8).expect("a decoder");
+    let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, 8).expect("a decoder");
     decoder.read(&[1; 8]).expect("it fits");
     let error = decoder.read(&[1]).expect_err("it is full").to_string();
     assert_eq!(error, "expected 1 to 0 tokens, found 1");
@@ -238,7 +238,7 @@ fn a_token_more_than_the_context_is_refused() {
 fn lengths_share_two_programs() {
     let model = small(false);
     let cpu = Cpu::with_threads(1);
-    let mut decoder = decoder(&cpu, &model, None, 32).expect("a decoder");
+    let mut decoder = decoder(&cpu, &model, Weights::AsStored, None, 32).expect("a decoder");
     for length in [2, 7, 16] {
         let prompt: Vec<i32> = (0..length).collect();
         let limit = Limit { tokens: 4, stops: Vec::new() };
@@ -251,7 +251,7 @@ fn lengths_share_two_programs() {
 #[test]
 fn caches_change_in_place() {
     let model = small(false);
-    let mut decoder = decoder(&*CPU, &model, None, 32).expect("a decoder");
+    let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, 32).expect("a decoder");
     decoder.read(&[1, 2, 3]).expect("it reads");
     decoder.read(&[4]).expect("it reads");
     let plans = decoder.plans();

@@ -52,6 +52,37 @@ pub(crate) struct Generate {
     /// Holds calls to the grammar of the tools
     #[arg(long, requires = "tools")]
     constrained: bool,
+    #[command(flatten)]
+    quantize: Quantize,
+}
+
+/// The flags that quantise a model, with the names of the keys of `train`.
+#[derive(Debug, Args)]
+struct Quantize {
+    /// Quantises the layers' dense projections to 4 bits while the model is loaded
+    #[arg(long)]
+    load_in_4bit: bool,
+    /// Quantises the scales, too
+    #[arg(long, requires = "load_in_4bit")]
+    use_bnb_nested_quant: bool,
+}
+
+impl Quantize {
+    fn weights(&self) -> Weights {
+        if self.load_in_4bit { Weights::Nf4 { nested: self.use_bnb_nested_quant } } else { Weights::AsStored }
+    }
+}
+
+/// How a checkpoint's weights are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// As the file stores them.
+    AsStored,
+    /// The layers' dense projections as NF4.
+    Nf4 {
+        /// Whether the scales are quantised, too.
+        nested: bool,
+    },
 }
 
 /// What ends a text.
@@ -92,7 +123,7 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
     let mut calls = if generate.constrained { Some(prompt.calls()?) } else { None };
     let slots = (prompt.ids.len() + tokens).next_multiple_of(SLOTS).min(model.config.positions);
     let cpu = Cpu::new();
-    let mut decoder = decoder(&cpu, &model, adapter.as_ref(), slots)?;
+    let mut decoder = decoder(&cpu, &model, generate.quantize.weights(), adapter.as_ref(), slots)?;
     let mut text = Text::begin(&mut decoder, &prompt.ids)?;
     let (begin, compiling) = (Instant::now(), text.compiling());
     let made = text.all(&Limit { tokens, stops: stops.clone() }, calls.as_mut())?;
@@ -162,15 +193,25 @@ fn room(prompt: usize, asked: Option<usize>, context: usize) -> Result<usize, Fa
 pub fn decoder<'a>(
     device: &'a dyn Device,
     model: &Llama,
+    weights: Weights,
     adapter: Option<&Adapter>,
     slots: usize,
 ) -> Result<Decoder<'a>, Failure> {
+    let loaded = match weights {
+        Weights::AsStored => weights::load(device, model).map(|loaded| (model.storages().clone(), loaded)),
+        Weights::Nf4 { nested } => weights::load_quantized(device, model, nested, threads()),
+    };
+    let (storages, loaded) = loaded.map_err(Failure::usage)?;
     let config = adapter.map(|adapter| adapter.config.clone());
-    let spec = Spec { compute: Dtype::F32, adapter: config, ..model.spec() }.with_context(slots);
+    let spec = Spec { storages, compute: Dtype::F32, adapter: config, ..model.spec() }.with_context(slots);
     let values = adapter.map(Adapter::values).unwrap_or_default();
     let passes = &challenges::graph::Solution;
-    let weights = weights::load(device, model).map_err(Failure::usage)?;
-    Decoder::new(passes, device, &DEQUANTIZER, weights, &spec, &values).map_err(Failure::usage)
+    Decoder::new(passes, device, &DEQUANTIZER, loaded, &spec, &values).map_err(Failure::usage)
+}
+
+/// Threads that quantise.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// A text that a model is making.

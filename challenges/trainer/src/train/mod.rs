@@ -15,7 +15,7 @@ mod save;
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -78,11 +78,19 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
+    fit(&config, peak, &mut |_, _| Ok(String::new()))
+}
+
+/// What is called with the step and the folder of each checkpoint that was written; what it answers is printed.
+pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + 'a;
+
+/// A run from its config to its adapter; the exit code.
+pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let reading = begin.elapsed();
-    let adapter = adapter(&config, &model)?;
+    let adapter = adapter(config, &model)?;
     let cpu = Cpu::new();
     let spec = Spec {
         compute: config.dtype.0,
@@ -98,7 +106,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
     }
     let output = Output::open(&config.output())?;
-    let mut start = start(&config, &model, &adapter, &output)?;
+    let mut start = start(config, &model, &adapter, &output)?;
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
             .map_err(Failure::usage)?
@@ -110,13 +118,13 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let mut engine = engine.map_err(Failure::usage)?;
     start.state.clear(); // the engine has it
     start.scale.into_iter().for_each(|scale| engine.go_on_with(scale));
-    let batches = Batches::new(&config, data.rows.len());
-    describe(&config, [&data, &evaluated], &batches, &start);
+    let batches = Batches::new(config, data.rows.len());
+    describe(config, [&data, &evaluated], &batches, &start);
     let (file, lines) = output.metrics(start.step)?;
     let progress = Progress::new(batches.steps, start.step, config.logging_steps);
     let schedule = config.schedule(batches.steps);
     Run {
-        config: &config,
+        config,
         model: &model,
         adapter: adapter.config,
         rows: data.rows,
@@ -131,6 +139,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
         peak,
         reading,
         stepping: [Duration::ZERO; 3],
+        watch,
     }
     .all()
 }
@@ -207,6 +216,7 @@ struct Run<'a> {
     peak: Option<Peak>,
     reading: Duration,       // of the data: templates and tokens
     stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
+    watch: &'a mut Watch<'a>,
 }
 
 /// What was logged so far.
@@ -395,11 +405,14 @@ impl Run<'_> {
         Adapter::of(self.adapter.clone(), &self.model.config, state).map_err(Failure::bug)
     }
 
-    fn save(&self) -> Result<(), Failure> {
+    fn save(&mut self) -> Result<(), Failure> {
         let state = self.engine.state().map_err(Failure::bug)?;
         let adapter = self.adapter(&state)?;
         let saved = Saved { state, scale: self.engine.loss_scale(), ..self.at };
-        self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)
+        let folder = self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)?;
+        let said = (self.watch)(self.at.step, &folder)?;
+        self.progress.say(&said);
+        Ok(())
     }
 }
 

@@ -141,7 +141,7 @@ impl Output {
         Ok(None)
     }
 
-    /// Writes a checkpoint, and takes away all but the newest `kept`. `metrics` are brought to the disk before it, so
+    /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. `metrics` are brought to the disk before it, so
     /// that the lines of its steps are there if it is.
     pub fn save(
         &self,
@@ -149,11 +149,13 @@ impl Output {
         adapter: &Adapter,
         metrics: &File,
         kept: Option<u64>,
-    ) -> Result<(), Failure> {
+    ) -> Result<PathBuf, Failure> {
         metrics.sync_data().map_err(|error| Failure::fault(&self.join(METRICS), error))?;
-        self.whole(&format!("checkpoint-{}", saved.step), |folder| write_checkpoint(folder, saved, adapter))?;
+        let name = format!("checkpoint-{}", saved.step);
+        self.whole(&name, |folder| write_checkpoint(folder, saved, adapter))?;
         let most = kept.map_or(usize::MAX, |kept| kept as usize);
-        self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))
+        self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))?;
+        Ok(self.join(&name))
     }
 
     /// Writes the adapter at the end; where it is.

@@ -1,0 +1,258 @@
+//! `export`: a model with its adapter as one dense checkpoint.
+//!
+//! ```text
+//! W' = W + scale * B A        the sum in f64, rounded once to the type that is written
+//! ```
+//!
+//! An embedding or an output layer that was trained as a whole takes the place of the model's, and trained rows that of
+//! its rows. Where they were one weight (`tie_word_embeddings`) and are no more, the output layer becomes a weight of its
+//! own.
+//!
+//! What comes out is a folder as transformers reads it: `config.json`, `model.safetensors`, and the files of the
+//! tokenizer as they were. One weight at a time is in memory.
+//!
+//! Source: Hu et al., "LoRA" (2021), section 4.1: at inference the product is added to the weight.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use half::{bf16, f16};
+use reference::atomic_write;
+use reference::graph::interpret::Values;
+use reference::graph::{Array, Dtype};
+use reference::llama::{Llama, Storage, StoredInput, hub};
+use reference::lora::{self, Adapter, Module, Modules};
+use serde_json::{Map, Value as Json, json};
+
+use crate::files::{read_json, write_json};
+use crate::output::{Failure, print};
+
+/// The flags of `export`.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// A dense checkpoint's folder, or the name of a repository in the local cache
+    model: String,
+    /// The folder of the adapter that is merged into it
+    #[arg(long, value_name = "DIR")]
+    adapter: PathBuf,
+    /// The new folder
+    output: PathBuf,
+    /// The type of the weights [default: as they are stored]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Float>,
+}
+
+/// A type that weights can be written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Float {
+    Float32,
+    Bfloat16,
+    Float16,
+}
+
+impl Float {
+    fn of(dtype: Dtype) -> Option<Self> {
+        match dtype {
+            Dtype::F32 => Some(Self::Float32),
+            Dtype::Bf16 => Some(Self::Bfloat16),
+            Dtype::F16 => Some(Self::Float16),
+            Dtype::U8 | Dtype::I32 => None,
+        }
+    }
+
+    /// Its names in a `config.json` and in a safetensors file, and its bytes.
+    fn names(self) -> (&'static str, &'static str, usize) {
+        match self {
+            Self::Float32 => ("float32", "F32", 4),
+            Self::Bfloat16 => ("bfloat16", "BF16", 2),
+            Self::Float16 => ("float16", "F16", 2),
+        }
+    }
+
+    /// Numbers as they are stored.
+    fn bytes(self, numbers: impl Iterator<Item = f64>) -> Vec<u8> {
+        match self {
+            Self::Float32 => numbers.flat_map(|x| (x as f32).to_le_bytes()).collect(),
+            Self::Bfloat16 => numbers.flat_map(|x| bf16::from_f64(x).to_le_bytes()).collect(),
+            Self::Float16 => numbers.flat_map(|x| f16::from_f64(x).to_le_bytes()).collect(),
+        }
+    }
+}
+
+/// How the files of a tokenizer end, and of a chat template.
+const COPIED: [&str; 4] = ["json", "jinja", "txt", "model"];
+
+/// Runs `export`.
+pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
+    let output = &export.output;
+    if output.exists() {
+        return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
+    }
+    let model = Llama::open(&export.model).map_err(Failure::usage)?;
+    let adapter = Adapter::open(&export.adapter, &model.config).map_err(Failure::usage)?;
+    let is_quantized = |storage: &Storage| matches!(storage, Storage::Nf4 { .. });
+    if let Some((name, _)) = model.storages().iter().find(|(_, storage)| is_quantized(storage)) {
+        return Err(Failure::Usage(format!(
+            "{}: {name}: expected a dense weight, found NF4: export merges into a checkpoint before it is quantised",
+            export.model
+        )));
+    }
+    let from = hub::find(&export.model).map_err(Failure::usage)?;
+    let partial = beside(output)?;
+    let written = write(&from, &partial, &model, &adapter, export.dtype);
+    let moved =
+        written.and_then(|()| fs::rename(&partial, output).map_err(|error| Failure::fault(output, error)));
+    if moved.is_err() {
+        let _ = fs::remove_dir_all(&partial); // the reason is the one above
+    }
+    moved?;
+    print(&format!("the merged model is in {}\n", output.display()));
+    Ok(0)
+}
+
+/// A new folder beside the one that is asked for, under another name.
+fn beside(output: &Path) -> Result<PathBuf, Failure> {
+    let name = output
+        .file_name()
+        .ok_or_else(|| Failure::Usage(format!("{}: expected the name of a new folder", output.display())))?;
+    let partial = output.with_file_name(format!(".{}-{}", name.display(), std::process::id()));
+    fs::create_dir_all(&partial).map_err(|error| Failure::fault(&partial, error))?;
+    Ok(partial)
+}
+
+/// Every file of the merged model.
+fn write(
+    from: &Path,
+    to: &Path,
+    model: &Llama,
+    adapter: &Adapter,
+    dtype: Option<Float>,
+) -> Result<(), Failure> {
+    for entry in fs::read_dir(from).map_err(|error| Failure::fault(from, error))? {
+        let path = entry.map_err(|error| Failure::fault(from, error))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_copied =
+            path.extension().and_then(|end| end.to_str()).is_some_and(|end| COPIED.contains(&end));
+        if is_copied && path.is_file() && !name.ends_with(".index.json") {
+            fs::copy(&path, to.join(&name)).map_err(|error| Failure::fault(&path, error))?;
+        }
+    }
+    let mut inputs = model.stored().map_err(Failure::usage)?;
+    let modules = &adapter.config.modules;
+    let is_untied =
+        model.config.tied && (!modules.to_save.is_empty() || modules.tokens.contains_key(&Module::LmHead));
+    if is_untied {
+        let embedding =
+            inputs.iter().find(|input| module_of(&input.name) == Some(Module::EmbedTokens)).cloned();
+        inputs.extend(embedding.map(|input| StoredInput { name: "lm_head.weight".to_owned(), ..input }));
+    }
+    let path = to.join("config.json");
+    let mut config = read_json(&path).map_err(Failure::usage)?.unwrap_or_default();
+    if let Some(dtype) = dtype {
+        let key = if config.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
+        config[key] = dtype.names().0.into();
+    }
+    if is_untied {
+        config["tie_word_embeddings"] = false.into();
+    }
+    if dtype.is_some() || is_untied {
+        write_json(&path, &config).map_err(Failure::usage)?;
+    }
+    let path = to.join("model.safetensors");
+    let written =
+        atomic_write::write_by(&path, |file| weights(file, &inputs, adapter, dtype, model.config.tied));
+    written.map_err(|error: io::Error| Failure::fault(&path, error))
+}
+
+/// A safetensors file: eight bytes of the length of its header, the header, the tensors one after the other.
+fn weights(
+    file: &mut impl Write,
+    inputs: &[StoredInput<'_>],
+    adapter: &Adapter,
+    dtype: Option<Float>,
+    is_tied: bool,
+) -> io::Result<()> {
+    let (mut header, mut end) = (Map::from_iter([("__metadata__".to_owned(), json!({"format": "pt"}))]), 0);
+    let mut types = Vec::new();
+    for StoredInput { name, dtype: stored, shape, .. } in inputs {
+        let as_stored = Float::of(*stored).ok_or_else(|| io::Error::other(format!("{name}: {stored:?}")))?;
+        let float = dtype.unwrap_or(as_stored);
+        let (_, named, bytes) = float.names();
+        let begin = end;
+        end += shape.iter().product::<usize>() * bytes;
+        header.insert(name.clone(), json!({"dtype": named, "shape": shape, "data_offsets": [begin, end]}));
+        types.push(float);
+    }
+    let mut header = Json::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' '); // the tensors begin at a multiple of eight
+    file.write_all(&(header.len() as u64).to_le_bytes())?;
+    file.write_all(&header)?;
+    let trained: Values<f32> = adapter.trained();
+    for (input, float) in inputs.iter().zip(types) {
+        let merged = match module_of(&input.name) {
+            Some(module) => whole(input, module, (&adapter.config.modules, is_tied), &trained),
+            None => merged(input, &adapter.config, &trained),
+        };
+        file.write_all(&float.bytes(merged.into_iter()))?;
+    }
+    Ok(())
+}
+
+/// The module whose weight has a name, if it may be trained as a whole.
+fn module_of(name: &str) -> Option<Module> {
+    name.strip_suffix(".weight").and_then(Module::called)
+}
+
+/// A module's weight, with what was trained in the place of it or of its rows.
+fn whole(
+    input: &StoredInput<'_>,
+    module: Module,
+    (modules, is_tied): (&Modules, bool),
+    trained: &Values<f32>,
+) -> Vec<f64> {
+    if let Some(trained) = trained.get(&module.whole()) {
+        return trained.wide();
+    }
+    let mut weight = numbers(input);
+    if let Some((holder, tokens)) = modules.rows_of(module, is_tied) {
+        let (rows, width) = (trained[&holder.rows()].wide(), input.shape[1]);
+        for (token, row) in tokens.iter().zip(rows.chunks(width)) {
+            weight[token * width..][..width].copy_from_slice(row);
+        }
+    }
+    weight
+}
+
+/// A weight (out, in) with scale * B A added to it, if the adapter has them: row o of the product is the sum over r of
+/// B[o, r] times row r of A.
+fn merged(
+    input: &StoredInput<'_>,
+    config: &lora::Config,
+    adapter: &BTreeMap<String, Array<f32>>,
+) -> Vec<f64> {
+    let mut weight = numbers(input);
+    let [a, b] = lora::keys(input.name.trim_end_matches(".weight")).map(|name| adapter.get(&name));
+    let (Some(a), Some(b), Some(inputs)) = (a, b, input.shape.get(1)) else { return weight };
+    let (a, b) = (a.wide(), b.wide());
+    for (row, factors) in weight.chunks_mut(*inputs).zip(b.chunks(config.rank)) {
+        for (factor, of_rank) in factors.iter().zip(a.chunks(*inputs)) {
+            let factor = config.scale() * factor;
+            row.iter_mut().zip(of_rank).for_each(|(sum, x)| *sum += factor * x);
+        }
+    }
+    weight
+}
+
+/// The elements of a dense weight.
+fn numbers(input: &StoredInput<'_>) -> Vec<f64> {
+    let (twos, fours) = (input.bytes.as_chunks().0, input.bytes.as_chunks().0);
+    match Float::of(input.dtype) {
+        Some(Float::Float32) => fours.iter().map(|four| f32::from_le_bytes(*four).into()).collect(),
+        Some(Float::Bfloat16) => twos.iter().map(|two| bf16::from_le_bytes(*two).to_f64()).collect(),
+        Some(Float::Float16) => twos.iter().map(|two| f16::from_le_bytes(*two).to_f64()).collect(),
+        None => Vec::new(),
+    }
+}
