@@ -98,6 +98,7 @@ fn whole_modules_and_rows_are_merged() {
             small = small.with("tie_word_embeddings", json!(true));
             small.tensors.remove("lm_head.weight");
         }
+        fs::create_dir(folder.path().join("model")).expect("a folder");
         small.save(&folder.path().join("model"));
         let model = Llama::open(&text(&folder.path().join("model"))).expect("it is sound");
         let targets = Targets::AllLinear;
