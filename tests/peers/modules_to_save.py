@@ -3,9 +3,9 @@
     python tests/peers/modules_to_save.py GOLDEN OUT.json
     python tests/peers/modules_to_save.py GOLDEN --adapter DIR --trainer PROGRAM
 
-GOLDEN is the folder with open-sft.tgz and open-tiny-llama.tgz. The first form makes the run `published` with fewer steps
-and a larger rate, once for each of VARIANTS, in float32 and in float64, over the base's weights decoded to float32; what
-is trained beside A and B begins as the base's. OUT.json has the logs as `trainer_trl.json` has them. The second form
+GOLDEN is the folder with open-sft.tgz and open-tiny-llama.tgz. The first form makes the run `published` with fewer
+steps and a larger rate, once for each of VARIANTS, in float32 and in float64, over the base's weights decoded to float32;
+what is trained beside A and B begins as the base's. OUT.json has the logs as `trainer_trl.json` has them. The second form
 loads an adapter that `trainer train` wrote over `open-tiny-llama/nf4`, and compares what peft and `trainer generate` go
 on with.
 
@@ -88,7 +88,8 @@ def compare(folder, adapter, program):
     model = PeftModel.from_pretrained(base(folder, torch.float32), adapter).eval()
     for prompt in PROMPTS:
         with torch.no_grad():
-            ids = model.generate(input_ids=torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None)
+            settings = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
+            ids = model.generate(input_ids=torch.tensor([prompt]), **settings)
         theirs = ids[0, len(prompt):].tolist()
         command = [program, "--json", "generate", str(folder), "--adapter", str(adapter), "--ignore-eos"]
         command += ["--ids", ",".join(map(str, prompt)), "--max-new-tokens", "24"]

@@ -4,7 +4,8 @@
 //! whose gradient was not is left out, and it halves. Both are exact, as it is a power of two.
 //!
 //! Source: `torch.amp.GradScaler` of torch 2.11, its defaults, and Micikevicius et al., "Mixed Precision Training"
-//! (2018), section 3.2. Unlike there the factor has a least value: what overflows under that overflows without a factor.
+//! (2018), section 3.2. Unlike there the factor has a least value: what overflows under that overflows without a
+//! factor.
 
 /// Finite steps after which it doubles.
 pub const GROWTH_INTERVAL: u64 = 2000;

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! An embedding or an output layer that was trained as a whole takes the place of the model's, and trained rows that of
-//! its rows. Where they were one weight (`tie_word_embeddings`) and are no more, the output layer becomes a weight of its
-//! own.
+//! its rows. Where they were one weight (`tie_word_embeddings`) and are no more, the output layer becomes a weight of
+//! its own.
 //!
 //! What comes out is a folder as transformers reads it: `config.json`, `model.safetensors`, and the files of the
 //! tokenizer as they were. One weight at a time is in memory.

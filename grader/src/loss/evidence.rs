@@ -239,8 +239,8 @@ fn mib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 20)
 }
 
-/// The largest ratio of what is between two runs at a step to what a rounding at the beginning has made of the first one
-/// so far. Differences within [`LOSSES_APART`] are none.
+/// The largest ratio of what is between two runs at a step to what a rounding at the beginning has made of the first
+/// one so far. Differences within [`LOSSES_APART`] are none.
 fn times_a_rounding(whole: &[f64], chunked: &[f64], ulp: &[f64]) -> f64 {
     let (mut so_far, mut most) = (0.0_f64, 0.0_f64);
     for ((whole, chunked), ulp) in whole.iter().zip(chunked).zip(ulp) {

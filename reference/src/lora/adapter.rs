@@ -16,6 +16,7 @@ pub struct Adapter {
     pub config: Config,
     values: Values<f32>, // by the names of `super::keys` and of `super::Module`
     vocab: usize,        // of the model
+    is_tied: bool,       // its output layer is its embedding
 }
 
 /// The names of the two files.
@@ -35,13 +36,13 @@ impl Adapter {
     }
 
     fn new(config: Config, model: &llama::Config, values: Values<f32>) -> Self {
-        Self { config, values, vocab: model.vocab }
+        Self { config, values, vocab: model.vocab, is_tied: model.tied }
     }
 
     /// One that changes nothing yet, beside a model whose modules it may train as a whole: see [`Self::fresh`].
     ///
-    /// Fails where a target is no projection of the model, a token none of its vocabulary, and where a module that is to
-    /// be trained as a whole is stored in NF4.
+    /// Fails where a target is no projection of the model, a token none of its vocabulary, and where a module that is
+    /// to be trained as a whole is stored in NF4.
     pub fn beside(config: Config, model: &Llama, seed: u64) -> Result<Self, Error> {
         let trained = config.modules.start(model)?;
         let pairs = Config { modules: Modules::none(), ..config.clone() };
@@ -50,11 +51,12 @@ impl Adapter {
         Ok(Self::new(config, &model.config, values))
     }
 
-    /// One of low-rank pairs alone that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds give equal adapters.
+    /// One of low-rank pairs alone that changes nothing yet: A uniform within 1 / sqrt(in) of 0, B zero. Equal seeds
+    /// give equal adapters.
     ///
-    /// Fails where a target is no projection of the model, or modules are trained as a whole, which takes their weights:
-    /// see [`Self::beside`]. Source of the bound: He et al., "Delving Deep into
-    /// Rectifiers" (2015), with the slope sqrt 5 that torch's linear layers and `peft` start from.
+    /// Fails where a target is no projection of the model, or modules are trained as a whole, which takes their
+    /// weights: see [`Self::beside`]. Source of the bound: He et al., "Delving Deep into Rectifiers" (2015), with the
+    /// slope sqrt 5 that torch's linear layers and `peft` start from.
     pub fn fresh(config: Config, model: &llama::Config, seed: u64) -> Result<Self, Error> {
         if let Some(whole) = config.modules.tensors(model)?.first() {
             let need = "an adapter of low-rank pairs alone".to_owned();
@@ -88,7 +90,7 @@ impl Adapter {
     /// Every input of a graph that belongs to it, by its name: what is trained, and which trained row each token has.
     pub fn values<R: Real>(&self) -> Values<R> {
         let mut all = self.trained();
-        all.append(&mut self.config.modules.slots(self.vocab));
+        all.append(&mut self.config.modules.slots(self.vocab, self.is_tied));
         all
     }
 

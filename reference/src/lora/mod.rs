@@ -7,8 +7,8 @@
 //! y = x W^T + scale (x A^T) B^T  scale = alpha / r, or alpha / sqrt r (rank-stabilised)
 //! ```
 //!
-//! Beside the low-rank pairs an adapter may hold the embedding or the output layer, trained as a whole, or some of their
-//! rows: see [`Modules`].
+//! Beside the low-rank pairs an adapter may hold the embedding or the output layer, trained as a whole, or some of
+//! their rows: see [`Modules`].
 //!
 //! Sources: Hu et al., "LoRA" (2021), section 4.1; Kalajdzievski, "A Rank Stabilization Scaling Factor for Fine-Tuning
 //! with LoRA" (2023), for the root.

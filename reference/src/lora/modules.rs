@@ -1,14 +1,14 @@
 //! What is trained beside low-rank pairs: the embedding and the output layer, as a whole or some of their rows.
 //!
 //! ```text
-//! modules_to_save            base_model.model.MODULE.weight                                    (V, H)
-//! trainable_token_indices    base_model.model.MODULE.token_adapter.trainable_tokens_delta      (n, H), row i: token i of n
+//! modules_to_save          base_model.model.MODULE.weight                                  (V, H)
+//! trainable_token_indices  base_model.model.MODULE.token_adapter.trainable_tokens_delta    (n, H), a row a token
 //! ```
 //!
-//! Both begin as the checkpoint's weights, and are f32 here whatever type those have; `peft` trains a whole module in the
-//! type of the checkpoint and rows in f32. Where the output layer is the embedding (`tie_word_embeddings`), what is
-//! trained is as in `peft`: whole modules are copies, so that a trained embedding leaves the output layer as it was, and
-//! trained rows are those of both, unless the output layer has rows of its own.
+//! Both begin as the checkpoint's weights, and are f32 here whatever type those have; `peft` trains a whole module in
+//! the type of the checkpoint and rows in f32. Where the output layer is the embedding (`tie_word_embeddings`), what is
+//! trained is as in `peft` 0.21: whole modules are copies, so that a trained embedding leaves the output layer as it
+//! was; trained rows of the embedding are those of both, unless the output layer has other rows of its own.
 
 use std::collections::BTreeMap;
 
@@ -153,29 +153,46 @@ impl Modules {
         if by_name.is_empty() { Value::Null } else { json!(by_name) }
     }
 
+    /// The tokens whose rows are trained, by the module that holds them: equal lists of an embedding that is the output
+    /// layer, too, are one.
+    fn held(&self, is_tied: bool) -> impl Iterator<Item = (Module, &[usize])> {
+        let of = |module: Module| self.tokens.get(&module);
+        let is_one = is_tied && of(Module::EmbedTokens) == of(Module::LmHead);
+        let held = self.tokens.iter().filter(move |(module, _)| !is_one || **module == Module::EmbedTokens);
+        held.map(|(module, tokens)| (*module, tokens.as_slice()))
+    }
+
     /// The tokens whose rows of a module are trained: where the output layer is the embedding, its tokens are those of
     /// the embedding if it has none of its own. With them the module that holds the rows.
     pub fn rows_of(&self, module: Module, is_tied: bool) -> Option<(Module, &[usize])> {
-        let of = |holder: Module| Some((holder, self.tokens.get(&holder)?.as_slice()));
-        let is_free = !self.to_save.contains(&Module::LmHead);
-        of(module)
-            .or_else(|| (is_tied && is_free && module == Module::LmHead).then(|| of(Module::EmbedTokens))?)
+        let of = |module: Module| self.held(is_tied).find(|(holder, _)| *holder == module);
+        of(module).or_else(|| (is_tied && module == Module::LmHead).then(|| of(Module::EmbedTokens))?)
     }
 
     /// Every tensor that is trained.
     ///
-    /// Fails where a token is none of the model's.
+    /// Fails where a token is none of the model's, and where the embedding has trained rows and the output layer, which
+    /// is the same weight, is trained as a whole: `peft` trains no such pair.
     pub fn tensors(&self, model: &llama::Config) -> Result<Vec<Whole>, Error> {
         let shape = [model.vocab, model.hidden];
         let to_save =
             self.to_save.iter().map(|module| Whole { name: module.whole(), shape, module: *module });
         let mut all: Vec<Whole> = to_save.collect();
-        for (module, tokens) in &self.tokens {
+        let wrong = |got: String, need: String| Err(Error::Field { field: TOKENS.into(), got, need });
+        let has_rows = self.tokens.contains_key(&Module::EmbedTokens);
+        if model.tied && has_rows && self.to_save.contains(&Module::LmHead) {
+            let need =
+                "no rows of embed_tokens beside lm_head as a whole, for both are one weight of the model";
+            return wrong(self.tokens_as_json().to_string(), need.to_owned());
+        }
+        for (module, tokens) in self.held(model.tied) {
             if let Some(token) = tokens.iter().find(|token| **token >= model.vocab) {
-                let need = format!("tokens below {}, the size of the vocabulary", model.vocab);
-                return Err(Error::Field { field: TOKENS.into(), got: token.to_string(), need });
+                return wrong(
+                    token.to_string(),
+                    format!("tokens below {}, the size of the vocabulary", model.vocab),
+                );
             }
-            all.push(Whole { name: module.rows(), shape: [tokens.len(), model.hidden], module: *module });
+            all.push(Whole { name: module.rows(), shape: [tokens.len(), model.hidden], module });
         }
         Ok(all)
     }
@@ -190,7 +207,8 @@ impl Modules {
             let Some(weight) = model.dense::<f32>(stored)? else {
                 let got = format!("{}, which is stored in NF4", module.name());
                 let need = "modules that are stored as numbers".to_owned();
-                return Err(Error::Field { field: TO_SAVE.into(), got, need });
+                let field = if self.to_save.contains(&module) { TO_SAVE } else { TOKENS };
+                return Err(Error::Field { field: field.into(), got, need });
             };
             let numbers: Vec<f64> = match self.tokens.get(&module) {
                 None => weight.wide(),
@@ -205,13 +223,13 @@ impl Modules {
     }
 
     /// The inputs that say which trained row each token has.
-    pub fn slots<R: crate::graph::Real>(&self, vocab: usize) -> Values<R> {
-        let slots = |(module, tokens): (&Module, &Vec<usize>)| {
+    pub fn slots<R: crate::graph::Real>(&self, vocab: usize, is_tied: bool) -> Values<R> {
+        let slots = |(module, tokens): (Module, &[usize])| {
             let mut slots = vec![tokens.len() as i32; vocab];
             tokens.iter().enumerate().for_each(|(slot, token)| slots[*token] = slot as i32);
             (module.slots(), Array::integers(&[vocab], slots))
         };
-        self.tokens.iter().map(slots).collect()
+        self.held(is_tied).map(slots).collect()
     }
 }
 

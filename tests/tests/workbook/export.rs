@@ -80,8 +80,8 @@ fn a_merged_model_has_the_logits_of_model_and_adapter() {
     }
 }
 
-/// What was trained beside the pairs is in the merged model, and a model whose embedding is its output layer has an output
-/// layer of its own where the two were trained apart.
+/// What was trained beside the pairs is in the merged model, and a model whose embedding is its output layer has an
+/// output layer of its own where the two were trained apart.
 #[test]
 fn whole_modules_and_rows_are_merged() {
     for (is_tied, modules, is_apart) in [

@@ -1,5 +1,6 @@
-//! An output layer may be stored in any way - its own or the embedding's, in any type, in NF4 -, and a chunked loss reads
-//! it in the type that the model computes in: training is the same as with all logits, and what is not finite is found.
+//! An output layer may be stored in any way - its own or the embedding's, in any type, in NF4 -, and a chunked loss
+//! reads it in the type that the model computes in: training is the same as with all logits, and what is not finite is
+//! found.
 
 use std::collections::BTreeMap;
 

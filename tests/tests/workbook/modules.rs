@@ -1,5 +1,5 @@
-//! What is trained beside low-rank pairs: whole modules and rows of tokens, number for number as TRL and peft train them
-//! (`modules_trl.json`, by `tests/peers/modules_to_save.py`), and by their laws.
+//! What is trained beside low-rank pairs: whole modules and rows of tokens, number for number as TRL and peft train
+//! them (`modules_trl.json`, by `tests/peers/modules_to_save.py`), and by their laws.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -190,6 +190,41 @@ fn rows_have_the_gradient_of_the_whole_modules_rows() {
                 assert!(!far, "{module:?} of token {token}, tied: {is_tied}: {own:?}, {want:?}");
             }
         }
+    }
+}
+
+/// Equal lists of one weight are one list, as in peft, which writes and reads it under the embedding's name; lists in
+/// another order are two.
+#[test]
+fn equal_rows_of_one_weight_are_trained_once() {
+    let both = |head: &[usize]| Modules {
+        tokens: BTreeMap::from([(Module::EmbedTokens, vec![9, 2]), (Module::LmHead, head.to_vec())]),
+        ..Modules::none()
+    };
+    let one = Modules { tokens: BTreeMap::from([(Module::EmbedTokens, vec![9, 2])]), ..Modules::none() };
+    for (is_tied, head, tensors) in [(true, [9, 2], 1), (true, [2, 9], 2), (false, [9, 2], 2)] {
+        let llama = tied(is_tied);
+        let modules = both(&head);
+        assert_eq!(modules.tensors(&llama.config).expect("tokens of the model").len(), tensors);
+        let (_, own) = gradients(&llama, modules);
+        let (_, shared) = gradients(&llama, one.clone());
+        let rows = Module::EmbedTokens.rows();
+        assert_eq!(own[&rows] == shared[&rows], tensors == 1 || !is_tied, "tied: {is_tied}, {head:?}");
+    }
+    let pair = Modules { to_save: vec![Module::LmHead], ..one };
+    let refused = pair.tensors(&tied(true).config).expect_err("peft trains no such pair").to_string();
+    assert!(refused.contains("no rows of embed_tokens beside lm_head as a whole"), "{refused}");
+    assert_eq!(pair.tensors(&tied(false).config).expect("two weights").len(), 2);
+    let quantized = SmallLlama::sound().quantized(64, false).open().expect("it is sound");
+    for (field, modules) in [
+        ("modules_to_save", Modules { to_save: vec![Module::LmHead], ..Modules::none() }),
+        (
+            "trainable_token_indices",
+            Modules { tokens: [(Module::LmHead, vec![1])].into(), ..Modules::none() },
+        ),
+    ] {
+        let refused = modules.start(&quantized).expect_err("it is in NF4").to_string();
+        assert!(refused.contains(field) && refused.contains("lm_head, which is stored in NF4"), "{refused}");
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The graph of a micro-batch is run once more with one output for each of its nodes: its largest absolute element. The
 //! first node that is not finite though all that it reads is finite is the one to look at. Nothing is kept of the nodes
-//! but these numbers, so this takes as much memory as a micro-batch with all its logits; it is made when a run ends, and
-//! costs nothing before.
+//! but these numbers, so this takes as much memory as a micro-batch with all its logits; it is made when a run ends,
+//! and costs nothing before.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,8 +38,8 @@ impl fmt::Display for NotFinite {
 }
 
 impl Engine<'_> {
-    /// Where the first number that is not finite comes from in a micro-batch, forward and backward, with A and B as they
-    /// are; `None` if all are finite.
+    /// Where the first number that is not finite comes from in a micro-batch, forward and backward, with A and B as
+    /// they are; `None` if all are finite.
     ///
     /// # Errors
     /// What the session says: memory that there is not.

@@ -141,8 +141,8 @@ impl Output {
         Ok(None)
     }
 
-    /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. `metrics` are brought to the disk before it, so
-    /// that the lines of its steps are there if it is.
+    /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. `metrics` are brought to the disk
+    /// before it, so that the lines of its steps are there if it is.
     pub fn save(
         &self,
         saved: Saved,
@@ -238,7 +238,8 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
         state["loss_scale"] = json!({"scale": factor, "growth_tracker": finite_steps});
     }
     if scale.is_some() || skipped > 0 {
-        state["skipped_steps"] = skipped.into(); // also where a run goes on in another type: the schedule counts without
+        // also where a run goes on in another type: the schedule counts without
+        state["skipped_steps"] = skipped.into();
     }
     write(STATE, format!("{state:#}\n").as_bytes())
 }
