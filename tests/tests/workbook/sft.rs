@@ -521,6 +521,8 @@ fn bad_input_is_named_and_nothing_is_written() {
         ("max_length=0".to_owned(), "max_length: expected a whole number above 0, or false"),
         ("per_device_train_batch_size=0".to_owned(), "per_device_train_batch_size"),
         ("lora_target_modules=[\"x_proj\"]".to_owned(), "x_proj"),
+        ("lora_r=100000000".to_owned(), "lora_r: expected a whole number up to 65536"),
+        ("adam_beta1=1".to_owned(), "adam_beta1: expected a number below 1"),
         ("dataset_name=nowhere.jsonl".to_owned(), "nowhere.jsonl"),
         (write("empty.jsonl", ""), "found an empty file"),
         (
@@ -533,7 +535,10 @@ fn bad_input_is_named_and_nothing_is_written() {
         (write("asked.jsonl", &format!("{asked}\n")), "no line has a trained token"),
         (write("long.jsonl", &format!("{good}\n{long}\n")), "max_length = 256 cuts it"),
         (format!("tokenizer_name_or_path={}", unmarked.display()), "{% generation %}"),
-        (format!("tokenizer_name_or_path={}", larger.display()), "expected ids below 512"),
+        (
+            format!("tokenizer_name_or_path={}", larger.display()),
+            "expected ids below 512, the rows of the model's embedding, found 100000; `trainer template repair --resize`",
+        ),
         (format!("model_name_or_path={}", other.display()), "model_type"),
         ("model_name_or_path=org/none".to_owned(), "org/none"),
     ];
@@ -548,6 +553,46 @@ fn bad_input_is_named_and_nothing_is_written() {
         assert!(ran.stderr.contains(message), "{setting}: {}", ran.stderr);
         assert!(!output.exists(), "{setting}: something was written");
     }
+}
+
+/// Where the end of a prompt and the beginning of its completion make one token, that token is trained, as in TRL 1.16
+/// (`common_prefix_length`); and a bound of 0 bounds nothing, as in transformers.
+#[test]
+fn a_completion_begins_where_its_tokens_part_from_the_prompts() {
+    let Some(sft) = Sft::find() else { return };
+    let vocab = sft.base.open("nf4").config.vocab;
+    let encoder = Encoder::open(&sft.path("tokenizer"), vocab, false).expect("a tokenizer");
+    let folder = TempDir::new().expect("a folder");
+    let ids = |text: &str| {
+        let file = folder.path().join("text.jsonl");
+        fs::write(&file, serde_json::json!({"text": text}).to_string()).expect("it can be written");
+        encoder.rows(&file, None).expect("rows").rows.remove(0).ids
+    };
+    let mut parted = 0;
+    for (prompt, completion) in
+        [("user", " and"), ("us", "er"), ("assi", "stant"), ("a", "b"), ("syst", "em x")]
+    {
+        let file = folder.path().join("pair.jsonl");
+        let line = serde_json::json!({"prompt": prompt, "completion": completion});
+        fs::write(&file, line.to_string()).expect("it can be written");
+        let data = encoder.rows(&file, None).expect("rows");
+        let (alone, both) = (ids(prompt), ids(&format!("{prompt}{completion}")));
+        let alone = &alone[..alone.len() - 1]; // without the end of the sequence
+        let common = alone.iter().zip(&both).take_while(|(alone, both)| alone == both).count();
+        assert_eq!(data.rows[0].ids, both);
+        let trained: Vec<bool> = (0..both.len()).map(|token| token >= common).collect();
+        assert_eq!(data.rows[0].trained, trained, "{prompt:?} {completion:?}");
+        assert_eq!(data.merged, usize::from(common < alone.len()), "{prompt:?} {completion:?}");
+        parted += data.merged;
+    }
+    assert!(parted > 0, "no pair merges a token");
+    let run = |setting: &str| {
+        let output = folder.path().join(setting);
+        let ran = train(folder.path(), &sft.config("published", &output), &[setting, "max_steps=4"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        metrics(&output)
+    };
+    assert_eq!(run("max_grad_norm=0"), run("max_grad_norm=1e30"));
 }
 
 #[test]

@@ -49,9 +49,10 @@ impl Batches {
         self.rows.div_ceil(self.batch).div_ceil(self.accumulation)
     }
 
-    /// The epochs that are over after so many steps.
+    /// The epochs that are over after so many steps, by their micro-batches.
     pub fn epochs(&self, steps: u64) -> f64 {
-        steps as f64 / self.steps_of_epoch() as f64
+        let (epochs, within) = (steps / self.steps_of_epoch(), steps % self.steps_of_epoch());
+        epochs as f64 + (within * self.accumulation) as f64 / self.rows.div_ceil(self.batch) as f64
     }
 
     /// The rows of each micro-batch of a step, counted from 0.
@@ -140,6 +141,15 @@ mod tests {
         assert_eq!(of_step[1], [vec![6, 7, 8], vec![9, 10]]);
         assert_eq!(of_step[2], of_step[0]);
         assert_eq!(batches.steps, 6);
+    }
+
+    #[test]
+    fn epochs_are_counted_by_micro_batches() {
+        // as transformers 5.23 logs 60 rows by 4, two to a step
+        let batches = batches(60, |config| config.per_device_train_batch_size = 4);
+        let epochs: Vec<f64> = [1, 2, 7, 8, 9].map(|steps| batches.epochs(steps)).into();
+        let want = [2.0 / 15.0, 4.0 / 15.0, 14.0 / 15.0, 1.0, 1.0 + 2.0 / 15.0];
+        assert!(epochs.iter().zip(want).all(|(own, want)| (own - want).abs() < 1e-15), "{epochs:?}");
     }
 
     #[test]

@@ -21,6 +21,9 @@ use toml::{Table, Value};
 
 use crate::output::Failure;
 
+/// The largest rank that an adapter's file may have.
+const LARGEST_RANK: u64 = 1 << 16;
+
 /// A value as TOML has it.
 trait Read: Sized {
     /// What is expected, in a sentence.
@@ -127,7 +130,7 @@ keys! {
     adam_beta2: f64 = 0.999,
     /// What AdamW adds to the root.
     adam_epsilon: f64 = 1e-8,
-    /// The largest norm of a step's gradient.
+    /// The largest norm of a step's gradient; 0: any.
     max_grad_norm: f64 = 1.0,
     /// Tokens that a row is cut to; false: none is cut.
     max_length: Length = Length(Some(1024)),
@@ -551,6 +554,17 @@ impl Config {
         if let Some(share) = self.lora_dropout.filter(|share| *share >= 1.0) {
             return Err(format!("lora_dropout: expected a number below 1, found {share}"));
         }
+        if self.lora_r > LARGEST_RANK {
+            return Err(format!(
+                "lora_r: expected a whole number up to {LARGEST_RANK}, found {}",
+                self.lora_r
+            ));
+        }
+        for (key, share) in [("adam_beta1", self.adam_beta1), ("adam_beta2", self.adam_beta2)] {
+            if share >= 1.0 {
+                return Err(format!("{key}: expected a number below 1, found {share}"));
+            }
+        }
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
@@ -590,7 +604,9 @@ impl Config {
             eps: self.adam_epsilon,
             weight_decay: self.weight_decay,
         };
-        llama::train::Recipe { optimizer, max_norm: self.max_grad_norm }
+        // as in transformers, 0 is no bound
+        let max_norm = if self.max_grad_norm > 0.0 { self.max_grad_norm } else { f64::from(f32::MAX) };
+        llama::train::Recipe { optimizer, max_norm }
     }
 
     /// The learning rates of a run of so many steps.

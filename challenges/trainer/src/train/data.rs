@@ -12,6 +12,7 @@
 //!
 //! Source of the forms: "Dataset formats and types" in the documentation of the `trl` library.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -48,6 +49,7 @@ pub struct Encoder {
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
     assistant_only: bool,
+    merged: Cell<usize>, // prompts of the file that is read that end within a token
 }
 
 /// The rows of a file.
@@ -59,6 +61,8 @@ pub struct Dataset {
     pub left_out: usize,
     /// How many were cut.
     pub cut: usize,
+    /// Prompts that end within a token of prompt and completion: that token is trained.
+    pub merged: usize,
 }
 
 /// Bytes that a line may have.
@@ -118,7 +122,8 @@ impl Encoder {
         let rows = (largest as usize + 1).max(markers.size as usize); // the library numbers some tokens anew
         if rows > vocab {
             return Err(named(&format!(
-                "expected ids below {vocab}, the rows of the model's embedding, found {}",
+                "expected ids below {vocab}, the rows of the model's embedding, found {}; `trainer template repair \
+                 --resize` adds rows",
                 rows - 1
             )));
         }
@@ -143,7 +148,7 @@ impl Encoder {
                 folder.display()
             )));
         }
-        Ok(Self { folder: folder.into(), tokenizer, template, end, assistant_only })
+        Ok(Self { folder: folder.into(), tokenizer, template, end, assistant_only, merged: Cell::new(0) })
     }
 
     /// Every line of a file, cut to `most` tokens.
@@ -165,6 +170,7 @@ impl Encoder {
             data.cut += usize::from(most.is_some_and(|most| row.cut(most)));
             if row.counted() == 0 { data.left_out += 1 } else { data.rows.push(row) }
         }
+        data.merged = self.merged.take();
         match data.rows.is_empty() {
             true if number == 1 => Err(named(&"expected a JSON object a line, found an empty file")),
             true => Err(named(&"no line has a trained token")),
@@ -204,8 +210,11 @@ impl Encoder {
     }
 
     fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
-        let before = self.encode(prompt, true)?.len();
+        let before = self.encode(prompt, true)?;
         let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
+        let is_alike = |(before, both): &(&i32, &i32)| before == both;
+        let (alone, before) = (before.len(), before.iter().zip(&ids).take_while(is_alike).count());
+        self.merged.set(self.merged.get() + usize::from(before < alone));
         ids.extend(self.end);
         let trained = (0..ids.len()).map(|token| token >= before).collect();
         Ok(Row { documents: vec![ids.len()], ids, trained })

@@ -179,7 +179,7 @@ fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Sav
     let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
     let mut text = String::new();
     for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
-        let Dataset { rows, left_out, cut } = data;
+        let Dataset { rows, left_out, cut, merged } = data;
         if rows.is_empty() {
             continue; // there are no evaluations
         }
@@ -189,6 +189,9 @@ fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Sav
         }
         if *left_out > 0 {
             let _ = write!(text, "; {left_out} left out, for they have no trained token");
+        }
+        if *merged > 0 {
+            let _ = write!(text, "; {merged} prompts end within a token, which is trained");
         }
         text.push('\n');
     }
