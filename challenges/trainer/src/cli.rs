@@ -61,10 +61,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let done = match &verb {
         Verb::Template { what } => template::run(&options, what),
-        Verb::Train(what) => train::run(what),
         Verb::Generate(what) => generate::run(&options, what),
-        Verb::Export(what) => export::run(what),
-        Verb::Tools(what) => tools::run(what),
+        Verb::Train(what) => options.are_none().and_then(|()| train::run(what)),
+        Verb::Export(what) => options.are_none().and_then(|()| export::run(what)),
+        Verb::Tools(what) => options.are_none().and_then(|()| tools::run(what)),
     };
     let (code, message) = match done {
         Ok(code) => return ExitCode::from(code),

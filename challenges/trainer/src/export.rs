@@ -39,7 +39,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "DIR")]
     adapter: PathBuf,
     /// The new folder
-    output: PathBuf,
+    #[arg(value_name = "OUTPUT")]
+    into: PathBuf,
     /// The type of the weights [default: as they are stored]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<Float>,
@@ -87,7 +88,7 @@ const COPIED: [&str; 4] = ["json", "jinja", "txt", "model"];
 
 /// Runs `export`.
 pub(crate) fn run(export: &Export) -> Result<u8, Failure> {
-    let output = &export.output;
+    let output = &export.into;
     if output.exists() {
         return Err(Failure::Usage(format!("{}: expected no such folder, found one", output.display())));
     }

@@ -33,9 +33,9 @@ impl Failure {
     }
 }
 
-/// Flags of every verb.
+/// Flags of the verbs whose answer is a text.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Flags of every verb")]
+#[command(next_help_heading = "Flags of template and generate")]
 pub(crate) struct Options {
     /// What is found as JSON on standard output, and nothing else there
     #[arg(long, global = true)]
@@ -61,6 +61,16 @@ pub(crate) fn print_foreign(text: &str) {
 }
 
 impl Options {
+    /// That none is given, to a verb whose answer is a folder.
+    pub fn are_none(&self) -> Result<(), Failure> {
+        if self.json || self.output.is_some() {
+            let reason =
+                "--json and --output: expected template or generate; a run's numbers are in metrics.jsonl";
+            return Err(Failure::usage(reason));
+        }
+        Ok(())
+    }
+
     /// Refuses an output that is no regular file or is one of those that are read.
     pub fn writes_elsewhere(&self, read: &[&Path]) -> Result<(), Failure> {
         let Some(output) = &self.output else { return Ok(()) };

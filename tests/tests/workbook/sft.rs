@@ -514,6 +514,7 @@ fn bad_input_is_named_and_nothing_is_written() {
     let cases = [
         ("learning_rat=1e-3".to_owned(), "the nearest name is learning_rate"),
         ("zzzzzz=1".to_owned(), "unknown key \"zzzzzz\""),
+        ("bf16=true".to_owned(), "unknown key \"bf16\"; dtype = \"bfloat16\" computes in it"),
         ("learning_rate=fast".to_owned(), "learning_rate: expected a finite number"),
         ("learning_rate=-1.0".to_owned(), "learning_rate: expected a finite number"),
         ("lr_scheduler_type=polynomial".to_owned(), "expected linear, cosine"),
@@ -601,6 +602,11 @@ fn the_example_has_every_key_and_learns() {
     let there = |name: &str| folder.path().join(name);
     let example = there("example");
     let ask = |arguments: &[&str]| program::run(Path::new(TRAINER), folder.path(), arguments);
+    for flags in [&["--json"][..], &["-o", "x.txt"]] {
+        let refused = ask(&[flags, &["train", "--example", "example"]].concat());
+        assert!(refused.code == 2 && refused.stderr.contains("metrics.jsonl"), "{}", refused.stderr);
+        assert!(!there("example").exists());
+    }
     let written = ask(&["train", "--example", "example"]);
     assert_eq!(written.code, 0, "{}", written.stderr);
     let config = fs::read_to_string(example.join("config.toml")).expect("a config");

@@ -477,7 +477,23 @@ fn wrong<T: Read>(key: &str, value: &Value) -> String {
     format!("{key}: expected {}, found {value}", T::NEED)
 }
 
+/// Keys of TRL's that say something which has another name here, or none.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("bf16", "dtype = \"bfloat16\" computes in it"),
+    ("fp16", "dtype = \"float16\" computes in it"),
+    ("gradient_checkpointing", "what is computed again is chosen by the compiler"),
+    ("load_in_8bit", "load_in_4bit is what there is"),
+    ("optim", "the optimiser is AdamW"),
+    ("packing_strategy", "rows are packed as by \"bfd\""),
+    ("report_to", "metrics.jsonl in output_dir has every step"),
+    ("use_peft", "an adapter is trained always"),
+    ("warmup_ratio", "warmup_steps is a number of steps"),
+];
+
 fn unknown(key: &str) -> String {
+    if let Some((_, instead)) = ELSEWHERE.iter().find(|(name, _)| *name == key) {
+        return format!("unknown key {key:?}; {instead}");
+    }
     let names: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
     let nearest = similar::get_close_matches(key, &names, 1, 0.5);
     match nearest.first() {
