@@ -219,15 +219,7 @@ fn llama() -> Spec {
     let storages =
         config.tensor_specs().into_iter().map(|spec| (spec.name, storage(spec.quantizable))).collect();
     let targets = lora::Targets::AllLinear;
-    let adapter = lora::Config {
-        rank: 8,
-        alpha: 16.0,
-        rank_stabilized: false,
-        targets,
-        dropout: 0.0,
-        modules: lora::Modules::none(),
-        base: None,
-    };
+    let adapter = lora::Config::new(8, 16.0, targets);
     Spec {
         config,
         storages,

@@ -22,13 +22,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
-from datasets import load_dataset
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
-from trl import SFTConfig, SFTTrainer
 
-from trainer_trl import KEPT, base
+from trainer_trl import base, log, settings
 
 # 2, 3 and 375 are among the data's tokens, 511 is not.
 VARIANTS = {
@@ -42,7 +39,6 @@ PROMPTS = [[1, 7, 300, 259, 5], [259, 259, 300], [511, 7, 8, 9, 10, 11, 12]]
 
 def run(sft, folder, variant, dtype):
     """The log of a run."""
-    settings = json.loads((sft / "published" / "run.json").read_text())["config"]
     start = sft / "published" / "adapter-start"
     config = LoraConfig.from_pretrained(start)
     for key, value in variant.items():
@@ -52,26 +48,7 @@ def run(sft, folder, variant, dtype):
     pairs = load_file(start / "adapter_model.safetensors")
     pairs = {name.replace(".weight", ".default.weight"): value for name, value in pairs.items()}
     assert not model.load_state_dict(pairs, strict=False).unexpected_keys
-    model = model.to(dtype)
-    tokenizer = AutoTokenizer.from_pretrained(sft / "tokenizer")
-    with tempfile.TemporaryDirectory() as out:
-        args = SFTConfig(
-            output_dir=out,
-            assistant_only_loss=True,
-            train_sampling_strategy="sequential",
-            logging_steps=1,
-            save_strategy="no",
-            report_to="none",
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            **(settings["args"] | CHANGED),
-        )
-        data = load_dataset("json", data_files=str(sft / "data.jsonl"), split="train")
-        trainer = SFTTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer)
-        trainer.train()
-        lines = [line for line in trainer.state.log_history if "grad_norm" in line]
-    return [{key: float(line[key]) if key != "step" else line[key] for key in KEPT} for line in lines]
+    return log(sft, model.to(dtype), settings(sft, "published") | CHANGED)
 
 
 def logs(sft, folder, out):
@@ -88,8 +65,9 @@ def compare(folder, adapter, program):
     model = PeftModel.from_pretrained(base(folder, torch.float32), adapter).eval()
     for prompt in PROMPTS:
         with torch.no_grad():
-            settings = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
-            ids = model.generate(input_ids=torch.tensor([prompt]), **settings)
+            ids = model.generate(
+                input_ids=torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=None
+            )
         theirs = ids[0, len(prompt):].tolist()
         command = [program, "--json", "generate", str(folder), "--adapter", str(adapter), "--ignore-eos"]
         command += ["--ids", ",".join(map(str, prompt)), "--max-new-tokens", "24"]

@@ -59,12 +59,9 @@ def base(folder, dtype):
     return dense.to(dtype)
 
 
-def run(sft, folder, name, dtype):
-    """The log of a run."""
-    settings = json.loads((sft / name / "run.json").read_text())["config"]
+def log(sft, model, settings):
+    """The log of a run of a model over the data of `sft`."""
     tokenizer = AutoTokenizer.from_pretrained(sft / "tokenizer")
-    model = PeftModel.from_pretrained(base(folder, dtype), sft / name / "adapter-start", is_trainable=True)
-    model = model.to(dtype)
     with tempfile.TemporaryDirectory() as out:
         args = SFTConfig(
             output_dir=out,
@@ -76,13 +73,24 @@ def run(sft, folder, name, dtype):
             use_cpu=True,
             bf16=False,
             gradient_checkpointing=False,
-            **settings["args"],
+            **settings,
         )
         data = load_dataset("json", data_files=str(sft / "data.jsonl"), split="train")
         trainer = SFTTrainer(model=model, args=args, train_dataset=data, processing_class=tokenizer)
         trainer.train()
         lines = [line for line in trainer.state.log_history if "grad_norm" in line]
     return [{key: float(line[key]) if key != "step" else line[key] for key in KEPT} for line in lines]
+
+
+def settings(sft, name):
+    """The arguments of a run."""
+    return json.loads((sft / name / "run.json").read_text())["config"]["args"]
+
+
+def run(sft, folder, name, dtype):
+    """The log of a run by its name."""
+    model = PeftModel.from_pretrained(base(folder, dtype), sft / name / "adapter-start", is_trainable=True)
+    return log(sft, model.to(dtype), settings(sft, name))
 
 
 def main():

@@ -23,9 +23,9 @@ use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::{Buffer, Device};
-use reference::graph::{Dtype, Graph, Symbol, Type};
+use reference::graph::{Dtype, Graph, Symbol, Tape, Tensor, Type};
 use reference::llama::{Spec, Storage, train};
-use reference::loss::{IGNORED, next_token_rows};
+use reference::loss::{IGNORED, Reduction, Rows, kept, next_token_rows};
 
 use super::Error;
 use super::engine::Machine;
@@ -40,32 +40,52 @@ use crate::loss::{Chunked, Loss, Problem, Trains};
 pub struct InChunks<'a> {
     /// The steps of challenge E.
     pub attempt: &'a dyn Chunked,
-    /// That of [`causal`].
-    pub problem: &'a Problem,
+    /// What they compute.
+    pub causal: &'a Causal,
     /// How large chunks are.
     pub size: Size,
 }
 
-/// The loss of a language model, as a sum over tokens, with what is logged of each.
+/// The loss of a language model, with what is logged of each token.
+pub struct Causal {
+    problem: Problem,
+    total: Total,
+}
+
+/// What the losses of a micro-batch's tokens become, before they are a part of their step's loss. Either way that is
+/// the sum over all tokens of the step divided by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Total {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+}
+
+/// The loss of a language model over the tokens of a micro-batch.
 ///
 /// # Errors
 /// If the model has no vocabulary.
-pub fn causal(spec: &Spec) -> Result<Problem, Error> {
+pub fn causal(spec: &Spec, total: Total) -> Result<Causal, Error> {
     let Spec { config, compute, .. } = spec;
     let loss = Loss::new(
         "causal",
         config.vocab,
         |tape, logits| {
-            let rows = next_token_rows(logits, &tape.input("labels", Dtype::I32, [row_dim(tape)]));
+            let rows = next_token_rows(logits, &labels(tape));
             vec![
                 (LOSSES, rows.losses),
                 (CORRECT, rows.correct.detach()), // so that nothing is computed to be multiplied by 0
                 (ENTROPY, rows.entropy.detach()),
             ]
         },
-        |tape| tape.input(LOSSES, Dtype::F32, [row_dim(tape)]).total(),
+        |tape| {
+            let values = tape.input(LOSSES, Dtype::F32, [row_dim(tape)]);
+            let weights = kept(&labels(tape), IGNORED);
+            Rows { values, weights }.reduce(total.reduction())
+        },
     );
-    Ok(Problem {
+    let problem = Problem {
         loss: loss.map_err(Error::Graph)?,
         width: config.hidden,
         vocab: config.vocab,
@@ -73,7 +93,29 @@ pub fn causal(spec: &Spec) -> Result<Problem, Error> {
         accumulate_dtype: Dtype::F32,
         bias: false,
         trains: Trains { hidden: true, weight: spec.has_trained_head(), bias: false },
-    })
+    };
+    Ok(Causal { problem, total })
+}
+
+fn labels(tape: &Tape) -> Tensor {
+    tape.input("labels", Dtype::I32, [row_dim(tape)])
+}
+
+impl Total {
+    fn reduction(self) -> Reduction {
+        match self {
+            Self::Sum => Reduction::Sum,
+            Self::Mean => Reduction::Mean,
+        }
+    }
+
+    /// What a micro-batch in which so many tokens count has of the loss of a step of so many items.
+    fn share(self, counted: usize, items: u64) -> f64 {
+        match self {
+            Self::Sum => 1.0 / items as f64,
+            Self::Mean => counted as f64 / items as f64,
+        }
+    }
 }
 
 /// Whether one row at least fits into a chunk.
@@ -81,7 +123,7 @@ pub fn causal(spec: &Spec) -> Result<Problem, Error> {
 /// # Errors
 /// If none does, and as [`Runner::size`].
 pub fn check(passes: &dyn Compile, device: &dyn Device, loss: &InChunks<'_>) -> Result<(), Error> {
-    let mut runner = Runner::new(device, passes, loss.attempt, loss.problem);
+    let mut runner = Runner::new(device, passes, loss.attempt, &loss.causal.problem);
     runner.size(loss.size, USUAL).map(|_| ()).map_err(Error::Loss)
 }
 
@@ -97,6 +139,7 @@ pub(super) struct States<'a> {
     lent: BTreeMap<String, DeviceTensor>, // what is saved, for the sizes of the last micro-batch
     runner: Runner<'a>,
     attempt: &'a dyn Chunked,
+    total: Total,
     size: Size,
     given: BTreeMap<String, DeviceTensor>, // of the loss
     head: Option<String>,                  // the name that the graphs know its weight by
@@ -154,8 +197,9 @@ impl<'a> States<'a> {
             backward: backward?,
             saved,
             lent: BTreeMap::new(),
-            runner: Runner::new(session.device(), on.passes, loss.attempt, loss.problem),
+            runner: Runner::new(session.device(), on.passes, loss.attempt, &loss.causal.problem),
             attempt: loss.attempt,
+            total: loss.causal.total,
             size: loss.size,
             given: BTreeMap::from([("weight".to_owned(), weight)]),
             head,
@@ -188,14 +232,14 @@ impl<'a> States<'a> {
     }
 
     /// Adds a micro-batch of rounded sizes to its step. `inputs` are the batch and what belongs to its length, on the
-    /// device; `upstream` is what the gradient of each token's loss is multiplied by.
+    /// device; `factor` is what the gradient of the loss is multiplied by.
     pub fn add<'b>(
         &mut self,
         session: &mut Session<'_>,
         inputs: impl Fn() -> BTreeMap<&'b str, &'b DeviceTensor>,
         batch: &Microbatch,
         items: u64,
-        upstream: f32,
+        factor: f64,
     ) -> Result<Logged, Error> {
         let sizes = sizes(batch.shape);
         self.fit(session.device(), &sizes)?;
@@ -204,8 +248,7 @@ impl<'a> States<'a> {
         io.inputs.extend(self.head.as_deref().map(|name| (name, &self.given["weight"]))); // not all of self
         io.donated = self.lent.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let hidden = session.run(self.forward, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, gradient) =
-            self.loss(session, hidden.map_err(Error::Session)?, batch, items, upstream)?;
+        let (logged, gradient) = self.loss(session, hidden.map_err(Error::Session)?, batch, items, factor)?;
         let mut io = Io { inputs: inputs(), sizes, ..Io::default() };
         io.inputs.extend(self.head());
         io.inputs.extend(self.lent.iter().map(|(name, tensor)| (name.as_str(), tensor)));
@@ -228,13 +271,8 @@ impl<'a> States<'a> {
         io.inputs.extend(self.head());
         io.sizes = sizes(batch.shape);
         let hidden = session.run(program, io).and_then(|outputs| outputs.tensor("hidden"));
-        let (logged, ..) = self.computed(
-            session.device(),
-            hidden.map_err(Error::Session)?,
-            batch,
-            items,
-            1.0 / items as f32,
-        )?;
+        let (logged, ..) =
+            self.computed(session.device(), hidden.map_err(Error::Session)?, batch, items, 1.0)?;
         Ok(logged)
     }
 
@@ -270,9 +308,9 @@ impl<'a> States<'a> {
         hidden: DeviceTensor,
         batch: &Microbatch,
         items: u64,
-        upstream: f32,
+        factor: f64,
     ) -> Result<(Logged, DeviceTensor), Error> {
-        let (logged, hidden, weight) = self.computed(session.device(), hidden, batch, items, upstream)?;
+        let (logged, hidden, weight) = self.computed(session.device(), hidden, batch, items, factor)?;
         if let (Some(trained), Some(buffer)) = (&self.trained, weight) {
             let shape = self.given["weight"].shape.clone();
             trained.add(session, &DeviceTensor { shape, buffer })?;
@@ -288,18 +326,20 @@ impl<'a> States<'a> {
         hidden: DeviceTensor,
         batch: &Microbatch,
         items: u64,
-        upstream: f32,
+        factor: f64,
     ) -> Result<(Logged, DeviceTensor, Option<Buffer>), Error> {
         let DeviceTensor { shape, buffer } = hidden;
         let labels = self.attempt.shift(&batch.targets(self.has_documents), batch.shape[1]);
         let counts: Vec<bool> = labels.iter().map(|label| *label != IGNORED).collect();
+        let counted = counts.iter().filter(|counts| **counts).count();
+        let share = self.total.share(counted, items);
         let labels = upload(device, &reference::graph::Array::integers(&[labels.len()], labels))?;
         self.given.insert("labels".into(), labels);
         let job = Job {
             hidden: Hidden::Donated(buffer),
             given: &self.given,
             counts: &counts,
-            upstream: Some(&[upstream]),
+            upstream: Some(&[(factor * share) as f32]),
             size: self.size,
             so_far: BTreeMap::new(),
         };
@@ -307,8 +347,8 @@ impl<'a> States<'a> {
         let gradient = results.gradients.remove("hidden.grad").ok_or(Error::Batch { name: "hidden.grad" })?;
         let sum = |name: &str| results.values[name].iter().map(|value| f64::from(*value)).sum::<f64>();
         let logged = Logged {
-            loss: sum(LOSSES) / items as f64,
-            counted: counts.iter().filter(|counts| **counts).count() as f64,
+            loss: results.loss.iter().map(|loss| f64::from(*loss) * share).sum(),
+            counted: counted as f64,
             correct: sum(CORRECT),
             entropy: sum(ENTROPY),
         };

@@ -153,7 +153,7 @@ impl<'a> Engine<'a> {
         let accumulate = match &mut self.accumulate {
             Accumulate::Whole(program) => *program,
             Accumulate::Chunked(states) => {
-                return states.add(&mut self.session, inputs, batch, items, factor as f32 / items as f32);
+                return states.add(&mut self.session, inputs, batch, items, factor);
             }
         };
         let io = Io { inputs: inputs(), ..Io::default() };

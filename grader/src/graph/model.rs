@@ -114,15 +114,7 @@ impl Model {
     ) -> Result<Self, String> {
         let rank = 8;
         let targets = lora::Targets::AllLinear;
-        let adapter = lora::Config {
-            rank,
-            alpha: 16.0,
-            rank_stabilized: false,
-            targets,
-            dropout: 0.0,
-            modules: lora::Modules::none(),
-            base: None,
-        };
+        let adapter = lora::Config::new(rank, 16.0, targets);
         let mut random = Random::named(seed, "adapter");
         for (name, shape) in adapter.needs(&spec.config).map_err(|error| error.to_string())? {
             let numbers = (0..shape[0] * shape[1]).map(|_| 0.2 * random.unit() - 0.1);

@@ -120,7 +120,8 @@ impl Answer<'_> {
         };
         let rows = value("rows").unwrap_or(0.0);
         let evidence = format!(
-            "memory beyond inputs and returned gradients: {:.1} of {:.1} MiB, {:.0} % less (at least 50 %), {rows:.0} rows per chunk",
+            "memory beyond inputs and returned gradients: {:.1} of {:.1} MiB, {:.0} % less (at least 50 %), \
+             {rows:.0} rows per chunk",
             mib(chunked),
             mib(whole),
             100.0 * (1.0 - chunked / whole)
@@ -187,7 +188,8 @@ impl Answer<'_> {
             return self.own_training(parameters, apart);
         }
         let evidence = format!(
-            "{STEPS} steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit {LOSSES_APART:.0e}){compiled}"
+            "{STEPS} steps of a small Llama with LoRA: largest relative difference of the losses {apart:.1e} (limit \
+             {LOSSES_APART:.0e}){compiled}"
         );
         if most <= LOSSES_APART { met(&evidence) } else { unmet(&evidence) }
     }
@@ -203,8 +205,8 @@ impl Answer<'_> {
         let times = if as_many { times_a_rounding(whole, chunked, ulp) } else { f64::INFINITY };
         let evidence = format!(
             "{STEPS} steps of a Llama of {:.1} million parameters with LoRA: the losses are at most {apart:.1e} apart, \
-             relative, and at each step at most {times:.1} times as far as one ulp in the adapter at the beginning makes \
-             them (limit {TIMES_A_ROUNDING:.0}, or {LOSSES_APART:.0e})",
+             relative, and at each step at most {times:.1} times as far as one ulp in the adapter at the beginning \
+             makes them (limit {TIMES_A_ROUNDING:.0}, or {LOSSES_APART:.0e})",
             parameters / 1e6
         );
         let fact = if times <= TIMES_A_ROUNDING { met(&evidence) } else { unmet(&evidence) };
@@ -251,4 +253,83 @@ fn times_a_rounding(whole: &[f64], chunked: &[f64], ulp: &[f64]) -> f64 {
         most = if times.is_nan() { f64::INFINITY } else { most.max(times) };
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::scorecard::Measurement;
+
+    fn number(samples: Vec<f64>, value: f64) -> Measurement {
+        Measurement { value, unit: String::new(), interval: None, samples }
+    }
+
+    /// What the row on the training says of a model of so many parameters, given the losses of all three runs.
+    fn said(parameters: f64, series: [Vec<f64>; 3]) -> Fact {
+        let mut measurements = BTreeMap::from([
+            ("loss.training".to_owned(), number(vec![], 1e-4)),
+            ("loss.training.parameters".to_owned(), number(vec![], parameters)),
+        ]);
+        for (name, samples) in ["whole", "chunked", "ulp"].into_iter().zip(series) {
+            measurements.insert(format!("loss.training.{name}"), number(samples, 0.0));
+        }
+        let unmeasured = BTreeMap::new();
+        let seen = Seen { checks: &[], guards: &[], measurements: &measurements, unmeasured: &unmeasured };
+        Answer { seen: &seen }.training()
+    }
+
+    /// Losses of which each step is farther from the first run's, relative.
+    fn apart_by(rate: f64) -> Vec<f64> {
+        (0..STEPS).map(|step| 4.0 * (1.0 + rate * step as f64)).collect()
+    }
+
+    #[test]
+    fn an_own_model_is_allowed_twenty_times_a_rounding() {
+        let of = |chunked: f64| said(1.2e9, [apart_by(0.0), apart_by(chunked), apart_by(1e-5)]).truth;
+        assert_eq!(of(1.9e-4), Truth::Met);
+        assert_eq!(of(2.1e-4), Truth::Unmet);
+    }
+
+    #[test]
+    fn losses_that_hardly_differ_are_right_whatever_a_rounding_does() {
+        let of = |chunked: f64| said(1.2e9, [apart_by(0.0), apart_by(chunked), apart_by(0.0)]).truth;
+        assert_eq!(of(0.9 * LOSSES_APART / STEPS as f64), Truth::Met);
+        assert_eq!(of(1.5 * LOSSES_APART / (STEPS - 1) as f64), Truth::Unmet);
+    }
+
+    /// What a rounding makes of the losses at the end says nothing about the first steps.
+    #[test]
+    fn a_difference_is_held_against_roundings_up_to_its_step() {
+        let (whole, ulp) = (apart_by(0.0), apart_by(1e-5));
+        let mut chunked = ulp.clone();
+        chunked[0] *= 1.0 + 1e-4;
+        assert_eq!(said(1.2e9, [whole, chunked, ulp]).truth, Truth::Unmet);
+    }
+
+    #[test]
+    fn losses_that_are_no_numbers_or_missing_are_not_right() {
+        let whole = apart_by(0.0);
+        let mut bad = whole.clone();
+        bad[STEPS - 1] = f64::NAN;
+        for series in [
+            [bad.clone(), whole.clone(), whole.clone()],
+            [whole.clone(), bad.clone(), whole.clone()],
+            [whole.clone(), whole.clone(), vec![]],
+            [whole.clone(), whole[1..].to_vec(), whole.clone()],
+        ] {
+            assert_eq!(said(1.2e9, series).truth, Truth::Unmet);
+        }
+    }
+
+    #[test]
+    fn a_llama_of_about_a_billion_parameters_is_as_published() {
+        for (parameters, is_as_published) in
+            [(1.236e9, true), (1.10e9, true), (0.9e9, false), (3.2e9, false), (1e5, false)]
+        {
+            let fact = said(parameters, [apart_by(0.0), apart_by(0.0), apart_by(0.0)]);
+            assert_eq!((fact.truth, fact.is_as_published), (Truth::Met, is_as_published), "{parameters}");
+        }
+    }
 }

@@ -9,7 +9,7 @@
 use challenges::graph::Compile;
 use challenges::loss::Chunked;
 use challenges::loss::run::Size;
-use challenges::train::chunked::{InChunks, causal};
+use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, nf4};
 use kernels::Cpu;
@@ -111,8 +111,9 @@ fn both(attempt: &dyn Chunked, passes: &dyn Compile, effort: &Effort) -> Result<
     let mut random = Random::named(effort.seed, "training");
     let batches: Vec<Microbatch> = (0..BATCHES).map(|_| drawn(&model, &mut random)).collect();
     let batches: Vec<&Microbatch> = batches.iter().cycle().take(STEPS).collect();
-    let problem = causal(&model.spec).map_err(describe)?;
-    let chunks = InChunks { attempt, problem: &problem, size: Size::Rows(ROWS) };
+    // The mean, whose seeds depend on the tokens that count: an attempt that takes each chunk's own is seen.
+    let causal = causal(&model.spec, Total::Mean).map_err(describe)?;
+    let chunks = InChunks { attempt, causal: &causal, size: Size::Rows(ROWS) };
     let start = model.adapter();
     let rate = if own.is_some() { OWN_RATE } else { RATE };
     let batches = (batches.as_slice(), rate);

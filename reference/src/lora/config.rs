@@ -65,6 +65,12 @@ const KNOWN: [&str; 22] = [
 ];
 
 impl Config {
+    /// Low-rank pairs beside some modules and nothing else, without dropout and with the scale alpha / r.
+    pub fn new(rank: usize, alpha: f64, targets: Targets) -> Self {
+        let modules = Modules::none();
+        Self { rank, alpha, rank_stabilized: false, dropout: 0.0, targets, modules, base: None }
+    }
+
     /// Reads an `adapter_config.json`.
     ///
     /// Fails where the file is missing or no JSON, where a field is missing or makes no sense, and where a field asks

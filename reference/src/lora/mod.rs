@@ -21,7 +21,7 @@ mod write;
 
 pub use adapter::Adapter;
 pub use config::{Config, Targets};
-pub use modules::{Module, Modules};
+pub use modules::{Module, Modules, TrainedTensor};
 pub use write::serialize;
 
 /// The names of a module's A and B, in files and in graphs.

@@ -38,7 +38,7 @@ pub struct Modules {
 
 /// A tensor that is trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct TrainedTensor {
     /// Its name in files and in graphs.
     pub name: String,
     /// (V, H), or a row for each token.
@@ -98,11 +98,6 @@ impl Modules {
     /// Nothing but the low-rank pairs.
     pub fn none() -> Self {
         Self::default()
-    }
-
-    /// Whether nothing is trained but the low-rank pairs.
-    pub fn is_none(&self) -> bool {
-        self.to_save.is_empty() && self.tokens.is_empty()
     }
 
     /// What the fields of an `adapter_config.json` say.
@@ -173,11 +168,11 @@ impl Modules {
     ///
     /// Fails where a token is none of the model's, and where the embedding has trained rows and the output layer, which
     /// is the same weight, is trained as a whole: `peft` trains no such pair.
-    pub fn tensors(&self, model: &llama::Config) -> Result<Vec<Whole>, Error> {
+    pub fn tensors(&self, model: &llama::Config) -> Result<Vec<TrainedTensor>, Error> {
         let shape = [model.vocab, model.hidden];
         let to_save =
-            self.to_save.iter().map(|module| Whole { name: module.whole(), shape, module: *module });
-        let mut all: Vec<Whole> = to_save.collect();
+            self.to_save.iter().map(|module| TrainedTensor { name: module.whole(), shape, module: *module });
+        let mut all: Vec<TrainedTensor> = to_save.collect();
         let wrong = |got: String, need: String| Err(Error::Field { field: TOKENS.into(), got, need });
         let has_rows = self.tokens.contains_key(&Module::EmbedTokens);
         if model.tied && has_rows && self.to_save.contains(&Module::LmHead) {
@@ -192,7 +187,7 @@ impl Modules {
                     format!("tokens below {}, the size of the vocabulary", model.vocab),
                 );
             }
-            all.push(Whole { name: module.rows(), shape: [tokens.len(), model.hidden], module });
+            all.push(TrainedTensor { name: module.rows(), shape: [tokens.len(), model.hidden], module });
         }
         Ok(all)
     }
@@ -202,7 +197,7 @@ impl Modules {
     /// Fails as [`Self::tensors`] does, and where a weight is stored in NF4.
     pub fn start(&self, model: &Llama) -> Result<Values<f32>, Error> {
         let mut values = Values::new();
-        for Whole { name, shape, module } in self.tensors(&model.config)? {
+        for TrainedTensor { name, shape, module } in self.tensors(&model.config)? {
             let stored = module.stored(&model.config);
             let Some(weight) = model.dense::<f32>(stored)? else {
                 let got = format!("{}, which is stored in NF4", module.name());

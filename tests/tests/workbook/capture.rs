@@ -396,15 +396,7 @@ fn training_loss(spec: &Spec, tape: &Tape) {
 /// A small Llama with an adapter, and values for two texts of five tokens.
 fn small_llama() -> (Spec, Values<f32>) {
     let llama: Llama = SmallLlama::sound().open().expect("it is sound");
-    let config = lora::Config {
-        rank: 4,
-        alpha: 8.0,
-        rank_stabilized: false,
-        targets: Targets::AllLinear,
-        dropout: 0.0,
-        modules: lora::Modules::none(),
-        base: None,
-    };
+    let config = lora::Config::new(4, 8.0, Targets::AllLinear);
     let adapter = Adapter::fresh(config.clone(), &llama.config, 3407).expect("an adapter");
     let mut values = llama.values::<f32>().expect("weights of floats");
     values.extend(adapter.values::<f32>());

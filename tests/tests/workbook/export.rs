@@ -101,16 +101,7 @@ fn whole_modules_and_rows_are_merged() {
         fs::create_dir(folder.path().join("model")).expect("a folder");
         small.save(&folder.path().join("model"));
         let model = Llama::open(&text(&folder.path().join("model"))).expect("it is sound");
-        let targets = Targets::AllLinear;
-        let config = Config {
-            rank: 2,
-            alpha: 4.0,
-            rank_stabilized: false,
-            targets,
-            dropout: 0.0,
-            modules,
-            base: None,
-        };
+        let config = Config { modules, ..Config::new(2, 4.0, Targets::AllLinear) };
         let mut values: Values<f32> = Adapter::beside(config.clone(), &model, 3).expect("it fits").trained();
         for (at, value) in values.values_mut().enumerate() {
             let moved =

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::chunked::{InChunks, causal};
+use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, weights};
 use kernels::Cpu;
@@ -56,7 +56,7 @@ fn modules() -> [Modules; 4] {
 
 fn config(modules: Modules) -> lora::Config {
     let targets = lora::Targets::AllLinear;
-    lora::Config { rank: 2, alpha: 4.0, rank_stabilized: false, targets, dropout: 0.0, modules, base: None }
+    lora::Config { modules, ..lora::Config::new(2, 4.0, targets) }
 }
 
 /// What is done with an engine of a model, whole or in chunks of rows, whose adapter begins with B of this value.
@@ -75,8 +75,8 @@ fn with_engine<T>(
         *value = Array::floats(value.dtype, &value.shape, std::iter::repeat_n(b, count));
     }
     let spec = Spec { adapter: Some(config), compute, ..llama.spec() };
-    let problem = causal(&spec).expect("a vocabulary");
-    let chunks = rows.map(|rows| InChunks { attempt: &Solution, problem: &problem, size: Size::Rows(rows) });
+    let causal = causal(&spec, Total::Sum).expect("a vocabulary");
+    let chunks = rows.map(|rows| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(rows) });
     let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
     let recipe = Recipe { optimizer: AdamW::default(), max_norm: 1.0 };
     let weights = weights::load(&device, llama).expect("there is room");

@@ -206,15 +206,7 @@ fn small() -> Llama {
 }
 
 fn config(targets: Targets) -> Config {
-    Config {
-        rank: 3,
-        alpha: 5.0,
-        rank_stabilized: false,
-        targets,
-        dropout: 0.0,
-        base: Some("org/name".into()),
-        modules: reference::lora::Modules::none(),
-    }
+    Config { base: Some("org/name".into()), ..Config::new(3, 5.0, targets) }
 }
 
 /// A fresh adapter of the small model, written.

@@ -50,6 +50,15 @@ fn what_the_statement_forbids_resets_the_score() {
     }
 }
 
+/// A training whose loss is a mean sees what seeds and rows make of a chunk's own count.
+#[test]
+fn means_of_chunk_means_train_to_other_losses() {
+    let ran =
+        own(OWN, "takes the mean of chunk means", &["score", "loss", "--quick", "--json", "--seed", "0x3"]);
+    let card = ran.card();
+    assert_eq!(fact(&card, "llama_1B_training_loss_matches"), Truth::Unmet, "{:#?}", loss(&card).rows);
+}
+
 /// A slip, the check that sees it, and what that says.
 const SEEN: [(&str, &str, &str); 19] = [
     ("shifts by nothing finite", "E.1/far-from-zero", "row "),

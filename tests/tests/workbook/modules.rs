@@ -121,7 +121,7 @@ fn a_run_with_whole_modules_goes_on_bit_for_bit() {
 
 fn config(modules: Modules) -> lora::Config {
     let targets = lora::Targets::Named(vec!["q_proj".into()]);
-    lora::Config { rank: 2, alpha: 4.0, rank_stabilized: false, targets, dropout: 0.0, modules, base: None }
+    lora::Config { modules, ..lora::Config::new(2, 4.0, targets) }
 }
 
 /// The loss of a small model and its gradients with respect to what is trained, in f64 by the interpreter.

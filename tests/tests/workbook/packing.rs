@@ -355,15 +355,7 @@ fn packed_rows_have_the_gradient_that_differences_say() {
 fn packed_and_padded_batches_train_alike() {
     let model = Model::new();
     let targets = Targets::AllLinear;
-    let config = lora::Config {
-        rank: 3,
-        alpha: 6.0,
-        rank_stabilized: false,
-        targets,
-        dropout: 0.0,
-        modules: lora::Modules::none(),
-        base: None,
-    };
+    let config = lora::Config::new(3, 6.0, targets);
     let spec = Spec { adapter: Some(config.clone()), ..model.spec(Rows::PACKED) };
     let train = |rows: &[Row]| {
         let adapter =

@@ -625,15 +625,7 @@ fn a_step_agrees<R: Real>(
 }
 
 fn low_rank() -> lora::Config {
-    lora::Config {
-        rank: 3,
-        alpha: 6.0,
-        rank_stabilized: false,
-        targets: lora::Targets::AllLinear,
-        dropout: 0.0,
-        modules: lora::Modules::none(),
-        base: None,
-    }
+    lora::Config::new(3, 6.0, lora::Targets::AllLinear)
 }
 
 #[test]

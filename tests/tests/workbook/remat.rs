@@ -76,15 +76,7 @@ impl Model {
             }
         }
         let targets = lora::Targets::AllLinear;
-        let adapter = lora::Config {
-            rank: 4,
-            alpha: 8.0,
-            rank_stabilized: false,
-            targets,
-            dropout: 0.0,
-            modules: lora::Modules::none(),
-            base: None,
-        };
+        let adapter = lora::Config::new(4, 8.0, targets);
         for (seed, (name, shape)) in adapter.needs(&config).expect("targets").into_iter().enumerate() {
             let pair = numbers(shape[0] * shape[1], seed + 99).map(|x| 0.1 * x);
             values.insert(name, Array::floats(Dtype::F32, &shape, pair));

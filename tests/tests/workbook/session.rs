@@ -30,15 +30,7 @@ impl Step {
     fn new() -> Self {
         let llama =
             SmallLlama::sound().with("max_position_embeddings", json!(4096)).open().expect("it is sound");
-        let config = lora::Config {
-            rank: 3,
-            alpha: 6.0,
-            rank_stabilized: false,
-            targets: Targets::AllLinear,
-            dropout: 0.0,
-            modules: lora::Modules::none(),
-            base: None,
-        };
+        let config = lora::Config::new(3, 6.0, Targets::AllLinear);
         let adapter = Adapter::fresh(config.clone(), &llama.config, 7).expect("targets are projections");
         let mut spec = llama.spec();
         spec.adapter = Some(config);

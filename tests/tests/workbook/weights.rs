@@ -173,15 +173,7 @@ fn a_graph_runs_on_loaded_weights_as_on_numbers() {
 fn a_trainer_takes_loaded_weights() {
     let llama = SmallLlama::sound().quantized(64, true).open().expect("it is sound");
     let targets = Targets::AllLinear;
-    let config = lora::Config {
-        rank: 3,
-        alpha: 6.0,
-        rank_stabilized: false,
-        targets,
-        dropout: 0.0,
-        modules: lora::Modules::none(),
-        base: None,
-    };
+    let config = lora::Config::new(3, 6.0, targets);
     let adapter = Adapter::fresh(config.clone(), &llama.config, 7).expect("targets are projections");
     let mut spec = llama.spec();
     spec.adapter = Some(config);

@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use challenges::loss::Solution;
 use challenges::loss::run::Size;
-use challenges::loss::{Problem, Solution};
-use challenges::train::chunked::{self, InChunks};
+use challenges::train::chunked::{Causal, InChunks, Total, causal};
 use reference::graph::Dtype;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
@@ -637,15 +637,15 @@ impl Config {
     }
 
     /// The loss of a model, if it is chunked.
-    pub fn loss(&self, spec: &Spec) -> Result<Option<Problem>, Failure> {
-        let chunked = self.loss_chunk_bytes.0.map(|_| chunked::causal(spec));
+    pub fn loss(&self, spec: &Spec) -> Result<Option<Causal>, Failure> {
+        let chunked = self.loss_chunk_bytes.0.map(|_| causal(spec, Total::Sum));
         chunked.transpose().map_err(Failure::usage)
     }
 
     /// The same with its steps and the size of its chunks.
-    pub fn in_chunks<'a>(&self, problem: Option<&'a Problem>) -> Option<InChunks<'a>> {
-        let (problem, bytes) = problem.zip(self.loss_chunk_bytes.0)?;
-        Some(InChunks { attempt: &Solution, problem, size: Size::Bytes(bytes as usize) })
+    pub fn in_chunks<'a>(&self, causal: Option<&'a Causal>) -> Option<InChunks<'a>> {
+        let (causal, bytes) = causal.zip(self.loss_chunk_bytes.0)?;
+        Some(InChunks { attempt: &Solution, causal, size: Size::Bytes(bytes as usize) })
     }
 
     /// Steps between two evaluations.

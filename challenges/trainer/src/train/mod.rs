@@ -274,8 +274,8 @@ impl Run<'_> {
         let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
         let beside = (all - compiling - running).max(0.0);
         format!(
-            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were beside it; \
-             the data was read in {:.3} s\n",
+            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
+             beside it; the data was read in {:.3} s\n",
             self.reading.as_secs_f64()
         )
     }

@@ -39,7 +39,7 @@ impl Drawn {
             quantized: true,
         };
         let targets = lora::Targets::AllLinear;
-        let lora = lora::Config { rank: 8, alpha: 16.0, rank_stabilized: false, targets, dropout: 0.0, modules: lora::Modules::none(), base: None };
+        let lora = lora::Config::new(8, 16.0, targets);
         let mut random = random();
         let mut dense: Values<f32> = config
             .tensor_specs()

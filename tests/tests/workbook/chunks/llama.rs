@@ -3,7 +3,7 @@
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::chunked::{InChunks, causal};
+use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, weights};
 use kernels::Cpu;
@@ -36,8 +36,8 @@ fn trained(tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
     let device = Cpu::with_threads(2);
     let start = adapter.values();
     let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
-    let problem = causal(&spec).expect("a vocabulary");
-    let chunks = size.map(|size| InChunks { attempt: &Solution, problem: &problem, size: Size::Rows(size) });
+    let causal = causal(&spec, Total::Sum).expect("a vocabulary");
+    let chunks = size.map(|size| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(size) });
     let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
     let weights = weights::load(&device, &llama).expect("weights");
     let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref());
