@@ -20,6 +20,7 @@ pub(crate) fn doctor() -> u8 {
     let vectors: Vec<String> = Vector::available().iter().map(ToString::to_string).collect();
     line("machine", &report::machine(&machine()));
     line("vector units", &vectors.join(", "));
+    line("matrix unit", if Cpu::with_threads(1).has_matrix_unit() { "AMX, for bf16" } else { "none" });
     line("memory", &memory());
     line("streaming", &streaming());
     line("single-step", &stepping());

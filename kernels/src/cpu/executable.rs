@@ -286,9 +286,7 @@ impl<'a> Ready<'a> {
     fn thread_bytes(&self, step: &Step, cpu: &Cpu) -> usize {
         match (self, step) {
             (Self::Pass { launch, .. }, _) => launch.machine_bytes(),
-            (Self::Product(product), _) if is_packed(product) => {
-                packed_gemm::block_bytes(product, cpu.threads)
-            }
+            (Self::Product(product), _) if is_packed(product) => packed_gemm::block_bytes(product, cpu),
             (Self::Attention { programs, .. }, Step::AttentionGrad(grad)) => {
                 attention::block_bytes(&grad.attention, programs, true)
             }

@@ -3,6 +3,7 @@
 //! [`Cpu::launch`] is the CPU's word for a kernel launch: one parallel pass over an output that is cut
 //! into pieces, each owned by one thread at a time. Launches are counted; a fused kernel is one.
 
+mod amx;
 mod attention;
 mod device;
 mod engine;
@@ -109,6 +110,11 @@ impl Cpu {
     /// The vector unit that work may use: the widest of the machine, or what the device was limited to.
     pub fn vector(&self) -> Vector {
         self.vector
+    }
+
+    /// Whether products of bf16 are computed by a matrix unit: on x86 with AMX, unless the device was limited.
+    pub fn has_matrix_unit(&self) -> bool {
+        self.vector == Vector::Avx512 && amx::is_available()
     }
 
     /// Launches since the device was made.

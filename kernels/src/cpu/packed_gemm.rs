@@ -3,7 +3,8 @@
 //!
 //! The library lays factors out as well, but a whole factor at each call, with a copy that transposes slowly: where a
 //! large weight meets few rows, that is most of the time. A factor in f16 or bf16 is widened by the same copy. A result
-//! in f16 or bf16 is summed block by block in f32 and rounded once.
+//! in f16 or bf16 is summed block by block in f32 and rounded once. Factors that are both in bf16 go to the matrix unit,
+//! where the processor has [one](super::amx).
 
 #![allow(unsafe_code)] // reads and writes through the strides of matrices
 
@@ -13,7 +14,7 @@ use rayon::prelude::*;
 use super::engine::{aligned_bytes, floats};
 use super::product::{Matrix, Shape, multiply_here};
 use super::transpose::{Rows, TILE, transpose};
-use super::{Cpu, Vector, lanes};
+use super::{Cpu, Vector, amx, lanes};
 use crate::plan::Product;
 use crate::tile::Element;
 
@@ -74,13 +75,14 @@ impl Cpu {
     /// # Safety
     /// As for [`Cpu::product`], for the `matrices` products that `work` tells, at least one, whose shapes are one.
     pub(super) unsafe fn packed(&self, matrices: usize, work: impl Fn(usize) -> Gemm + Sync) {
-        let shape = work(0).downwards().shape;
-        let block = block(shape, matrices, self.threads);
+        let Gemm { shape, a, b, .. } = work(0).downwards();
+        let by_tiles = self.is_by_tiles([a.element, b.element]);
+        let block = block(shape, matrices, self.threads, by_tiles);
         let (rows, columns) = (shape.m.div_ceil(block.0), shape.n.div_ceil(block.1));
         let one = |i: usize| {
             let (work, i) = (work(i / (rows * columns)).downwards(), i % (rows * columns));
             // SAFETY: the caller's; blocks are disjoint.
-            unsafe { self.block(work.part((i / columns, i % columns), block)) }
+            unsafe { self.block(work.part((i / columns, i % columns), block), by_tiles) }
         };
         let count = rows * columns * matrices;
         match &self.pool {
@@ -89,13 +91,48 @@ impl Cpu {
         }
     }
 
+    /// Whether factors of these types are multiplied by the matrix unit.
+    pub(super) fn is_by_tiles(&self, factors: [Element; 2]) -> bool {
+        factors == [Element::Bf16; 2] && self.has_matrix_unit()
+    }
+
     /// A block of the result on the calling thread.
-    unsafe fn block(&self, work: Gemm) {
+    unsafe fn block(&self, work: Gemm, by_tiles: bool) {
         let Shape { m, n, k, add, .. } = work.shape;
-        if k == 0 && !add {
-            // SAFETY: the caller's: inside the matrix.
-            return (0..m * n).for_each(|i| unsafe { work.to.from(i % m, i / m).clear() });
+        if k == 0 {
+            if !add {
+                // SAFETY: the caller's: inside the matrix.
+                (0..m * n).for_each(|i| unsafe { work.to.from(i % m, i / m).clear() });
+            }
+        } else if by_tiles {
+            // SAFETY: the caller's.
+            unsafe { self.block_by_tiles(work) };
+        } else {
+            // SAFETY: the caller's.
+            unsafe { self.block_by_panels(work) };
         }
+    }
+
+    /// The same by the matrix unit, of bf16.
+    unsafe fn block_by_tiles(&self, work: Gemm) {
+        let Shape { m, n, k, factor, add } = work.shape;
+        let mut scratch = self.scratch.of_this_thread(self);
+        let mut rest = scratch.bytes();
+        let [left, right, sums, room] = amx::sizes((m, n), k).map(|size| floats(&mut rest, size));
+        // SAFETY: the caller's: inside the matrices; whoever says that it goes by tiles has asked.
+        unsafe { amx::sums(&work, [left, right, &mut *sums]) };
+        if factor.to_bits() != 1.0_f32.to_bits() {
+            for sum in sums.iter_mut() {
+                *sum *= factor;
+            }
+        }
+        // SAFETY: as above.
+        unsafe { work.to.take(self.vector, sums, (m, n, room.len()), add.then_some(room)) };
+    }
+
+    /// The same by the library.
+    unsafe fn block_by_panels(&self, work: Gemm) {
+        let Shape { m, n, k, add, .. } = work.shape;
         let is_narrow = work.to.element != Element::F32;
         let mut scratch = self.scratch.of_this_thread(self);
         let mut rest = scratch.bytes();
@@ -110,20 +147,23 @@ impl Cpu {
             };
             first += terms;
         }
-        if is_narrow && k > 0 {
+        if is_narrow {
             // SAFETY: as above.
-            unsafe { work.to.take(self.vector, sums, m, add.then_some(wide)) };
+            unsafe { work.to.take(self.vector, sums, (m, n, m), add.then_some(wide)) };
         }
     }
 }
 
 /// Bytes that a thread needs for the blocks of a product of such matrices.
-pub(super) fn block_bytes(product: &Product, threads: usize) -> usize {
+pub(super) fn block_bytes(product: &Product, cpu: &Cpu) -> usize {
     let matrices = product.batch.iter().fold(1, |all: usize, size| all.saturating_mul(*size));
-    let is_narrow = product.elements[2] != Element::F32;
+    let [a, b, to] = product.elements;
+    let by_tiles = cpu.is_by_tiles([a, b]);
     let of = |m, n| {
         let shape = Shape { m, n, k: product.k, factor: 1.0, add: false };
-        let sizes = sizes(block(shape, matrices, threads), product.k, is_narrow);
+        let block = block(shape, matrices, cpu.threads, by_tiles);
+        let sizes =
+            if by_tiles { amx::sizes(block, product.k) } else { sizes(block, product.k, to != Element::F32) };
         sizes.map(|size| aligned_bytes(size * size_of::<f32>())).iter().sum()
     };
     let both: [usize; 2] = [of(product.m, product.n), of(product.n, product.m)]; // whichever way the result lies
@@ -138,15 +178,17 @@ fn sizes((m, n): (usize, usize), k: usize, is_narrow: bool) -> [usize; 4] {
     [m.next_multiple_of(PANEL) * terms, n.min(COLUMNS) * terms, TILE * TERMS, sums]
 }
 
-/// Rows and columns of a block: no larger than [`BLOCK`], and small enough that each thread has one.
-fn block(shape: Shape, matrices: usize, threads: usize) -> (usize, usize) {
-    let (mut rows, mut columns) = (shape.m.clamp(1, BLOCK.0), shape.n.clamp(1, BLOCK.1));
+/// Rows and columns of a block: no larger than its kernel wants them, and small enough that each thread has one.
+fn block(shape: Shape, matrices: usize, threads: usize, by_tiles: bool) -> (usize, usize) {
+    let (most, panel) =
+        if by_tiles { (amx::BLOCK, (amx::PANEL, amx::PANEL)) } else { (BLOCK, (PANEL, CALL)) };
+    let (mut rows, mut columns) = (shape.m.clamp(1, most.0), shape.n.clamp(1, most.1));
     let blocks = |rows, columns| shape.m.div_ceil(rows).saturating_mul(shape.n.div_ceil(columns));
     while blocks(rows, columns).saturating_mul(matrices) < threads {
-        if rows > PANEL && rows >= columns {
-            rows = rows.div_ceil(2).next_multiple_of(PANEL);
-        } else if columns > CALL {
-            columns = columns.div_ceil(2).next_multiple_of(CALL);
+        if rows > panel.0 && rows >= columns {
+            rows = rows.div_ceil(2).next_multiple_of(panel.0);
+        } else if columns > panel.1 {
+            columns = columns.div_ceil(2).next_multiple_of(panel.1);
         } else {
             break;
         }
@@ -231,11 +273,12 @@ impl Gemm {
 }
 
 impl Factor {
-    fn transposed(self) -> Self {
+    pub(super) fn transposed(self) -> Self {
         Self { matrix: self.matrix.transposed(), ..self }
     }
 
-    unsafe fn from(self, row: usize, column: usize) -> Self {
+    /// The same from another element on.
+    pub(super) unsafe fn from(self, row: usize, column: usize) -> Self {
         let Matrix { at, row: down, column: along } = self.matrix;
         let elements = row as isize * down + column as isize * along;
         // SAFETY: the caller's: inside the matrix.
@@ -351,11 +394,18 @@ impl Sink {
         unsafe { self.matrix.at.write_bytes(0, self.element.bytes()) }
     }
 
-    /// Rounds sums of f32, `rows` a column, to its type; with room for a column, what is there is added first.
-    unsafe fn take(self, unit: Vector, sums: &mut [f32], rows: usize, mut room: Option<&mut [f32]>) {
-        for (j, sums) in sums.chunks_mut(rows).enumerate() {
+    /// Rounds sums of f32 to its type: `rows` a column, and columns so far `apart`. With room for a column, what is
+    /// there is added first.
+    unsafe fn take(
+        self,
+        unit: Vector,
+        sums: &mut [f32],
+        (rows, columns, apart): (usize, usize, usize),
+        mut room: Option<&mut [f32]>,
+    ) {
+        for (j, sums) in sums.chunks_mut(apart).enumerate().take(columns) {
             let side_by_side = if self.matrix.row == 1 { rows } else { 1 };
-            for (i, sums) in sums.chunks_mut(side_by_side).enumerate() {
+            for (i, sums) in sums[..rows].chunks_mut(side_by_side).enumerate() {
                 // SAFETY: the caller's: inside the matrix.
                 unsafe { self.from(i, j).round(unit, sums, room.as_deref_mut()) };
             }
@@ -367,14 +417,22 @@ impl Sink {
         let (at, count) = (self.matrix.at, sums.len());
         // SAFETY: the caller's: inside the matrix.
         unsafe {
-            if self.element == Element::F16 {
-                let to = slice_mut::<f16>(at, count);
-                added(unit, sums, room, |wide| lanes::widen_f16(to, wide));
-                lanes::narrow_f16(sums, to);
-            } else {
-                let to = slice_mut::<bf16>(at, count);
-                added(unit, sums, room, |wide| lanes::widen_many_bf16(unit, to, wide));
-                lanes::narrow_bf16(sums, to);
+            match self.element {
+                Element::F16 => {
+                    let to = slice_mut::<f16>(at, count);
+                    added(unit, sums, room, |wide| lanes::widen_f16(to, wide));
+                    lanes::narrow_f16(sums, to);
+                }
+                Element::Bf16 => {
+                    let to = slice_mut::<bf16>(at, count);
+                    added(unit, sums, room, |wide| lanes::widen_many_bf16(unit, to, wide));
+                    lanes::narrow_bf16(sums, to);
+                }
+                _ => {
+                    let to = slice_mut::<f32>(at, count);
+                    added(unit, sums, room, |there| there.copy_from_slice(to));
+                    to.copy_from_slice(sums);
+                }
             }
         }
     }

@@ -338,8 +338,14 @@ fn a_product_is_right_however_it_is_cut_and_laid_out() {
 }
 
 /// Beyond a panel, a call, a stretch of the terms, a block, each by a little.
-const LARGE: [Sizes; 5] =
-    [(1, 70, 50, 530), (1, 600, 49, 17), (2, 20, 800, 33), (1, 65, 193, 48), (1, 33, 1000, 64)];
+const LARGE: [Sizes; 6] = [
+    (1, 70, 50, 530),
+    (1, 600, 49, 17),
+    (2, 20, 800, 33),
+    (1, 65, 193, 48),
+    (1, 33, 1000, 64),
+    (1, 390, 775, 35),
+];
 
 #[test]
 fn a_packed_product_is_right_at_every_seam() {
@@ -411,7 +417,7 @@ fn a_result_in_f16_or_bf16_is_the_sum_in_f32_rounded_once() {
     for (i, sizes) in LARGE.into_iter().chain([(3, 17, 31, 64), (1, 5, 7, 3)]).enumerate() {
         for layout in 0..3 {
             for narrow in [Element::F16, Element::Bf16] {
-                let factors = if i % 2 == 0 { [narrow, Element::F32] } else { [Element::F32; 2] };
+                let factors = [[narrow, Element::F32], [Element::F32; 2], [narrow; 2]][i % 3];
                 let of = |result: Element| [factors[0], factors[1], result];
                 let [once, thrice] = [1.0, -3.0]
                     .map(|scale| floats(&left_behind(sizes, of(Element::F32), layout, &[(scale, false)])[0]));

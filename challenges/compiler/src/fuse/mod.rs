@@ -206,6 +206,7 @@ fn must_have(sized: &Sized) -> BTreeSet<Id> {
 }
 
 /// What a factor of a product is made of: a node's elements, where they are in it, and what they are multiplied with.
+#[derive(Clone)]
 struct Producer {
     node: Id,
     at: map::Map,
@@ -225,8 +226,7 @@ fn seen(sized: &Sized, tensor: Id) -> Option<Producer> {
 
 /// The node after views, signs and constant factors; nothing if its elements are no affine function of the factor's.
 ///
-/// A product widens f16 and bf16 itself: after a cast to f32 is what is cast, where that has a buffer in any case or
-/// is computed for it.
+/// A product widens f16 and bf16 itself: after a cast to f32 is what is cast, which takes half the memory.
 fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
     let wide = unscaled(
         sized,
@@ -239,12 +239,9 @@ fn producer(sized: &Sized, factor: Id) -> Option<Producer> {
     }
     let source = Producer { node: cast.inputs[0], at: wide.at.clone(), ..wide };
     let narrow = matches!(sized.graph.ty(source.node).dtype, Dtype::F16 | Dtype::Bf16);
-    let kept = |producer: &Producer| {
-        let is_own = is_anchor(&sized.graph.node(producer.node).op) || sums::rounds(sized, producer.node);
-        is_own || sized.is_output(producer.node)
-    };
-    let found = if narrow { unscaled(sized, source, factor).filter(kept) } else { None };
-    Some(found.unwrap_or(wide))
+    let found = if narrow { unscaled(sized, source.clone(), factor).unwrap_or(source) } else { wide.clone() };
+    let is_computed = !matches!(sized.graph.node(found.node).op, Op::Constant { .. } | Op::Iota { .. });
+    Some(if is_computed { found } else { wide })
 }
 
 /// What is after views, signs and constant factors of f32.
