@@ -7,7 +7,7 @@
 //! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
 //! `TrainingArguments` of `transformers`, 5.23.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use challenges::loss::run::Size;
@@ -43,11 +43,13 @@ macro_rules! keys {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($(#[doc = $doc])+ pub $key: $type,)+
+            /// The keys that the file or the command line sets; all others have their defaults.
+            pub stated: BTreeSet<&'static str>,
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Self { $($key: $default,)+ }
+                Self { $($key: $default,)+ stated: BTreeSet::new() }
             }
         }
 
@@ -60,6 +62,7 @@ macro_rules! keys {
                 match key {
                     $(stringify!($key) => {
                         self.$key = <$type>::read(value).ok_or_else(|| wrong::<$type>(key, value))?;
+                        self.stated.insert(stringify!($key));
                     })+
                     _ => return Err(unknown(key)),
                 }
@@ -67,7 +70,7 @@ macro_rules! keys {
             }
 
             /// Each key with its value as TOML.
-            fn entries(&self) -> Vec<(&'static str, Option<String>)> {
+            pub(super) fn entries(&self) -> Vec<(&'static str, Option<String>)> {
                 vec![$((stringify!($key), self.$key.shown()),)+]
             }
         }

@@ -4,6 +4,7 @@
 //! config -> rows -> batches -> Engine -> metrics.jsonl, loss.svg, checkpoints, adapter
 //! ```
 
+mod adapter;
 pub mod batches;
 pub mod config;
 mod curves;
@@ -90,7 +91,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let reading = begin.elapsed();
-    let adapter = adapter(config, &model)?;
+    let adapter = adapter::first(config, &model)?;
     let cpu = Cpu::new();
     let spec = Spec {
         compute: config.dtype.0,
@@ -147,16 +148,6 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
 /// The solutions, on a device.
 fn machine(device: &dyn Device) -> Machine<'_> {
     Machine { passes: &challenges::graph::Solution, device, dequantizer: &DEQUANTIZER }
-}
-
-/// The adapter at the beginning.
-fn adapter(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
-    let Some(folder) = &config.adapter_name_or_path else {
-        return Adapter::beside(config.adapter(), model, config.seed).map_err(Failure::usage);
-    };
-    let mut adapter = Adapter::open(folder, &model.config).map_err(Failure::usage)?;
-    adapter.config.dropout = config.lora_dropout.unwrap_or(adapter.config.dropout);
-    Ok(adapter)
 }
 
 /// Where the run begins: at its newest checkpoint, if it is to go on, else with the adapter.

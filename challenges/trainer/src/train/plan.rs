@@ -126,7 +126,7 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
     Ok(Spec {
         storages: quantized,
         compute: config.dtype.0,
-        adapter: Some(config.adapter()),
+        adapter: Some(super::adapter::config(config, &spec.config)?),
         rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
         dropout: true,
         ..spec

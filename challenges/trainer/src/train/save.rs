@@ -30,6 +30,7 @@ use reference::lora::{self, Adapter, serialize};
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
+use super::adapter::{Difference, differences};
 use crate::files::{read_json, read_text};
 use crate::output::{Failure, warn};
 
@@ -264,10 +265,8 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
 fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
-    if (own.rank, own.scale(), &own.modules) != (asked.rank, asked.scale(), &asked.modules)
-        || own.needs(model).ok() != asked.needs(model).ok()
-    {
-        return Err("its adapter has another rank, scale, targets or modules than the config".into());
+    if let Some(Difference { key, there, here }) = differences(own, asked, model).first() {
+        return Err(format!("{key}: expected {there}, as its adapter has it, found {here}"));
     }
     let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
