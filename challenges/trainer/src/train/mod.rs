@@ -9,7 +9,9 @@ pub mod batches;
 pub mod config;
 mod curves;
 pub mod data;
+mod digest;
 mod example;
+mod identity;
 mod plan;
 mod progress;
 mod save;
@@ -106,8 +108,9 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
         chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
     }
+    let trained_on = identity::of(config, &model, &adapter.config, &data)?;
     let output = Output::open(&config.output())?;
-    let mut start = start(config, &model, &adapter, &output)?;
+    let mut start = start(config, &model, &adapter, trained_on, &output)?;
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
             .map_err(Failure::usage)?
@@ -151,10 +154,16 @@ fn machine(device: &dyn Device) -> Machine<'_> {
 }
 
 /// Where the run begins: at its newest checkpoint, if it is to go on, else with the adapter.
-fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> Result<Saved, Failure> {
+fn start(
+    config: &Config,
+    model: &Llama,
+    adapter: &Adapter,
+    trained_on: Json,
+    output: &Output,
+) -> Result<Saved, Failure> {
     if config.resume_from_checkpoint {
         if let Some(saved) = output.newest(&adapter.config, &model.config)? {
-            return Ok(saved);
+            return go_on(saved, trained_on, output);
         }
     } else if output.is_used()? {
         return Err(Failure::Usage(format!(
@@ -162,7 +171,21 @@ fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> 
             output.join("").display()
         )));
     }
-    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values() })
+    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values(), trained_on })
+}
+
+/// A checkpoint, if it was trained on the same.
+fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failure> {
+    let path = output.join(&format!("checkpoint-{}", saved.step));
+    let path = path.display();
+    let notes = identity::compare(&saved.trained_on, &trained_on).map_err(|reason| {
+        Failure::Usage(format!(
+            "{path}: {reason}; to train its adapter otherwise, begin a run in another output_dir with \
+             adapter_name_or_path = \"{path}\""
+        ))
+    })?;
+    notes.iter().for_each(|note| print(&format!("{path}: {note}\n")));
+    Ok(Saved { trained_on, ..saved })
 }
 
 /// What will be done, on the screen.
@@ -402,7 +425,8 @@ impl Run<'_> {
     fn save(&mut self) -> Result<(), Failure> {
         let state = self.engine.state().map_err(Failure::bug)?;
         let adapter = self.adapter(&state)?;
-        let saved = Saved { state, scale: self.engine.loss_scale(), ..self.at };
+        let trained_on = self.at.trained_on.clone();
+        let saved = Saved { state, scale: self.engine.loss_scale(), trained_on, ..self.at };
         let folder = self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)?;
         let said = (self.watch)(self.at.step, &folder)?;
         self.progress.say(&said);
