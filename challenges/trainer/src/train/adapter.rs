@@ -28,7 +28,8 @@ pub fn first(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
 pub fn config(config: &Config, model: &llama::Config) -> Result<lora::Config, Failure> {
     let Some(folder) = &config.adapter_name_or_path else { return Ok(config.adapter()) };
     let path = settings_of(Path::new(folder));
-    let own = lora::Config::read(&path).map_err(Failure::usage)?;
+    let named = |error| config.lookup.explain("adapter_name_or_path", error);
+    let own = lora::Config::read(&path).map_err(named)?;
     let all = differences(&own, &config.adapter(), model);
     if let Some(Difference { key, there, here }) = all.iter().find(|one| config.stated.contains(one.key)) {
         return Err(Failure::Usage(format!(

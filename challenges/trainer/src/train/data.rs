@@ -302,11 +302,14 @@ impl Config {
     /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
     /// those of its evaluations; none, if there are no evaluations.
     pub fn rows(&self, vocab: usize, context: usize) -> Result<[Dataset; 2], Failure> {
-        let folder = reference::llama::hub::find(self.tokenizer()).map_err(Failure::usage)?;
-        let encoder = Encoder::open(&folder, vocab, self.assistant_only_loss)?;
+        let encoder = Encoder::open(&self.tokenizer_folder()?, vocab, self.assistant_only_loss)?;
         let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
-        let data = self.rows_of(&encoder, &self.dataset_name, context)?;
-        let evaluated = evaluated.map(|file| self.rows_of(&encoder, file, context)).transpose()?;
+        let rows = |key: &str, file: &str| {
+            let rows = self.rows_of(&encoder, file, context);
+            rows.map_err(|failure| self.lookup.explain(key, failure))
+        };
+        let data = rows("dataset_name", &self.dataset_name)?;
+        let evaluated = evaluated.map(|file| rows("eval_dataset_name", file)).transpose()?;
         Ok([data, evaluated.unwrap_or_default()])
     }
 

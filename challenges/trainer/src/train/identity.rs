@@ -16,7 +16,7 @@
 
 use std::path::Path;
 
-use reference::llama::{Llama, hub};
+use reference::llama::Llama;
 use reference::lora;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -79,7 +79,7 @@ fn settings(config: &Config, adapter: &lora::Config) -> Map<String, Json> {
 }
 
 fn files(config: &Config) -> Result<Map<String, Json>, Failure> {
-    let folder = hub::find(config.tokenizer()).map_err(Failure::usage)?;
+    let folder = config.tokenizer_folder()?;
     let tokenizer = TOKENIZER.map(|name| (name, folder.join(name)));
     let all = tokenizer.into_iter().chain([(DATA, config.dataset_name.clone().into())]);
     all.map(|(name, path)| Ok((name.to_owned(), of_regular(&path)?.into()))).collect()

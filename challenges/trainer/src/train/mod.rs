@@ -12,9 +12,11 @@ pub mod data;
 mod digest;
 mod example;
 mod identity;
+pub mod paths;
 mod plan;
 mod progress;
 mod save;
+mod yaml;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -35,7 +37,7 @@ use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, warn};
 use batches::{Batches, microbatch};
 use config::Evaluation;
 use curves::Curves;
@@ -78,6 +80,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let path = train.config.as_ref().ok_or_else(|| Failure::usage("expected a config"))?;
     let peak = Peak::begin();
     let config = Config::read(path, &train.set)?;
+    config.lookup.notes().iter().for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -89,6 +92,7 @@ pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + '
 
 /// A run from its config to its adapter; the exit code.
 pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
+    config.model_folder()?;
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
@@ -346,8 +350,13 @@ impl Run<'_> {
             return Ok(());
         }
         let cause = self.not_finite(&parts, items as u64);
+        let divided = if self.config.adam_epsilon as f32 == 0.0 {
+            "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
+        } else {
+            ""
+        };
         Err(Failure::Usage(format!(
-            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}"
+            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}{divided}"
         )))
     }
 
