@@ -58,6 +58,7 @@ mod pictures;
 mod plan;
 mod planted;
 mod probe;
+mod prompts;
 mod random;
 mod ranks;
 mod ranks_compiled;
