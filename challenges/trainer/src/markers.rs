@@ -315,10 +315,12 @@ impl Plan {
         Ok(())
     }
 
-    /// A token that took the place of a reserved one has its place in the list, too: the old text would be a token anew.
+    /// A token that took the place of a reserved one has its place in the list, too: the old text would be a new token.
     fn special(&self, json: &mut Json) -> Result<(), Problem> {
-        let Some(list) = json.get_mut("additional_special_tokens").and_then(Json::as_array_mut) else {
-            return Ok(());
+        let list = match json.get_mut("additional_special_tokens") {
+            None | Some(Json::Null) => return Ok(()),
+            Some(Json::Array(list)) => list,
+            Some(other) => return Err(Problem::entry("additional_special_tokens", other, "a list")),
         };
         for (text, place) in self.missing() {
             let TokenSource::Reserved { was, .. } = place else { continue };
@@ -334,7 +336,7 @@ impl Plan {
 
     /// Ids by texts.
     fn added(&self, json: &mut Json) -> Result<(), Problem> {
-        let Json::Object(all) = json else { return Ok(()) };
+        let Json::Object(all) = json else { return Err(Problem::entry("it", json, "an object")) };
         for (text, place) in self.missing() {
             all.retain(|_, id| *id != place.id());
             all.insert(text.to_owned(), place.id().into());

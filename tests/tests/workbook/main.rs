@@ -67,6 +67,7 @@ mod remat;
 mod resize;
 mod schema;
 mod session;
+mod settings;
 mod sft;
 mod stopped;
 mod tampering;

@@ -204,7 +204,7 @@ fn a_checkpoint_of_another_adapter_is_refused() {
     let ran = example.run(&output, &resumed(&["max_steps=5", "lora_r=4"]));
     assert_eq!(ran.code, 2, "{}{}", ran.stdout, ran.stderr);
     assert!(
-        ran.stderr.contains("checkpoint-3: lora_r: expected 16, as its adapter has it, found 4"),
+        ran.stderr.contains("checkpoint-3: its adapter is another one: lora_r: expected 16, found 4"),
         "{}",
         ran.stderr
     );

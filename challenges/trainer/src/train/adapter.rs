@@ -3,6 +3,7 @@
 //! An adapter that is there has its own rank, scale, targets and modules, and the run goes on with those. What the
 //! config states of them has to be the same: a setting that is stated is never overridden in silence.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use reference::llama::{self, Llama};
@@ -24,18 +25,22 @@ pub fn first(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
 
 /// Its settings.
 ///
-/// Fails where the adapter that is there cannot be read, or has something otherwise than the config states it.
+/// Fails where the adapter that is there cannot be read, and with all that the config states otherwise than it has it.
 pub fn config(config: &Config, model: &llama::Config) -> Result<lora::Config, Failure> {
     let Some(folder) = &config.adapter_name_or_path else { return Ok(config.adapter()) };
     let path = settings_of(Path::new(folder));
     let named = |error| config.lookup.explain("adapter_name_or_path", error);
     let own = lora::Config::read(&path).map_err(named)?;
-    let all = differences(&own, &config.adapter(), model);
-    if let Some(Difference { key, there, here }) = all.iter().find(|one| config.stated.contains(one.key)) {
+    let mut all = differences(&own, &config.adapter(), model);
+    all.retain(|one| config.stated.contains(one.key));
+    if !all.is_empty() {
+        let keys: Vec<&str> = all.iter().map(|one| one.key).collect();
+        let all: Vec<String> = all.iter().map(Difference::to_string).collect();
         return Err(Failure::Usage(format!(
-            "{key}: expected {there}, as {} has it, found {here}; leave out {key} to go on with that adapter, or \
-             adapter_name_or_path to begin a new one",
-            path.display()
+            "{}: {}; leave out {} to go on with this adapter, or adapter_name_or_path to begin a new one",
+            path.display(),
+            all.join("; "),
+            keys.join(", ")
         )));
     }
     Ok(lora::Config { dropout: config.lora_dropout.unwrap_or(own.dropout), ..own })
@@ -56,16 +61,22 @@ pub struct Difference {
     pub here: String,
 }
 
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, found {}", self.key, self.there, self.here)
+    }
+}
+
 /// What two adapters beside a model have otherwise. Targets are the same if they are the same projections, however they
 /// are named, and equal ranks with equal scales are the same pair, however it is written.
 pub fn differences(there: &lora::Config, here: &lora::Config, model: &llama::Config) -> Vec<Difference> {
-    let is_same_scale = there.rank == here.rank && there.scale() == here.scale();
+    let [was, is] = [there, here].map(|one| (one.rank, one.scale().to_bits()));
     let is_same_targets = match (there.needs(model), here.needs(model)) {
         (Ok(there), Ok(here)) => names(&there).eq(names(&here)),
         _ => there.targets == here.targets,
     };
     let counts = |key: &str| match key {
-        "lora_alpha" | "use_rslora" => !is_same_scale,
+        "lora_alpha" | "use_rslora" => was != is,
         "lora_target_modules" => !is_same_targets,
         _ => true,
     };

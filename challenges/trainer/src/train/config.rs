@@ -2,7 +2,7 @@
 //!
 //! A key means what it means there and has the same default, unless its line below says otherwise. A key that is not
 //! known is an error with the nearest name that is; so is a value that this trainer cannot do. Relative paths are
-//! relative to the config's folder.
+//! relative to the config's folder ([`paths`](super::paths)).
 //!
 //! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
 //! `TrainingArguments` of `transformers`, 5.23.
@@ -86,10 +86,11 @@ keys! {
     model_name_or_path: String = String::new(),
     /// The folder of the tokenizer, if it is not the model's.
     tokenizer_name_or_path: Option<String> = None,
-    /// The folder of an adapter to start from; without one, A is drawn from `seed` and B is 0.
+    /// The folder of an adapter to start from, whose rank, scale, targets and modules the run has; without one, A is
+    /// drawn from `seed` and B is 0.
     adapter_name_or_path: Option<String> = None,
-    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion`, or
-    /// `text`.
+    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion` (both
+    /// texts or both messages), or `text`.
     dataset_name: String = String::new(),
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
@@ -135,7 +136,7 @@ keys! {
     adam_beta1: f64 = 0.9,
     /// What AdamW keeps of the mean of their squares.
     adam_beta2: f64 = 0.999,
-    /// What AdamW adds to the root.
+    /// What AdamW adds to the root; above 0 in float32.
     adam_epsilon: f64 = 1e-8,
     /// The largest norm of a step's gradient; 0: any.
     max_grad_norm: f64 = 1.0,
@@ -170,7 +171,8 @@ keys! {
     save_steps: u64 = 500,
     /// Checkpoints that are kept, the newest ones; false: all.
     save_total_limit: Length = Length(None),
-    /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one.
+    /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one; it has to have been
+    /// trained on the same.
     resume_from_checkpoint: bool = false,
 }
 

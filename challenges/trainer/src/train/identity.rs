@@ -98,7 +98,9 @@ fn of_rows(rows: &[Row]) -> String {
         hasher.update(ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
         hasher.update(trained.iter().map(|trained| u8::from(*trained)).collect::<Vec<u8>>());
         hasher.update((documents.len() as u64).to_le_bytes());
-        documents.iter().for_each(|length| hasher.update((*length as u64).to_le_bytes()));
+        for length in documents {
+            hasher.update((*length as u64).to_le_bytes());
+        }
     }
     digits(hasher)
 }
@@ -128,9 +130,10 @@ pub fn compare(there: &Json, here: &Json) -> Result<Vec<String>, String> {
             "model_name_or_path: expected the weights beside which it was trained, found others".into(),
         );
     }
-    match refused.is_empty() {
-        true => Ok(others(there, here, &FREE).map(Other::noted).collect()),
-        false => Err(refused.join("; ")),
+    if refused.is_empty() {
+        Ok(others(there, here, &FREE).map(Other::noted).collect())
+    } else {
+        Err(refused.join("; "))
     }
 }
 

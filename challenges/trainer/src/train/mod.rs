@@ -188,7 +188,9 @@ fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failu
              adapter_name_or_path = \"{path}\""
         ))
     })?;
-    notes.iter().for_each(|note| print(&format!("{path}: {note}\n")));
+    for note in notes {
+        print(&format!("{path}: {note}\n"));
+    }
     Ok(Saved { trained_on, ..saved })
 }
 
@@ -209,7 +211,10 @@ fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Sav
             let _ = write!(text, "; {left_out} left out, for they have no trained token");
         }
         if *merged > 0 {
-            let _ = write!(text, "; {merged} prompts end within a token, which is trained");
+            let _ = write!(
+                text,
+                "; {merged} prompts part from their rows before their end, and are trained from there"
+            );
         }
         text.push('\n');
     }

@@ -271,8 +271,9 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
 fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
-    if let Some(Difference { key, there, here }) = differences(own, asked, model).first() {
-        return Err(format!("{key}: expected {there}, as its adapter has it, found {here}"));
+    let others: Vec<String> = differences(own, asked, model).iter().map(Difference::to_string).collect();
+    if !others.is_empty() {
+        return Err(format!("its adapter is another one: {}", others.join("; ")));
     }
     let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
