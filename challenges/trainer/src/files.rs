@@ -133,6 +133,16 @@ pub fn read_json(path: &Path) -> Result<Option<Json>, FileError> {
     if json.is_object() { Ok(Some(json)) } else { Err(Problem::entry("it", &json, "an object").of(path)) }
 }
 
+/// Copies a file, whatever it weighs, as a whole; whether there was one.
+pub fn copy(from: &Path, to: &Path) -> Result<bool, FileError> {
+    let mut file = match File::open(from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file.map_err(|error| Problem::Io(error).of(from))?,
+    };
+    let copied = atomic_write::write_by(to, |out| io::copy(&mut file, out).map(|_| ()));
+    copied.map(|()| true).map_err(|error| Problem::Io(error).of(to))
+}
+
 /// Writes a JSON file, indented, as a whole.
 pub fn write_json(path: &Path, json: &Json) -> Result<(), FileError> {
     let mut text = serde_json::to_vec_pretty(json).map_err(|error| Problem::Json(error).of(path))?;

@@ -11,6 +11,8 @@
 //! chat_template.jinja       the template, if it has a file of its own
 //! ```
 //!
+//! `special_tokens_map.json` and `added_tokens.json` say some of it again; what changes is changed there, too.
+//!
 //! A wanted marker is there already, or takes the place of a token that was reserved for such a use, whose row of the
 //! embedding exists, or is added after all others, which takes a row more ([`super::resize`]).
 
@@ -23,6 +25,8 @@ use super::files::{FileError, Problem, read_json, read_text, write_json};
 
 /// The files that hold tokens.
 const FILES: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "generation_config.json"];
+/// The files that name tokens, for readers that came before the configuration had them.
+const NAMES: [&str; 2] = ["special_tokens_map.json", "added_tokens.json"];
 /// The names under which a tokenizer's configuration keeps a token.
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
@@ -252,7 +256,8 @@ impl Plan {
     /// Writes the changed files of the folder `from` into the folder `to`; all other entries stay, in their order. Says
     /// how many rows the embedding needs.
     pub fn apply(&self, from: &Path, to: &Path) -> Result<u32, FileError> {
-        for (name, change) in FILES.into_iter().zip([Plan::tokenizer, Plan::config, Plan::generation]) {
+        let changes = [Plan::tokenizer, Plan::config, Plan::generation, Plan::special, Plan::added];
+        for (name, change) in FILES.into_iter().chain(NAMES).zip(changes) {
             if let Some(mut json) = read_json(&from.join(name))? {
                 change(self, &mut json).map_err(|problem| problem.of(&from.join(name)))?;
                 write_json(&to.join(name), &json)?;
@@ -306,6 +311,35 @@ impl Plan {
                 special.retain(|known| !matches!(place, TokenSource::Reserved { was, .. } if known == was));
                 special.push(json!(text));
             }
+        }
+        Ok(())
+    }
+
+    /// A token that took the place of a reserved one has its place in the list, too: the old text would be a new token.
+    fn special(&self, json: &mut Json) -> Result<(), Problem> {
+        let list = match json.get_mut("additional_special_tokens") {
+            None | Some(Json::Null) => return Ok(()),
+            Some(Json::Array(list)) => list,
+            Some(other) => return Err(Problem::entry("additional_special_tokens", other, "a list")),
+        };
+        for (text, place) in self.missing() {
+            let TokenSource::Reserved { was, .. } = place else { continue };
+            for entry in &mut *list {
+                let entry = if entry.is_object() { &mut entry["content"] } else { entry };
+                if entry == was {
+                    *entry = json!(text);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ids by texts.
+    fn added(&self, json: &mut Json) -> Result<(), Problem> {
+        let Json::Object(all) = json else { return Err(Problem::entry("it", json, "an object")) };
+        for (text, place) in self.missing() {
+            all.retain(|_, id| *id != place.id());
+            all.insert(text.to_owned(), place.id().into());
         }
         Ok(())
     }

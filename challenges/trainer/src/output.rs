@@ -1,5 +1,6 @@
 //! What a verb has for an answer, whichever it is: a failure, a text on the screen or in a file.
 
+use std::fmt;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,13 @@ impl Failure {
     /// Writing `path` failed.
     pub fn fault(path: &Path, error: impl std::fmt::Display) -> Failure {
         Failure::Fault(format!("{}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Usage(reason) | Failure::Fault(reason)) = self;
+        f.write_str(reason)
     }
 }
 

@@ -228,3 +228,28 @@ proptest! {
         }
     }
 }
+
+/// Where a folder says its tokens again, the old text of a reserved token would be a new token of its own.
+#[test]
+fn files_that_name_tokens_again_agree() {
+    let from = with_reserved();
+    let write =
+        |name: &str, json: &Value| fs::write(from.path().join(name), json.to_string()).expect("a file");
+    let first = "<|reserved_special_token_0|>";
+    write(
+        "special_tokens_map.json",
+        &json!({"eos_token": "<|eot_id|>", "additional_special_tokens": [{"content": first}, first, "<s>"]}),
+    );
+    write("added_tokens.json", &json!({"<s>": 40, first: 42}));
+    let markers = Markers::read(from.path()).expect("it is sound");
+    let to = tempfile::tempdir().expect("a folder");
+    markers
+        .plan(&["<|python_tag|>", "<|eom_id|>", "<|third|>"])
+        .apply(from.path(), to.path())
+        .expect("it can be written");
+    let [map, added] =
+        ["special_tokens_map.json", "added_tokens.json"].map(|name| read(&to.path().join(name)));
+    let special = json!([{"content": "<|python_tag|>"}, "<|python_tag|>", "<s>"]);
+    assert_eq!(map, json!({"eos_token": "<|eot_id|>", "additional_special_tokens": special}));
+    assert_eq!(added, json!({"<s>": 40, "<|python_tag|>": 42, "<|eom_id|>": 43, "<|third|>": 44}));
+}

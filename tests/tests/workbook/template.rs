@@ -8,6 +8,7 @@ use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::example_run::Example;
 use tests::program::{Ran, run};
 use trainer::markers::Markers;
 
@@ -203,6 +204,37 @@ fn a_folder_gets_markers_stops_and_rows() {
     let table = SafeTensors::deserialize(&weights).expect("it is sound");
     assert_eq!(table.tensor("model.embed_tokens.weight").expect("it is there").shape(), [12, 2]);
     assert_eq!(place.read("out/config.json"), "{\n  \"vocab_size\": 12\n}\n");
+}
+
+/// The folder that a repair writes is a tokenizer's: a run that needs the marks is trained with it.
+#[test]
+fn a_repaired_folder_is_a_tokenizer() {
+    let example = Example::new(TRAINER);
+    let model = example.path("model");
+    fs::write(model.join("chat_template.jinja"), TEMPLATE).expect("a file");
+    let map = "{\"eos_token\":   \"<|end|>\"}";
+    fs::write(model.join("special_tokens_map.json"), map).expect("a file");
+    let refused = example.run(&example.path("refused"), &["max_steps=1"]);
+    assert!(refused.code == 2 && refused.stderr.contains("generation"), "{}", refused.stderr);
+    let ran = run(Path::new(TRAINER), &example.path(""), &["template", "repair", "model", "-o", "mended"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+    for name in
+        ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"]
+    {
+        let [before, after] =
+            ["model", "mended"].map(|folder| fs::read(example.path(folder).join(name)).ok());
+        assert_eq!(before, after, "{name}");
+    }
+    assert!(!example.path("mended/config.json").exists(), "a model has not been written");
+    let settings = ["max_steps=1", "tokenizer_name_or_path=mended"];
+    let ran = example.run(&example.path("out"), &settings);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    let again = run(Path::new(TRAINER), &example.path(""), &["template", "repair", "model", "-o", "mended"]);
+    assert!(
+        again.code == 2 && again.stderr.contains("expected a new or an empty folder"),
+        "{}",
+        again.stderr
+    );
 }
 
 #[test]

@@ -9,11 +9,25 @@ use reference::atomic_write;
 use serde_json::{Value as Json, json};
 
 use super::source::{Kind, Source};
-use crate::files::{read_json, write_json};
+use crate::files::{copy, read_json, write_json};
 use crate::markers::{Plan, TokenSource};
 use crate::output::{Failure, Options, print, print_foreign};
 use crate::repair::{self, Repaired, Style, Unfixed, repair_by};
 use crate::resize::{is_free, resize};
+
+/// The files of a tokenizer, which go along with a template that is mended.
+const TOKENIZER: [&str; 10] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct Repair {
@@ -91,6 +105,8 @@ impl Repair {
         self.write_folder(to, source, repaired, plan)
     }
 
+    /// A folder that can be a `tokenizer_name_or_path`: the template, and every file of the tokenizer that the plan for
+    /// its markers leaves as it is.
     fn write_folder(
         &self,
         to: &Path,
@@ -98,6 +114,9 @@ impl Repair {
         repaired: &Repaired,
         plan: Option<&Plan>,
     ) -> Result<String, Failure> {
+        for name in TOKENIZER {
+            copy(&self.from.join(name), &to.join(name)).map_err(Failure::usage)?;
+        }
         let mut rows = source.markers.size;
         if let Some(plan) = plan {
             rows = plan.apply(&self.from, to).map_err(Failure::usage)?;
@@ -108,8 +127,7 @@ impl Repair {
                 .map_err(|error| Failure::fault(&path, error))?;
         } else {
             let name = "tokenizer_config.json";
-            let from = if plan.is_some() { to.join(name) } else { self.from.join(name) };
-            with_template(&from, &to.join(name), &repaired.source)?;
+            with_template(&to.join(name), &to.join(name), &repaired.source)?;
         }
         let mut message = String::new();
         if self.resize {

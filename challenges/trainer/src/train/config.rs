@@ -2,12 +2,12 @@
 //!
 //! A key means what it means there and has the same default, unless its line below says otherwise. A key that is not
 //! known is an error with the nearest name that is; so is a value that this trainer cannot do. Relative paths are
-//! relative to the config's folder.
+//! relative to the config's folder ([`paths`](super::paths)).
 //!
 //! Source of names and defaults: `ModelConfig`, `ScriptArguments` and `SFTConfig` of the `trl` library, 1.16, and
 //! `TrainingArguments` of `transformers`, 5.23.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use challenges::loss::Solution;
@@ -19,6 +19,8 @@ use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
 use toml::{Table, Value};
 
+use super::paths::Lookup;
+use super::yaml;
 use crate::output::Failure;
 
 /// The largest rank that an adapter's file may have.
@@ -43,11 +45,15 @@ macro_rules! keys {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($(#[doc = $doc])+ pub $key: $type,)+
+            /// The keys that the file or the command line sets; all others have their defaults.
+            pub stated: BTreeSet<&'static str>,
+            /// Where its relative paths lead.
+            pub lookup: Lookup,
         }
 
         impl Default for Config {
             fn default() -> Self {
-                Self { $($key: $default,)+ }
+                Self { $($key: $default,)+ stated: BTreeSet::new(), lookup: Lookup::default() }
             }
         }
 
@@ -60,6 +66,7 @@ macro_rules! keys {
                 match key {
                     $(stringify!($key) => {
                         self.$key = <$type>::read(value).ok_or_else(|| wrong::<$type>(key, value))?;
+                        self.stated.insert(stringify!($key));
                     })+
                     _ => return Err(unknown(key)),
                 }
@@ -67,7 +74,7 @@ macro_rules! keys {
             }
 
             /// Each key with its value as TOML.
-            fn entries(&self) -> Vec<(&'static str, Option<String>)> {
+            pub(super) fn entries(&self) -> Vec<(&'static str, Option<String>)> {
                 vec![$((stringify!($key), self.$key.shown()),)+]
             }
         }
@@ -79,10 +86,11 @@ keys! {
     model_name_or_path: String = String::new(),
     /// The folder of the tokenizer, if it is not the model's.
     tokenizer_name_or_path: Option<String> = None,
-    /// The folder of an adapter to start from; without one, A is drawn from `seed` and B is 0.
+    /// The folder of an adapter to start from, whose rank, scale, targets and modules the run has; without one, A is
+    /// drawn from `seed` and B is 0.
     adapter_name_or_path: Option<String> = None,
-    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion`, or
-    /// `text`.
+    /// The data: a file with a JSON object a line, with `messages` (and `tools`), or `prompt` and `completion` (both
+    /// texts or both messages), or `text`.
     dataset_name: String = String::new(),
     /// Where everything that is written goes.
     output_dir: String = "trainer_output".to_owned(),
@@ -128,7 +136,7 @@ keys! {
     adam_beta1: f64 = 0.9,
     /// What AdamW keeps of the mean of their squares.
     adam_beta2: f64 = 0.999,
-    /// What AdamW adds to the root.
+    /// What AdamW adds to the root; above 0 in float32.
     adam_epsilon: f64 = 1e-8,
     /// The largest norm of a step's gradient; 0: any.
     max_grad_norm: f64 = 1.0,
@@ -163,7 +171,8 @@ keys! {
     save_steps: u64 = 500,
     /// Checkpoints that are kept, the newest ones; false: all.
     save_total_limit: Length = Length(None),
-    /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one.
+    /// Whether the run goes on from the newest whole checkpoint in `output_dir`, if there is one; it has to have been
+    /// trained on the same.
     resume_from_checkpoint: bool = false,
 }
 
@@ -508,14 +517,15 @@ impl Config {
         let named = |error: String| Failure::Usage(format!("{}: {error}", path.display()));
         let text = crate::files::read_text(path).map_err(Failure::usage)?;
         let text = text.ok_or_else(|| named("there is no such file".to_owned()))?;
-        let table: Table =
-            text.parse().map_err(|error: toml::de::Error| named(error.to_string().trim_end().to_owned()))?;
+        let table: Table = text.parse().map_err(|error: toml::de::Error| {
+            named(yaml::expected(path, &text).unwrap_or_else(|| error.to_string().trim_end().to_owned()))
+        })?;
         let mut config = Self::default();
         for (key, value) in &table {
             config.set(key, value).map_err(named)?;
         }
-        let folder = path.parent().unwrap_or(Path::new(""));
-        config.relative_to(folder);
+        let is_set = |key: &str| settings.iter().any(|(set, _)| set == key);
+        config.relative_to(path.parent().unwrap_or(Path::new("")), is_set);
         for (key, text) in settings {
             let value = format!("v = {text}").parse::<Table>().ok().and_then(|mut table| table.remove("v"));
             let value = value.unwrap_or_else(|| Value::from(text.as_str()));
@@ -525,20 +535,20 @@ impl Config {
         Ok(config)
     }
 
-    /// What is in the config's folder is meant from there.
-    fn relative_to(&mut self, folder: &Path) {
-        let from_here = |path: &mut String| {
-            let there = folder.join(&*path);
-            if !path.is_empty() && Path::new(path.as_str()).is_relative() && there.exists() {
-                *path = there.display().to_string();
+    /// Makes its paths lead from its folder, but for those that the command line sets.
+    fn relative_to(&mut self, folder: &Path, is_set: impl Fn(&str) -> bool) {
+        let paths = [
+            ("model_name_or_path", Some(&mut self.model_name_or_path)),
+            ("tokenizer_name_or_path", self.tokenizer_name_or_path.as_mut()),
+            ("adapter_name_or_path", self.adapter_name_or_path.as_mut()),
+            ("dataset_name", Some(&mut self.dataset_name)),
+            ("eval_dataset_name", self.eval_dataset_name.as_mut()),
+        ];
+        for (key, path) in paths {
+            if let Some(path) = path.filter(|_| !is_set(key)) {
+                self.lookup.resolve(key, path, folder);
             }
-        };
-        from_here(&mut self.model_name_or_path);
-        from_here(&mut self.dataset_name);
-        [&mut self.tokenizer_name_or_path, &mut self.adapter_name_or_path, &mut self.eval_dataset_name]
-            .into_iter()
-            .flatten()
-            .for_each(from_here);
+        }
         if Path::new(&self.output_dir).is_relative() {
             self.output_dir = folder.join(&self.output_dir).display().to_string();
         }
@@ -580,6 +590,13 @@ impl Config {
             if share >= 1.0 {
                 return Err(format!("{key}: expected a number below 1, found {share}"));
             }
+        }
+        if self.adam_epsilon as f32 == 0.0 && self.adapter_name_or_path.is_none() {
+            return Err(format!(
+                "adam_epsilon: expected a number above 0 in float32, found {}: the first gradient of a new adapter's A \
+                 is 0, which would be divided by 0",
+                self.adam_epsilon
+            ));
         }
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
@@ -658,8 +675,19 @@ impl Config {
         self.output_dir.clone().into()
     }
 
+    /// The folder of the model.
+    ///
+    /// Fails where there is none, with the places where it was looked for.
+    pub fn model_folder(&self) -> Result<PathBuf, Failure> {
+        let found = llama::hub::find(&self.model_name_or_path);
+        found.map_err(|error| self.lookup.explain("model_name_or_path", error))
+    }
+
     /// The folder of the tokenizer.
-    pub fn tokenizer(&self) -> &str {
-        self.tokenizer_name_or_path.as_deref().unwrap_or(&self.model_name_or_path)
+    ///
+    /// Fails as [`Self::model_folder`] does.
+    pub fn tokenizer_folder(&self) -> Result<PathBuf, Failure> {
+        let Some(name) = &self.tokenizer_name_or_path else { return self.model_folder() };
+        llama::hub::find(name).map_err(|error| self.lookup.explain("tokenizer_name_or_path", error))
     }
 }

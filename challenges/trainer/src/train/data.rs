@@ -1,16 +1,24 @@
 //! Data: a file with a JSON object a line, as tokens and which of them are trained.
 //!
 //! ```text
-//! {"messages": [..], "tools": [..]}         the chat template's text; tools are optional
+//! {"messages": [..]}                        the chat template's text
+//! {"prompt": [..], "completion": [..]}      that of all the messages; the completion is trained
 //! {"prompt": "..", "completion": ".."}      both texts, then the end of the sequence; the completion is trained
 //! {"text": ".."}                            the text, then the end of the sequence
 //! ```
 //!
-//! With `assistant_only_loss` what is trained of a conversation are the tokens that share a character with what the
-//! template marks by `{% generation %}`; without it, every token. A row is cut to `max_length` tokens at its end; one
-//! without a trained token is left out, for it has no loss.
+//! A text that ends with the end of the sequence already gets no second one.
 //!
-//! Source of the forms: "Dataset formats and types" in the documentation of the `trl` library.
+//! Messages may have `tools` beside them, a list or such a list as text, and `chat_template_kwargs`, an object of
+//! variables for the template. A completion begins where the tokens of all part from those of the prompt alone, which
+//! of messages ends with the beginning of an answer.
+//!
+//! With `assistant_only_loss` what is trained of messages are the tokens that share a character with what the template
+//! marks by `{% generation %}`, of a completion only its own; without it, every token. A row is cut to `max_length`
+//! tokens at its end; one without a trained token is left out, for it has no loss.
+//!
+//! Sources: "Dataset formats and types" in the documentation of the `trl` library, 1.16, and its `SFTTrainer`
+//! (`_prepare_dataset`, `build_labels`).
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -48,8 +56,9 @@ pub struct Encoder {
     template: Option<(ChatTemplate, Vec<(String, Json)>)>,
     /// The token that ends a sequence, if the tokenizer's configuration names one.
     pub(crate) end: Option<i32>,
+    end_text: String,
     assistant_only: bool,
-    merged: Cell<usize>, // prompts of the file that is read that end within a token
+    merged: Cell<usize>, // prompts of the file that is read whose tokens do not begin their row
 }
 
 /// The rows of a file.
@@ -61,7 +70,8 @@ pub struct Dataset {
     pub left_out: usize,
     /// How many were cut.
     pub cut: usize,
-    /// Prompts that end within a token of prompt and completion: that token is trained.
+    /// Prompts whose tokens do not begin their row: they end within a token, or the template writes them otherwise
+    /// alone.
     pub merged: usize,
 }
 
@@ -132,7 +142,8 @@ impl Encoder {
             .as_ref()
             .ok()
             .and_then(|source| source.markers.named.iter().find(|(n, _)| *n == "eos_token"));
-        let end = end.and_then(|(_, token)| tokenizer.token_to_id(token)).map(|id| id as i32);
+        let end_text = end.map(|(_, token)| token.clone()).unwrap_or_default();
+        let end = tokenizer.token_to_id(&end_text).map(|id| id as i32);
         let marks = source.as_ref().is_ok_and(|source| marks_generation(&source.text));
         let template = match source {
             Ok(source) => {
@@ -148,7 +159,15 @@ impl Encoder {
                 folder.display()
             )));
         }
-        Ok(Self { folder: folder.into(), tokenizer, template, end, assistant_only, merged: Cell::new(0) })
+        Ok(Self {
+            folder: folder.into(),
+            tokenizer,
+            template,
+            end,
+            end_text,
+            assistant_only,
+            merged: Cell::new(0),
+        })
     }
 
     /// Every line of a file, cut to `most` tokens.
@@ -188,12 +207,25 @@ impl Encoder {
         }
         let json = serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))?;
         let Json::Object(object) = json else { return Err("expected a JSON object".into()) };
-        if object.contains_key("messages") {
-            return self.conversation(&object);
+        match ["prompt", "completion", "messages"].map(|key| object.get(key)) {
+            [Some(Json::Array(prompt)), Some(Json::Array(completion)), _] => {
+                self.answered(prompt, completion, &object)
+            }
+            [Some(Json::Array(_)), _, _] => {
+                Err("completion: expected a list of messages, as prompt is one".into())
+            }
+            [None, _, Some(Json::Array(messages))] => self.conversation(messages, &object),
+            [None, _, Some(_)] => Err("messages: expected a list".into()),
+            _ if self.assistant_only => {
+                Err("assistant_only_loss needs `messages`, or `prompt` and `completion` that are messages"
+                    .into())
+            }
+            _ => self.plain(&object),
         }
-        if self.assistant_only {
-            return Err("assistant_only_loss needs `messages`".into());
-        }
+    }
+
+    /// A row of texts.
+    fn plain(&self, object: &Map<String, Json>) -> Result<Row, String> {
         let text = |key: &str| {
             let value = object.get(key).map(|value| value.as_str().ok_or(format!("{key}: expected a text")));
             value.transpose()
@@ -202,7 +234,7 @@ impl Encoder {
             (Some(prompt), Some(completion), _) => self.completion(prompt, completion),
             (_, _, Some(text)) => {
                 let mut ids = self.encode(text, true)?;
-                ids.extend(self.end);
+                ids.extend(self.end_of(text));
                 Ok(Row { trained: vec![true; ids.len()], documents: vec![ids.len()], ids })
             }
             _ => Err("expected the key messages, or prompt and completion, or text".into()),
@@ -210,14 +242,23 @@ impl Encoder {
     }
 
     fn completion(&self, prompt: &str, completion: &str) -> Result<Row, String> {
-        let before = self.encode(prompt, true)?;
         let mut ids = self.encode(&format!("{prompt}{completion}"), true)?;
-        let is_alike = |(before, both): &(&i32, &i32)| before == both;
-        let (alone, before) = (before.len(), before.iter().zip(&ids).take_while(is_alike).count());
-        self.merged.set(self.merged.get() + usize::from(before < alone));
-        ids.extend(self.end);
+        let before = self.common(&self.encode(prompt, true)?, &ids);
+        ids.extend(self.end_of(completion));
         let trained = (0..ids.len()).map(|token| token >= before).collect();
         Ok(Row { documents: vec![ids.len()], ids, trained })
+    }
+
+    /// What a text lacks: the end of the sequence, if it does not end with it already.
+    fn end_of(&self, text: &str) -> Option<i32> {
+        self.end.filter(|_| !text.ends_with(&self.end_text))
+    }
+
+    /// Tokens of a prompt alone that are also the first of its row.
+    fn common(&self, prompt: &[i32], row: &[i32]) -> usize {
+        let common = prompt.iter().zip(row).take_while(|(prompt, row)| prompt == row).count();
+        self.merged.set(self.merged.get() + usize::from(common < prompt.len()));
+        common
     }
 
     /// The tokens of a text, with those that the tokenizer puts around one where `is_alone`.
@@ -237,20 +278,28 @@ impl Encoder {
         let Some((template, variables)) = &self.template else {
             return Err(format!("`messages` need a chat template; {} has none", self.folder.display()));
         };
-        let conversation = Conversation { variables: variables.clone(), ..conversation.clone() };
+        let variables = [variables.as_slice(), &conversation.variables].concat(); // the last of a name counts
+        let conversation = Conversation { variables, ..conversation.clone() };
         template.chat(&conversation).map_err(|error| error.to_string())
     }
 
-    fn conversation(&self, object: &Map<String, Json>) -> Result<Row, String> {
-        let Some(Json::Array(messages)) = object.get("messages") else {
-            return Err("messages: expected a list".into());
-        };
-        let conversation = Conversation {
-            messages: messages.clone(),
-            tools: object.get("tools").filter(|tools| !tools.is_null()).cloned(),
-            ..Conversation::default()
-        };
-        let rendered = self.render(&conversation)?;
+    /// A prompt and its completion, both of them messages.
+    fn answered(
+        &self,
+        prompt: &[Json],
+        completion: &[Json],
+        object: &Map<String, Json>,
+    ) -> Result<Row, String> {
+        let asked = Conversation { add_generation_prompt: true, ..conversation(prompt.to_vec(), object)? };
+        let asked = self.encode(&self.render(&asked)?.text, false)?;
+        let mut row = self.conversation(&[prompt, completion].concat(), object)?;
+        let before = self.common(&asked, &row.ids);
+        row.trained[..before].fill(false);
+        Ok(row)
+    }
+
+    fn conversation(&self, messages: &[Json], object: &Map<String, Json>) -> Result<Row, String> {
+        let rendered = self.render(&conversation(messages.to_vec(), object)?)?;
         let encoded = self.tokenizer.encode_char_offsets(rendered.text.as_str(), false);
         let encoded = encoded.map_err(|error| error.to_string())?;
         let ids: Vec<i32> = encoded.get_ids().iter().map(|id| *id as i32).collect();
@@ -263,6 +312,30 @@ impl Encoder {
         Ok(Row { documents: vec![ids.len()], ids, trained })
     }
 }
+
+/// Messages with what a line says beside them.
+fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
+    let tools = match object.get("tools") {
+        None | Some(Json::Null) => None,
+        Some(Json::String(text)) => {
+            Some(serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {error}"))?)
+        }
+        Some(tools) => Some(tools.clone()),
+    };
+    let variables = match object.get("chat_template_kwargs") {
+        None | Some(Json::Null) => Vec::new(),
+        Some(Json::Object(all)) => all.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        Some(_) => return Err("chat_template_kwargs: expected an object".into()),
+    };
+    if let Some((name, _)) = variables.iter().find(|(name, _)| OWN.contains(&name.as_str())) {
+        return Err(format!("chat_template_kwargs: expected variables of the template, found {name}"));
+    }
+    Ok(Conversation { messages, tools, variables, ..Conversation::default() })
+}
+
+/// What a template is given that no line sets.
+const OWN: [&str; 6] =
+    ["messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"];
 
 /// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that
 /// has place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al.,
@@ -302,11 +375,14 @@ impl Config {
     /// The rows of its data, for a model whose embedding has so many rows and whose context has so many tokens, and
     /// those of its evaluations; none, if there are no evaluations.
     pub fn rows(&self, vocab: usize, context: usize) -> Result<[Dataset; 2], Failure> {
-        let folder = reference::llama::hub::find(self.tokenizer()).map_err(Failure::usage)?;
-        let encoder = Encoder::open(&folder, vocab, self.assistant_only_loss)?;
+        let encoder = Encoder::open(&self.tokenizer_folder()?, vocab, self.assistant_only_loss)?;
         let evaluated = self.eval_dataset_name.as_ref().filter(|_| self.eval_strategy != Evaluation::No);
-        let data = self.rows_of(&encoder, &self.dataset_name, context)?;
-        let evaluated = evaluated.map(|file| self.rows_of(&encoder, file, context)).transpose()?;
+        let rows = |key: &str, file: &str| {
+            let rows = self.rows_of(&encoder, file, context);
+            rows.map_err(|failure| self.lookup.explain(key, failure))
+        };
+        let data = rows("dataset_name", &self.dataset_name)?;
+        let evaluated = evaluated.map(|file| rows("eval_dataset_name", file)).transpose()?;
         Ok([data, evaluated.unwrap_or_default()])
     }
 

@@ -4,14 +4,19 @@
 //! config -> rows -> batches -> Engine -> metrics.jsonl, loss.svg, checkpoints, adapter
 //! ```
 
+mod adapter;
 pub mod batches;
 pub mod config;
 mod curves;
 pub mod data;
+mod digest;
 mod example;
+mod identity;
+pub mod paths;
 mod plan;
 mod progress;
 mod save;
+mod yaml;
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -32,7 +37,7 @@ use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Value as Json, json};
 
-use crate::output::{Failure, print};
+use crate::output::{Failure, print, warn};
 use batches::{Batches, microbatch};
 use config::Evaluation;
 use curves::Curves;
@@ -75,6 +80,7 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     let path = train.config.as_ref().ok_or_else(|| Failure::usage("expected a config"))?;
     let peak = Peak::begin();
     let config = Config::read(path, &train.set)?;
+    config.lookup.notes().iter().for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
     }
@@ -86,11 +92,12 @@ pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + '
 
 /// A run from its config to its adapter; the exit code.
 pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
+    config.model_folder()?;
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
     let reading = begin.elapsed();
-    let adapter = adapter(config, &model)?;
+    let adapter = adapter::first(config, &model)?;
     let cpu = Cpu::new();
     let spec = Spec {
         compute: config.dtype.0,
@@ -105,8 +112,9 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
         chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
     }
+    let trained_on = identity::of(config, &model, &adapter.config, &data)?;
     let output = Output::open(&config.output())?;
-    let mut start = start(config, &model, &adapter, &output)?;
+    let mut start = start(config, &model, &adapter, trained_on, &output)?;
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
             .map_err(Failure::usage)?
@@ -149,21 +157,17 @@ fn machine(device: &dyn Device) -> Machine<'_> {
     Machine { passes: &challenges::graph::Solution, device, dequantizer: &DEQUANTIZER }
 }
 
-/// The adapter at the beginning.
-fn adapter(config: &Config, model: &Llama) -> Result<Adapter, Failure> {
-    let Some(folder) = &config.adapter_name_or_path else {
-        return Adapter::beside(config.adapter(), model, config.seed).map_err(Failure::usage);
-    };
-    let mut adapter = Adapter::open(folder, &model.config).map_err(Failure::usage)?;
-    adapter.config.dropout = config.lora_dropout.unwrap_or(adapter.config.dropout);
-    Ok(adapter)
-}
-
 /// Where the run begins: at its newest checkpoint, if it is to go on, else with the adapter.
-fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> Result<Saved, Failure> {
+fn start(
+    config: &Config,
+    model: &Llama,
+    adapter: &Adapter,
+    trained_on: Json,
+    output: &Output,
+) -> Result<Saved, Failure> {
     if config.resume_from_checkpoint {
         if let Some(saved) = output.newest(&adapter.config, &model.config)? {
-            return Ok(saved);
+            return go_on(saved, trained_on, output);
         }
     } else if output.is_used()? {
         return Err(Failure::Usage(format!(
@@ -171,7 +175,23 @@ fn start(config: &Config, model: &Llama, adapter: &Adapter, output: &Output) -> 
             output.join("").display()
         )));
     }
-    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values() })
+    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values(), trained_on })
+}
+
+/// A checkpoint, if it was trained on the same.
+fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failure> {
+    let path = output.join(&format!("checkpoint-{}", saved.step));
+    let path = path.display();
+    let notes = identity::compare(&saved.trained_on, &trained_on).map_err(|reason| {
+        Failure::Usage(format!(
+            "{path}: {reason}; to train its adapter otherwise, begin a run in another output_dir with \
+             adapter_name_or_path = \"{path}\""
+        ))
+    })?;
+    for note in notes {
+        print(&format!("{path}: {note}\n"));
+    }
+    Ok(Saved { trained_on, ..saved })
 }
 
 /// What will be done, on the screen.
@@ -191,7 +211,10 @@ fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Sav
             let _ = write!(text, "; {left_out} left out, for they have no trained token");
         }
         if *merged > 0 {
-            let _ = write!(text, "; {merged} prompts end within a token, which is trained");
+            let _ = write!(
+                text,
+                "; {merged} prompts part from their rows before their end, and are trained from there"
+            );
         }
         text.push('\n');
     }
@@ -332,8 +355,13 @@ impl Run<'_> {
             return Ok(());
         }
         let cause = self.not_finite(&parts, items as u64);
+        let divided = if self.config.adam_epsilon as f32 == 0.0 {
+            "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
+        } else {
+            ""
+        };
         Err(Failure::Usage(format!(
-            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}"
+            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}{divided}"
         )))
     }
 
@@ -411,7 +439,8 @@ impl Run<'_> {
     fn save(&mut self) -> Result<(), Failure> {
         let state = self.engine.state().map_err(Failure::bug)?;
         let adapter = self.adapter(&state)?;
-        let saved = Saved { state, scale: self.engine.loss_scale(), ..self.at };
+        let trained_on = self.at.trained_on.clone();
+        let saved = Saved { state, scale: self.engine.loss_scale(), trained_on, ..self.at };
         let folder = self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)?;
         let said = (self.watch)(self.at.step, &folder)?;
         self.progress.say(&said);

@@ -13,7 +13,7 @@ use challenges::train::{Forecast, Forecaster};
 use kernels::{Cpu, bytes};
 use reference::clean::clean;
 use reference::graph::Dtype;
-use reference::llama::{self, Llama, Spec, Storage, Storages, hub};
+use reference::llama::{self, Llama, Spec, Storage, Storages};
 
 use super::Config;
 use super::config::Evaluation;
@@ -28,8 +28,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let most = spec.config.positions;
     let mut text = String::new();
     let data = config.rows(spec.config.vocab, most).unwrap_or_else(|failure| {
-        let (Failure::Usage(reason) | Failure::Fault(reason)) = failure;
-        let reason = clean(&reason);
+        let reason = clean(&failure.to_string());
         let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
         <[Dataset; 2]>::default()
     });
@@ -100,7 +99,7 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
     let spec = match Llama::open(&config.model_name_or_path) {
         Ok(model) => model.spec(),
         Err(error) => {
-            let folder = hub::find(&config.model_name_or_path).map_err(Failure::usage)?;
+            let folder = config.model_folder()?;
             let has_weights = folder
                 .read_dir()
                 .into_iter()
@@ -126,7 +125,7 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
     Ok(Spec {
         storages: quantized,
         compute: config.dtype.0,
-        adapter: Some(config.adapter()),
+        adapter: Some(super::adapter::config(config, &spec.config)?),
         rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
         dropout: true,
         ..spec

@@ -7,17 +7,16 @@
 //! OUTPUT_DIR/checkpoint-STEP/                where a run goes on
 //!     adapter_config.json, adapter_model.safetensors
 //!     optimizer-00001-of-00001.safetensors   the moments
-//!     trainer_state.json                     the step, and the SHA-256 of the files beside it
+//!     trainer_state.json                     the step, the SHA-256 of the files beside it, what it was trained on
 //! ```
 //!
 //! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
 //! machine stops. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
-//! of another adapter ends the run. What a killed run was writing has a name that begins with a dot, and the next one
-//! takes it away.
+//! of another adapter, or that was trained on something else, ends the run. What a killed run was writing has a name
+//! that begins with a dot, and the next one takes it away.
 
-use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use challenges::train::LossScale;
@@ -28,8 +27,9 @@ use reference::graph::{Array, Dtype};
 use reference::llama;
 use reference::lora::{self, Adapter, serialize};
 use serde_json::{Value as Json, json};
-use sha2::{Digest, Sha256};
 
+use super::adapter::{Difference, differences};
+use super::digest;
 use crate::files::{read_json, read_text};
 use crate::output::{Failure, warn};
 
@@ -52,6 +52,8 @@ pub struct Saved {
     pub scale: Option<LossScale>,
     /// A, B and the moments.
     pub state: Values<f32>,
+    /// What it was trained on, as [`identity`](super::identity) writes it; null of an earlier version.
+    pub trained_on: Json,
 }
 
 /// Copies of what is trained that are there at once while a checkpoint is written, beside those of the engine: the
@@ -220,7 +222,7 @@ impl Output {
 /// Fills the folder of a checkpoint.
 fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
     adapter.save(folder).map_err(Failure::bug)?;
-    let Saved { step, tokens, skipped, scale, state: mut moments } = saved;
+    let Saved { step, tokens, skipped, scale, state: mut moments, trained_on } = saved;
     moments.retain(|name, _| name.starts_with("optim."));
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
@@ -229,11 +231,16 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
     write(MOMENTS, &serialize(&moments))?;
     let hashed = |name: &str| {
         let path = folder.join(name);
-        hash(&path).map_err(|error| Failure::fault(&path, error))
+        digest::of_file(&path).map_err(|error| Failure::fault(&path, error))
     };
     let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
     let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
-    let mut state = json!({"global_step": step, "num_input_tokens_seen": tokens, "sha256": hashes});
+    let mut state = json!({
+        "global_step": step,
+        "num_input_tokens_seen": tokens,
+        "sha256": hashes,
+        "trained_on": trained_on,
+    });
     if let Some(LossScale { factor, finite_steps }) = scale {
         state["loss_scale"] = json!({"scale": factor, "growth_tracker": finite_steps});
     }
@@ -249,7 +256,7 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
     let state = read_json(&path.join(STATE)).map_err(|error| error.to_string())?;
     let state = state.ok_or_else(|| format!("{STATE} is missing"))?;
     for name in FILES {
-        let found = hash(&path.join(name)).map_err(|error| format!("{name}: {error}"))?;
+        let found = digest::of_file(&path.join(name)).map_err(|error| format!("{name}: {error}"))?;
         if state["sha256"][name] != found.as_str() {
             return Err(format!("{name} is damaged: its SHA-256 is not the one in {STATE}"));
         }
@@ -264,10 +271,9 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
 fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
-    if (own.rank, own.scale(), &own.modules) != (asked.rank, asked.scale(), &asked.modules)
-        || own.needs(model).ok() != asked.needs(model).ok()
-    {
-        return Err("its adapter has another rank, scale, targets or modules than the config".into());
+    let others: Vec<String> = differences(own, asked, model).iter().map(Difference::to_string).collect();
+    if !others.is_empty() {
+        return Err(format!("its adapter is another one: {}", others.join("; ")));
     }
     let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
@@ -289,7 +295,7 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
     if skipped > step {
         return Err(format!("{STATE}: expected skipped_steps of at most {step}, found {skipped}"));
     }
-    Ok(Saved { step, tokens, skipped, scale, state: values })
+    Ok(Saved { step, tokens, skipped, scale, state: values, trained_on: state["trained_on"].clone() })
 }
 
 /// What the loss of a run in f16 is multiplied by.
@@ -303,20 +309,4 @@ fn scale(state: &Json) -> Result<Option<LossScale>, String> {
             "{STATE}: expected loss_scale with a scale above 0 and a growth_tracker, found {scale}"
         )),
     }
-}
-
-/// The SHA-256 of a file, in hexadecimal digits.
-fn hash(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut hasher, mut part) = (File::open(path)?, Sha256::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut part)? {
-            0 => break,
-            count => hasher.update(&part[..count]),
-        }
-    }
-    let mut digits = String::new();
-    for byte in hasher.finalize() {
-        let _ = write!(digits, "{byte:02x}");
-    }
-    Ok(digits)
 }

@@ -1,0 +1,112 @@
+//! Prompts and completions that are messages: tokens and masks as TRL makes them (`prompts_trl.json`, by
+//! `tests/peers/prompts_trl.py`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use trainer::train::data::{Dataset, Encoder};
+
+use crate::sft::Sft;
+
+const KEPT: &str = include_str!("prompts_trl.json");
+
+/// The golden tokenizer with another template, and a file of rows.
+struct Place(TempDir);
+
+impl Place {
+    fn new(sft: &Sft, template: &Value, rows: &[Value]) -> Self {
+        let place = Self(TempDir::new().expect("a folder"));
+        for name in ["tokenizer.json", "tokenizer_config.json"] {
+            fs::copy(sft.path("tokenizer").join(name), place.path(name)).expect("it can be copied");
+        }
+        let template = template.as_str().expect("a text");
+        fs::write(place.path("chat_template.jinja"), template).expect("it can be written");
+        let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
+        fs::write(place.path("rows.jsonl"), lines.join("\n")).expect("it can be written");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn rows(&self, assistant_only: bool) -> Result<Dataset, String> {
+        let encoder =
+            Encoder::open(self.0.path(), 512, assistant_only).map_err(|failure| failure.to_string())?;
+        encoder.rows(Path::new(&self.path("rows.jsonl")), None).map_err(|failure| failure.to_string())
+    }
+}
+
+#[test]
+fn prompts_that_are_messages_have_the_librarys_tokens_and_masks() {
+    let Some(sft) = Sft::find() else { return };
+    let kept: Value = serde_json::from_str(KEPT).expect("JSON");
+    let rows = kept["rows"].as_array().expect("rows");
+    for (name, template) in kept["templates"].as_object().expect("templates") {
+        let place = Place::new(&sft, template, rows);
+        let want = kept["kept"][name].as_array().expect("rows");
+        for (assistant_only, mask) in [(false, "completion"), (true, "assistant")] {
+            let data = place.rows(assistant_only).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(data.rows.len(), want.len(), "{name}: {} are left out", data.left_out);
+            for (number, (row, want)) in data.rows.iter().zip(want).enumerate() {
+                assert_eq!(Value::from(row.ids.clone()), want["input_ids"], "{name}, row {number}");
+                let trained: String =
+                    row.trained.iter().map(|trained| char::from(b'0' + u8::from(*trained))).collect();
+                assert_eq!(trained, want[mask], "{name}, row {number}, {mask}");
+            }
+            assert_eq!(data.merged, if name == "thought" { want.len() } else { 0 }, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_row_of_messages_that_is_none_is_named() {
+    let Some(sft) = Sft::find() else { return };
+    let kept: Value = serde_json::from_str(KEPT).expect("JSON");
+    let (user, answer) =
+        (json!([{"role": "user", "content": "a"}]), json!([{"role": "assistant", "content": "b"}]));
+    for (row, want) in [
+        (json!({"prompt": user, "completion": "b"}), "line 1: completion: expected a list of messages"),
+        (json!({"prompt": user}), "line 1: completion: expected a list of messages"),
+        (json!({"prompt": "a", "completion": answer}), "line 1: completion: expected a text"),
+        (json!({"prompt": [], "completion": answer}), "line 1: ValueError"),
+        (json!({"prompt": user, "completion": answer, "tools": "[1"}), "line 1: tools: invalid JSON"),
+        (
+            json!({"messages": user, "chat_template_kwargs": 1}),
+            "line 1: chat_template_kwargs: expected an object",
+        ),
+        (
+            json!({"messages": user, "chat_template_kwargs": {"tools": []}}),
+            "line 1: chat_template_kwargs: expected variables of the template, found tools",
+        ),
+        (json!({"messages": "a"}), "line 1: messages: expected a list"),
+    ] {
+        let place = Place::new(&sft, &kept["templates"]["tools"], std::slice::from_ref(&row));
+        let error = place.rows(false).expect_err("it is refused");
+        assert!(error.contains(want), "{row}: expected {want}, found {error}");
+    }
+    let texts = json!({"prompt": "a", "completion": "b"});
+    let error = Place::new(&sft, &kept["templates"]["own"], &[texts]).rows(true).expect_err("it is refused");
+    assert!(error.contains("assistant_only_loss needs `messages`"), "{error}");
+}
+
+/// As in TRL, whose rows of texts get the end of the sequence where they do not have it (`add_eos`).
+#[test]
+fn a_text_ends_once() {
+    let Some(sft) = Sft::find() else { return };
+    let kept: Value = serde_json::from_str(KEPT).expect("JSON");
+    let rows = [
+        json!({"text": "river stone"}),
+        json!({"text": "river stone<|end|>"}),
+        json!({"prompt": "river", "completion": " stone<|end|>"}),
+        json!({"prompt": "river", "completion": " stone"}),
+        json!({"prompt": "river<|end|>", "completion": ""}),
+    ];
+    let data = Place::new(&sft, &kept["templates"]["own"], &rows).rows(false).expect("rows");
+    let ids: Vec<&Vec<i32>> = data.rows.iter().map(|row| &row.ids).collect();
+    assert!(ids[0] == ids[1] && ids[1] == ids[2] && ids[2] == ids[3], "{ids:?}");
+    assert_eq!(ids[0].iter().filter(|id| **id == 2).count(), 1, "{ids:?}");
+    assert_eq!(ids[4][ids[4].len() - 2..], [2, 2], "the completion is what ends");
+}
