@@ -44,6 +44,7 @@ fn a_plan_is_within_a_fiftieth_of_the_counted_peak() {
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "load_in_4bit=true"],
         &["dataset_name=short.jsonl", "per_device_train_batch_size=32", "packing=true", "max_length=202"],
         &["dataset_name=short.jsonl", "per_device_train_batch_size=64"],
+        &["per_device_train_batch_size=100"],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", "loss_chunk_bytes=2000000"],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE],
         &["dataset_name=long.jsonl", "per_device_train_batch_size=32", WHOLE, "loss_chunk_bytes=2000000"],
@@ -81,9 +82,9 @@ fn a_plan_reads_the_data_where_it_can() {
     let example = Example::new(TRAINER);
     let plan = |settings: &[&str]| example.plan(settings).stdout;
     let with = plan(&[]);
-    assert!(with.starts_with("micro-batches of 8 rows of 56 tokens"), "{with}");
+    assert!(with.starts_with("micro-batches of 8 rows, joined to 1 of 448 tokens"), "{with}");
     let with = plan(&["per_device_train_batch_size=400"]);
-    assert!(with.starts_with("micro-batches of 100 rows of 56 tokens"), "{with}");
+    assert!(with.starts_with("micro-batches of 100 rows, joined to 6 of 1008 tokens"), "{with}");
     let without = plan(&["dataset_name=none.jsonl"]);
     assert!(
         without.starts_with("the data cannot be read, so rows of max_length tokens are taken: "),

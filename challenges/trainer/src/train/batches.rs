@@ -11,11 +11,9 @@
 //!
 //! Source: the `Trainer` of the `transformers` library, `set_initial_training_values` and `get_batch_samples`.
 
-use challenges::train::Microbatch;
 use reference::philox::philox4x32_10;
 
 use super::config::{Config, Sampling};
-use super::data::Row;
 
 /// The steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,32 +80,6 @@ impl Batches {
 
 /// Tells draws of orders from other draws of the same seed.
 const ORDER: u32 = 1;
-
-/// The number of each token's document, from 1 on.
-fn numbers(row: &Row) -> Vec<i32> {
-    let lengths = row.documents.iter().zip(1..);
-    lengths.flat_map(|(length, number)| std::iter::repeat_n(number, *length)).collect()
-}
-
-/// Rows side by side, filled up at their ends.
-pub fn microbatch(rows: &[&Row]) -> Microbatch {
-    let length = rows.iter().map(|row| row.ids.len()).max().unwrap_or(0);
-    let filled = |of: &dyn Fn(&Row) -> Vec<i32>, with: i32| -> Vec<i32> {
-        let padded = |row: &&Row| {
-            let mut values = of(row);
-            values.resize(length, with);
-            values
-        };
-        rows.iter().flat_map(padded).collect()
-    };
-    Microbatch {
-        shape: [rows.len(), length],
-        ids: filled(&|row| row.ids.clone(), 0),
-        labels: filled(&Row::labels, reference::loss::IGNORED),
-        positions: filled(&|row| row.documents.iter().flat_map(|length| 0..*length as i32).collect(), 0),
-        documents: filled(&numbers, 0),
-    }
-}
 
 #[cfg(test)]
 mod tests {

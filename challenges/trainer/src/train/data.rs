@@ -340,8 +340,8 @@ const OWN: [&str; 6] =
 /// Packs rows into rows of at most `most` tokens, none of them cut: the longest first, each into the fullest row that
 /// has place for it. Source: "best fit decreasing", the `packing_strategy` "bfd" of the `trl` library; Ding et al.,
 /// "Fewer Truncations Improve Language Modeling" (2024), section 3.
-pub fn packed(rows: &[Row], most: usize) -> Vec<Row> {
-    let mut order: Vec<&Row> = rows.iter().collect();
+pub fn packed(rows: Vec<&Row>, most: usize) -> Vec<Row> {
+    let mut order = rows;
     order.sort_by_key(|row| std::cmp::Reverse(row.ids.len()));
     let mut bins: Vec<Vec<&Row>> = Vec::new();
     let mut by_place: BTreeMap<usize, VecDeque<usize>> = BTreeMap::new(); // bins by the tokens that they have place for
@@ -394,7 +394,7 @@ impl Config {
             ))),
             _ if self.packing => {
                 let most = self.max_length.0.map_or(context, |most| context.min(most as usize));
-                Ok(Dataset { rows: packed(&data.rows, most), ..data })
+                Ok(Dataset { rows: packed(data.rows.iter().collect(), most), ..data })
             }
             _ => Ok(data),
         }
@@ -402,6 +402,11 @@ impl Config {
 }
 
 impl Dataset {
+    /// Whether all of its rows have as many tokens.
+    pub fn is_even(&self) -> bool {
+        self.rows.windows(2).all(|two| two[0].ids.len() == two[1].ids.len())
+    }
+
     /// The tokens of its longest row.
     pub fn longest(&self) -> usize {
         self.rows.iter().map(|row| row.ids.len()).max().unwrap_or(0)

@@ -12,6 +12,7 @@ pub mod data;
 mod digest;
 mod example;
 mod identity;
+mod layout;
 pub mod paths;
 mod plan;
 mod progress;
@@ -32,16 +33,17 @@ use clap::Args;
 use kernels::bytes::Peak;
 use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
-use reference::llama::{self, Llama, Spec};
+use reference::llama::{Llama, Spec};
 use reference::lora::{self, Adapter};
 use reference::optim::Schedule;
 use serde_json::{Value as Json, json};
 
 use crate::output::{Failure, print, warn};
-use batches::{Batches, microbatch};
+use batches::Batches;
 use config::Evaluation;
 use curves::Curves;
 use data::{Dataset, Row};
+use layout::Layout;
 use progress::Progress;
 use save::{Output, Saved};
 
@@ -102,10 +104,11 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let spec = Spec {
         compute: config.dtype.0,
         adapter: Some(adapter.config.clone()),
-        rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
         dropout: true,
         ..model.spec()
     };
+    let layout = Layout::of(config, [&data, &evaluated]);
+    let spec = layout.spec(spec);
     let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
     if let Some(loss) = &loss {
@@ -138,6 +141,7 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         rows: data.rows,
         evaluated: evaluated.rows,
         batches,
+        layout,
         schedule,
         metrics: Metrics { file, curves: Curves::of(&lines), last: lines.into_iter().next_back() },
         progress,
@@ -233,6 +237,7 @@ struct Run<'a> {
     rows: Vec<Row>,
     evaluated: Vec<Row>,
     batches: Batches,
+    layout: Layout,
     schedule: Schedule,
     output: Output,
     metrics: Metrics,
@@ -317,8 +322,11 @@ impl Run<'_> {
         let scale = self.engine.loss_scale();
         let of_run = (self.at.step * self.config.gradient_accumulation_steps)..;
         let key = |number: u64| [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each
-        let parts: Vec<(Microbatch, [i32; 2])> =
-            parts.iter().zip(of_run).map(|(part, number)| (microbatch(part), key(number))).collect();
+        let parts: Vec<(Microbatch, [i32; 2])> = parts
+            .iter()
+            .zip(of_run)
+            .map(|(part, number)| (self.layout.microbatch(part), key(number)))
+            .collect();
         for (part, key) in &parts {
             logged.push(self.engine.microbatch(part, items as u64, *key).map_err(Failure::bug)?);
         }
@@ -409,7 +417,8 @@ impl Run<'_> {
         for rows in self.evaluated.chunks(self.config.per_device_eval_batch_size as usize) {
             let rows: Vec<&Row> = rows.iter().collect();
             let items: usize = rows.iter().map(|row| row.counted()).sum();
-            let part = self.engine.evaluate(&microbatch(&rows), items as u64).map_err(Failure::bug)?;
+            let part =
+                self.engine.evaluate(&self.layout.microbatch(&rows), items as u64).map_err(Failure::bug)?;
             loss += part.loss * rows.len() as f64;
             logged.push(part);
         }

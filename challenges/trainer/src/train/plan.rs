@@ -18,6 +18,7 @@ use reference::llama::{self, Llama, Spec, Storage, Storages};
 use super::Config;
 use super::config::Evaluation;
 use super::data::Dataset;
+use super::layout::Layout;
 use super::save::COPIES;
 use crate::output::{Failure, print};
 
@@ -32,12 +33,16 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
         <[Dataset; 2]>::default()
     });
-    let ([rows, length], evaluation) = shapes(config, &data, most);
+    let layout = Layout::of(config, [&data[0], &data[1]]);
+    let ([rows, length], evaluation) = shapes(config, layout, &data, most);
     let cpu = Cpu::new();
     let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
-    let forecaster = Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref());
-    let mut forecaster = forecaster.map_err(Failure::usage)?;
+    let of = |layout: Layout| {
+        let spec = layout.spec(spec.clone());
+        Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref()).map_err(Failure::usage)
+    };
+    let mut forecaster = of(layout)?;
     let mut forecast = forecaster.at(rows, length).map_err(Failure::usage)?;
     if let Some([rows, length]) = evaluation {
         let arena = forecaster.evaluation(rows, length).map_err(Failure::usage)?;
@@ -47,11 +52,22 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let beside = [("saving", forecast.trained / 4 * COPIES), ("program", planned + cpu.product_bytes())];
     let bytes_beside: usize = beside.iter().map(|(_, bytes)| bytes).sum();
     let all = ("all", forecast.total() + bytes_beside);
-    let _ = writeln!(text, "micro-batches of {rows} rows of {length} tokens, in bytes:");
+    let batch = batch(config, &data[0]);
+    let _ = match layout {
+        Layout::Joined(_) => {
+            writeln!(text, "micro-batches of {batch} rows, joined to {rows} of {length} tokens, in bytes:")
+        }
+        Layout::SideBySide | Layout::Packed => {
+            writeln!(text, "micro-batches of {rows} rows of {length} tokens, in bytes:")
+        }
+    };
     for (name, bytes) in parts(&forecast).into_iter().chain(beside).chain([all]) {
         let _ = writeln!(text, "  {name:<8} {bytes:>16}  {:>9.3} GiB", bytes as f64 / GIB);
     }
-    let longest = forecaster.longest(rows, memory.saturating_sub(bytes_beside)).map_err(Failure::usage)?;
+    if let Layout::Joined(_) = layout {
+        forecaster = of(Layout::SideBySide)?; // rows that are all so long
+    }
+    let longest = forecaster.longest(batch, memory.saturating_sub(bytes_beside)).map_err(Failure::usage)?;
     let given = memory as f64 / GIB;
     let _ = match longest {
         Some((length, forecast)) => {
@@ -66,12 +82,23 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Rows of a micro-batch.
+fn batch(config: &Config, data: &Dataset) -> usize {
+    let given = config.per_device_train_batch_size as usize;
+    if data.rows.is_empty() { given } else { given.min(data.rows.len()) }
+}
+
 /// Rows and tokens of the largest micro-batch of training, and of evaluations, if there are any: as the data has them,
 /// or as many as there may be, if it is not there.
-fn shapes(config: &Config, data: &[Dataset; 2], most: usize) -> ([usize; 2], Option<[usize; 2]>) {
+fn shapes(
+    config: &Config,
+    layout: Layout,
+    data: &[Dataset; 2],
+    most: usize,
+) -> ([usize; 2], Option<[usize; 2]>) {
     let shape = |data: &Dataset, batch: u64| match data.rows.len() {
         0 => [batch as usize, config.max_length.0.map_or(most, |length| most.min(length as usize))],
-        rows => [rows.min(batch as usize), data.longest()],
+        _ => layout.largest(data, batch as usize),
     };
     let [training, evaluation] = data;
     let is_evaluated = config.eval_strategy != Evaluation::No;
@@ -126,7 +153,6 @@ fn spec(config: &Config) -> Result<Spec, Failure> {
         storages: quantized,
         compute: config.dtype.0,
         adapter: Some(super::adapter::config(config, &spec.config)?),
-        rows: if config.packing { llama::Rows::PACKED } else { llama::Rows::default() },
         dropout: true,
         ..spec
     })
