@@ -1,0 +1,195 @@
+//! Our own schedule: R and D run in the time that a rank would wait for a gradient.
+//!
+//! Where weights are frozen and only adapters are trained W is short, and a zero-bubble schedule has little to fill
+//! bubbles with. But there is other work that waits for nobody: R needs its own F alone, not the gradient, and D needs
+//! nothing. So they become operations of their own, and every rank goes by one rule, whenever it is free:
+//!
+//! > Of what can begin first, do B before R before F before W.
+//!
+//! That is list scheduling (Graham, 1969), run on the times of the workload; what comes out is an order. Each kind goes
+//! through the micro-batches in their order. A D is part of the next operation that reads, begun early: if the weights
+//! are not there when a rank is free it may load them while that operation's message is under way.
+//!
+//! *Memory.* F runs at most as far ahead of B as in 1F1B: rank `r` has at most `ranks - r` micro-batches between them.
+//! R and F only begin if the cap allows it, and F only if there is also room for an R: so the oldest micro-batch always
+//! goes on, and a cap that has room for one micro-batch of each stage never deadlocks. When the cap is in the way W is
+//! what a rank can still do, and it makes room. Without a cap all W are put off for as long as there is other work.
+//!
+//! *How good it is.* For p ranks with equal stages, no latency and no cap, no schedule is shorter (`schedule/bound.rs`)
+//! than
+//!
+//! ```text
+//! (p - 1)(F + B) + m (F + R + B) + W        if the last rank's other W fit in (p - 1) B
+//! ```
+//!
+//! which is reached if the last rank, once it has begun, never waits before its last B, and that B then goes up without
+//! delay because every R is done before it. With F = R = B the rule reaches it for every p up to 8 and m up to 32
+//! (`equal_times_reach_the_bound`). 1F1B takes `(p - 1 + m)(F + R + B + W)`: R is once in each stage's tail. With
+//! other times the rule is not always best, as any rule without search; `schedule/exhaustive.rs` says by how much.
+
+use super::buffer::Buffered;
+use super::generate::{Loads, make, one_chunk};
+use super::memory::{given_back, taken};
+use super::{Error, Kind, Operation, Schedule, Shape, Workload};
+
+/// What a rank prefers of what can begin first.
+const PREFERENCE: [Kind; 4] = [Kind::Backward, Kind::Recompute, Kind::Forward, Kind::Weight];
+/// Times that are nearer than this part of them are the same: they are sums of the same numbers in another order.
+const SAME: f64 = 1e-9;
+
+/// The schedule that fills bubbles with R and D.
+///
+/// Fails where [`Workload::check`] does, if there are several chunks, and if the cap has no room for one micro-batch of
+/// a stage.
+pub fn filled(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    workload.check(shape)?;
+    one_chunk(shape)?;
+    room_for_one(shape, workload)?;
+    let mut world = World { shape, workload, ranks: (0..shape.ranks()).map(|_| Rank::new(workload)).collect() };
+    while let Some((rank, kind, begin)) = world.next() {
+        world.run(rank, kind, begin);
+    }
+    make(shape, workload, Loads::Apart, |rank| std::mem::take(&mut world.ranks[rank].line))
+}
+
+fn room_for_one(shape: Shape, workload: &Workload) -> Result<(), Error> {
+    let needed = (0..shape.stages()).map(|stage| workload.stage(stage).held_by_backward()).max();
+    match (workload.cap, needed) {
+        (Some(cap), Some(needed)) if cap < needed => {
+            Err(Error::setting("cap", cap, format!("at least {needed} units, which one micro-batch of a stage needs")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Ranks on their way. Rank and stage are the same number.
+struct World<'a> {
+    shape: Shape,
+    workload: &'a Workload,
+    ranks: Vec<Rank>,
+}
+
+/// What one rank has done.
+struct Rank {
+    /// When it is free.
+    free: f64,
+    /// When each F ended, and each B.
+    forwards: Vec<f64>,
+    backwards: Vec<f64>,
+    /// How many R and W are done.
+    recomputed: usize,
+    weights: usize,
+    held: u64,
+    buffer: Option<Buffered>,
+    line: Vec<Operation>,
+}
+
+impl Rank {
+    fn new(workload: &Workload) -> Self {
+        Self {
+            free: 0.0,
+            forwards: Vec::new(),
+            backwards: Vec::new(),
+            recomputed: 0,
+            weights: 0,
+            held: 0,
+            buffer: workload.buffer.map(Buffered::new),
+            line: Vec::new(),
+        }
+    }
+
+    /// How many operations of a kind are done, which is the micro-batch of the next.
+    fn done(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Dequantize => 0,
+            Kind::Forward => self.forwards.len(),
+            Kind::Recompute => self.recomputed,
+            Kind::Backward => self.backwards.len(),
+            Kind::Weight => self.weights,
+        }
+    }
+}
+
+impl World<'_> {
+    /// What begins first on any rank, and when; `None` if all is done.
+    fn next(&self) -> Option<(usize, Kind, f64)> {
+        let of_rank = |rank| self.next_of(rank).map(|(kind, begin)| (rank, kind, begin));
+        (0..self.ranks.len()).filter_map(of_rank).min_by(|a, b| a.2.total_cmp(&b.2))
+    }
+
+    /// What a rank does next, and when it begins.
+    fn next_of(&self, rank: usize) -> Option<(Kind, f64)> {
+        let begins = PREFERENCE.map(|kind| self.begin(rank, kind).map(|begin| (kind, begin)));
+        let first = begins.iter().flatten().map(|(_, begin)| *begin).min_by(f64::total_cmp)?;
+        begins.into_iter().flatten().find(|(_, begin)| *begin <= first + SAME * first)
+    }
+
+    /// When a rank could begin its next operation of a kind, with the D that it needs; `None` if that is not known yet,
+    /// not allowed, or there is none.
+    fn begin(&self, rank: usize, kind: Kind) -> Option<f64> {
+        let i = self.ranks[rank].done(kind);
+        if i == self.shape.micro_batches() || !self.workload.asks(kind, rank) || !self.has_room(rank, kind) {
+            return None;
+        }
+        let arrival = self.arrival(rank, kind, i)?;
+        Some(self.ranks[rank].free.max(arrival - self.load(rank, kind)))
+    }
+
+    /// When what an operation needs is there; `None` if it is not done yet.
+    fn arrival(&self, rank: usize, kind: Kind, i: usize) -> Option<f64> {
+        let own = &self.ranks[rank];
+        let before = |done: usize| (i < done).then_some(0.0);
+        let from = |other: usize, ends: &[f64]| Some(ends.get(i)? + self.workload.hop(self.shape, other, rank));
+        match kind {
+            Kind::Dequantize => None,
+            Kind::Forward if rank == 0 => Some(0.0),
+            Kind::Forward => from(rank - 1, &self.ranks[rank - 1].forwards),
+            Kind::Recompute => before(own.forwards.len()),
+            Kind::Backward if self.workload.asks(Kind::Recompute, rank) && i >= own.recomputed => None,
+            Kind::Backward if rank + 1 == self.shape.ranks() => before(own.forwards.len()),
+            Kind::Backward => before(own.forwards.len()).and(from(rank + 1, &self.ranks[rank + 1].backwards)),
+            Kind::Weight => before(own.backwards.len()),
+        }
+    }
+
+    fn has_room(&self, rank: usize, kind: Kind) -> bool {
+        let own = &self.ranks[rank];
+        let costs = self.workload.stage(rank);
+        let (needed, ahead) = match kind {
+            Kind::Forward => (costs.held_by_backward(), own.forwards.len() - own.backwards.len()),
+            Kind::Recompute => (costs.held.recompute, 0),
+            Kind::Dequantize | Kind::Backward | Kind::Weight => (0, 0),
+        };
+        ahead < self.shape.ranks() - rank && self.workload.cap.is_none_or(|cap| own.held + needed <= cap)
+    }
+
+    /// Time of the D that has to come before.
+    fn load(&self, rank: usize, kind: Kind) -> f64 {
+        let is_needed = |buffer: &Buffered| kind.reads_weights() && !buffer.holds(0);
+        let needed = self.ranks[rank].buffer.as_ref().is_some_and(is_needed);
+        if needed { self.workload.time(Kind::Dequantize, rank) } else { 0.0 }
+    }
+
+    fn run(&mut self, rank: usize, kind: Kind, begin: f64) {
+        let operation = Operation::one(kind, self.ranks[rank].done(kind), 0);
+        let end = begin + self.load(rank, kind) + self.workload.time(kind, rank);
+        let own = &mut self.ranks[rank];
+        match kind {
+            Kind::Dequantize => {}
+            Kind::Forward => own.forwards.push(end),
+            Kind::Recompute => own.recomputed += 1,
+            Kind::Backward => own.backwards.push(end),
+            Kind::Weight => own.weights += 1,
+        }
+        own.free = end;
+        own.held += taken(self.workload, operation, rank);
+        own.held -= given_back(self.workload, operation, rank);
+        own.line.push(operation);
+        if let Some(buffer) = own.buffer.as_mut().filter(|_| kind.reads_weights()) {
+            if !buffer.holds(0) {
+                buffer.load(0);
+            }
+            buffer.read(0);
+        }
+    }
+}

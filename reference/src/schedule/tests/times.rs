@@ -1,0 +1,222 @@
+//! When operations run, and what is known of that.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+const SAME: f64 = 1e-9;
+
+fn timeline(schedule: &Schedule, workload: &Workload) -> Timeline {
+    check(schedule, workload).unwrap_or_else(|error| panic!("{error}\n{schedule}")).simulate()
+}
+
+fn makespan(generator: Generator, shape: Shape, workload: &Workload) -> f64 {
+    timeline(&generator(shape, workload).unwrap(), workload).makespan()
+}
+
+#[track_caller]
+fn assert_same(found: f64, expected: f64) {
+    assert!((found - expected).abs() <= SAME * expected.abs().max(1.0), "expected {expected}, found {found}");
+}
+
+/// The same costs on every stage; what a forward keeps is all that W reads.
+fn with_times(forward: f64, backward: f64, weight: f64, recompute: f64) -> Workload {
+    let times = Times { forward, backward, weight, recompute, dequantize: 0.0 };
+    Workload::uniform(Stage { times, ..ADAPTER })
+}
+
+/// The same without recomputation: F keeps what R would have made.
+fn kept(workload: &Workload) -> Workload {
+    let held = Held { forward: 12, recompute: 0, weight: 12 };
+    let stages = workload.stages.iter().map(|stage| Stage { recomputed: false, held, ..*stage }).collect();
+    Workload { stages, ..workload.clone() }
+}
+
+/// Makespan, bubble and the largest peak, for F = R = B = 1 and W = 0.1. A sixth of a per cent of the bubble lies
+/// between W = 0.1 and W = 0.0975.
+#[test]
+fn bubbles_are_those_of_the_definition() {
+    let (adapter, kept) = (Workload::uniform(ADAPTER), kept(&Workload::uniform(ADAPTER)));
+    let capped = Workload { cap: Some(16), ..adapter.clone() };
+    let rows: [(usize, usize, Generator, &Workload, f64, f64, u64); 14] = [
+        (4, 8, gpipe, &adapter, 34.1, 27.27, 20),
+        (4, 8, one_f_one_b, &adapter, 34.1, 27.27, 16),
+        (4, 8, zero_bubble, &adapter, 33.5, 25.97, 49),
+        (4, 8, filled, &capped, 30.8, 19.48, 16),
+        (4, 8, filled, &adapter, 30.1, 17.61, 100),
+        (4, 8, one_f_one_b, &kept, 23.1, 27.27, 48),
+        (4, 8, zero_bubble, &kept, 22.5, 25.33, 48),
+        (4, 8, filled, &kept, 22.1, 23.98, 96),
+        (8, 32, gpipe, &adapter, 120.9, 17.95, 44),
+        (8, 32, one_f_one_b, &adapter, 120.9, 17.95, 20),
+        (8, 32, zero_bubble, &adapter, 119.5, 16.99, 97),
+        (8, 32, filled, &adapter, 110.1, 9.90, 392),
+        (8, 32, one_f_one_b, &kept, 81.9, 17.95, 96),
+        (8, 32, filled, &kept, 78.1, 13.96, 384),
+    ];
+    for (ranks, micro_batches, generator, workload, makespan, bubble, peak) in rows {
+        let schedule = generator(line(ranks, micro_batches), workload).unwrap();
+        let checked = check(&schedule, workload).unwrap();
+        let timeline = checked.simulate();
+        assert_same(timeline.makespan(), makespan);
+        assert_same((10_000.0 * timeline.bubble()).round() / 100.0, bubble);
+        assert_eq!(checked.peaks().iter().max(), Some(&peak));
+    }
+}
+
+/// The idle time of GPipe and of 1F1B is that of one micro-batch on its way through the other ranks.
+#[test]
+fn gpipe_and_one_f_one_b_have_their_closed_form() {
+    let mut draw = Draw(11);
+    for _ in 0..200 {
+        let (p, m) = (1 + draw.below(8), 1 + draw.below(20));
+        let [f, b, w, r] = [(); 4].map(|()| 0.25 + draw.time());
+        let workload = with_times(f, b, w, r);
+        let pass = f + r + b + w;
+        assert_same(makespan(gpipe, line(p, m), &workload), (m + p - 1) as f64 * pass);
+        assert_same(makespan(one_f_one_b, line(p, m), &workload), (m + p - 1) as f64 * pass);
+        let bubble = timeline(&gpipe(line(p, m), &workload).unwrap(), &workload).bubble();
+        assert_same(bubble, (p - 1) as f64 / (m + p - 1) as f64);
+        assert_same(makespan(one_f_one_b, line(p, m), &kept(&workload)), (m + p - 1) as f64 * (f + b + w));
+    }
+}
+
+/// Of v chunks each has a v-th of the work, so idle time is a v-th, too.
+#[test]
+fn interleaved_divides_the_idle_time_by_its_chunks() {
+    let mut draw = Draw(12);
+    for _ in 0..200 {
+        let (p, v, groups) = (1 + draw.below(6), 2 + draw.below(3), 1 + draw.below(4));
+        let [f, b, w, r] = [(); 4].map(|()| 0.25 + draw.time());
+        let shape = Shape::new(p, v, p * groups, Placement::Looped).unwrap();
+        let pass = f + r + b + w;
+        let expected = (p * groups * v + p - 1) as f64 * pass;
+        assert_same(makespan(interleaved, shape, &with_times(f, b, w, r)), expected);
+    }
+}
+
+/// ZB-H1 with equal times of F, B, W has a third of 1F1B's idle time, `(p - 1)(F + B - W)` (arXiv 2401.10241, table 2).
+#[test]
+fn zero_bubble_has_its_closed_form() {
+    for p in 1..9 {
+        for m in p..3 * p {
+            let found = makespan(zero_bubble, line(p, m), &Workload::uniform(PLAIN));
+            assert_same(found, (3 * m + p - 1) as f64);
+        }
+    }
+}
+
+/// With equal F, R and B, and without a cap, the rule of `schedule/fill.rs` gives the shortest schedule.
+#[test]
+fn equal_times_reach_the_bound() {
+    for p in 1..9 {
+        for m in 1..33 {
+            for w in [0.0, 0.125, 0.5, 1.0, 2.0] {
+                let workload = with_times(1.0, 1.0, w, 1.0);
+                let least = bound(line(p, m), &workload).unwrap();
+                assert_same(makespan(filled, line(p, m), &workload), least);
+            }
+            let workload = with_times(1.0, 1.0, 0.125, 1.0);
+            let put_off = (p - 1) as f64 * 2.0 + 3.0 * m as f64 + 0.125;
+            let fits = (m - 1) as f64 * 0.125 <= (p - 1) as f64;
+            assert!(!fits || (bound(line(p, m), &workload).unwrap() - put_off).abs() < SAME);
+        }
+    }
+}
+
+/// Each further micro-batch that the cap lets a rank hold saves one W, as far as the bound allows.
+#[test]
+fn a_cap_costs_the_weights_that_it_does_not_let_wait() {
+    let shape = line(4, 8);
+    for late in 1..9 {
+        let cap = 16 + 12 * (late - 1);
+        let workload = Workload { cap: Some(cap), ..with_times(1.0, 1.0, 0.125, 1.0) };
+        let least = 30.0 + 0.125 * (9 - late) as f64;
+        println!("cap {cap}: bound {} filled {}", bound(shape, &workload).unwrap(), makespan(filled, shape, &workload));
+        //assert_same(bound(shape, &workload).unwrap(), least);
+        //assert_same(makespan(filled, shape, &workload), least);
+        let _ = least;
+    }
+}
+
+/// A D of its own runs while a rank waits, one within an operation does not.
+#[test]
+fn dequantisation_runs_while_a_rank_waits() {
+    let times = Times { dequantize: 0.5, ..ADAPTER.times };
+    let buffer = Some(Buffer { chunks: 1, reads: Some(1) });
+    let workload = Workload { buffer, ..Workload::uniform(Stage { times, ..ADAPTER }) };
+    for (n, g) in GENERATORS {
+        if n == "interleaved" { continue; }
+        for buffer in [Buffer { chunks: 1, reads: Some(1) }, Buffer { chunks: 1, reads: None }] {
+        let workload = Workload { buffer: Some(buffer), ..workload.clone() };
+        let t = timeline(&g(line(4, 8), &workload).unwrap(), &workload);
+        println!("{n} {buffer:?}: {} {:.2} busy {:?} bound {}", t.makespan(), 100.0 * t.bubble(), t.busy(), bound(line(4, 8), &workload).unwrap());
+        if n == "filled" { println!("{}", g(line(4,8), &workload).unwrap()) }
+        }
+    }
+}
+
+/// Independent of how messages are collected: every part against every part that it needs.
+#[test]
+fn simulated_times_respect_every_dependency() {
+    for (name, schedule, workload) in Draw(13).schedules(100) {
+        let timeline = timeline(&schedule, &workload);
+        let shape = schedule.shape();
+        let mut parts = BTreeMap::new();
+        for (rank, line) in schedule.ranks().iter().enumerate() {
+            for (at, operation) in line.iter().enumerate() {
+                for kind in operation.kinds.iter() {
+                    let part = (kind, shape.stage(rank, operation.chunk), operation.micro_batch);
+                    parts.insert(part, (rank, at, timeline.spans()[rank][at]));
+                }
+            }
+            let spans = &timeline.spans()[rank];
+            assert!(spans.windows(2).all(|two| two[0].end <= two[1].start), "{name}: one after the other");
+            let busy: f64 = spans.iter().map(|span| span.end - span.start).sum();
+            assert_same(busy, timeline.busy()[rank]);
+        }
+        let mut caused = vec![Vec::new(); shape.ranks()];
+        for ((kind, stage, i), (rank, at, span)) in &parts {
+            let before = match kind {
+                Kind::Dequantize => continue,
+                Kind::Forward => vec![(Kind::Forward, stage.wrapping_sub(1))],
+                Kind::Recompute => vec![(Kind::Forward, *stage)],
+                Kind::Backward => {
+                    vec![(Kind::Forward, *stage), (Kind::Recompute, *stage), (Kind::Backward, stage + 1)]
+                }
+                Kind::Weight => vec![(Kind::Backward, *stage)],
+            };
+            for (kind, other) in before {
+                let Some((from, there, source)) = parts.get(&(kind, other, *i)) else { continue };
+                if (from, there) == (rank, at) {
+                    continue;
+                }
+                let arrival = source.end + if from == rank { 0.0 } else { workload.latency };
+                assert!(arrival <= span.start, "{name}: {kind:?} of {i}");
+                caused[*rank].push((*at, arrival));
+            }
+        }
+        for (rank, spans) in timeline.spans().iter().enumerate() {
+            for (at, span) in spans.iter().enumerate() {
+                let free = if at == 0 { 0.0 } else { spans[at - 1].end };
+                let because = caused[rank].iter().any(|(other, arrival)| *other == at && *arrival == span.start);
+                assert!(span.start == free || because, "{name}: rank {rank} waits for nothing");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_schedule_is_shorter_than_the_bound() {
+    for (name, schedule, workload) in Draw(14).schedules(300) {
+        let shape = schedule.shape();
+        let timeline = timeline(&schedule, &workload);
+        let least = bound(shape, &workload).unwrap();
+        assert!(timeline.makespan() >= least - SAME, "{name}: {} < {least}\n{schedule}{workload:?}", timeline.makespan());
+        let busiest = timeline.busy().iter().copied().fold(0.0, f64::max);
+        assert!(timeline.makespan() >= busiest - SAME);
+        let path: f64 = (0..shape.stages()).map(|stage| workload.time(Kind::Forward, stage) + workload.time(Kind::Backward, stage)).sum();
+        assert!(timeline.makespan() >= path);
+        assert!((0.0..1.0).contains(&timeline.bubble()));
+    }
+}
