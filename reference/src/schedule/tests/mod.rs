@@ -50,7 +50,8 @@ impl Draw {
         let (recomputed, trained) = (self.coin(), self.coin());
         let stages = if self.coin() { 1 } else { shape.stages() };
         let stages = (0..stages).map(|_| self.stage(recomputed, trained)).collect();
-        let buffer = Buffer { chunks: 1 + self.below(2), reads: self.one_of(&[None, None, Some(1), Some(3)]) };
+        let buffer =
+            Buffer { chunks: 1 + self.below(2), reads: self.one_of(&[None, None, Some(1), Some(3)]) };
         let latency = self.one_of(&[0.0, 0.0, 0.25, 1.0]);
         Workload { stages, latency, buffer: Some(buffer).filter(|_| self.coin()), ..Workload::uniform(PLAIN) }
     }

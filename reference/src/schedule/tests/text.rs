@@ -9,6 +9,15 @@ fn every_grid_reads_back_from_its_text() {
     }
 }
 
+/// The grid at the top of `schedule/mod.rs`.
+#[test]
+fn the_grid_of_the_documentation_is_what_is_made() {
+    let schedule = filled(line(2, 3), &Workload::uniform(ADAPTER)).unwrap();
+    let documented = include_str!("../mod.rs").lines().map(|line| line.trim_start_matches("//! "));
+    let grid: Vec<&str> = documented.skip_while(|line| !line.starts_with("schedule ranks")).take(3).collect();
+    assert_eq!(schedule.to_string().lines().collect::<Vec<_>>(), grid);
+}
+
 #[test]
 fn space_and_empty_lines_only_separate() {
     let schedule = one_f_one_b(line(2, 2), &Workload::uniform(PLAIN)).unwrap();
@@ -31,10 +40,7 @@ fn a_bad_grid_is_refused_with_line_and_column() {
     let cases = [
         (String::new(), "line 1, column 1: expected `schedule`, found the end"),
         ("grid".to_owned(), "line 1, column 1: expected `schedule`, found `grid`"),
-        (
-            "schedule ranks 0".to_owned(),
-            "line 1, column 16: expected a number from 1 to 10000, found `0`",
-        ),
+        ("schedule ranks 0".to_owned(), "line 1, column 16: expected a number from 1 to 10000, found `0`"),
         (
             format!("schedule ranks {huge}"),
             "line 1, column 16: expected a number from 0 to 10000, found `999999999999999999999999..`",
@@ -47,14 +53,8 @@ fn a_bad_grid_is_refused_with_line_and_column() {
         (format!("{header} 2"), "line 1, column 55: expected the end of the line, found `2`"),
         (header.to_owned(), "line 2, column 1: expected the line of rank 0, found the end"),
         (format!("{header}\n0: F0\n"), "line 3, column 1: expected the line of rank 1, found the end"),
-        (
-            format!("{header}\n1: F0\n"),
-            "line 2, column 1: expected `0:`, the line of rank 0, found `1:`",
-        ),
-        (
-            format!("{header}\n0 F0\n"),
-            "line 2, column 1: expected `0:`, the line of rank 0, found `0`",
-        ),
+        (format!("{header}\n1: F0\n"), "line 2, column 1: expected `0:`, the line of rank 0, found `1:`"),
+        (format!("{header}\n0 F0\n"), "line 2, column 1: expected `0:`, the line of rank 0, found `0`"),
         (
             format!("{header}\n0:\n1:\n2:\n"),
             "line 4, column 1: expected the end of the text after 2 ranks, found `2:`",
@@ -75,7 +75,10 @@ fn a_bad_grid_is_refused_with_line_and_column() {
         ),
         (two("0: D1"), "line 2, column 5: expected a space after the operation, found `1`"),
         (two("0: F0,F1"), "line 2, column 6: expected a space after the operation, found `,F1`"),
-        (two("0: F0 \u{424}1"), "line 2, column 7: expected an operation, such as `F0`, `RBW0` or `D`, found `\u{424}1`"),
+        (
+            two("0: F0 \u{424}1"),
+            "line 2, column 7: expected an operation, such as `F0`, `RBW0` or `D`, found `\u{424}1`",
+        ),
         (two("0: F\u{661}"), "line 2, column 5: expected a number from 0 to 2, found `\u{661}`"),
         (
             two("0: F0 \u{1b}[31m"),
@@ -86,6 +89,8 @@ fn a_bad_grid_is_refused_with_line_and_column() {
         assert_eq!(Schedule::parse(&text).expect_err(&text).to_string(), message);
     }
 }
+
+const SPOILERS: [char; 11] = ['0', '9', ' ', '\n', '.', 'D', 'R', 'W', '\u{0}', '\u{202e}', '\u{1F600}'];
 
 /// Whatever is done to a text, it is read or refused, and what is read is checked.
 #[test]
@@ -99,7 +104,7 @@ fn a_spoilt_grid_is_read_or_refused() {
             match draw.below(4) {
                 0 => drop(text.remove(at)),
                 1 => text.insert(at, text[draw.below(text.len())]),
-                2 => text[at] = draw.one_of(&['0', '9', ' ', '\n', '.', 'D', 'R', 'W', '\u{0}', '\u{202e}', '\u{1F600}']),
+                2 => text[at] = draw.one_of(&SPOILERS),
                 _ => text.truncate(at.max(1)),
             }
         }
@@ -137,7 +142,10 @@ fn a_schedule_in_memory_is_held_to_the_same_rules() {
         "rank 0, operation 0 (`F2`): expected a micro-batch from 0 to 1, found 2"
     );
     let chunk = Operation::dequantize(3);
-    assert_eq!(refused(vec![vec![chunk]]), "rank 0, operation 0 (`D.3`): expected a chunk from 0 to 0, found 3");
+    assert_eq!(
+        refused(vec![vec![chunk]]),
+        "rank 0, operation 0 (`D.3`): expected a chunk from 0 to 0, found 3"
+    );
     let empty = Operation { kinds: Kinds::default(), micro_batch: 0, chunk: 0 };
     assert_eq!(
         refused(vec![vec![empty]]),

@@ -124,84 +124,103 @@ fn equal_times_reach_the_bound() {
     }
 }
 
-/// Each further micro-batch that the cap lets a rank hold saves one W, as far as the bound allows.
+/// With equal F, R and B, and whatever the cap, the rule gives the shortest schedule; each further micro-batch that the
+/// cap lets wait for its W saves one W.
 #[test]
 fn a_cap_costs_the_weights_that_it_does_not_let_wait() {
-    let shape = line(4, 8);
+    for p in 1..9 {
+        for m in [1, 2, 3, 4, 7, 8, 12, 16, 32] {
+            for late in 1..=m {
+                for w in [0.125, 0.5, 1.0] {
+                    let cap = Some((12 * late + p.min(m)) as u64);
+                    let workload = Workload { cap, ..with_times(1.0, 1.0, w, 1.0) };
+                    assert_same(
+                        makespan(filled, line(p, m), &workload),
+                        bound(line(p, m), &workload).unwrap(),
+                    );
+                }
+            }
+        }
+    }
     for late in 1..9 {
-        let cap = 16 + 12 * (late - 1);
-        let workload = Workload { cap: Some(cap), ..with_times(1.0, 1.0, 0.125, 1.0) };
-        let least = 30.0 + 0.125 * (9 - late) as f64;
-        println!("cap {cap}: bound {} filled {}", bound(shape, &workload).unwrap(), makespan(filled, shape, &workload));
-        //assert_same(bound(shape, &workload).unwrap(), least);
-        //assert_same(makespan(filled, shape, &workload), least);
-        let _ = least;
+        let cap = Some(12 * late + 4);
+        let workload = Workload { cap, ..with_times(1.0, 1.0, 0.125, 1.0) };
+        assert_same(bound(line(4, 8), &workload).unwrap(), 30.125 + 0.125 * (8 - late) as f64);
+    }
+}
+
+/// A message that is under way delays the first forward and the last gradient, and nothing in between.
+#[test]
+fn latency_is_paid_once_down_and_once_up() {
+    for latency in [0.0625, 0.25, 0.5] {
+        let workload = Workload { latency, ..with_times(1.0, 1.0, 0.125, 1.0) };
+        assert_same(makespan(filled, line(4, 8), &workload), 30.125 + 6.0 * latency);
+        assert_same(makespan(gpipe, line(4, 8), &workload), 11.0 * 3.125 + 6.0 * latency);
+        assert!(makespan(one_f_one_b, line(4, 8), &workload) > 11.0 * 3.125 + 12.0 * latency);
     }
 }
 
 /// A D of its own runs while a rank waits, one within an operation does not.
 #[test]
 fn dequantisation_runs_while_a_rank_waits() {
-    let times = Times { dequantize: 0.5, ..ADAPTER.times };
-    let buffer = Some(Buffer { chunks: 1, reads: Some(1) });
-    let workload = Workload { buffer, ..Workload::uniform(Stage { times, ..ADAPTER }) };
-    for (n, g) in GENERATORS {
-        if n == "interleaved" { continue; }
-        for buffer in [Buffer { chunks: 1, reads: Some(1) }, Buffer { chunks: 1, reads: None }] {
-        let workload = Workload { buffer: Some(buffer), ..workload.clone() };
-        let t = timeline(&g(line(4, 8), &workload).unwrap(), &workload);
-        println!("{n} {buffer:?}: {} {:.2} busy {:?} bound {}", t.makespan(), 100.0 * t.bubble(), t.busy(), bound(line(4, 8), &workload).unwrap());
-        if n == "filled" { println!("{}", g(line(4,8), &workload).unwrap()) }
-        }
+    let with = |reads| {
+        let times = Times { dequantize: 0.5, ..PLAIN.times };
+        let times = Times { weight: 0.125, ..times };
+        let buffer = Some(Buffer { chunks: 1, reads });
+        Workload { buffer, ..Workload::uniform(Stage { times, ..ADAPTER }) }
+    };
+    let kept = with(None);
+    assert_same(makespan(one_f_one_b, line(4, 8), &kept), 11.0 * 3.125 + 4.0 * 0.5);
+    assert_same(makespan(filled, line(4, 8), &kept), 30.125 + 0.5);
+    assert_same(bound(line(4, 8), &kept).unwrap(), 30.125 + 0.5);
+    let read_once = with(Some(1));
+    let filled = makespan(filled, line(4, 8), &read_once);
+    assert_same(makespan(one_f_one_b, line(4, 8), &read_once), 11.0 * 4.125);
+    assert!(filled < 41.0 && filled >= bound(line(4, 8), &read_once).unwrap(), "{filled}");
+}
+
+/// What a part of the work needs, written down a second time.
+fn before(kind: Kind, stage: usize) -> Vec<(Kind, usize)> {
+    match kind {
+        Kind::Dequantize => vec![],
+        Kind::Forward => vec![(Kind::Forward, stage.wrapping_sub(1))],
+        Kind::Recompute => vec![(Kind::Forward, stage)],
+        Kind::Backward => vec![(Kind::Forward, stage), (Kind::Recompute, stage), (Kind::Backward, stage + 1)],
+        Kind::Weight => vec![(Kind::Backward, stage)],
     }
 }
 
-/// Independent of how messages are collected: every part against every part that it needs.
+/// Every part begins when all that it needs is there, and no operation waits without a cause.
 #[test]
 fn simulated_times_respect_every_dependency() {
     for (name, schedule, workload) in Draw(13).schedules(100) {
-        let timeline = timeline(&schedule, &workload);
-        let shape = schedule.shape();
-        let mut parts = BTreeMap::new();
-        for (rank, line) in schedule.ranks().iter().enumerate() {
-            for (at, operation) in line.iter().enumerate() {
-                for kind in operation.kinds.iter() {
-                    let part = (kind, shape.stage(rank, operation.chunk), operation.micro_batch);
-                    parts.insert(part, (rank, at, timeline.spans()[rank][at]));
-                }
-            }
-            let spans = &timeline.spans()[rank];
-            assert!(spans.windows(2).all(|two| two[0].end <= two[1].start), "{name}: one after the other");
-            let busy: f64 = spans.iter().map(|span| span.end - span.start).sum();
-            assert_same(busy, timeline.busy()[rank]);
-        }
-        let mut caused = vec![Vec::new(); shape.ranks()];
-        for ((kind, stage, i), (rank, at, span)) in &parts {
-            let before = match kind {
-                Kind::Dequantize => continue,
-                Kind::Forward => vec![(Kind::Forward, stage.wrapping_sub(1))],
-                Kind::Recompute => vec![(Kind::Forward, *stage)],
-                Kind::Backward => {
-                    vec![(Kind::Forward, *stage), (Kind::Recompute, *stage), (Kind::Backward, stage + 1)]
-                }
-                Kind::Weight => vec![(Kind::Backward, *stage)],
-            };
-            for (kind, other) in before {
-                let Some((from, there, source)) = parts.get(&(kind, other, *i)) else { continue };
-                if (from, there) == (rank, at) {
+        let (timeline, shape) = (timeline(&schedule, &workload), schedule.shape());
+        let parts: BTreeMap<_, _> = schedule
+            .sites()
+            .flat_map(|at| {
+                let stage = shape.stage(at.rank, at.operation.chunk);
+                at.operation.kinds.iter().map(move |kind| ((kind, stage, at.operation.micro_batch), at))
+            })
+            .collect();
+        let span = |at: &Site| timeline.spans()[at.rank][at.position];
+        let mut earliest: BTreeMap<Site, f64> = BTreeMap::new();
+        for ((kind, stage, i), at) in &parts {
+            for (kind, other) in before(*kind, *stage) {
+                let Some(source) = parts.get(&(kind, other, *i)).filter(|source| *source != at) else {
                     continue;
-                }
-                let arrival = source.end + if from == rank { 0.0 } else { workload.latency };
-                assert!(arrival <= span.start, "{name}: {kind:?} of {i}");
-                caused[*rank].push((*at, arrival));
+                };
+                let arrival = span(source).end + if source.rank == at.rank { 0.0 } else { workload.latency };
+                let known = earliest.entry(*at).or_default();
+                *known = known.max(arrival);
             }
         }
-        for (rank, spans) in timeline.spans().iter().enumerate() {
-            for (at, span) in spans.iter().enumerate() {
-                let free = if at == 0 { 0.0 } else { spans[at - 1].end };
-                let because = caused[rank].iter().any(|(other, arrival)| *other == at && *arrival == span.start);
-                assert!(span.start == free || because, "{name}: rank {rank} waits for nothing");
-            }
+        for at in schedule.sites() {
+            let free = at.position.checked_sub(1).map_or(0.0, |before| timeline.spans()[at.rank][before].end);
+            let expected = free.max(earliest.get(&at).copied().unwrap_or(0.0));
+            assert!((span(&at).start - expected).abs() < SAME, "{name}: {at}: {:?}, {expected}", span(&at));
+        }
+        for (spans, busy) in timeline.spans().iter().zip(timeline.busy()) {
+            assert_same(spans.iter().map(|span| span.end - span.start).sum(), *busy);
         }
     }
 }
@@ -209,14 +228,12 @@ fn simulated_times_respect_every_dependency() {
 #[test]
 fn no_schedule_is_shorter_than_the_bound() {
     for (name, schedule, workload) in Draw(14).schedules(300) {
-        let shape = schedule.shape();
-        let timeline = timeline(&schedule, &workload);
-        let least = bound(shape, &workload).unwrap();
-        assert!(timeline.makespan() >= least - SAME, "{name}: {} < {least}\n{schedule}{workload:?}", timeline.makespan());
-        let busiest = timeline.busy().iter().copied().fold(0.0, f64::max);
-        assert!(timeline.makespan() >= busiest - SAME);
-        let path: f64 = (0..shape.stages()).map(|stage| workload.time(Kind::Forward, stage) + workload.time(Kind::Backward, stage)).sum();
-        assert!(timeline.makespan() >= path);
+        let (timeline, shape) = (timeline(&schedule, &workload), schedule.shape());
+        let (makespan, least) = (timeline.makespan(), bound(shape, &workload).unwrap());
+        assert!(makespan >= least - SAME, "{name}: {makespan} < {least}\n{schedule}{workload:?}");
+        assert!(timeline.busy().iter().all(|busy| *busy <= makespan + SAME));
+        let of_stage = |stage| workload.time(Kind::Forward, stage) + workload.time(Kind::Backward, stage);
+        assert!(least >= (0..shape.stages()).map(of_stage).sum::<f64>() - SAME, "{name}: the critical path");
         assert!((0.0..1.0).contains(&timeline.bubble()));
     }
 }

@@ -22,7 +22,10 @@ fn a_dropped_operation_is_missed() {
         let error = check(&spoilt, &workload).map(|_| ()).expect_err("it is missing");
         if dropped.has_micro_batch() {
             let Error::Missing { rank: found, operation } = error else { panic!("{error}") };
-            assert_eq!((found, operation.micro_batch, operation.chunk), (rank, dropped.micro_batch, dropped.chunk));
+            assert_eq!(
+                (found, operation.micro_batch, operation.chunk),
+                (rank, dropped.micro_batch, dropped.chunk)
+            );
             assert!(dropped.kinds.contains(operation.kinds.iter().next().unwrap()));
         } else {
             assert!(matches!(error, Error::NotDequantized { .. }), "{error}");
@@ -36,7 +39,8 @@ fn a_doubled_operation_is_found() {
     for (_, schedule, workload) in draw.schedules(60) {
         let mut lines = lines(&schedule);
         let rank = draw.below(lines.len());
-        let operations: Vec<Operation> = lines[rank].iter().copied().filter(|o| o.has_micro_batch()).collect();
+        let operations: Vec<Operation> =
+            lines[rank].iter().copied().filter(|o| o.has_micro_batch()).collect();
         let doubled = draw.one_of(&operations);
         let to = draw.below(lines[rank].len() + 1);
         lines[rank].insert(to, doubled);
@@ -167,7 +171,8 @@ fn one_f_one_b_holds_as_many_as_there_are_ranks_to_come() {
         for micro_batches in 1..20 {
             let workload = Workload::uniform(ADAPTER);
             let schedule = one_f_one_b(line(ranks, micro_batches), &workload).unwrap();
-            let peaks: Vec<u64> = (0..ranks).map(|rank| 12 + (ranks - rank).min(micro_batches) as u64).collect();
+            let peaks: Vec<u64> =
+                (0..ranks).map(|rank| 12 + (ranks - rank).min(micro_batches) as u64).collect();
             assert_eq!(check(&schedule, &workload).unwrap().peaks(), peaks);
             let gpipe = gpipe(line(ranks, micro_batches), &workload).unwrap();
             assert_eq!(check(&gpipe, &workload).unwrap().peaks(), vec![12 + micro_batches as u64; ranks]);
@@ -180,7 +185,8 @@ fn one_f_one_b_holds_as_many_as_there_are_ranks_to_come() {
 fn zero_bubble_holds_no_more_than_one_f_one_b_does() {
     for ranks in 1..9 {
         for micro_batches in 1..20 {
-            let workload = Workload { cap: Some(ranks.min(micro_batches) as u64), ..Workload::uniform(PLAIN) };
+            let workload =
+                Workload { cap: Some(ranks.min(micro_batches) as u64), ..Workload::uniform(PLAIN) };
             let schedule = zero_bubble(line(ranks, micro_batches), &workload).unwrap();
             assert!(check(&schedule, &workload).is_ok(), "{ranks} ranks, {micro_batches} micro-batches");
         }
@@ -219,8 +225,8 @@ fn dequantised_weights_last_as_long_as_the_buffer_says() {
     };
     let missing = |position, operation, load| {
         Err(format!(
-            "rank 0, operation {position} (`{operation}`): missing `{load}` before it: the weights of its chunk are not \
-             in the buffer"
+            "rank 0, operation {position} (`{operation}`): missing `{load}` before it: the weights of its chunk are \
+             not in the buffer"
         ))
     };
     assert_eq!(fits("D F0 D.1 F0.1 B0.1 B0", &with(2, None)), Ok(()));
@@ -258,8 +264,14 @@ fn numbers_that_make_no_sense_are_refused() {
     let refused = |workload: &Workload| check(&schedule, workload).map(|_| ()).unwrap_err().to_string();
     let with = |times| Workload::uniform(Stage { times, ..PLAIN });
     let cases = [
-        (with(Times { forward: f64::NAN, ..PLAIN.times }), "time of F: expected a finite number of at least 0, found NaN"),
-        (with(Times { weight: -1.0, ..PLAIN.times }), "time of W: expected a finite number of at least 0, found -1"),
+        (
+            with(Times { forward: f64::NAN, ..PLAIN.times }),
+            "time of F: expected a finite number of at least 0, found NaN",
+        ),
+        (
+            with(Times { weight: -1.0, ..PLAIN.times }),
+            "time of W: expected a finite number of at least 0, found -1",
+        ),
         (
             Workload { latency: f64::INFINITY, ..with(PLAIN.times) },
             "latency: expected a finite number of at least 0, found inf",
@@ -268,7 +280,10 @@ fn numbers_that_make_no_sense_are_refused() {
             Workload { stages: vec![PLAIN; 3], ..with(PLAIN.times) },
             "stages: expected one, or one for each of 2 stages, found 3",
         ),
-        (Workload { stages: vec![], ..with(PLAIN.times) }, "stages: expected one, or one for each of 2 stages, found 0"),
+        (
+            Workload { stages: vec![], ..with(PLAIN.times) },
+            "stages: expected one, or one for each of 2 stages, found 0",
+        ),
         (
             Workload::uniform(Stage { held: Held { forward: 1, recompute: 5, weight: 2 }, ..PLAIN }),
             "units of W: expected at most 1, found 2",
@@ -281,10 +296,16 @@ fn numbers_that_make_no_sense_are_refused() {
     for (workload, message) in cases {
         assert_eq!(refused(&workload), message);
     }
-    assert_eq!(Shape::line(0, 1).unwrap_err().to_string(), "ranks: expected a number from 1 to 10000, found 0");
+    assert_eq!(
+        Shape::line(0, 1).unwrap_err().to_string(),
+        "ranks: expected a number from 1 to 10000, found 0"
+    );
     let two = Shape::new(2, 2, 3, Placement::Looped).unwrap();
     let plain = Workload::uniform(PLAIN);
-    assert_eq!(interleaved(two, &plain).unwrap_err().to_string(), "micro_batches: expected a multiple of 2 ranks, found 3");
+    assert_eq!(
+        interleaved(two, &plain).unwrap_err().to_string(),
+        "micro_batches: expected a multiple of 2 ranks, found 3"
+    );
     for one in [one_f_one_b, zero_bubble, filled] {
         assert_eq!(one(two, &plain).unwrap_err().to_string(), "chunks: expected 1, found 2");
     }
