@@ -3,7 +3,7 @@
 //! Take a rank, and of its stages the first, `s`. Before its first F, R or B the micro-batch has to come down:
 //!
 //! ```text
-//! head = F of the stages 0 .. s, and their messages
+//! head = D of stage 0, F of the stages before s, and their messages
 //! ```
 //!
 //! Then it does all its F, R and B. The last of them is a B, for each B comes after its own F and R. Afterwards that
@@ -13,16 +13,18 @@
 //! tail = B of the stages s - 1 .. 0, and their messages, and W of stage 0
 //! ```
 //!
-//! So the step takes at least `head + work + tail`, with `work` the sum of F, R and B over all micro-batches and all the
-//! rank's stages; and at least `head + work + all its W`. R does not stand in the tail: that is what a schedule wins
-//! that recomputes before the gradient comes, and what one that recomputes in its backward cannot reach. W does not
-//! stand in the work: it may be put off, as in arXiv 2401.10241.
+//! So the step takes at least `head + work + tail`, with `work` the sum of F, R and B over all micro-batches and all
+//! the rank's stages; and at least `head + work + all its W`. R does not stand in the tail: that is what a schedule
+//! wins that recomputes before the gradient comes, and what one that recomputes in its backward cannot reach. W does
+//! not stand in the work: it may be put off, as in arXiv 2401.10241.
+//!
+//! With several stages a rank, one micro-batch alone may take longer: `head + F + R + B + tail` of the last stage.
 //!
 //! *Memory* limits how much W is put off. While the last B of a rank runs it holds that micro-batch, and `held.weight`
-//! of each one whose W is not done. With one stage a rank at most `k = 1 + (cap - held by the last) / held.weight` W are
-//! left when the last B ends, and the other `m - k` belong to the work.
+//! of each one whose W is not done. With one stage a rank at most `k = 1 + (cap - held by the last) / held.weight` W
+//! are left when the last B ends, and the other `m - k` belong to the work.
 //!
-//! *Dequantisation*: the D that come before the first read of a chunk may run in the head; all others belong to the
+//! *Dequantisation*: the D that comes before the first read of a chunk may run in the head; all others belong to the
 //! work, for a D that nothing reads afterwards is of no use. A micro-batch is read at least twice, by F and by B, which
 //! only the last stage may do in one operation.
 //!
@@ -37,25 +39,34 @@ use super::{Error, Kind, Shape, Workload};
 pub fn bound(shape: Shape, workload: &Workload) -> Result<f64, Error> {
     workload.check(shape)?;
     let paths = paths(shape, workload);
-    Ok((0..shape.ranks()).map(|rank| of_rank(shape, workload, rank, &paths)).fold(0.0, f64::max))
+    let ranks = (0..shape.ranks()).map(|rank| of_rank(shape, workload, rank, &paths));
+    Ok(ranks.fold(of_micro_batch(shape, workload, &paths), f64::max))
 }
 
 /// For each stage its head and its tail.
 fn paths(shape: Shape, workload: &Workload) -> Vec<(f64, f64)> {
-    let (mut head, mut tail) = (0.0, weight(workload, 0));
+    let load = |stage| if workload.buffer.is_some() { workload.time(Kind::Dequantize, stage) } else { 0.0 };
+    let (mut head, mut tail): (f64, f64) = (load(0), weight(workload, 0));
     let mut paths = vec![(head, tail)];
     for stage in 1..shape.stages() {
         let hop = workload.hop(shape, stage - 1, stage);
-        head += workload.time(Kind::Forward, stage - 1) + hop;
+        head = load(stage).max(head + workload.time(Kind::Forward, stage - 1) + hop);
         tail += workload.time(Kind::Backward, stage - 1) + hop;
         paths.push((head, tail));
     }
     paths
 }
 
+/// The way of one micro-batch through all stages and back.
+fn of_micro_batch(shape: Shape, workload: &Workload, paths: &[(f64, f64)]) -> f64 {
+    let last = shape.stages() - 1;
+    paths[last].0 + in_between(workload, last) + paths[last].1
+}
+
 fn of_rank(shape: Shape, workload: &Workload, rank: usize, paths: &[(f64, f64)]) -> f64 {
     let stages: Vec<usize> = (0..shape.chunks()).map(|chunk| shape.stage(rank, chunk)).collect();
-    let least = |of: fn(&(f64, f64)) -> f64| stages.iter().map(|stage| of(&paths[*stage])).fold(f64::MAX, f64::min);
+    let least =
+        |of: fn(&(f64, f64)) -> f64| stages.iter().map(|stage| of(&paths[*stage])).fold(f64::MAX, f64::min);
     let micro_batches = shape.micro_batches() as f64;
     let work: f64 = stages.iter().map(|stage| micro_batches * in_between(workload, *stage)).sum();
     let load: f64 = stages.iter().map(|stage| later_loads(shape, workload, *stage)).sum();

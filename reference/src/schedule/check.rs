@@ -50,8 +50,9 @@ impl Checked<'_> {
 
 /// Checks that a schedule does what the workload asks, and can be run.
 ///
-/// Fails with the first thing that is wrong, in this order: the workload's numbers; what is not asked for or done twice;
-/// what is missing; what is used too early; weights that are not dequantised; ranks that wait for each other; memory.
+/// Fails with the first thing that is wrong, in this order: the workload's numbers; what is not asked for or done
+/// twice; what is missing; what is used too early; weights that are not dequantised; ranks that wait for each other;
+/// memory.
 pub fn check<'a>(schedule: &'a Schedule, workload: &'a Workload) -> Result<Checked<'a>, Error> {
     workload.check(schedule.shape())?;
     let parts = Parts::collect(schedule, workload)?;
@@ -98,13 +99,7 @@ impl Parts {
         Ok(parts)
     }
 
-    fn add(
-        &mut self,
-        schedule: &Schedule,
-        workload: &Workload,
-        at: Site,
-        kind: Kind,
-    ) -> Result<(), Error> {
+    fn add(&mut self, schedule: &Schedule, workload: &Workload, at: Site, kind: Kind) -> Result<(), Error> {
         let stage = schedule.shape().stage(at.rank, at.operation.chunk);
         if !workload.asks(kind, stage) {
             return Err(Error::NotAsked { at, kind });

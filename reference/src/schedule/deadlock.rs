@@ -1,8 +1,8 @@
 //! What goes from rank to rank, and whether ranks ever wait for each other in a circle.
 //!
 //! What happens is a set of events: an operation runs, a message is handed over. Some wait for others, depending on how
-//! ranks send; a schedule can be run if and only if the events can be put in an order in which each comes after all that
-//! it waits for, which is found as Kahn (1962) does, and otherwise there is a circle.
+//! ranks send; a schedule can be run if and only if the events can be put in an order in which each comes after all
+//! that it waits for, which is found as Kahn (1962) does, and otherwise there is a circle.
 //!
 //! ```text
 //! asynchronous   an operation waits for the one before it on its rank and for its messages; a message for its sender
@@ -55,15 +55,13 @@ impl Messages {
 /// All operations in an order in which each comes after what it waits for.
 ///
 /// Fails with a circle, if there is one.
-pub(super) fn order(
-    schedule: &Schedule,
-    messages: &Messages,
-    sends: Sends,
-) -> Result<Vec<Place>, Error> {
+pub(super) fn order(schedule: &Schedule, messages: &Messages, sends: Sends) -> Result<Vec<Place>, Error> {
     let events = Events::new(schedule, messages, sends);
     let (order, waiting) = events.sorted();
     match waiting.iter().position(|count| *count > 0) {
-        Some(first) => Err(Error::Deadlock { sends, cycle: events.cycle(first, &waiting, schedule, messages) }),
+        Some(first) => {
+            Err(Error::Deadlock { sends, cycle: events.cycle(first, &waiting, schedule, messages) })
+        }
         None => Ok(order.into_iter().filter_map(|event| events.places.get(event).copied()).collect()),
     }
 }
@@ -90,7 +88,8 @@ impl Events {
     /// The events of a rank, whose operations are numbered from `first`.
     fn line(&mut self, rank: usize, first: usize, operations: usize, messages: &Messages, sends: Sends) {
         for position in 0..=operations {
-            let mut before: Vec<usize> = position.checked_sub(1).map(|before| first + before).into_iter().collect();
+            let mut before: Vec<usize> =
+                position.checked_sub(1).map(|before| first + before).into_iter().collect();
             let operation = before.first().copied();
             for message in messages.between((rank, position)) {
                 let message = self.places.len() + message;
@@ -149,11 +148,15 @@ impl Events {
     fn cycle(&self, first: usize, waiting: &[usize], schedule: &Schedule, messages: &Messages) -> Vec<Site> {
         let mut cause = vec![None; waiting.len()];
         for (event, later) in self.next.iter().enumerate().filter(|(event, _)| waiting[*event] > 0) {
-            later.iter().for_each(|later| cause[*later] = Some(event));
+            for later in later {
+                cause[*later] = Some(event);
+            }
         }
         let mut walk = vec![first];
         loop {
-            let Some(event) = cause[walk[walk.len() - 1]] else { unreachable!("what never happens waits for such") };
+            let Some(event) = cause[walk[walk.len() - 1]] else {
+                unreachable!("what never happens waits for such")
+            };
             if let Some(start) = walk.iter().position(|seen| *seen == event) {
                 return self.between_ranks(&walk[start..], schedule, messages);
             }

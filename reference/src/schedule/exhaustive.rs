@@ -1,10 +1,10 @@
 //! The shortest schedule of a small workload, by looking at all of them.
 //!
-//! A schedule is made operation by operation: any that has all it needs may come next on its rank, and begins as soon as
-//! it can. Every order of every rank is made in this way, with R and W apart (an operation that does several things is
-//! never shorter than its parts one after the other: each part may still begin where it did, and ends no later).
-//! Two orders of the same operations are the same state, of which only the times matter from there on, so a state is
-//! given up if
+//! A schedule is made operation by operation: any that has all it needs may come next on its rank, and begins as soon
+//! as it can. Every order of every rank is made in this way, with R and W apart (an operation that does several things
+//! is never shorter than its parts one after the other: each part may still begin where it did, and ends no later). Two
+//! orders of the same operations are the same state, of which only the times matter from there on, so a state is given
+//! up if
 //!
 //! - a known schedule is no longer than what it can still lead to: for each operation that is left, the earliest begin
 //!   that its rank and its needs allow, and the longest chain behind it; for each rank the sum of what is left; or
@@ -43,7 +43,8 @@ pub fn shortest(shape: Shape, workload: &Workload, most: usize) -> Result<Option
         return Err(Error::setting("buffer", "one", "none, for a search"));
     }
     let tasks = Tasks::new(shape, workload)?;
-    let mut search = Search { tasks: &tasks, best: None, limit: f64::INFINITY, seen: HashMap::new(), states: 0, most };
+    let mut search =
+        Search { tasks: &tasks, best: None, limit: f64::INFINITY, seen: HashMap::new(), states: 0, most };
     search.visit(&mut State::new(&tasks))?;
     let Some((makespan, lines)) = search.best else { return Ok(None) };
     Ok(Some(Shortest { schedule: Schedule::new(shape, lines)?, makespan, states: search.states }))
@@ -109,7 +110,8 @@ fn task(
     kind: Kind,
     stage: usize,
 ) -> Task {
-    let index = |part| i * parts.len() + parts.iter().position(|other| *other == part).expect("a part that is asked");
+    let index =
+        |part| i * parts.len() + parts.iter().position(|other| *other == part).expect("a part that is asked");
     let (rank, chunk) = shape.home(stage);
     let operation = Operation::one(kind, i, chunk);
     let needs = needs(shape, workload, kind, stage);
@@ -118,7 +120,9 @@ fn task(
         operation,
         takes: workload.time(kind, stage),
         needs: needs.map(|part| (index(part), workload.hop(shape, part.1, stage))).collect(),
-        follows: index((kind, stage)).checked_sub(parts.len()).filter(|_| (kind, stage) == (Kind::Forward, 0)),
+        follows: index((kind, stage))
+            .checked_sub(parts.len())
+            .filter(|_| (kind, stage) == (Kind::Forward, 0)),
         behind: 0.0,
         held: taken(workload, operation, stage),
         freed: given_back(workload, operation, stage),
@@ -187,7 +191,8 @@ impl State {
             let (first, work, behind) = &mut ranks[task.rank];
             (*first, *work, *behind) = (first.min(begin), *work + task.takes, behind.min(task.behind));
         }
-        let of_ranks = ranks.iter().filter(|rank| rank.0.is_finite()).map(|(first, work, behind)| first + work + behind);
+        let of_ranks =
+            ranks.iter().filter(|rank| rank.0.is_finite()).map(|(first, work, behind)| first + work + behind);
         of_ranks.fold(bound, f64::max)
     }
 

@@ -60,8 +60,8 @@ pub fn one_f_one_b(shape: Shape, workload: &Workload) -> Result<Schedule, Error>
     make(shape, workload, Loads::Within, line)
 }
 
-/// 1F1B over several chunks a rank: micro-batches go through in groups of as many as there are ranks, each group through
-/// one chunk after the other.
+/// 1F1B over several chunks a rank: micro-batches go through in groups of as many as there are ranks, each group
+/// through one chunk after the other.
 ///
 /// Fails where [`Workload::check`] does, and if there are fewer than two chunks, another placement than looped, or
 /// micro-batches that do not fill the groups.

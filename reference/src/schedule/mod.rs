@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! schedule ranks 2 chunks 1 micro_batches 3 placement looped
-//! 0: F0 F1 R0 B0 W0 F2 R1 B1 W1 R2 B2 W2
+//! 0: F0 R0 F1 R1 B0 F2 R2 B1 W0 W1 B2 W2
 //! 1: F0 R0 B0 F1 R1 B1 F2 R2 B2 W0 W1 W2
 //! ```
 //!
@@ -12,8 +12,8 @@
 //! weights into a buffer. Letters together, as in `RBW0`, are one operation. A rank with several stages calls them
 //! chunks: `F0.1` is micro-batch 0 in chunk 1. The grammar is at the top of `schedule/parse.rs`.
 //!
-//! A grid is read ([`Schedule::parse`]) or made ([`GENERATORS`]), checked ([`check()`]) against a [`Workload`], and then
-//! simulated ([`Checked::simulate`]); nothing has to be run for any of that.
+//! A grid is read ([`Schedule::parse`]) or made ([`GENERATORS`]), checked ([`check()`]) against a [`Workload`], and
+//! then simulated ([`Checked::simulate`]); nothing has to be run for any of that.
 //!
 //! ```text
 //! operation, grid                 what a rank does; all that all ranks do, and its text; parse: the text, read

@@ -72,7 +72,8 @@ impl Line<'_> {
         self.word("placement")?;
         let placement = self.placement()?;
         self.end("the end of the line")?;
-        Shape::new(ranks, chunks, micro_batches, placement).map_err(|error| self.error(start, error.to_string()))
+        Shape::new(ranks, chunks, micro_batches, placement)
+            .map_err(|error| self.error(start, error.to_string()))
     }
 
     fn setting(&mut self, name: &str, most: usize) -> Result<usize, Error> {
@@ -88,7 +89,8 @@ impl Line<'_> {
     fn placement(&mut self) -> Result<Placement, Error> {
         self.skip_space();
         let found = self.token();
-        let placement = [Placement::Looped, Placement::V].into_iter().find(|placement| placement.word() == found);
+        let placement =
+            [Placement::Looped, Placement::V].into_iter().find(|placement| placement.word() == found);
         let placement = placement.ok_or_else(|| self.error(self.at, "`looped` or `v`".to_owned()))?;
         self.at += placement.word().len();
         Ok(placement)
@@ -127,7 +129,9 @@ impl Line<'_> {
             operation.chunk = self.number(shape.chunks() - 1)?;
         }
         match self.peek() {
-            Some(c) if !c.is_whitespace() => Err(self.error(self.at, "a space after the operation".to_owned())),
+            Some(c) if !c.is_whitespace() => {
+                Err(self.error(self.at, "a space after the operation".to_owned()))
+            }
             _ => Ok(operation),
         }
     }
@@ -138,7 +142,9 @@ impl Line<'_> {
         let mut last = None;
         while let Some(kind) = self.peek().and_then(Kind::of_letter) {
             if last >= Some(kind) {
-                return Err(self.error(self.at, "letters in the order D, F, R, B, W, each at most once".to_owned()));
+                return Err(
+                    self.error(self.at, "letters in the order D, F, R, B, W, each at most once".to_owned())
+                );
             }
             last = Some(kind);
             kinds = kinds.with(kind);

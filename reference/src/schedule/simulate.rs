@@ -1,8 +1,8 @@
 //! When each operation of a schedule runs, if every rank begins each as soon as it can.
 //!
 //! An operation begins when the one before it on its rank has ended and its messages are there: a result that another
-//! rank computes arrives a latency after the operation that computes it has ended, while that rank goes on. It takes the
-//! sum of the times of its parts. Ranks do their operations in the order of the schedule, so these are the earliest
+//! rank computes arrives a latency after the operation that computes it has ended, while that rank goes on. It takes
+//! the sum of the times of its parts. Ranks do their operations in the order of the schedule, so these are the earliest
 //! times that this order allows, and sends are asynchronous, whatever the workload says.
 //!
 //! *The bubble* is the idle time of all ranks between 0 and the makespan, as a part of `ranks * makespan`, where the
@@ -12,10 +12,10 @@
 //! bubble = 1 - (sum of the times of all operations) / (ranks * makespan)
 //! ```
 //!
-//! It says how much of the ranks' time goes by unused, not how long a step takes: a schedule that computes more, such as
-//! one with recomputation, has a smaller bubble at the same idle time. Of two schedules of the same work, the shorter one
-//! has the smaller bubble. (The papers' bubble *rate* of GPipe and 1F1B, `(p - 1) / m`, is the idle time as a part of
-//! the busy time; ours is `(p - 1) / (m + p - 1)` for them.)
+//! It says how much of the ranks' time goes by unused, not how long a step takes: a schedule that computes more, such
+//! as one with recomputation, has a smaller bubble at the same idle time. Of two schedules of the same work, the
+//! shorter one has the smaller bubble. (The papers' bubble *rate* of GPipe and 1F1B, `(p - 1) / m`, is the idle time as
+//! a part of the busy time; ours is `(p - 1) / (m + p - 1)` for them.)
 
 use super::check::Place;
 use super::{Checked, Operation};

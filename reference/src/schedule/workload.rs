@@ -1,8 +1,8 @@
 //! What a schedule has to do and what that costs: times, units of memory, the wire between ranks, the buffer for
 //! dequantised weights.
 //!
-//! *Memory.* What a rank holds for a micro-batch of a stage is counted in units, of which the caller decides what one is
-//! (a byte, the activations of a layer):
+//! *Memory.* What a rank holds for a micro-batch of a stage is counted in units, of which the caller decides what one
+//! is (a byte, the activations of a layer):
 //!
 //! ```text
 //! from                held                                  until
