@@ -153,11 +153,12 @@ impl Events {
             }
         }
         let mut walk = vec![first];
+        let mut seen = vec![None; waiting.len()]; // where in the walk
         loop {
-            let Some(event) = cause[walk[walk.len() - 1]] else {
-                unreachable!("what never happens waits for such")
-            };
-            if let Some(start) = walk.iter().position(|seen| *seen == event) {
+            let last = walk[walk.len() - 1];
+            seen[last] = Some(walk.len() - 1);
+            let Some(event) = cause[last] else { unreachable!("what never happens waits for such") };
+            if let Some(start) = seen[event] {
                 return self.between_ranks(&walk[start..], schedule, messages);
             }
             walk.push(event);

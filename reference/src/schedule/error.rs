@@ -6,6 +6,9 @@ use std::{error, fmt};
 
 use super::{Kind, Operation, Sends};
 
+/// Operations of a circle that its message names.
+const LONGEST: usize = 8;
+
 /// An operation and where it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
@@ -182,8 +185,11 @@ fn not_asked(kind: Kind) -> &'static str {
 
 fn deadlock(f: &mut fmt::Formatter<'_>, sends: Sends, cycle: &[Site]) -> fmt::Result {
     write!(f, "deadlock with {sends} sends: ")?;
-    for site in cycle {
+    for site in cycle.iter().take(LONGEST) {
         write!(f, "{site} waits for ")?;
     }
-    write!(f, "the first")
+    match cycle.len().saturating_sub(LONGEST) {
+        0 => write!(f, "the first"),
+        more => write!(f, "{more} others that wait for the first"),
+    }
 }

@@ -19,7 +19,7 @@
 //! operation, grid                 what a rank does; all that all ranks do, and its text; parse: the text, read
 //! workload, buffer                what has to be done, and what it costs; the buffer for dequantised weights
 //! check, deadlock, memory         whether it can be run; error: why not
-//! simulate, bound                 when each operation runs; the time that no schedule undercuts
+//! simulate, picture, bound        when each operation runs, also as text; the time that no schedule undercuts
 //! generate, fill                  schedules that are known; our own, which fills bubbles with R and D
 //! exhaustive                      the shortest of all, for a few ranks and micro-batches
 //! ```
@@ -40,6 +40,7 @@ mod grid;
 mod memory;
 mod operation;
 mod parse;
+mod picture;
 mod simulate;
 #[cfg(test)]
 mod tests;

@@ -29,24 +29,22 @@ pub struct Span {
     pub end: f64,
 }
 
-/// When each operation runs, in the workload's unit of time.
+/// When each operation of each rank runs, as it was simulated or measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
     spans: Vec<Vec<Span>>,
-    busy: Vec<f64>,
 }
 
 impl Checked<'_> {
-    /// When each operation runs.
+    /// When each operation runs, in the workload's unit of time.
     pub fn simulate(&self) -> Timeline {
         let ranks = self.schedule.ranks();
         let spans = ranks.iter().map(|line| vec![Span::default(); line.len()]).collect();
-        let mut timeline = Timeline { spans, busy: vec![0.0; ranks.len()] };
+        let mut timeline = Timeline { spans };
         for &place in &self.order {
             let start = self.start(place, &timeline);
-            let takes = self.takes(place.0, ranks[place.0][place.1]);
-            timeline.spans[place.0][place.1] = Span { start, end: start + takes };
-            timeline.busy[place.0] += takes;
+            let end = start + self.takes(place.0, ranks[place.0][place.1]);
+            timeline.spans[place.0][place.1] = Span { start, end };
         }
         timeline
     }
@@ -65,14 +63,21 @@ impl Checked<'_> {
 }
 
 impl Timeline {
+    /// A timeline of these spans for each rank, such as were measured, from the beginning of the step. Those of one
+    /// rank do not overlap.
+    pub fn new(spans: Vec<Vec<Span>>) -> Self {
+        Self { spans }
+    }
+
     /// When each operation of each rank runs, in the order of the schedule.
     pub fn spans(&self) -> &[Vec<Span>] {
         &self.spans
     }
 
     /// Time that each rank is busy.
-    pub fn busy(&self) -> &[f64] {
-        &self.busy
+    pub fn busy(&self) -> Vec<f64> {
+        let of_rank = |line: &Vec<Span>| line.iter().map(|span| span.end - span.start).sum();
+        self.spans.iter().map(of_rank).collect()
     }
 
     /// The end of the last operation.
@@ -83,6 +88,6 @@ impl Timeline {
     /// Idle time of all ranks, as a part of all ranks' time from 0 to the makespan; 0 if nothing takes any time.
     pub fn bubble(&self) -> f64 {
         let all = self.makespan() * self.spans.len() as f64;
-        if all > 0.0 { 1.0 - self.busy.iter().sum::<f64>() / all } else { 0.0 }
+        if all > 0.0 { 1.0 - self.busy().iter().sum::<f64>() / all } else { 0.0 }
     }
 }

@@ -219,8 +219,12 @@ fn simulated_times_respect_every_dependency() {
             let expected = free.max(earliest.get(&at).copied().unwrap_or(0.0));
             assert!((span(&at).start - expected).abs() < SAME, "{name}: {at}: {:?}, {expected}", span(&at));
         }
-        for (spans, busy) in timeline.spans().iter().zip(timeline.busy()) {
-            assert_same(spans.iter().map(|span| span.end - span.start).sum(), *busy);
+        for (rank, (line, busy)) in schedule.ranks().iter().zip(timeline.busy()).enumerate() {
+            let stage = |operation: &Operation| shape.stage(rank, operation.chunk);
+            let takes = |operation: &Operation| -> f64 {
+                operation.kinds.iter().map(|kind| workload.time(kind, stage(operation))).sum()
+            };
+            assert_same(line.iter().map(takes).sum(), busy);
         }
     }
 }
@@ -236,4 +240,31 @@ fn no_schedule_is_shorter_than_the_bound() {
         assert!(least >= (0..shape.stages()).map(of_stage).sum::<f64>() - SAME, "{name}: the critical path");
         assert!((0.0..1.0).contains(&timeline.bubble()));
     }
+}
+
+/// The measured spans of a run are judged as simulated ones are.
+#[test]
+fn measured_spans_have_a_bubble_too() {
+    let span = |start, end| Span { start, end };
+    let measured = Timeline::new(vec![vec![span(0.0, 1.0), span(2.0, 4.0)], vec![span(1.5, 3.5)]]);
+    assert_eq!(measured.busy(), [3.0, 2.0]);
+    assert_same(measured.makespan(), 4.0);
+    assert_same(measured.bubble(), 0.375);
+    let adapter = Workload::uniform(ADAPTER);
+    let simulated = timeline(&filled(line(4, 8), &adapter).unwrap(), &adapter);
+    assert_eq!(Timeline::new(simulated.spans().to_vec()), simulated);
+    assert_same(Timeline::new(vec![vec![]; 3]).bubble(), 0.0);
+}
+
+/// The picture at the top of `schedule/picture.rs`.
+#[test]
+fn a_timeline_prints_as_a_picture() {
+    let plain = Workload::uniform(PLAIN);
+    let schedule = one_f_one_b(line(2, 2), &plain).unwrap();
+    let picture = timeline(&schedule, &plain).picture(&schedule, 36);
+    let documented = include_str!("../picture.rs").lines().map(|line| line.trim_start_matches("//! "));
+    let expected: Vec<&str> = documented.skip_while(|line| !line.starts_with("0: ")).take(2).collect();
+    assert_eq!(picture.lines().collect::<Vec<_>>(), expected);
+    let nothing = Workload::uniform(Stage { times: Times::default(), ..PLAIN });
+    assert_eq!(timeline(&schedule, &nothing).picture(&schedule, 3), "0: ...\n1: ...\n");
 }

@@ -257,6 +257,20 @@ fn sends_that_wait_make_circles() {
     assert!(check(&gpipe, &blocking).is_ok());
 }
 
+/// Through hundreds of thousands of operations: rank 1 begins with the micro-batch that rank 0 ends with.
+#[test]
+fn a_long_circle_is_found_and_told_in_short() {
+    let micro_batches = 100_000;
+    let plain = Workload::uniform(Stage { trained: false, ..PLAIN });
+    let mut lines = lines(&one_f_one_b(line(2, micro_batches), &plain).unwrap());
+    lines[1] = gpipe(line(2, micro_batches), &plain).unwrap().ranks()[1].clone();
+    lines[1][..micro_batches].reverse();
+    let spoilt = Schedule::new(line(2, micro_batches), lines).unwrap();
+    let error = check(&spoilt, &plain).map(|_| ()).expect_err("it is a circle");
+    assert!(matches!(&error, Error::Deadlock { cycle, .. } if cycle.len() > 1), "{error}");
+    assert!(error.to_string().len() < 1000, "{error}");
+}
+
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
     let shape = line(2, 2);
