@@ -257,6 +257,23 @@ fn sends_that_wait_make_circles() {
     assert!(check(&gpipe, &blocking).is_ok());
 }
 
+/// What runs with sends that wait runs with those that wait less. GPipe of one chunk sends one way at a time; 1F1B and
+/// ZB-H1 need sends that are paired; ours relies on sends that do not wait.
+#[test]
+fn sends_that_wait_less_run_more() {
+    let mut filled = [0; 2];
+    for (name, schedule, workload) in Draw(8).schedules(100) {
+        let checked = check(&schedule, &workload).unwrap();
+        let [paired, blocking] =
+            [Sends::Paired, Sends::Blocking].map(|sends| checked.check_sends(sends).is_ok());
+        assert!(checked.check_sends(Sends::Asynchronous).is_ok() && (paired || !blocking), "{name}");
+        assert!(blocking || name != "gpipe" || schedule.shape().chunks() > 1, "{schedule}");
+        assert!(paired || !["1f1b", "zb-h1"].contains(&name), "{schedule}");
+        filled[usize::from(paired)] += usize::from(name == "filled");
+    }
+    assert!(filled.iter().all(|count| *count > 0), "{filled:?}");
+}
+
 /// Through hundreds of thousands of operations: rank 1 begins with the micro-batch that rank 0 ends with.
 #[test]
 fn a_long_circle_is_found_and_told_in_short() {
