@@ -180,6 +180,19 @@ fn one_f_one_b_holds_as_many_as_there_are_ranks_to_come() {
     }
 }
 
+/// Written out by hand: on rank 0 four forwards ahead, on rank 1 two.
+#[test]
+fn interleaved_goes_through_groups_of_micro_batches() {
+    let workload = Workload::uniform(Stage { trained: false, ..PLAIN });
+    let shape = Shape::new(2, 2, 4, Placement::Looped).unwrap();
+    assert_eq!(
+        interleaved(shape, &workload).unwrap().to_string(),
+        "schedule ranks 2 chunks 2 micro_batches 4 placement looped\n\
+         0: F0 F1 F0.1 F1.1 F2 B0.1 F3 B1.1 F2.1 B0 F3.1 B1 B2.1 B3.1 B2 B3\n\
+         1: F0 F1 F0.1 B0.1 F1.1 B1.1 F2 B0 F3 B1 F2.1 B2.1 F3.1 B3.1 B2 B3\n"
+    );
+}
+
 /// Without recomputation, and with a W that keeps all that B held.
 #[test]
 fn zero_bubble_holds_no_more_than_one_f_one_b_does() {
@@ -214,15 +227,16 @@ fn filled_keeps_to_any_cap() {
 
 #[test]
 fn dequantised_weights_last_as_long_as_the_buffer_says() {
-    let one = "schedule ranks 1 chunks 2 micro_batches 1 placement looped\n";
     let with = |chunks, reads| Workload {
         buffer: Some(Buffer { chunks, reads }),
         ..Workload::uniform(Stage { trained: false, ..PLAIN })
     };
-    let fits = |line: &str, workload: &Workload| {
-        let schedule = Schedule::parse(&format!("{one}0: {line}\n")).unwrap();
+    let in_chunks = |chunks: usize, line: &str, workload: &Workload| {
+        let header = format!("schedule ranks 1 chunks {chunks} micro_batches 1 placement looped");
+        let schedule = Schedule::parse(&format!("{header}\n0: {line}\n")).unwrap();
         check(&schedule, workload).map(|_| ()).map_err(|error| error.to_string())
     };
+    let fits = |line: &str, workload: &Workload| in_chunks(2, line, workload);
     let missing = |position, operation, load| {
         Err(format!(
             "rank 0, operation {position} (`{operation}`): missing `{load}` before it: the weights of its chunk are \
@@ -236,6 +250,10 @@ fn dequantised_weights_last_as_long_as_the_buffer_says() {
     assert_eq!(fits("D F0 D.1 F0.1 B0.1 D B0", &with(2, Some(1))), missing(4, "B0.1", "D.1"));
     assert_eq!(fits("D D.1 F0 F0.1 D.1 D B0.1 B0", &with(2, Some(1))), Ok(()));
     assert_eq!(fits("D D.1 F0 F0.1 B0.1 B0", &with(2, Some(2))), Ok(()));
+    assert_eq!(fits("D.1 D D F0 F0.1 B0.1 B0", &with(2, None)), Ok(()));
+    let oldest_goes = in_chunks(3, "D F0 D.1 F0.1 D.2 F0.2 B0.2 B0.1 B0", &with(2, None));
+    assert_eq!(oldest_goes, missing(8, "B0", "D"));
+    assert_eq!(in_chunks(3, "D F0 D.1 F0.1 D.2 F0.2 B0.2 B0.1 D B0", &with(2, None)), Ok(()));
 }
 
 /// With sends that wait for their receive, 1F1B stands still where it sends both ways at once.
