@@ -3,9 +3,9 @@
 //! | schedule | chunks | R and D | W | source |
 //! |---|---|---|---|---|
 //! | [`gpipe`] | any | within F and B | within B | Huang et al., arXiv 1811.06965, figure 2 |
-//! | [`one_f_one_b`] | 1 | within F and B | within B | Narayanan et al., arXiv 2104.04473, figure 3 (PipeDream-Flush) |
-//! | [`interleaved`] | 2 or more, looped | within F and B | within B | the same, figure 4 |
-//! | [`zero_bubble`] | 1 | within F and B | apart, put off | Qi et al., arXiv 2401.10241, ZB-H1, figure 3 |
+//! | [`one_f_one_b`] | 1 | within F and B | within B | Narayanan et al., arXiv 2104.04473, section 2.2.1 |
+//! | [`interleaved`] | 2 or more, looped | within F and B | within B | the same, section 2.2.2 |
+//! | [`zero_bubble`] | 1 | within F and B | apart, put off | Qi et al., arXiv 2401.10241 (ZB-H1) |
 //! | [`filled`](super::filled()) | 1 | apart, before the gradient comes | apart, put off | `schedule/fill.rs` |
 //!
 //! What is done within another operation is a letter of it, such as R and W of `RBW0`: it runs when the operation runs,

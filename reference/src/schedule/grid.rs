@@ -13,7 +13,7 @@ pub(super) const MOST_MICRO_BATCHES: usize = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// Chunk `c` of rank `r` is stage `c * ranks + r`: the forward goes around the ranks once a chunk. (Narayanan et
-    /// al., arXiv 2104.04473, section 2.2.)
+    /// al., arXiv 2104.04473, section 2.2.2.)
     Looped,
     /// Odd chunks lie in reverse: the forward goes down the ranks and comes back up, so that with two chunks rank 0 has
     /// both the first stage and the last. (Qi et al., arXiv 2405.15362, whose V-shape has two chunks.)

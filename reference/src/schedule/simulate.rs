@@ -14,8 +14,8 @@
 //!
 //! It says how much of the ranks' time goes by unused, not how long a step takes: a schedule that computes more, such
 //! as one with recomputation, has a smaller bubble at the same idle time. Of two schedules of the same work, the
-//! shorter one has the smaller bubble. (The papers' bubble *rate* of GPipe and 1F1B, `(p - 1) / m`, is the idle time as
-//! a part of the busy time; ours is `(p - 1) / (m + p - 1)` for them.)
+//! shorter one has the smaller bubble. (GPipe's paper counts as here, `(p - 1) / (m + p - 1)` for its own schedule;
+//! arXiv 2104.04473 divides idle by ideal time, `(p - 1) / m`.)
 
 use super::check::Place;
 use super::{Checked, Operation};

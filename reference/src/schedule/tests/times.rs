@@ -97,7 +97,7 @@ fn interleaved_divides_the_idle_time_by_its_chunks() {
     }
 }
 
-/// ZB-H1 with equal times of F, B, W has a third of 1F1B's idle time, `(p - 1)(F + B - W)` (arXiv 2401.10241, table 2).
+/// ZB-H1 with equal times of F, B, W has a third of 1F1B's idle time, `(p - 1)(F + B - W)` (arXiv 2401.10241).
 #[test]
 fn zero_bubble_has_its_closed_form() {
     for p in 1..9 {
