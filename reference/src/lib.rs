@@ -13,6 +13,7 @@
 //! | [`loss`] (E) | each loss as a function in f64 and as a graph |
 //! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
 //! | [`philox`] | the random numbers of a dropout |
+//! | [`schedule`] (B) | pipeline schedules as text grids: what is valid, how long it takes |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 
 pub mod atomic_write;
@@ -29,3 +30,4 @@ pub mod loss;
 pub mod nf4;
 pub mod optim;
 pub mod philox;
+pub mod schedule;
