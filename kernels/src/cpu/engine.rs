@@ -537,7 +537,10 @@ impl<'a> Machine<'a> {
         match element {
             Element::F32 => self.fetch(access, index, to.float(), copy::<f32>, |x| x),
             Element::F16 => self.fetch(access, index, to.float(), lanes::widen_f16, f16::to_f32),
-            Element::Bf16 => self.fetch(access, index, to.float(), lanes::widen_bf16, bf16::to_f32),
+            Element::Bf16 => {
+                let widen = |from: &[bf16], to: &mut [f32]| lanes::widen_bf16(self.unit, from, to);
+                self.fetch(access, index, to.float(), widen, bf16::to_f32);
+            }
             Element::I32 => self.fetch(access, index, to.whole(), copy::<i32>, |x| x),
             Element::U8 => {
                 let widen = |from: &[u8], to: &mut [i32]| {
@@ -688,7 +691,10 @@ impl<'a> Machine<'a> {
             match store.element {
                 Element::F32 => self.put(access, index, float(), lanes, copy),
                 Element::F16 => self.put(access, index, float(), lanes, lanes::narrow_f16),
-                Element::Bf16 => self.put(access, index, float(), lanes, lanes::narrow_bf16),
+                Element::Bf16 => {
+                    let narrow = |from: &[f32], to: &mut [bf16]| lanes::narrow_bf16(self.unit, from, to);
+                    self.put(access, index, float(), lanes, narrow);
+                }
                 Element::I32 => self.put(access, index, whole(), lanes, copy),
                 Element::U8 => self.put(access, index, whole(), lanes, low_byte),
             }

@@ -143,8 +143,12 @@ per_unit!(
     count, count_lanes(first: i32, to: &mut [i32])
 );
 per_unit!(
-    /// Floats of memory as f32, many at a time.
-    widen_many_bf16, widen_bf16(from: &[bf16], to: &mut [f32])
+    /// Floats of memory as f32.
+    widen_bf16, widen_bf16_lanes(from: &[bf16], to: &mut [f32])
+);
+per_unit!(
+    /// f32 rounded to memory's type.
+    narrow_bf16, narrow_bf16_lanes(from: &[f32], to: &mut [bf16])
 );
 
 #[inline(always)]
@@ -369,7 +373,7 @@ fn random_lanes(
 fn round_lanes(element: Element, a: Operand<'_, f32>, to: &mut [f32]) {
     match element {
         Element::F16 => one(a, to, |x| f16::from_f32(x).to_f32()),
-        _ => one(a, to, |x| bf16::from_f32(x).to_f32()),
+        _ => one(a, to, |x| f32::from_bits(nearest_bf16(x))),
     }
 }
 
@@ -523,10 +527,24 @@ pub(super) fn widen_f16(from: &[f16], to: &mut [f32]) {
     from.convert_to_f32_slice(to);
 }
 
-/// Floats of memory as f32.
 #[inline(always)]
-pub(super) fn widen_bf16(from: &[bf16], to: &mut [f32]) {
+fn widen_bf16_lanes(from: &[bf16], to: &mut [f32]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = f32::from_bits(u32::from(from.to_bits()) << 16));
+}
+
+/// The nearest bf16 in the upper half of a word, ties to even; a NaN stays one and becomes quiet. Without a branch, and
+/// bit for bit `bf16::from_f32`.
+#[inline(always)]
+fn nearest_bf16(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+    let quiet = bits | 0x0040_0000;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { quiet } else { rounded }) & 0xffff_0000
+}
+
+#[inline(always)]
+fn narrow_bf16_lanes(from: &[f32], to: &mut [bf16]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = bf16::from_bits((nearest_bf16(*from) >> 16) as u16));
 }
 
 /// f32 rounded to memory's type.
@@ -534,7 +552,30 @@ pub(super) fn narrow_f16(from: &[f32], to: &mut [f16]) {
     to.convert_from_f32_slice(from);
 }
 
-/// f32 rounded to memory's type.
-pub(super) fn narrow_bf16(from: &[f32], to: &mut [bf16]) {
-    to.convert_from_f32_slice(from);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pattern of the upper half with those of the lower half that rounding tells apart, in every unit.
+    #[test]
+    fn bf16_is_rounded_as_its_library_rounds_it() {
+        let lower = [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff];
+        let all = (0..=0xffff_u32).flat_map(|upper| lower.map(|lower| f32::from_bits(upper << 16 | lower)));
+        let all: Vec<f32> = all.collect();
+        let want: Vec<u16> = all.iter().map(|x| bf16::from_f32(*x).to_bits()).collect();
+        for unit in Vector::available() {
+            let mut narrow = vec![bf16::ZERO; all.len()];
+            narrow_bf16(unit, &all, &mut narrow);
+            assert!(narrow.iter().map(|x| x.to_bits()).eq(want.iter().copied()), "{unit}");
+            let mut rounded = vec![0.0; all.len()];
+            round(unit, Element::Bf16, Operand::Lanes(&all), &mut rounded);
+            assert!(
+                rounded.iter().map(|x| x.to_bits()).eq(want.iter().map(|x| u32::from(*x) << 16)),
+                "{unit}"
+            );
+            let mut wide = vec![0.0; all.len()];
+            widen_bf16(unit, &narrow, &mut wide);
+            assert!(wide.iter().map(|x| x.to_bits()).eq(rounded.iter().map(|x| x.to_bits())), "{unit}");
+        }
+    }
 }

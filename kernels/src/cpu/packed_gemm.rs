@@ -362,7 +362,7 @@ impl Factor {
         unsafe {
             match self.element {
                 Element::F16 => lanes::widen_f16(slice::<f16>(at, count), to),
-                Element::Bf16 => lanes::widen_many_bf16(unit, slice(at, count), to),
+                Element::Bf16 => lanes::widen_bf16(unit, slice(at, count), to),
                 _ => to.copy_from_slice(slice(at, count)),
             }
         }
@@ -425,8 +425,8 @@ impl Sink {
                 }
                 Element::Bf16 => {
                     let to = slice_mut::<bf16>(at, count);
-                    added(unit, sums, room, |wide| lanes::widen_many_bf16(unit, to, wide));
-                    lanes::narrow_bf16(sums, to);
+                    added(unit, sums, room, |wide| lanes::widen_bf16(unit, to, wide));
+                    lanes::narrow_bf16(unit, sums, to);
                 }
                 _ => {
                     let to = slice_mut::<f32>(at, count);
