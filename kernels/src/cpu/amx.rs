@@ -1,8 +1,8 @@
 //! Products of bf16 matrices on the matrix unit of x86 processors: Intel's Advanced Matrix Extensions (AMX).
 //!
-//! The unit has eight tiles of 16 lines of 64 bytes. One instruction adds to a tile of 16 by 16 sums in f32 what 32 terms
-//! give, all in bf16: 8,192 multiplications and additions in 16 cycles. Factors are copied first into the layout that it
-//! reads, panel after panel of 32 rows or columns, filled up with zeros:
+//! The unit has eight tiles of 16 lines of 64 bytes. One instruction adds to a tile of 16 by 16 sums in f32 what 32
+//! terms give, all in bf16: 8,192 multiplications and additions in 16 cycles. Factors are copied first into the layout
+//! that it reads, panel after panel of 32 rows or columns, filled up with zeros:
 //!
 //! ```text
 //! rows       [panel][32 terms][2 tiles][16 rows][32 terms]             as `a` lies where its terms are side by side
@@ -41,7 +41,7 @@ pub(super) const PANEL: usize = 2 * LINES;
 /// Terms of a stretch: a panel takes 32 KiB then, and stays in the first-level cache while the other factor's go by.
 const STRETCH: usize = 512;
 
-/// Rows and columns of a block of the result, at most: the left factor's panels and the sums take 1.5 MiB.
+/// Rows and columns of a block of the result, at most: the left factor's panels and the sums take 1.6 MiB.
 pub(super) const BLOCK: (usize, usize) = (384, 768);
 
 /// Whether this process may use the unit.
@@ -240,8 +240,8 @@ impl Configured {
         Self(PhantomData)
     }
 
-    /// The sums of a panel of rows and one of columns, added to what is there or not. A row's sums lie side by side, and
-    /// rows `stride` apart.
+    /// The sums of a panel of rows and one of columns, added to what is there or not. A row's sums lie side by side,
+    /// and rows `stride` apart.
     #[allow(clippy::unused_self)] // it stands for the configuration
     fn multiply(&self, rows: &[f32], columns: &[f32], to: &mut [f32], stride: usize, add: bool) {
         let steps = rows.len() / (2 * WORDS);

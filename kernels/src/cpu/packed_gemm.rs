@@ -126,8 +126,9 @@ impl Cpu {
                 *sum *= factor;
             }
         }
+        let apart = room.len(); // a column of sums is as long
         // SAFETY: as above.
-        unsafe { work.to.take(self.vector, sums, (m, n, room.len()), add.then_some(room)) };
+        unsafe { work.to.take(self.vector, sums, (m, n, apart), add.then_some(room)) };
     }
 
     /// The same by the library.

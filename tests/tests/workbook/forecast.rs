@@ -82,9 +82,9 @@ fn a_plan_reads_the_data_where_it_can() {
     let example = Example::new(TRAINER);
     let plan = |settings: &[&str]| example.plan(settings).stdout;
     let with = plan(&[]);
-    assert!(with.starts_with("micro-batches of 8 rows, joined to 1 of 448 tokens"), "{with}");
+    assert!(with.starts_with("micro-batches of 8 rows, laid in at most 8 of 56 tokens"), "{with}");
     let with = plan(&["per_device_train_batch_size=400"]);
-    assert!(with.starts_with("micro-batches of 100 rows, joined to 6 of 1008 tokens"), "{with}");
+    assert!(with.starts_with("micro-batches of 100 rows, laid in at most "), "{with}");
     let without = plan(&["dataset_name=none.jsonl"]);
     assert!(
         without.starts_with("the data cannot be read, so rows of max_length tokens are taken: "),

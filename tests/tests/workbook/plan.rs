@@ -370,6 +370,52 @@ fn a_factor_in_f16_or_bf16_is_widened_as_it_is_multiplied_whatever_the_cut() {
     }
 }
 
+/// The matrix unit takes a subnormal factor for 0, and nothing else does: so it is seen to run where it is said to.
+#[test]
+fn products_of_bf16_run_on_the_matrix_unit_where_there_is_one() {
+    let subnormal = bf16::from_bits(0x0040);
+    let raw: Vec<u8> = [subnormal; 64].iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let big: Vec<u8> = [bf16::from_f32(1e30); 64].iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let factor = |number: usize, strides: [usize; 2]| View {
+        memory: Memory::Input(number),
+        bytes: 128,
+        offset: 0,
+        strides: strides.to_vec(),
+    };
+    let product = Product {
+        batch: vec![],
+        m: 1,
+        n: 1,
+        k: 64,
+        a: factor(0, [64, 1]),
+        b: factor(1, [1, 64]),
+        elements: [Element::Bf16, Element::Bf16, Element::F32],
+        to: view(Memory::Arena(0), 1, 0, &[1, 1]),
+        add: false,
+        scale: 1.0,
+        choice: Choice::Packed,
+    };
+    let plan = Plan {
+        name: "trial".into(),
+        arena_bytes: 64,
+        inputs: vec![128, 128],
+        donated: vec![],
+        steps: vec![Step::Product(product)],
+    };
+    let narrowest = Cpu::with_threads(1).limited_to(Vector::Portable).expect("always there");
+    assert!(!narrowest.has_matrix_unit());
+    for device in [Cpu::with_threads(1), narrowest] {
+        let [mut a, mut b, mut memory] =
+            [128, 128, 64].map(|bytes| device.alloc("memory", bytes).expect("room"));
+        device.upload(&mut a, &raw).expect("equal lengths");
+        device.upload(&mut b, &big).expect("equal lengths");
+        let mut prepared = prepare(&device, plan.clone()).expect("fits");
+        execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
+        let got = memory.view::<f32>()[0];
+        assert_eq!(got.to_bits() == 0, device.has_matrix_unit(), "{got}");
+    }
+}
+
 /// The elements that a product leaves behind, as stored, after each of some steps: `scale`, and whether it adds.
 fn left_behind(sizes: Sizes, elements: [Element; 3], layout: usize, steps: &[(f32, bool)]) -> Vec<Vec<u8>> {
     let (batch, m, n, k) = sizes;

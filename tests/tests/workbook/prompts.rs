@@ -69,7 +69,8 @@ fn a_row_of_messages_that_is_none_is_named() {
         (json!([{"role": "user", "content": "a"}]), json!([{"role": "assistant", "content": "b"}]));
     for (row, want) in [
         (json!({"prompt": user, "completion": "b"}), "line 1: completion: expected a list of messages"),
-        (json!({"prompt": user}), "line 1: completion: expected a list of messages"),
+        (json!({"prompt": user}), "line 1: expected the key completion beside prompt"),
+        (json!({"messages": user, "tools": 3}), "line 1: tools: expected a list, or its JSON as a text"),
         (json!({"prompt": "a", "completion": answer}), "line 1: completion: expected a text"),
         (json!({"prompt": [], "completion": answer}), "line 1: ValueError"),
         (json!({"prompt": user, "completion": answer, "tools": "[1"}), "line 1: tools: invalid JSON"),
@@ -90,6 +91,20 @@ fn a_row_of_messages_that_is_none_is_named() {
     let texts = json!({"prompt": "a", "completion": "b"});
     let error = Place::new(&sft, &kept["templates"]["own"], &[texts]).rows(true).expect_err("it is refused");
     assert!(error.contains("assistant_only_loss needs `messages`"), "{error}");
+}
+
+/// Lines that a table was written as have every key of all of them.
+#[test]
+fn keys_that_are_null_are_none() {
+    let Some(sft) = Sft::find() else { return };
+    let kept: Value = serde_json::from_str(KEPT).expect("JSON");
+    let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
+    let rows = [
+        json!({"messages": messages}),
+        json!({"prompt": null, "completion": null, "text": null, "messages": messages, "tools": null}),
+    ];
+    let data = Place::new(&sft, &kept["templates"]["own"], &rows).rows(false).expect("rows");
+    assert_eq!(data.rows[0].ids, data.rows[1].ids);
 }
 
 /// As in TRL, whose rows of texts get the end of the sequence where they do not have it (`add_eos`).

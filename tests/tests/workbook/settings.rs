@@ -164,7 +164,7 @@ fn a_run_does_not_go_on_with_something_else() {
     fs::write(&weights, other).expect("it can be written");
     refused(
         &example.run(&output, &RESUMED),
-        "model_name_or_path: expected the weights beside which it was trained",
+        "model_name_or_path: expected the model beside which it was trained",
     );
     fs::write(&weights, bytes).expect("it can be written");
     assert_eq!(files(&output), before, "a refused run changes nothing");

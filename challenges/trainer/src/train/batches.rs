@@ -42,6 +42,11 @@ impl Batches {
         batches
     }
 
+    /// Whether each epoch has an order of its own.
+    pub fn is_drawn(&self) -> bool {
+        self.seed.is_some()
+    }
+
     /// Steps of one epoch.
     pub fn steps_of_epoch(&self) -> u64 {
         self.rows.div_ceil(self.batch).div_ceil(self.accumulation)

@@ -79,7 +79,7 @@ pub struct Dataset {
 const LONGEST_LINE: usize = 64 << 20;
 
 impl Row {
-    /// The labels: the token where it is trained and is not the first, else -100.
+    /// The labels: the token where it is trained, else -100. That the first of a document has no loss is the graph's.
     pub fn labels(&self) -> Vec<i32> {
         let label = |(id, trained): (&i32, &bool)| if *trained { *id } else { reference::loss::IGNORED };
         self.ids.iter().zip(&self.trained).map(label).collect()
@@ -207,11 +207,12 @@ impl Encoder {
         }
         let json = serde_json::from_slice(line).map_err(|error| format!("invalid JSON: {error}"))?;
         let Json::Object(object) = json else { return Err("expected a JSON object".into()) };
-        match ["prompt", "completion", "messages"].map(|key| object.get(key)) {
+        match ["prompt", "completion", "messages"].map(|key| given(&object, key)) {
             [Some(Json::Array(prompt)), Some(Json::Array(completion)), _] => {
                 self.answered(prompt, completion, &object)
             }
-            [Some(Json::Array(_)), _, _] => {
+            [Some(Json::Array(_)), None, _] => Err("expected the key completion beside prompt".into()),
+            [Some(Json::Array(_)), ..] => {
                 Err("completion: expected a list of messages, as prompt is one".into())
             }
             [None, _, Some(Json::Array(messages))] => self.conversation(messages, &object),
@@ -227,7 +228,8 @@ impl Encoder {
     /// A row of texts.
     fn plain(&self, object: &Map<String, Json>) -> Result<Row, String> {
         let text = |key: &str| {
-            let value = object.get(key).map(|value| value.as_str().ok_or(format!("{key}: expected a text")));
+            let value =
+                given(object, key).map(|value| value.as_str().ok_or(format!("{key}: expected a text")));
             value.transpose()
         };
         match (text("prompt")?, text("completion")?, text("text")?) {
@@ -313,17 +315,24 @@ impl Encoder {
     }
 }
 
+/// What a line has under a key; null is nothing, for tables that are written as lines have every key in each.
+fn given<'a>(object: &'a Map<String, Json>, key: &str) -> Option<&'a Json> {
+    object.get(key).filter(|value| !value.is_null())
+}
+
 /// Messages with what a line says beside them.
 fn conversation(messages: Vec<Json>, object: &Map<String, Json>) -> Result<Conversation, String> {
-    let tools = match object.get("tools") {
-        None | Some(Json::Null) => None,
+    let tools = match given(object, "tools") {
         Some(Json::String(text)) => {
             Some(serde_json::from_str(text).map_err(|error| format!("tools: invalid JSON: {error}"))?)
         }
-        Some(tools) => Some(tools.clone()),
+        tools => tools.cloned(),
     };
-    let variables = match object.get("chat_template_kwargs") {
-        None | Some(Json::Null) => Vec::new(),
+    if tools.as_ref().is_some_and(|tools| !tools.is_array()) {
+        return Err("tools: expected a list, or its JSON as a text".into());
+    }
+    let variables = match given(object, "chat_template_kwargs") {
+        None => Vec::new(),
         Some(Json::Object(all)) => all.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         Some(_) => return Err("chat_template_kwargs: expected an object".into()),
     };

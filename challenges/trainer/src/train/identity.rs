@@ -5,7 +5,8 @@
 //! "trained_on": {
 //!     "rows":     {"count", "sha256"}     the tokens, masks and documents of every row, in their order
 //!     "files":    {NAME: SHA-256}         what the rows were made from: it says why they differ
-//!     "model":    SHA-256                 of each weight the name, the type, the shape and the first 4096 bytes
+//!     "model":    SHA-256                 of heads, norms and rotary frequencies, and of each weight the name, the
+//!                                         type, the shape, and 4096 bytes of its beginning, its middle and its end
 //!     "settings": {KEY: its value}        as TOML
 //! }
 //! ```
@@ -16,7 +17,7 @@
 
 use std::path::Path;
 
-use reference::llama::Llama;
+use reference::llama::{self, Llama, rope};
 use reference::lora;
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -52,7 +53,7 @@ const FREE: [&str; 4] = ["learning_rate", "lr_scheduler_type", "warmup_steps", "
 const DATA: &str = "dataset_name";
 const TOKENIZER: [&str; 3] = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 
-/// Bytes of each weight that are looked at.
+/// Bytes that are looked at in three places of each weight: a large model is not read twice for it.
 const SAMPLE: usize = 4096;
 
 /// What a run is trained on.
@@ -60,7 +61,7 @@ pub fn of(config: &Config, model: &Llama, adapter: &lora::Config, data: &Dataset
     Ok(json!({
         "rows": {"count": data.rows.len(), "sha256": of_rows(&data.rows)},
         "files": files(config)?,
-        "model": of_weights(model)?,
+        "model": of_model(model)?,
         "settings": settings(config, adapter),
     }))
 }
@@ -105,11 +106,20 @@ fn of_rows(rows: &[Row]) -> String {
     digits(hasher)
 }
 
-fn of_weights(model: &Llama) -> Result<String, Failure> {
+fn of_model(model: &Llama) -> Result<String, Failure> {
+    let llama::Config { heads, key_heads, head_dim, norm_eps, tied, .. } = model.config;
     let mut hasher = Sha256::new();
+    hasher.update(format!("{heads} {key_heads} {head_dim} {norm_eps} {tied} "));
+    for table in rope::tables(&model.config, 2) {
+        hasher.update(table.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>());
+    }
     for input in model.stored().map_err(Failure::usage)? {
-        hasher.update(format!("{} {:?} {:?} ", input.name, input.dtype, input.shape));
-        hasher.update(&input.bytes[..input.bytes.len().min(SAMPLE)]);
+        hasher.update(format!("{} {} {:?} ", input.name, input.dtype.name(), input.shape));
+        let bytes = &input.bytes;
+        let last = bytes.len().saturating_sub(SAMPLE);
+        for first in [0, last / 2, last] {
+            hasher.update(&bytes[first..bytes.len().min(first + SAMPLE)]);
+        }
     }
     Ok(digits(hasher))
 }
@@ -118,7 +128,7 @@ fn of_weights(model: &Llama) -> Result<String, Failure> {
 ///
 /// Fails with each thing that is another one than in the checkpoint, where that changes what is trained.
 pub fn compare(there: &Json, here: &Json) -> Result<Vec<String>, String> {
-    if there.is_null() {
+    if there.pointer("/rows/sha256").is_none() {
         let note =
             "the checkpoint does not say what it was trained on, so data and settings are not compared";
         return Ok(vec![note.to_owned()]);
@@ -126,9 +136,8 @@ pub fn compare(there: &Json, here: &Json) -> Result<Vec<String>, String> {
     let mut refused: Vec<String> = others(there, here, &FIXED).map(Other::refused).collect();
     refused.extend(other_rows(there, here));
     if differs(there, here, "/model") {
-        refused.push(
-            "model_name_or_path: expected the weights beside which it was trained, found others".into(),
-        );
+        refused
+            .push("model_name_or_path: expected the model beside which it was trained, found another".into());
     }
     if refused.is_empty() {
         Ok(others(there, here, &FREE).map(Other::noted).collect())

@@ -107,8 +107,8 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         dropout: true,
         ..model.spec()
     };
-    let layout = Layout::of(config, [&data, &evaluated]);
-    let spec = layout.spec(spec);
+    let layout = Layout::of(config, &data);
+    let spec = layout.spec(spec, &evaluated);
     let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
     if let Some(loss) = &loss {

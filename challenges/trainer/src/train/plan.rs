@@ -33,16 +33,16 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         let _ = writeln!(text, "the data cannot be read, so rows of max_length tokens are taken: {reason}");
         <[Dataset; 2]>::default()
     });
-    let layout = Layout::of(config, [&data[0], &data[1]]);
-    let ([rows, length], evaluation) = shapes(config, layout, &data, most);
+    let layout = Layout::of(config, &data[0]);
+    let ([rows, length], evaluation) = shapes(config, &layout, &data, most);
     let cpu = Cpu::new();
     let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());
-    let of = |layout: Layout| {
-        let spec = layout.spec(spec.clone());
+    let of = |layout: &Layout| {
+        let spec = layout.spec(spec.clone(), &data[1]);
         Forecaster::new(super::machine(&cpu), spec, &config.recipe(), loss.as_ref()).map_err(Failure::usage)
     };
-    let mut forecaster = of(layout)?;
+    let mut forecaster = of(&layout)?;
     let mut forecast = forecaster.at(rows, length).map_err(Failure::usage)?;
     if let Some([rows, length]) = evaluation {
         let arena = forecaster.evaluation(rows, length).map_err(Failure::usage)?;
@@ -55,7 +55,10 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     let batch = batch(config, &data[0]);
     let _ = match layout {
         Layout::Joined(_) => {
-            writeln!(text, "micro-batches of {batch} rows, joined to {rows} of {length} tokens, in bytes:")
+            writeln!(
+                text,
+                "micro-batches of {batch} rows, laid in at most {rows} of {length} tokens, in bytes:"
+            )
         }
         Layout::SideBySide | Layout::Packed => {
             writeln!(text, "micro-batches of {rows} rows of {length} tokens, in bytes:")
@@ -65,7 +68,7 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
         let _ = writeln!(text, "  {name:<8} {bytes:>16}  {:>9.3} GiB", bytes as f64 / GIB);
     }
     if let Layout::Joined(_) = layout {
-        forecaster = of(Layout::SideBySide)?; // rows that are all so long
+        forecaster = of(&Layout::Packed)?; // rows that are all so long, in the whole context
     }
     let longest = forecaster.longest(batch, memory.saturating_sub(bytes_beside)).map_err(Failure::usage)?;
     let given = memory as f64 / GIB;
@@ -92,18 +95,20 @@ fn batch(config: &Config, data: &Dataset) -> usize {
 /// or as many as there may be, if it is not there.
 fn shapes(
     config: &Config,
-    layout: Layout,
-    data: &[Dataset; 2],
+    layout: &Layout,
+    [training, evaluated]: &[Dataset; 2],
     most: usize,
 ) -> ([usize; 2], Option<[usize; 2]>) {
-    let shape = |data: &Dataset, batch: u64| match data.rows.len() {
-        0 => [batch as usize, config.max_length.0.map_or(most, |length| most.min(length as usize))],
-        _ => layout.largest(data, batch as usize),
+    let length = config.max_length.0.map_or(most, |length| most.min(length as usize));
+    let any = |batch: u64| [batch as usize, length];
+    let batch = config.per_device_train_batch_size;
+    let shape = if training.rows.is_empty() { any(batch) } else { layout.largest(config, training) };
+    let batch = config.per_device_eval_batch_size;
+    let evaluation = || match evaluated.rows.len() {
+        0 => any(batch),
+        rows => [rows.min(batch as usize), evaluated.longest()],
     };
-    let [training, evaluation] = data;
-    let is_evaluated = config.eval_strategy != Evaluation::No;
-    let evaluation = is_evaluated.then(|| shape(evaluation, config.per_device_eval_batch_size));
-    (shape(training, config.per_device_train_batch_size), evaluation)
+    (shape, (config.eval_strategy != Evaluation::No).then(evaluation))
 }
 
 const GIB: f64 = (1_u64 << 30) as f64;

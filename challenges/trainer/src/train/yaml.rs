@@ -79,7 +79,8 @@ fn scalar(text: &str) -> Option<Value> {
         "False" | "FALSE" => Some(false.into()),
         _ if text.starts_with(['{', '&', '*', '!', '|', '>']) => None,
         _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
-            Some(text.parse().map_or_else(|_| text.into(), Value::Float))
+            let whole = text.parse().map(Value::Integer);
+            Some(whole.or_else(|_| text.parse().map(Value::Float)).unwrap_or_else(|_| text.into()))
         }
         _ => Some(text.into()),
     }
