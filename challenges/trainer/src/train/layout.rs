@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Where training's rows have unequal lengths, those of a micro-batch are joined, as the documents of longer rows, if
-//! less is computed for padding then. A document's tokens see each other alone: without dropout they have the losses and
-//! gradients that they have side by side, but for rounding.
+//! less is computed for padding then. A document's tokens see each other alone: without dropout they have the losses
+//! and gradients that they have side by side, but for rounding.
 //!
 //! The `trl` library's `padding_free` joins all rows to one. Here a joined row has at most [`MOST_JOINED`] tokens,
 //! because attention looks at every pair of blocks of a row, if only to leave it out.
@@ -82,8 +82,8 @@ impl Layout {
         side_by_side(&best.iter().collect::<Vec<_>>())
     }
 
-    /// Rows and tokens of the largest micro-batch of a run. Where its batches are too many to look at, or drawn, that of
-    /// its longest rows side by side, which none exceeds.
+    /// Rows and tokens of the largest micro-batch of a run. Where its batches are too many to look at, or drawn, that
+    /// of its longest rows side by side, which none exceeds.
     pub fn largest(&self, config: &Config, data: &Dataset) -> [usize; 2] {
         let batches = Batches::new(config, data.rows.len());
         let side_by_side = [data.rows.len().min(config.per_device_train_batch_size as usize), data.longest()];
