@@ -3,8 +3,8 @@
 //!
 //! The library lays factors out as well, but a whole factor at each call, with a copy that transposes slowly: where a
 //! large weight meets few rows, that is most of the time. A factor in f16 or bf16 is widened by the same copy. A result
-//! in f16 or bf16 is summed block by block in f32 and rounded once. Factors that are both in bf16 go to the matrix unit,
-//! where the processor has [one](super::amx).
+//! in f16 or bf16 is summed block by block in f32 and rounded once. Factors that are both in bf16 go to the matrix
+//! unit, where the processor has [one](super::amx).
 
 #![allow(unsafe_code)] // reads and writes through the strides of matrices
 

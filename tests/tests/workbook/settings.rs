@@ -55,8 +55,8 @@ fn what_is_stated_of_an_adapter_has_to_be_what_it_is() {
     ] {
         let key = setting.split('=').next().expect("a key");
         let want = format!(
-            "adapter_config.json: {want}; leave out {key} to go on with this adapter, or adapter_name_or_path to begin a \
-             new one\n"
+            "adapter_config.json: {want}; leave out {key} to go on with this adapter, or adapter_name_or_path to \
+             begin a new one\n"
         );
         refused(&example.run(&output, &[&from, setting, "max_steps=1"]), &want);
         refused(&example.plan(&[&from, setting]), &want);
@@ -69,7 +69,8 @@ fn what_is_stated_of_an_adapter_has_to_be_what_it_is() {
     assert!(!output.exists(), "nothing is written");
     // the same projections by their names, the same scale by its root
     let same = ["use_rslora=true", "lora_alpha=8", "max_steps=1", &from];
-    let all = "lora_target_modules=[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"up_proj\",\"gate_proj\",\"down_proj\"]";
+    let all = "lora_target_modules=[\"q_proj\",\"k_proj\",\"v_proj\",\"o_proj\",\"up_proj\",\"gate_proj\",\
+               \"down_proj\"]";
     let ran = example.run(&output, &[&same[..], &[all]].concat());
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
@@ -237,7 +238,8 @@ fn a_path_names_the_places_where_it_was_looked_for() {
     let [own, working] = folders.each_ref().map(|folder| folder.display());
     let ran = run(other.path(), &[]);
     let said = format!(
-        "dataset_name: data.jsonl is taken from the working directory, {working}; the config's folder, {own}, has none\n"
+        "dataset_name: data.jsonl is taken from the working directory, {working}; the config's folder, {own}, has \
+         none\n"
     );
     assert!(ran.code == 0 && ran.stderr.contains(&said), "expected {said:?}, found {}", ran.stderr);
     let nowhere = tempfile::tempdir().expect("a folder");

@@ -538,7 +538,8 @@ fn bad_input_is_named_and_nothing_is_written() {
         (format!("tokenizer_name_or_path={}", unmarked.display()), "{% generation %}"),
         (
             format!("tokenizer_name_or_path={}", larger.display()),
-            "expected ids below 512, the rows of the model's embedding, found 100000; `trainer template repair --resize`",
+            "expected ids below 512, the rows of the model's embedding, found 100000; `trainer template repair \
+             --resize`",
         ),
         (format!("model_name_or_path={}", other.display()), "model_type"),
         ("model_name_or_path=org/none".to_owned(), "org/none"),
