@@ -13,13 +13,14 @@
 //! | [`loss`] (E) | each loss as a function in f64 and as a graph |
 //! | [`jinja`], [`issues`] (D) | what a chat template means; conversations |
 //! | [`philox`] | the random numbers of a dropout |
-//! | [`schedule`] (B) | pipeline schedules as text grids: what is valid, how long it takes |
+//! | [`fsdp`] (B), [`schedule`] | parameters in shards; pipeline schedules: what is valid, how long it takes |
 //! | [`clean`], [`atomic_write`] | two helpers, here because every other room but the machine uses this one |
 
 pub mod atomic_write;
 pub mod checkpoint;
 pub mod clean;
 pub mod dtype;
+pub mod fsdp;
 pub mod grad;
 pub mod graph;
 pub mod issues;

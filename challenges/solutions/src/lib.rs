@@ -10,6 +10,7 @@
 //!
 //! Without it the linker misses `warpbook_...`. The texts stay beside their exercises, in `challenges/src/NAME/`.
 
+use challenges::fsdp::Fsdp;
 use challenges::graph::Compile;
 use challenges::issues::chat::Chat;
 use challenges::linked::Linked;
@@ -18,6 +19,8 @@ use challenges::nf4::Nf4;
 
 #[path = "../../src/issues/chat/solution.rs"]
 mod chat;
+#[path = "../../src/fsdp/solution.rs"]
+mod fsdp;
 #[path = "../../src/graph/solution.rs"]
 mod graph;
 #[path = "../../src/loss/solution.rs"]
@@ -42,6 +45,10 @@ define!(warpbook_nf4 -> Linked<dyn Nf4>, Linked {
     text: include_str!("../../src/nf4/solution.rs"),
 });
 define!(warpbook_nf4_cuda -> &'static str, include_str!("../../src/nf4/solution.cu"));
+define!(warpbook_fsdp -> Linked<dyn Fsdp>, Linked {
+    steps: &fsdp::Solution,
+    text: include_str!("../../src/fsdp/solution.rs"),
+});
 define!(warpbook_graph -> Linked<dyn Compile>, Linked {
     steps: &graph::Solution,
     text: include_str!("../../src/graph/solution.rs"),

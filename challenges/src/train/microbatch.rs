@@ -25,7 +25,7 @@ pub struct Microbatch {
 impl Microbatch {
     /// The same with padding up to a larger shape.
     #[must_use]
-    pub(super) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
+    pub(crate) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
         let fill = |values: &[i32], padding: i32| {
             let mut all = vec![padding; rows * length];
             for (to, from) in all.chunks_mut(length.max(1)).zip(values.chunks(self.shape[1].max(1))) {

@@ -84,11 +84,7 @@ impl Spec {
         let model = Model::new(self, tape);
         let logits = model.logits(&model.tokens("ids"));
         let items = tape.input("items", Dtype::F32, [] as [Dim; 0]);
-        let logged = tape.within("loss", || loss::causal_statistics(&logits, &model.labels(), &items));
-        tape.output("loss", &logged.loss);
-        tape.output("counted", &logged.counted);
-        tape.output("correct", &logged.correct);
-        tape.output("entropy", &logged.entropy);
+        model.write_statistics(&logits, &items);
         builder.finish()
     }
 
@@ -179,7 +175,7 @@ impl<'a> Model<'a> {
     }
 
     /// The labels, i32 (B, T): ignored where documents begin and in padding.
-    fn labels(&self) -> Tensor {
+    pub(super) fn labels(&self) -> Tensor {
         let labels = self.tokens("labels");
         if self.spec.rows.documents { loss::within_documents(&labels, &self.documents()) } else { labels }
     }

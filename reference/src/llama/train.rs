@@ -23,10 +23,12 @@
 //! Source: Dettmers et al., "QLoRA" (2023), section 3: the quantised weights are constants, and gradients pass through
 //! them to the adapter.
 
-use super::{Spec, rope};
+use super::{Piece, Spec, rope};
 use crate::grad;
 use crate::graph::interpret::Values;
-use crate::graph::{Array, Builder, Dim, Dtype, Error, Fault, Graph, Id, Op, Real, Tensor, Type, interpret};
+use crate::graph::{
+    Array, Builder, Dim, Dtype, Error, Fault, Graph, Id, Op, Real, Tape, Tensor, Type, interpret,
+};
 use crate::optim::{self, AdamW, Rates};
 
 /// The names of the moments of a parameter.
@@ -70,7 +72,9 @@ pub fn step_of(mut graph: Graph, recipe: &Recipe) -> Result<Graph, Error> {
     let gradients = grad::differentiate(&mut graph, loss, &ids)?;
     let builder = Builder::onto(graph);
     let gradients: Vec<Tensor> = gradients.iter().map(|id| builder.tensor(*id)).collect();
-    builder.tape().within("optim", || update(&builder, recipe, &parameters, &gradients, Guard::None));
+    builder
+        .tape()
+        .within("optim", || update(&builder, recipe, &parameters, &gradients, (&optim::norm, Guard::None)));
     builder.finish()
 }
 
@@ -134,6 +138,35 @@ pub fn accumulate_from_weight(spec: &Spec) -> Result<Graph, Error> {
     add_up(graph, &parameters, gradients)
 }
 
+/// The gradient of the residual stream: that of a piece's `y` goes in, and that of its `x` comes out, under one name.
+pub const STREAM_GRAD: &str = "stream.grad";
+
+/// A [piece](Spec::piece) of a micro-batch with its gradients, under canonical names: from [`STREAM_GRAD`] of what it
+/// gives (of the [`Piece::Head`], from its loss) to that of what it is given, and to the [`gradient`] of everything that
+/// is trained in it. They are the gradients of this micro-batch alone: nothing is added up. A piece in which nothing is
+/// trained and that reads no `x` has no gradient.
+pub fn piece_graph(spec: &Spec, piece: Piece) -> Result<Graph, Error> {
+    let mut graph = spec.piece(piece)?;
+    let output = graph.outputs()[0].1;
+    let stream = graph.find_input("x").map(|x| (STREAM_GRAD.to_owned(), x));
+    let trained = parameters(&graph).into_iter().map(|(name, id)| (gradient(&name), id));
+    let (names, ids): (Vec<String>, Vec<Id>) = stream.into_iter().chain(trained).unzip();
+    if ids.is_empty() {
+        return Ok(graph);
+    }
+    let ty = graph.ty(output).clone();
+    let seed = match piece {
+        Piece::Head if !is_scaled(spec.compute) => graph.push_as(Op::Constant { value: 1.0 }, &[], ty)?,
+        Piece::Head => graph.push_as(Op::Input { name: LOSS_SCALE.into() }, &[], ty)?,
+        Piece::Embedding | Piece::Layer(_) => {
+            graph.push_as(Op::Input { name: STREAM_GRAD.into() }, &[], ty)?
+        }
+    };
+    let gradients = grad::pull_back(&mut graph, output, seed, &ids)?;
+    names.into_iter().zip(gradients).for_each(|(name, id)| graph.output(name, id));
+    Ok(graph)
+}
+
 /// Adds gradients to those of the micro-batches before.
 fn add_up(graph: Graph, parameters: &[(String, Id)], gradients: Vec<Id>) -> Result<Graph, Error> {
     let builder = Builder::onto(graph);
@@ -153,6 +186,19 @@ fn add_up(graph: Graph, parameters: &[(String, Id)], gradients: Vec<Id>) -> Resu
 ///
 /// Fails where there is nothing to train.
 pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe, compute: Dtype) -> Result<Graph, Error> {
+    update_graph_with(parameters, recipe, compute, &optim::norm)
+}
+
+/// The norm of a gradient, f32 (), from its tensors.
+pub type Norm<'a> = &'a dyn Fn(&Tape, &[Tensor]) -> Tensor;
+
+/// [`update_graph`] whose norm is another one: of a gradient of which this rank has a part.
+pub fn update_graph_with(
+    parameters: &[(String, Type)],
+    recipe: &Recipe,
+    compute: Dtype,
+    norm: Norm<'_>,
+) -> Result<Graph, Error> {
     let builder = Builder::new("llama_update");
     let input = |name: &str, ty: &Type| builder.id(&builder.tape().input(name, ty.dtype, &ty.shape));
     let (mut ids, mut gradients) = (Vec::new(), Vec::new());
@@ -168,7 +214,7 @@ pub fn update_graph(parameters: &[(String, Type)], recipe: &Recipe, compute: Dty
             let scale = tape.input(LOSS_SCALE, Dtype::F32, [] as [Dim; 0]);
             gradients = gradients.iter().map(|gradient| gradient / &scale).collect();
         }
-        update(&builder, recipe, &ids, &gradients, Guard::Finite);
+        update(&builder, recipe, &ids, &gradients, (norm, Guard::Finite));
     });
     for (name, ty) in parameters {
         builder.tape().output(&gradient(name), &builder.tape().constant(0.0, ty));
@@ -215,10 +261,10 @@ fn update(
     recipe: &Recipe,
     parameters: &[(String, Id)],
     gradients: &[Tensor],
-    guard: Guard,
+    (norm, guard): (Norm<'_>, Guard),
 ) {
     let tape = builder.tape();
-    let norm = optim::norm(tape, gradients);
+    let norm = norm(tape, gradients);
     tape.output("grad_norm", &norm);
     let is_finite = norm.less(&norm.like(f64::INFINITY)); // 0 where it is NaN
     let kept = |new: &Tensor, old: &Tensor| match guard {

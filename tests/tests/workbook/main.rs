@@ -27,6 +27,7 @@ mod export;
 mod faults;
 mod forecast;
 mod forgers;
+mod fsdp;
 mod generate;
 mod golden;
 mod grad;

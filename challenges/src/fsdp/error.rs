@@ -1,0 +1,108 @@
+//! Why a rank cannot do its part.
+
+use std::fmt;
+
+use compiler::groups;
+use kernels::comm::CommError;
+use kernels::{DeviceError, comm};
+use reference::{fsdp, graph, llama};
+
+use crate::train;
+
+/// Why a rank cannot do its part.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A placement is none.
+    Placement(fsdp::Fault),
+    /// A parameter that is trained is stored in another type than f32.
+    Trained {
+        /// The parameter.
+        name: String,
+    },
+    /// There is no such graph.
+    Graph(graph::Error),
+    /// What an attempt wrote is not what a step asks for.
+    Step {
+        /// The step.
+        step: &'static str,
+        /// The tensor that it is about.
+        name: String,
+        /// What it wrote.
+        found: String,
+        /// What it has to write.
+        expected: String,
+    },
+    /// The checkpoint.
+    Model(llama::Error),
+    /// The device has no room for a tensor, or cannot copy it.
+    Device {
+        /// The name of the graph's input.
+        input: String,
+        /// What the device says.
+        source: DeviceError,
+    },
+    /// A graph does not compile or run.
+    Train(train::Error),
+    /// The ranks do not lie as a mesh says.
+    Groups(groups::Error),
+    /// Communication has failed.
+    Comm(CommError),
+}
+
+impl From<train::Error> for Error {
+    fn from(error: train::Error) -> Self {
+        Self::Train(error)
+    }
+}
+
+impl From<compiler::session::Error> for Error {
+    fn from(error: compiler::session::Error) -> Self {
+        Self::Train(train::Error::Session(error))
+    }
+}
+
+impl From<graph::Error> for Error {
+    fn from(error: graph::Error) -> Self {
+        Self::Graph(error)
+    }
+}
+
+impl From<comm::CommError> for Error {
+    fn from(error: comm::CommError) -> Self {
+        Self::Comm(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Placement(fault) => fault.fmt(f),
+            Self::Trained { name } => write!(f, "`{name}`: expected a trained parameter in f32"),
+            Self::Graph(error) => error.fmt(f),
+            Self::Step { step, name, found, expected } => {
+                write!(f, "{step}, `{name}`: expected {expected}, found {found}")
+            }
+            Self::Model(error) => error.fmt(f),
+            Self::Device { input, source } => write!(f, "input `{input}`: {source}"),
+            Self::Train(error) => error.fmt(f),
+            Self::Groups(error) => error.fmt(f),
+            Self::Comm(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Placement(fault) => Some(fault),
+            Self::Trained { .. } | Self::Step { .. } => None,
+            Self::Graph(error) => Some(error),
+            Self::Model(error) => Some(error),
+            Self::Device { source, .. } => Some(source),
+            Self::Train(error) => Some(error),
+            Self::Groups(error) => Some(error),
+            Self::Comm(error) => Some(error),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
+//!
+//! The weights of a 70B model in NF4 are 36 GB: more than a card of 24 GB holds, and all that its ranks do with them is
+//! to read them, layer by layer. So each rank holds 1/n of every weight, and a layer's weights are put together - still
+//! in 4 bits - right before the layer computes, and are gone right after. What is trained, the adapter, lies in shards,
+//! too, with its moments; each rank computes the gradients of its own micro-batches, and their sum is handed out in
+//! shards.
+//!
+//! ```text
+//! each layer, forward     gather its shards in 4 bits -> dequantise -> compute           -> free
+//! each layer, backward    gather its shards in 4 bits -> dequantise -> compute gradients -> reduce-scatter -> free
+//! the end of a step       norm over all shards -> AdamW on the own shards
+//! ```
+//!
+//! **What is given.** Parameters: names, shapes, how they are stored ([`reference::fsdp`]); graphs of the model's pieces
+//! ([`reference::llama::Piece`]), which know nothing of ranks. **What comes out.** Values: a placement of every
+//! parameter, what is written around a piece's graph. Each is checked before any rank runs it. **What it means.** The
+//! losses, norms and adapters of one rank that does all micro-batches.
+//!
+//! Sources: Rajbhandari et al., "`ZeRO`" (2020), stage 3; torch's FSDP2 (`fully_shard`); Dettmers et al., "`QLoRA`"
+//! (2023).
+
+mod error;
+mod load;
+pub mod programs;
+pub mod rank;
+
+use reference::fsdp::{Parameter, Placement, Shards};
+use reference::graph::{Group, Tape, Tensor};
+
+use crate::calls::Calls;
+use crate::linked::{Linked, linked};
+
+pub use error::Error;
+pub use rank::Rank;
+
+/// The axis of the mesh along which parameters lie in shards.
+pub const AXIS: &str = "fsdp";
+
+// ANCHOR: fsdp-trait
+/// The steps of challenge B, from small to large.
+pub trait Fsdp: Sync {
+    /// B.1 - where each part of a parameter lies on `ranks` ranks: some rows of the first dimension on each, at whole
+    /// blocks, so that a rank can decode what it holds; of every part what those rows need, of tables everything. No
+    /// shard is larger than a rank's share, rounded up to whole blocks: see [`reference::fsdp::check`].
+    fn place(&self, parameter: &Parameter, ranks: usize) -> Placement;
+
+    /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type.
+    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor;
+
+    /// B.4 - this rank's shard, f32 ([`Shards::len`]), of the sum of everyone's gradients, each f32 and as large as the
+    /// whole parameter. The padding is zeros.
+    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
+
+    /// B.4 - the norm, f32 (), of the gradient of which this rank has the shards `gradients`, f32.
+    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor;
+}
+// ANCHOR_END: fsdp-trait
+
+linked!(warpbook_fsdp -> Linked<dyn Fsdp>);
+
+static CALLS: Calls = Calls::new();
+
+/// Calls of this process so far to any step of [`Solution`].
+pub fn solution_calls() -> u64 {
+    CALLS.so_far()
+}
+
+/// The solution. It counts its calls: an attempt has to do its own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solution;
+
+impl Solution {
+    fn counted() -> &'static dyn Fsdp {
+        CALLS.count();
+        warpbook_fsdp().steps
+    }
+}
+
+impl Fsdp for Solution {
+    fn place(&self, parameter: &Parameter, ranks: usize) -> Placement {
+        Self::counted().place(parameter, ranks)
+    }
+
+    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        Self::counted().gather(shard, shards, group)
+    }
+
+    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        Self::counted().reduce(gradient, shards, group)
+    }
+
+    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor {
+        Self::counted().norm(tape, gradients, group)
+    }
+}
+
+/// The solution's text: what an exercise is derived from, and the last page of the lesson.
+pub fn solution_text() -> &'static str {
+    warpbook_fsdp().text
+}

@@ -1,0 +1,273 @@
+//! The graphs that a rank runs: a piece of the model, with what its ranks do together written around it.
+//!
+//! ```text
+//! gather      shards                     -> whole parts, as they are stored
+//! forward     x, whole parts             -> y
+//! backward    x, whole parts, stream.grad, sums of gradients in shards -> the same two
+//! update      shards of A, B, moments, gradients, rates -> grad_norm, the same but for the rates
+//! ```
+//!
+//! All but `update` are under [canonical names](Piece), so that layers that are alike share them. What a graph changes
+//! is an input and an output of one name, also where nothing of the old value is read: a session that donates then
+//! leaves the result in the memory that the caller gives.
+//!
+//! A layer's forward is computed again for its backward: the one is the first part of the other, and between them only
+//! the layer's `x` is kept.
+
+use std::collections::BTreeMap;
+
+use reference::fsdp::{Parameter, Part, Placement, Shards, check};
+use reference::graph::{Builder, Dim, Dtype, Graph, Group, Id, Op, Tensor, Type};
+use reference::llama::train::{self, Recipe, STREAM_GRAD};
+use reference::llama::{Piece, Spec, Storage};
+
+use super::{AXIS, Error, Fsdp};
+
+/// Where every parameter of a model lies.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    parameters: Vec<Placed>,
+    parts: BTreeMap<String, (usize, usize)>, // by the name of a graph's input: a parameter and its part, by number
+    ranks: usize,
+}
+
+/// A parameter and where it lies.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The parameter, under its name in the model.
+    pub parameter: Parameter,
+    /// Its place.
+    pub placement: Placement,
+    /// Whether it is trained.
+    pub is_trained: bool,
+}
+
+/// What a rank runs of a piece.
+#[derive(Clone, Debug)]
+pub struct PieceGraphs {
+    /// The piece.
+    pub piece: Piece,
+    /// From shards to whole parts; `None` where there is nothing to gather.
+    pub gather: Option<Graph>,
+    /// To `y`; `None` of the [`Piece::Head`], whose loss and gradient are one graph.
+    pub forward: Option<Graph>,
+    /// To gradients; `None` where nothing needs one.
+    pub backward: Option<Graph>,
+}
+
+/// The name of a part's shard as an input of a graph that gathers it.
+pub fn shard_name(part: &str) -> String {
+    format!("{part}.shard")
+}
+
+impl Layout {
+    /// The placement of every parameter that the pieces of a model read, by an attempt; each is checked.
+    ///
+    /// # Errors
+    /// If a placement is none, or a graph cannot be written.
+    pub fn new(attempt: &dyn Fsdp, spec: &Spec, ranks: usize) -> Result<Self, Error> {
+        let mut layout = Self { ranks, ..Self::default() };
+        let mut weights: BTreeMap<String, Parameter> = BTreeMap::new(); // by the names of their parts
+        for tensor in spec.config.tensor_specs() {
+            let storage = spec.storages.get(&tensor.name).copied();
+            let storage = storage.unwrap_or(Storage::Dense(spec.compute));
+            let parameter = Parameter { name: tensor.name, shape: tensor.shape, storage };
+            weights.extend(parameter.parts().into_iter().map(|part| (part.name, parameter.clone())));
+        }
+        for piece in spec.pieces() {
+            let graph = spec.piece(piece)?;
+            let is_trained = |name: &str| name.starts_with("base_model.");
+            for (name, id) in graph.inputs() {
+                let own = piece.own_name(name);
+                if let Some(parameter) = weights.get(&own) {
+                    layout.add(attempt, parameter.clone(), false)?;
+                } else if is_trained(name) {
+                    layout.add(attempt, trained(own, graph.ty(id))?, true)?;
+                }
+            }
+        }
+        Ok(layout)
+    }
+
+    fn add(&mut self, attempt: &dyn Fsdp, parameter: Parameter, is_trained: bool) -> Result<(), Error> {
+        if self.parameters.iter().any(|placed| placed.parameter.name == parameter.name) {
+            return Ok(()); // read by several pieces, or one of its other parts was first
+        }
+        let placement = attempt.place(&parameter, self.ranks);
+        check(&parameter, &placement, self.ranks).map_err(Error::Placement)?;
+        let number = self.parameters.len();
+        let parts = parameter.parts().into_iter().enumerate();
+        self.parts.extend(parts.map(|(part, Part { name, .. })| (name, (number, part))));
+        self.parameters.push(Placed { parameter, placement, is_trained });
+        Ok(())
+    }
+
+    /// The parameters, in the order in which the model reads them.
+    pub fn parameters(&self) -> &[Placed] {
+        &self.parameters
+    }
+
+    /// Number of ranks.
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// A part and its shards, by the name of a graph's input; `None` if none has the name.
+    pub fn part(&self, name: &str) -> Option<(Part, &Shards)> {
+        let (parameter, part) = *self.parts.get(name)?;
+        let Placed { parameter, placement, .. } = &self.parameters[parameter];
+        Some((parameter.parts().swap_remove(part), &placement.parts[part]))
+    }
+
+    /// Whether a graph's input is a parameter that is trained.
+    pub fn is_trained(&self, name: &str) -> bool {
+        self.parts.get(name).is_some_and(|(parameter, _)| self.parameters[*parameter].is_trained)
+    }
+
+    /// What is trained: names, and types of this rank's shards.
+    pub fn trained(&self) -> Vec<(String, Type)> {
+        let trained = self.parameters.iter().filter(|placed| placed.is_trained);
+        let typed = trained.map(|placed| {
+            (placed.parameter.name.clone(), Type::new(Dtype::F32, [placed.placement.parts[0].len]))
+        });
+        typed.collect()
+    }
+
+    fn group(&self) -> Group {
+        Group::new(AXIS, self.ranks)
+    }
+}
+
+/// A trained parameter.
+fn trained(name: String, ty: &Type) -> Result<Parameter, Error> {
+    let shape: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
+    if ty.dtype == Dtype::F32 && shape.len() == ty.shape.len() {
+        return Ok(Parameter { name, shape, storage: Storage::Dense(Dtype::F32) });
+    }
+    Err(Error::Trained { name })
+}
+
+/// The graphs of every piece, in the order of the pieces.
+///
+/// # Errors
+/// If what the attempt writes is not what its steps ask for.
+pub fn pieces(attempt: &dyn Fsdp, spec: &Spec, layout: &Layout) -> Result<Vec<PieceGraphs>, Error> {
+    let mut is_needed = false; // whether a piece before has a gradient
+    let mut all = Vec::new();
+    for piece in spec.pieces() {
+        let graph = train::piece_graph(spec, piece)?;
+        let forward = (piece != Piece::Head).then(|| forward(spec, piece)).transpose()?;
+        let gather = gather(attempt, layout, piece, &graph)?;
+        let backward = backward(attempt, layout, piece, graph, is_needed)?;
+        is_needed |= backward.is_some();
+        all.push(PieceGraphs { piece, gather, forward, backward });
+    }
+    Ok(all)
+}
+
+/// From shards to the whole parts that a piece reads.
+fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> Result<Option<Graph>, Error> {
+    let builder = Builder::new("gather");
+    let tape = builder.tape();
+    let mut is_empty = true;
+    for (name, id) in reader.inputs() {
+        let Some((part, shards)) = layout.part(&piece.own_name(name)) else { continue };
+        if shards.is_replicated() && !layout.is_trained(&piece.own_name(name)) {
+            continue;
+        }
+        is_empty = false;
+        let shard = tape.input(&shard_name(name), part.dtype, [shards.len]);
+        let whole = attempt.gather(&shard, shards, &layout.group());
+        let expected = Type::new(part.dtype, [part.elements()]);
+        expect("B.2", name, &whole, &expected)?;
+        let ty = reader.ty(id);
+        tape.output(name, &whole.reshape(ty.shape.iter().cloned()));
+        let _unread = tape.input(name, ty.dtype, &ty.shape);
+    }
+    if is_empty { Ok(None) } else { Ok(Some(builder.finish()?)) }
+}
+
+fn forward(spec: &Spec, piece: Piece) -> Result<Graph, Error> {
+    let graph = spec.piece(piece)?;
+    let output = graph.outputs()[0].1;
+    let ty = graph.ty(output).clone();
+    with_unread(graph, "y", ty)
+}
+
+/// A piece with its gradients, those of what is trained handed out in shards and added to the sums.
+fn backward(
+    attempt: &dyn Fsdp,
+    layout: &Layout,
+    piece: Piece,
+    graph: Graph,
+    is_stream_needed: bool,
+) -> Result<Option<Graph>, Error> {
+    let outputs: Vec<(String, Id)> = graph.outputs().to_vec();
+    let stream = graph.find_output(STREAM_GRAD).map(|id| graph.ty(id).clone());
+    let has_unread = piece == Piece::Head;
+    let is_written = |name: &str| name != "y" && (name != STREAM_GRAD || is_stream_needed || has_unread);
+    if !outputs.iter().any(|(name, _)| is_written(name)) {
+        return Ok(None);
+    }
+    let mut graph = graph;
+    graph.clear_outputs();
+    let builder = Builder::onto(graph);
+    for (name, id) in outputs.into_iter().filter(|(name, _)| is_written(name)) {
+        let value = builder.tensor(id);
+        let value = match name.strip_prefix(GRADIENT) {
+            Some(parameter) => reduced(attempt, layout, &piece.own_name(parameter), &name, &value)?,
+            None => value,
+        };
+        builder.tape().output(&name, &value);
+    }
+    let graph = builder.finish()?;
+    match stream {
+        Some(ty) if has_unread => with_unread(graph, STREAM_GRAD, ty).map(Some),
+        _ => Ok(Some(graph)),
+    }
+}
+
+/// What [`train::gradient`] puts before the name of a parameter.
+const GRADIENT: &str = "grad.";
+
+/// The sum so far of a gradient in shards, and what this micro-batch adds.
+fn reduced(
+    attempt: &dyn Fsdp,
+    layout: &Layout,
+    parameter: &str,
+    name: &str,
+    gradient: &Tensor,
+) -> Result<Tensor, Error> {
+    let Some((_, shards)) = layout.part(parameter) else {
+        return Err(Error::Trained { name: parameter.to_owned() });
+    };
+    let new = attempt.reduce(gradient, shards, &layout.group());
+    let ty = Type::new(Dtype::F32, [shards.len]);
+    expect("B.4", name, &new, &ty)?;
+    let sum = gradient.tape().input(name, ty.dtype, &ty.shape);
+    Ok(&sum + &new)
+}
+
+fn expect(step: &'static str, name: &str, tensor: &Tensor, expected: &Type) -> Result<(), Error> {
+    if tensor.ty() == expected {
+        return Ok(());
+    }
+    let (found, expected) = (tensor.ty().to_string(), expected.to_string());
+    Err(Error::Step { step, name: name.to_owned(), found, expected })
+}
+
+/// A graph that also has an input that it does not read, in whose memory an output of its name ends.
+fn with_unread(mut graph: Graph, name: &str, ty: Type) -> Result<Graph, Error> {
+    graph.push_as(Op::Input { name: name.into() }, &[], ty)?;
+    Ok(graph)
+}
+
+/// The end of a step, on the shards of everything that is trained.
+///
+/// # Errors
+/// If there is nothing to train, or the attempt's norm is not a number.
+pub fn update(attempt: &dyn Fsdp, spec: &Spec, layout: &Layout, recipe: &Recipe) -> Result<Graph, Error> {
+    let norm =
+        |tape: &reference::graph::Tape, gradients: &[Tensor]| attempt.norm(tape, gradients, &layout.group());
+    Ok(train::update_graph_with(&layout.trained(), recipe, spec.compute, &norm)?)
+}

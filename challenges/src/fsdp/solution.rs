@@ -1,0 +1,76 @@
+//! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
+
+use challenges::fsdp::Fsdp;
+use reference::fsdp::{Parameter, Placement, Shards};
+use reference::graph::{Dtype, Group, Tape, Tensor, Type};
+
+/// The attempt.
+pub struct Solution;
+
+impl Fsdp for Solution {
+    // ANCHOR: fsdp-step-1
+    // why: a rank has to decode what it holds without asking anybody, so it begins where a row and a block begin. All
+    // shards are equally long, as a gather asks for it; the last ranks have less, or nothing, and pad it. A second-level
+    // scale stands for 256 blocks, and where two ranks share some of them, both hold it: 4 bytes.
+    // step B.1: cut a parameter's rows at whole blocks, and each of its parts where those rows need it
+    fn place(&self, parameter: &Parameter, ranks: usize) -> Placement {
+        let fewest = parameter.fewest_rows().max(1);
+        let share = parameter.rows().div_ceil(fewest).div_ceil(ranks) * fewest * parameter.row();
+        let end = parameter.elements();
+        let held = |rank: usize| (rank * share).min(end)..((rank + 1) * share).min(end);
+        let parts = parameter.parts().into_iter().map(|part| {
+            if part.covers.is_none() {
+                return Shards::replicated(part.elements(), ranks);
+            }
+            let ranges: Vec<_> = (0..ranks).map(|rank| part.standing_for(&held(rank))).collect();
+            let len = ranges.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+            Shards { ranges, len }
+        });
+        Placement { parts: parts.collect() }
+    }
+    // ANCHOR_END: fsdp-step-1
+
+    // ANCHOR: fsdp-step-2
+    // why: an all-gather sets the shards side by side, padding and all; the part is what remains without the padding, and
+    // without what a rank before has already. It is gathered as it is stored: a weight in 4 bits is a quarter of the
+    // bytes of the same weight in bf16.
+    // step B.2: gather the shards, and take the whole out of them
+    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        if shards.is_replicated() {
+            return shard.clone();
+        }
+        let all = shard.all_gather(0, group); // (ranks * len)
+        let pieces = shards.pieces();
+        let pieces: Vec<Tensor> =
+            pieces.iter().map(|piece| all.slice(0, piece.start as i64, piece.end as i64)).collect();
+        match &pieces[..] {
+            [whole] => whole.clone(),
+            pieces => shard.tape().concat(&pieces.iter().collect::<Vec<_>>(), 0),
+        }
+    }
+    // ANCHOR_END: fsdp-step-2
+
+    // ANCHOR: fsdp-step-4
+    // why: each rank has the whole gradient of its own micro-batches and needs its own rows of everyone's sum: that is a
+    // reduce-scatter, half of what an all-reduce sends. It is in f32, whatever the model computes in: a sum of many small
+    // numbers is where 8 bits are lost.
+    // step B.4: hand out the sum of everyone's gradients in shards
+    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        let flat = gradient.reshape([reference::graph::product(gradient.shape())]);
+        let elements: usize = shards.pieces().iter().map(ExactSizeIterator::len).sum();
+        let padding = shards.len * shards.ranks() - elements;
+        let zeros = || gradient.tape().constant(0.0, &Type::new(Dtype::F32, [padding]));
+        let padded = if padding == 0 { flat } else { gradient.tape().concat(&[&flat, &zeros()], 0) };
+        if shards.is_replicated() { padded.all_reduce(group) } else { padded.reduce_scatter(0, group) }
+    }
+
+    // why: a rank knows the squares of its own shards; the root is taken of everyone's sum. Each rank then has the same
+    // norm, to the bit, and shortens its shards by the same factor.
+    // step B.4: the norm of a gradient in shards
+    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor {
+        let zero = tape.constant(0.0, &Type::scalar(Dtype::F32));
+        let squares = gradients.iter().map(|gradient| (gradient * gradient).total());
+        squares.fold(zero, |sum, square| &sum + &square).all_reduce(group).sqrt()
+    }
+    // ANCHOR_END: fsdp-step-4
+}
