@@ -29,11 +29,6 @@ impl Tensors {
         self.names.get(name).map(|number| &self.tensors[*number])
     }
 
-    /// The names, and what they mean.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &DeviceTensor)> {
-        self.names.iter().map(|(name, number)| (name.as_str(), &self.tensors[*number]))
-    }
-
     /// Bytes of all of them, each once.
     pub fn bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.buffer.bytes()).sum()

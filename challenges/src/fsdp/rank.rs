@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use compiler::groups::Groups;
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
-use kernels::comm::Comm;
+use kernels::comm::{Collective, Comm};
+use kernels::tile::Element;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, Graph, Symbol, Type};
 use reference::llama::train::{self, LOSS_SCALE, Recipe, STREAM_GRAD};
@@ -132,12 +133,38 @@ impl<'a> Rank<'a> {
         self.on_device(name, &value.shape, &value.to_memory())
     }
 
-    /// Adds a micro-batch to the step; `items` are the tokens that count in all micro-batches of all ranks, `key` is what
-    /// the masks of its dropout are drawn from. All ranks give micro-batches of one shape.
+    /// Adds the micro-batches of a step, those of all ranks, each with what the masks of its dropout are drawn from;
+    /// `items` are the tokens that count in all of them. They are dealt out in turn, and this rank computes its own. What
+    /// is logged of each, on every rank.
     ///
     /// # Errors
     /// What the session says, or another rank.
-    pub fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
+    pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
+        let (own, ranks) = (self.comm.rank(), self.comm.world());
+        let mut logged = Vec::new();
+        for round in all.chunks(ranks) {
+            let shape = common_shape(round.iter().map(|(batch, _)| batch));
+            let (batch, key) = match round.get(own) {
+                Some((batch, key)) => (batch.padded(shape), *key),
+                None => (Microbatch::padding(shape), [0; 2]),
+            };
+            logged.push(self.microbatch(&batch, items, key)?);
+        }
+        self.in_turn(&logged, all.len())
+    }
+
+    /// What every rank logged, in the order in which micro-batches are dealt out.
+    fn in_turn(&self, own: &[Logged], count: usize) -> Result<Vec<Logged>, Error> {
+        let text: Vec<String> = own.iter().map(Logged::to_bits_text).collect();
+        let texts = self.comm.exchange(&text.join("\n"))?;
+        let all: Vec<Vec<Logged>> =
+            texts.iter().map(|text| text.lines().filter_map(Logged::from_bits_text).collect()).collect();
+        let one = |number: usize| all[number % all.len()][number / all.len()];
+        Ok((0..count).map(one).collect())
+    }
+
+    /// Adds this rank's micro-batch of a round.
+    fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
         let sizes = self.rounded(batch)?;
         let batch = batch.padded(["B", "T"].map(|symbol| sizes[symbol] as usize));
         self.fit(&batch)?;
@@ -149,11 +176,11 @@ impl<'a> Rank<'a> {
         }
         self.gather(head)?;
         let logged = self.backward(head, &own, &sizes)?;
-        for piece in
-            (0..head).rev().filter(|piece| self.pieces[*piece].backward.is_some()).collect::<Vec<_>>()
-        {
-            self.gather(piece)?;
-            self.backward(piece, &own, &sizes)?;
+        for piece in (0..head).rev() {
+            if self.pieces[piece].backward.is_some() {
+                self.gather(piece)?;
+                self.backward(piece, &own, &sizes)?;
+            }
         }
         Ok(logged)
     }
@@ -324,20 +351,35 @@ impl<'a> Rank<'a> {
         Ok(norm)
     }
 
-    /// This rank's shards of everything that a run goes on from, A, B and the moments: names and bytes.
+    /// This rank's shard of what a run goes on from: A, B or a moment.
+    fn shard(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let tensor = &self.trained[name];
+        let mut bytes = vec![0; tensor.buffer.bytes()];
+        let done = self.session.device().download(&tensor.buffer, &mut bytes);
+        done.map_err(|source| Error::Device { input: name.to_owned(), source })?;
+        Ok(bytes)
+    }
+
+    /// Everything that a run goes on from, A, B and the moments, whole. Every rank calls this.
     ///
     /// # Errors
-    /// If the device cannot copy them.
-    pub fn state(&self) -> Result<BTreeMap<String, Vec<u8>>, Error> {
-        let sums: Vec<String> = self.layout.trained().iter().map(|(name, _)| train::gradient(name)).collect();
-        let kept = self.trained.iter().filter(|(name, _)| !sums.contains(name));
-        let bytes = kept.map(|(name, tensor)| {
-            let mut bytes = vec![0; tensor.buffer.bytes()];
-            let done = self.session.device().download(&tensor.buffer, &mut bytes);
-            done.map_err(|source| Error::Device { input: name.clone(), source })?;
-            Ok((name.clone(), bytes))
-        });
-        bytes.collect()
+    /// If a device cannot copy them, and what another rank says.
+    pub fn state(&self) -> Result<Values<f32>, Error> {
+        let mut state = Values::new();
+        for (name, _) in self.layout.trained() {
+            let [first, second] = train::moments(&name);
+            for kept in [&name, &first, &second] {
+                let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
+                let own = self.shard(kept)?;
+                let mut all = vec![0; own.len() * self.comm.world()];
+                let gather = Collective::all_gather(Element::U8, own.len());
+                self.comm.run(&gather, own[..].into(), (&mut all[..]).into())?;
+                let all: Vec<&[u8]> = all.chunks(own.len().max(1)).collect();
+                let whole = shards.whole(&all, part.dtype.bytes());
+                state.insert(kept.clone(), Array::from_memory(part.dtype, &part.shape, &whole));
+            }
+        }
+        Ok(state)
     }
 
     /// Where everything lies.
@@ -429,6 +471,11 @@ impl Loader<'_, '_> {
             has_stream_grad,
         })
     }
+}
+
+/// The shape that holds some micro-batches, the same on every rank.
+fn common_shape<'b>(batches: impl Iterator<Item = &'b Microbatch>) -> [usize; 2] {
+    batches.fold([0, 0], |[rows, tokens], batch| [rows.max(batch.shape[0]), tokens.max(batch.shape[1])])
 }
 
 /// The sizes of a type without symbols.

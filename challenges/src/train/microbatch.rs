@@ -23,6 +23,12 @@ pub struct Microbatch {
 }
 
 impl Microbatch {
+    /// One of padding alone.
+    pub(crate) fn padding(shape: [usize; 2]) -> Self {
+        let all = |value: i32| vec![value; shape.iter().product()];
+        Self { shape, ids: all(0), labels: all(IGNORED), positions: all(0), documents: all(0) }
+    }
+
     /// The same with padding up to a larger shape.
     #[must_use]
     pub(crate) fn padded(&self, [rows, length]: [usize; 2]) -> Self {
@@ -70,6 +76,22 @@ pub struct Logged {
     pub correct: f64,
     /// The sum of the entropies of the distributions that predict them, in nats.
     pub entropy: f64,
+}
+
+impl Logged {
+    /// As text that has every bit.
+    pub(crate) fn to_bits_text(&self) -> String {
+        let Self { loss, counted, correct, entropy } = self;
+        [loss, counted, correct, entropy].map(|number| format!("{:016x}", number.to_bits())).join(" ")
+    }
+
+    /// From that text; `None` of another.
+    pub(crate) fn from_bits_text(text: &str) -> Option<Self> {
+        let number = |word: &str| u64::from_str_radix(word, 16).ok().map(f64::from_bits);
+        let numbers: Vec<f64> = text.split(' ').map(number).collect::<Option<_>>()?;
+        let [loss, counted, correct, entropy] = numbers[..] else { return None };
+        Some(Self { loss, counted, correct, entropy })
+    }
 }
 
 pub(super) fn upload(device: &dyn Device, value: &Array<f32>) -> Result<DeviceTensor, Error> {

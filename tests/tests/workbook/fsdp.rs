@@ -1,6 +1,5 @@
 //! Training on several ranks: the losses, norms and adapters of one.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use challenges::train::{Machine, Microbatch};
 use kernels::comm::Comm;
 use kernels::{Cpu, threads};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dtype};
 use reference::llama::Spec;
 use reference::llama::train::Report;
 use reference::loss::IGNORED;
@@ -22,27 +20,22 @@ use crate::llama::{check_run, recipe};
 /// Longer than a busy machine keeps a thread waiting: no test here is about its end.
 const GENEROUS: Duration = Duration::from_mins(5);
 
-/// Rows all of whose tokens are trained, or none.
-fn batch(ids: &[i32], shape: [usize; 2], is_padding: bool) -> Microbatch {
-    let label = |id: &i32| if is_padding { IGNORED } else { *id };
-    let labels = ids.chunks(shape[1]).flat_map(|row| [IGNORED].into_iter().chain(row[1..].iter().map(label)));
+/// Rows all of whose tokens are trained.
+fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
+    let labels = ids.chunks(shape[1]).flat_map(|row| [IGNORED].into_iter().chain(row[1..].iter().copied()));
     Microbatch {
         shape,
         ids: ids.to_vec(),
         labels: labels.collect(),
         positions: (0..shape[0]).flat_map(|_| 0..shape[1] as i32).collect(),
-        documents: vec![i32::from(!is_padding); ids.len()],
+        documents: vec![1; ids.len()],
     }
 }
 
-/// What a rank has to show for a run: a report a step, its shards of what was trained.
-struct Trained {
-    reports: Vec<Report>,
-    shards: BTreeMap<String, Vec<u8>>,
-    layout: fsdp::programs::Layout,
-}
+/// A rank's losses and norms of the golden run, a row a micro-batch, and what was trained.
+type Trained = (Vec<Report>, Values<f32>);
 
-/// The golden run on so many ranks, a row a micro-batch; ranks for which there is none have padding.
+/// The golden run on so many ranks; where there are fewer rows than ranks, some have padding.
 fn golden_run(tiny: &TinyLlama, ranks: usize) -> Vec<Trained> {
     let outcomes = threads::launch(ranks, GENEROUS, |comm| {
         let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
@@ -51,58 +44,37 @@ fn golden_run(tiny: &TinyLlama, ranks: usize) -> Vec<Trained> {
         let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
         let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
         let comm: Arc<dyn Comm> = comm;
-        let own = comm.rank();
-        let rank = Rank::new(on, comm, &fsdp::Solution, &llama, spec, &recipe(&run), &start);
-        let mut rank = rank.unwrap_or_else(|error| panic!("{error}"));
-        let one = |number: usize| {
-            let first = run.batch * number;
-            let mut loss = 0.0;
-            for round in 0..run.batch.div_ceil(ranks) {
-                let row = round * ranks + own;
-                let ids = tiny.ids::<f32>(first + row..first + row + 1);
-                let length = ids.shape[1];
-                let items = run.batch * (length - 1);
-                let batch = batch(ids.as_integers(), [1, length], row >= run.batch);
-                let logged = rank.microbatch(&batch, items as u64, [0; 2]);
-                loss += logged.unwrap_or_else(|error| panic!("{error}")).loss;
-            }
-            let norm = rank.update(number as u64 + 1, run.lr).unwrap_or_else(|error| panic!("{error}"));
-            Report { loss, grad_norm: norm }
-        };
-        let reports: Vec<Report> = (0..run.steps).map(one).collect();
-        let shards = rank.state().unwrap_or_else(|error| panic!("{error}"));
-        Trained { reports, shards, layout: rank.layout().clone() }
+        let mut rank = Rank::new(on, comm, &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
+        let mut reports = Vec::new();
+        for number in 0..run.steps {
+            let row = |row: usize| {
+                let ids = tiny.ids::<f32>(run.batch * number + row..run.batch * number + row + 1);
+                (batch(ids.as_integers(), [1, ids.shape[1]]), [0; 2])
+            };
+            let rows: Vec<_> = (0..run.batch).map(row).collect();
+            let items: usize = rows.iter().map(|(row, _)| row.shape[1] - 1).sum();
+            let logged = rank.accumulate(&rows, items as u64)?;
+            let grad_norm = rank.update(number as u64 + 1, run.lr)?;
+            reports.push(Report { loss: logged.iter().map(|row| row.loss).sum(), grad_norm });
+        }
+        Ok::<Trained, fsdp::Error>((reports, rank.state()?))
     });
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|error| panic!("{error}"))).collect()
-}
-
-/// What was trained, whole.
-fn whole(ranks: &[Trained]) -> Values<f32> {
-    let layout = &ranks[0].layout;
-    let of = |(name, _): (String, _)| {
-        let (part, shards) = layout.part(&name).expect("a parameter");
-        let bytes: Vec<&Vec<u8>> = ranks.iter().map(|rank| &rank.shards[&name]).collect();
-        (name, Array::from_memory(Dtype::F32, &part.shape, &shards.whole(&bytes, 4)))
+    let expect = |outcome: Result<Result<Trained, _>, _>| match outcome {
+        Ok(Ok(trained)) => trained,
+        Ok(Err(error)) => panic!("{error}"),
+        Err(error) => panic!("{error}"),
     };
-    layout.trained().into_iter().map(of).collect()
+    outcomes.into_iter().map(expect).collect()
 }
 
 #[test]
 fn a_run_on_ranks_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
     for ranks in [1, 2, 3, 4] {
-        let trained = golden_run(&tiny, ranks);
-        let reports: Vec<Report> = (0..trained[0].reports.len())
-            .map(|step| Report {
-                loss: trained.iter().map(|rank| rank.reports[step].loss).sum(),
-                grad_norm: trained[0].reports[step].grad_norm,
-            })
-            .collect();
-        for rank in &trained {
-            let same = |(a, b): (&Report, &Report)| a.grad_norm.to_bits() == b.grad_norm.to_bits();
-            assert!(rank.reports.iter().zip(&reports).all(same), "every rank has the same norm");
-        }
+        let all = golden_run(&tiny, ranks);
+        let (reports, trained) = &all[0];
+        assert!(all.iter().all(|(other, _)| other == reports), "every rank has the same losses and norms");
         println!("{ranks} ranks");
-        check_run(&tiny, &reports, &whole(&trained));
+        check_run(&tiny, reports, trained);
     }
 }
