@@ -15,6 +15,18 @@ use crate::train;
 pub enum Error {
     /// A placement is none.
     Placement(fsdp::Fault),
+    /// Ranks cannot share a layer.
+    Uneven(fsdp::Uneven),
+    /// Dropout among ranks that share a layer: its masks would not be those of one rank.
+    Dropout {
+        /// How many share it.
+        ranks: usize,
+    },
+    /// A mesh has an axis that nothing is done along.
+    Axis {
+        /// The axis.
+        found: String,
+    },
     /// A parameter that is trained is stored in another type than f32.
     Trained {
         /// The parameter.
@@ -78,6 +90,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Placement(fault) => fault.fmt(f),
+            Self::Uneven(uneven) => uneven.fmt(f),
+            Self::Dropout { ranks } => {
+                write!(
+                    f,
+                    "expected lora_dropout = 0 where {ranks} ranks share a layer: their masks would not be those of one"
+                )
+            }
+            Self::Axis { found } => {
+                write!(f, "expected a mesh of the axes \"fsdp\" and \"tp\", found {found:?}")
+            }
             Self::Trained { name } => write!(f, "`{name}`: expected a trained parameter in f32"),
             Self::Graph(error) => error.fmt(f),
             Self::Step { step, name, found, expected } => {
@@ -96,7 +118,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Placement(fault) => Some(fault),
-            Self::Trained { .. } | Self::Step { .. } => None,
+            Self::Uneven(uneven) => Some(uneven),
+            Self::Trained { .. } | Self::Step { .. } | Self::Dropout { .. } | Self::Axis { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(error),
             Self::Device { source, .. } => Some(source),

@@ -4,17 +4,20 @@
 //! mapped file --the rank's rows--> device
 //! ```
 //!
-//! A rank reads the pages of the file that its shards lie in, and no others. Tables are the same for every weight of a
+//! A rank reads the pages of the file that its shards lie in, and no others; where several ranks share a layer, it first
+//! takes its part of each weight. Tables are the same for every weight of a
 //! checkpoint, or nearly; a rank holds each different one once.
 
 use std::collections::{BTreeMap, HashMap};
 
 use compiler::session::DeviceTensor;
 use kernels::Device;
-use reference::llama::{Llama, StoredInput};
+use reference::fsdp::Cut;
+use reference::llama::{Llama, Storage};
+use reference::nf4::PartValues;
 
 use super::Error;
-use super::programs::Layout;
+use super::programs::{Layout, Placed};
 
 /// Tensors by name; several names may mean one tensor.
 #[derive(Debug, Default)]
@@ -41,34 +44,83 @@ impl Tensors {
     }
 }
 
+/// Where a rank is along the axes of its mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coordinates {
+    /// Which shard it has.
+    pub shard: usize,
+    /// Which part of a layer it has.
+    pub part: usize,
+    /// How many share a layer.
+    pub sharing: usize,
+}
+
 /// A rank's shards of every frozen weight, by the names of the graphs' inputs.
 ///
 /// # Errors
 /// If a weight cannot be read, or the device has no room for a shard.
-pub fn load(device: &dyn Device, model: &Llama, layout: &Layout, rank: usize) -> Result<Tensors, Error> {
-    let mut all = Tensors::default();
-    let mut tables: HashMap<Vec<u8>, usize> = HashMap::new();
-    for StoredInput { name, shape, bytes, .. } in model.stored().map_err(Error::Model)? {
-        let Some((part, shards)) = layout.part(&name) else { continue }; // something else is trained in its place
-        let on_device = |shape: &[usize], bytes: &[u8]| {
-            let made = DeviceTensor::new(device, shape, bytes);
-            made.map_err(|source| Error::Device { input: name.clone(), source })
-        };
-        if !shards.is_replicated() {
-            let shard = shards.cut(&bytes, part.dtype.bytes(), rank);
-            let tensor = on_device(&[shards.len], &shard)?;
-            all.add(name, tensor);
-            continue;
-        }
-        if let Some(number) = tables.get(&*bytes) {
-            all.names.insert(name, *number);
-            continue;
-        }
-        let tensor = on_device(&shape, &bytes)?;
-        let number = all.add(name, tensor);
-        if part.covers.is_none() {
-            tables.insert(bytes.into_owned(), number);
+pub fn load(device: &dyn Device, model: &Llama, layout: &Layout, at: Coordinates) -> Result<Tensors, Error> {
+    let mut loader = Loader { device, layout, at, all: Tensors::default(), tables: HashMap::new() };
+    for input in model.stored().map_err(Error::Model)? {
+        let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
+        match (placed.shared.cut, placed.parameter.storage) {
+            (Cut::Whole, _) => loader.add(input.name, &input.bytes)?,
+            (_, Storage::Dense(dtype)) => {
+                let bytes = placed.shared.part(&input.bytes, dtype.bytes(), at.part);
+                loader.add(input.name, &bytes)?;
+            }
+            (_, Storage::Nf4 { block_size, .. }) if input.name == placed.parameter.name => {
+                loader.quantized(model, placed, block_size)?; // all of its parts at once
+            }
+            (_, Storage::Nf4 { .. }) => {}
         }
     }
-    Ok(all)
+    Ok(loader.all)
+}
+
+/// Tensors on their way to a device.
+struct Loader<'l> {
+    device: &'l dyn Device,
+    layout: &'l Layout,
+    at: Coordinates,
+    all: Tensors,
+    tables: HashMap<Vec<u8>, usize>,
+}
+
+impl Loader<'_> {
+    /// A rank's shard of a part.
+    fn add(&mut self, name: String, bytes: &[u8]) -> Result<(), Error> {
+        let Some((part, shards)) = self.layout.part(&name) else { return Ok(()) };
+        let is_shared = shards.is_replicated();
+        if let Some(number) = self.tables.get(bytes).filter(|_| is_shared) {
+            self.all.names.insert(name, *number);
+            return Ok(());
+        }
+        let shard = (!is_shared).then(|| shards.cut(bytes, part.dtype.bytes(), self.at.shard));
+        let (shape, own) =
+            shard.as_ref().map_or((part.shape.clone(), bytes), |shard| (vec![shards.len], shard));
+        let made = DeviceTensor::new(self.device, &shape, own);
+        let tensor = made.map_err(|source| Error::Device { input: name.clone(), source })?;
+        let number = self.all.add(name, tensor);
+        if part.covers.is_none() {
+            self.tables.insert(bytes.to_vec(), number);
+        }
+        Ok(())
+    }
+
+    /// A rank's shards of its part of a quantised weight.
+    fn quantized(&mut self, model: &Llama, placed: &Placed, block: usize) -> Result<(), Error> {
+        let name = &placed.parameter.name;
+        let whole = model.quantized(name).map_err(Error::Model)?;
+        let own = placed.shared.quantized(&whole, block, self.at.part);
+        let weight = own.view();
+        for (part, values) in weight.parts() {
+            let bytes = match values {
+                PartValues::Bytes(bytes) => bytes.to_vec(),
+                PartValues::Floats(floats) => floats.iter().flat_map(|float| float.to_le_bytes()).collect(),
+            };
+            self.add(part.part.of(name), &bytes)?;
+        }
+        Ok(())
+    }
 }

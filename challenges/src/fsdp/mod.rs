@@ -25,7 +25,7 @@ mod load;
 pub mod programs;
 pub mod rank;
 
-use reference::fsdp::{Parameter, Placement, Shards};
+use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Group, Tape, Tensor};
 
 use crate::calls::Calls;
@@ -34,8 +34,19 @@ use crate::linked::{Linked, linked};
 pub use error::Error;
 pub use rank::Rank;
 
-/// The axis of the mesh along which parameters lie in shards.
-pub const AXIS: &str = "fsdp";
+/// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
+pub const FSDP: &str = "fsdp";
+/// The axis of a mesh along which ranks share each layer.
+pub const TP: &str = "tp";
+
+/// A gradient of which this rank has a shard.
+#[derive(Clone)]
+pub struct Gradient {
+    /// The shard, f32 ([`Shards::len`]).
+    pub shard: Tensor,
+    /// How many ranks have this shard.
+    pub copies: usize,
+}
 
 // ANCHOR: fsdp-trait
 /// The steps of challenge B, from small to large.
@@ -52,8 +63,20 @@ pub trait Fsdp: Sync {
     /// whole parameter. The padding is zeros.
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
-    /// B.4 - the norm, f32 (), of the gradient of which this rank has the shards `gradients`, f32.
-    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor;
+    /// B.4 - the norm, f32 (), of the gradient of which this rank has some shards, and the other ranks of the groups have
+    /// the others.
+    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor;
+
+    /// B.7 - how the ranks that share a layer share one of its parameters, by its name: a projection's weight or its
+    /// adapter's A (r, in) and B (out, r). Everything else is everyone's.
+    fn cut(&self, parameter: &str) -> Cut;
+
+    /// B.7 - what follows a projection, by its name in the layer: `y` (B, T, out) is what this rank's part of its weight
+    /// and its adapter make.
+    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor;
+
+    /// B.7 - the gradient, f32, of a trained parameter that ranks share in this way, from what this rank makes of it.
+    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor;
 }
 // ANCHOR_END: fsdp-trait
 
@@ -90,8 +113,20 @@ impl Fsdp for Solution {
         Self::counted().reduce(gradient, shards, group)
     }
 
-    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor {
-        Self::counted().norm(tape, gradients, group)
+    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
+        Self::counted().norm(tape, gradients, groups)
+    }
+
+    fn cut(&self, parameter: &str) -> Cut {
+        Self::counted().cut(parameter)
+    }
+
+    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor {
+        Self::counted().join(module, y, group)
+    }
+
+    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor {
+        Self::counted().total(gradient, cut, group)
     }
 }
 

@@ -11,31 +11,40 @@
 //! is an input and an output of one name, also where nothing of the old value is read: a session that donates then
 //! leaves the result in the memory that the caller gives.
 //!
+//! Ranks that share a layer compute it as a smaller model does ([`reference::fsdp::local`]), and add up what follows its
+//! projections; each of them computes the loss, and counts it in part.
+//!
 //! A layer's forward is computed again for its backward: the one is the first part of the other, and between them only
 //! the layer's `x` is kept.
 
 use std::collections::BTreeMap;
 
-use reference::fsdp::{Parameter, Part, Placement, Shards, check};
+use reference::fsdp::{Cut, Parameter, Part, Placement, Shards, Shared, check, local};
+use reference::graph::ranks::Mesh;
 use reference::graph::{Builder, Dim, Dtype, Graph, Group, Id, Op, Tensor, Type};
 use reference::llama::train::{self, Recipe, STREAM_GRAD};
 use reference::llama::{Piece, Spec, Storage};
 
-use super::{AXIS, Error, Fsdp};
+use super::{Error, FSDP, Fsdp, Gradient, TP};
 
 /// Where every parameter of a model lies.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Layout {
+    /// The model that one of the ranks that share a layer computes.
+    pub spec: Spec,
     parameters: Vec<Placed>,
     parts: BTreeMap<String, (usize, usize)>, // by the name of a graph's input: a parameter and its part, by number
-    ranks: usize,
+    ranks: usize,                            // along the axis of the shards
+    sharing: usize,                          // a layer
 }
 
 /// A parameter and where it lies.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// The parameter, under its name in the model.
+    /// The parameter, under its name in the model, as large as it is for ranks that share its layer.
     pub parameter: Parameter,
+    /// How ranks share it.
+    pub shared: Shared,
     /// Its place.
     pub placement: Placement,
     /// Whether it is trained.
@@ -64,42 +73,44 @@ impl Layout {
     /// The placement of every parameter that the pieces of a model read, by an attempt; each is checked.
     ///
     /// # Errors
-    /// If a placement is none, or a graph cannot be written.
-    pub fn new(attempt: &dyn Fsdp, spec: &Spec, ranks: usize) -> Result<Self, Error> {
-        let mut layout = Self { ranks, ..Self::default() };
-        let mut weights: BTreeMap<String, Parameter> = BTreeMap::new(); // by the names of their parts
-        for tensor in spec.config.tensor_specs() {
-            let storage = spec.storages.get(&tensor.name).copied();
-            let storage = storage.unwrap_or(Storage::Dense(spec.compute));
-            let parameter = Parameter { name: tensor.name, shape: tensor.shape, storage };
-            weights.extend(parameter.parts().into_iter().map(|part| (part.name, parameter.clone())));
-        }
-        for piece in spec.pieces() {
-            let graph = spec.piece(piece)?;
-            let is_trained = |name: &str| name.starts_with("base_model.");
-            for (name, id) in graph.inputs() {
-                let own = piece.own_name(name);
-                if let Some(parameter) = weights.get(&own) {
-                    layout.add(attempt, parameter.clone(), false)?;
-                } else if is_trained(name) {
-                    layout.add(attempt, trained(own, graph.ty(id))?, true)?;
-                }
-            }
+    /// If sizes cannot be shared, a placement is none, or a graph cannot be written.
+    pub fn new(attempt: &dyn Fsdp, spec: &Spec, mesh: &Mesh) -> Result<Self, Error> {
+        let [ranks, sharing] = [FSDP, TP].map(|axis| mesh.size(axis).unwrap_or(1));
+        let own = local(spec, sharing).map_err(Error::Uneven)?;
+        let mut layout = Self { spec: own, parameters: Vec::new(), parts: BTreeMap::new(), ranks, sharing };
+        let whole = parameters(spec)?;
+        for (name, (parameter, is_trained)) in parameters(&layout.spec)? {
+            layout.add(attempt, parameter, &whole[&name].0.shape, is_trained)?;
         }
         Ok(layout)
     }
 
-    fn add(&mut self, attempt: &dyn Fsdp, parameter: Parameter, is_trained: bool) -> Result<(), Error> {
-        if self.parameters.iter().any(|placed| placed.parameter.name == parameter.name) {
-            return Ok(()); // read by several pieces, or one of its other parts was first
+    fn add(
+        &mut self,
+        attempt: &dyn Fsdp,
+        parameter: Parameter,
+        whole_shape: &[usize],
+        is_trained: bool,
+    ) -> Result<(), Error> {
+        let cut = if self.sharing == 1 { Cut::Whole } else { attempt.cut(&parameter.name) };
+        let shared = Shared { cut, whole: whole_shape.to_vec(), local: parameter.shape.clone() };
+        if !shared.is_complete(self.sharing) {
+            let found = format!("{cut:?} of {whole_shape:?}");
+            let expected = format!("a cut into parts of {:?}", parameter.shape);
+            return Err(Error::Step { step: "B.7", name: parameter.name, found, expected });
         }
         let placement = attempt.place(&parameter, self.ranks);
         check(&parameter, &placement, self.ranks).map_err(Error::Placement)?;
         let number = self.parameters.len();
         let parts = parameter.parts().into_iter().enumerate();
         self.parts.extend(parts.map(|(part, Part { name, .. })| (name, (number, part))));
-        self.parameters.push(Placed { parameter, placement, is_trained });
+        self.parameters.push(Placed { parameter, shared, placement, is_trained });
         Ok(())
+    }
+
+    /// A parameter, by the name of one of its parts; `None` if none has the name.
+    pub fn placed(&self, name: &str) -> Option<&Placed> {
+        self.parts.get(name).map(|(parameter, _)| &self.parameters[*parameter])
     }
 
     /// The parameters, in the order in which the model reads them.
@@ -134,8 +145,37 @@ impl Layout {
     }
 
     fn group(&self) -> Group {
-        Group::new(AXIS, self.ranks)
+        Group::new(FSDP, self.ranks)
     }
+
+    fn sharers(&self) -> Group {
+        Group::new(TP, self.sharing)
+    }
+}
+
+/// Everything that the pieces of a model read and that is its own, by name, and whether it is trained.
+fn parameters(spec: &Spec) -> Result<BTreeMap<String, (Parameter, bool)>, Error> {
+    let mut weights: BTreeMap<String, Parameter> = BTreeMap::new(); // by the names of their parts
+    for tensor in spec.config.tensor_specs() {
+        let storage = spec.storages.get(&tensor.name).copied();
+        let storage = storage.unwrap_or(Storage::Dense(spec.compute));
+        let parameter = Parameter { name: tensor.name, shape: tensor.shape, storage };
+        weights.extend(parameter.parts().into_iter().map(|part| (part.name, parameter.clone())));
+    }
+    let mut all = BTreeMap::new();
+    for piece in spec.pieces() {
+        let graph = spec.piece(piece)?;
+        for (name, id) in graph.inputs() {
+            let own = piece.own_name(name);
+            let found = match weights.get(&own) {
+                Some(weight) => (weight.clone(), false),
+                None if name.starts_with("base_model.") => (trained(own, graph.ty(id))?, true),
+                None => continue,
+            };
+            all.insert(found.0.name.clone(), found);
+        }
+    }
+    Ok(all)
 }
 
 /// A trained parameter.
@@ -151,18 +191,46 @@ fn trained(name: String, ty: &Type) -> Result<Parameter, Error> {
 ///
 /// # Errors
 /// If what the attempt writes is not what its steps ask for.
-pub fn pieces(attempt: &dyn Fsdp, spec: &Spec, layout: &Layout) -> Result<Vec<PieceGraphs>, Error> {
+pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, Error> {
     let mut is_needed = false; // whether a piece before has a gradient
     let mut all = Vec::new();
-    for piece in spec.pieces() {
-        let graph = train::piece_graph(spec, piece)?;
-        let forward = (piece != Piece::Head).then(|| forward(spec, piece)).transpose()?;
+    for piece in layout.spec.pieces() {
+        let graph = shared(attempt, layout, layout.spec.piece(piece)?)?;
+        let forward = (piece != Piece::Head).then(|| forward(graph.clone())).transpose()?;
+        let share = 1.0 / layout.sharing as f64;
+        let graph = train::piece_graph_of(graph, layout.spec.compute, piece, share)?;
         let gather = gather(attempt, layout, piece, &graph)?;
         let backward = backward(attempt, layout, piece, graph, is_needed)?;
         is_needed |= backward.is_some();
         all.push(PieceGraphs { piece, gather, forward, backward });
     }
     Ok(all)
+}
+
+/// A piece with what ranks that share it do together.
+fn shared(attempt: &dyn Fsdp, layout: &Layout, graph: Graph) -> Result<Graph, Error> {
+    if layout.sharing == 1 {
+        return Ok(graph);
+    }
+    let modules = layout.spec.config.projections().map(|(module, ..)| module);
+    let module = |scope: &str| modules.into_iter().find(|module| scope.ends_with(module));
+    let mut last: BTreeMap<&str, Id> = BTreeMap::new(); // the node that a projection ends with
+    for id in graph.ids() {
+        last.extend(module(&graph.node(id).scope).map(|module| (module, id)));
+    }
+    let mut wrong = None;
+    let written = graph.rewrite(|to, id| {
+        let here = to.copy(id)?;
+        let Some((module, _)) = last.iter().find(|(_, last)| **last == id) else { return Ok(Some(here)) };
+        let node = to.node(id);
+        let builder = Builder::new("join");
+        let y = builder.tape().input("y", node.ty.dtype, &node.ty.shape);
+        let joined = attempt.join(module, &y, &layout.sharers());
+        wrong = wrong.take().or(expect("B.7", module, &joined, &node.ty).err());
+        builder.tape().output("y", &joined);
+        to.inline(&builder.finish()?, &[here], Some(&node.scope)).map(|outputs| outputs.first().copied())
+    });
+    wrong.map_or(Ok(written?.graph), Err)
 }
 
 /// From shards to the whole parts that a piece reads.
@@ -187,8 +255,7 @@ fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> 
     if is_empty { Ok(None) } else { Ok(Some(builder.finish()?)) }
 }
 
-fn forward(spec: &Spec, piece: Piece) -> Result<Graph, Error> {
-    let graph = spec.piece(piece)?;
+fn forward(graph: Graph) -> Result<Graph, Error> {
     let output = graph.outputs()[0].1;
     let ty = graph.ty(output).clone();
     with_unread(graph, "y", ty)
@@ -238,10 +305,15 @@ fn reduced(
     name: &str,
     gradient: &Tensor,
 ) -> Result<Tensor, Error> {
-    let Some((_, shards)) = layout.part(parameter) else {
+    let (Some((_, shards)), Some(placed)) = (layout.part(parameter), layout.placed(parameter)) else {
         return Err(Error::Trained { name: parameter.to_owned() });
     };
-    let new = attempt.reduce(gradient, shards, &layout.group());
+    let mut total = gradient.clone();
+    if layout.sharing > 1 {
+        total = attempt.total(gradient, placed.shared.cut, &layout.sharers());
+        expect("B.7", name, &total, gradient.ty())?;
+    }
+    let new = attempt.reduce(&total, shards, &layout.group());
     let ty = Type::new(Dtype::F32, [shards.len]);
     expect("B.4", name, &new, &ty)?;
     let sum = gradient.tape().input(name, ty.dtype, &ty.shape);
@@ -266,8 +338,20 @@ fn with_unread(mut graph: Graph, name: &str, ty: Type) -> Result<Graph, Error> {
 ///
 /// # Errors
 /// If there is nothing to train, or the attempt's norm is not a number.
-pub fn update(attempt: &dyn Fsdp, spec: &Spec, layout: &Layout, recipe: &Recipe) -> Result<Graph, Error> {
-    let norm =
-        |tape: &reference::graph::Tape, gradients: &[Tensor]| attempt.norm(tape, gradients, &layout.group());
-    Ok(train::update_graph_with(&layout.trained(), recipe, spec.compute, &norm)?)
+pub fn update(attempt: &dyn Fsdp, layout: &Layout, recipe: &Recipe) -> Result<Graph, Error> {
+    let trained = layout.trained();
+    let copies = |name: &str| match layout.placed(name) {
+        Some(placed) if placed.shared.cut == Cut::Whole => layout.sharing,
+        _ => 1,
+    };
+    let groups: Vec<Group> =
+        [layout.group(), layout.sharers()].into_iter().filter(|group| !group.size.is_one()).collect();
+    let norm = |tape: &reference::graph::Tape, shards: &[Tensor]| {
+        let shards = trained.iter().zip(shards);
+        let gradients: Vec<Gradient> = shards
+            .map(|((name, _), shard)| Gradient { shard: shard.clone(), copies: copies(name) })
+            .collect();
+        attempt.norm(tape, &gradients, &groups)
+    };
+    Ok(train::update_graph_with(&trained, recipe, layout.spec.compute, &norm)?)
 }

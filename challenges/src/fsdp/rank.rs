@@ -16,21 +16,23 @@ use compiler::groups::Groups;
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::comm::{Collective, Comm};
 use kernels::tile::Element;
+use reference::fsdp::Cut;
 use reference::graph::interpret::Values;
+use reference::graph::ranks::Mesh;
 use reference::graph::{Array, Dim, Graph, Symbol, Type};
 use reference::llama::train::{self, LOSS_SCALE, Recipe, STREAM_GRAD};
 use reference::llama::{DROPOUT_KEY, Llama, Piece, Spec, rope};
 use reference::optim::AdamW;
 
-use super::load::{Tensors, load};
-use super::programs::{self, Layout, PieceGraphs, shard_name};
-use super::{AXIS, Error, Fsdp};
+use super::load::{Coordinates, Tensors, load};
+use super::programs::{self, Layout, PieceGraphs, Placed, shard_name};
+use super::{Error, FSDP, Fsdp, TP};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
 
 /// A model on one of several ranks, with everything that its training changes.
 pub struct Rank<'a> {
     session: Session<'a>,
-    comm: Arc<dyn Comm>,
+    place: Place,
     layout: Layout,
     pieces: Vec<Programs>,
     update: Program,
@@ -42,6 +44,13 @@ pub struct Rank<'a> {
     whole: BTreeMap<String, DeviceTensor>,   // of the piece that runs, by canonical names
     stream: Vec<DeviceTensor>,               // the x of each piece, and the gradient of the last y
     tables: BTreeMap<String, DeviceTensor>,  // of the last length
+}
+
+/// A rank among the others.
+struct Place {
+    world: Arc<dyn Comm>,
+    mesh: Mesh,
+    at: Coordinates,
 }
 
 /// What a rank runs of a piece.
@@ -70,7 +79,7 @@ impl<'a> Rank<'a> {
     /// device lacks the memory.
     pub fn new(
         on: Machine<'a>,
-        comm: Arc<dyn Comm>,
+        (world, mesh): (Arc<dyn Comm>, &Mesh),
         attempt: &dyn Fsdp,
         model: &Llama,
         spec: Spec,
@@ -78,16 +87,20 @@ impl<'a> Rank<'a> {
         state: &Values<f32>,
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
-        let layout = Layout::new(attempt, &spec, comm.world())?;
+        let place = Place::new(world, mesh)?;
+        if let Some(ranks) = Some(place.at.sharing).filter(|ranks| *ranks > 1 && drops(&spec)) {
+            return Err(Error::Dropout { ranks });
+        }
+        let layout = Layout::new(attempt, &spec, mesh)?;
         let settings = Settings { donate: true, ..Settings::default() };
-        let groups = Groups::line(AXIS, Arc::clone(&comm));
+        let groups = Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::Groups)?;
         let mut session = Session::new(passes, device, dequantizer, settings).with_groups(groups);
         let mut loader = Loader { session: &mut session, loaded: Vec::new() };
-        let pieces = programs::pieces(attempt, &spec, &layout)?;
+        let pieces = programs::pieces(attempt, &layout)?;
         let pieces: Vec<Programs> =
             pieces.into_iter().map(|graphs| loader.piece(graphs, &layout)).collect::<Result<_, Error>>()?;
-        let update = loader.load(&programs::update(attempt, &spec, &layout, recipe)?)?;
-        let weights = load(device, model, &layout, comm.rank())?;
+        let update = loader.load(&programs::update(attempt, &layout, recipe)?)?;
+        let weights = load(device, model, &layout, place.at)?;
         let mut rank = Self {
             session,
             layout,
@@ -101,7 +114,7 @@ impl<'a> Rank<'a> {
             stream: Vec::new(),
             tables: BTreeMap::new(),
             spec,
-            comm,
+            place,
         };
         rank.begin(state)?;
         Ok(rank)
@@ -111,10 +124,15 @@ impl<'a> Rank<'a> {
     fn begin(&mut self, state: &Values<f32>) -> Result<(), Error> {
         for (name, ty) in self.layout.trained() {
             let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
+            let Placed { shared, .. } = self.layout.placed(&name).expect("as well");
+            let (element, at) = (part.dtype.bytes(), self.place.at);
             let [first, second] = train::moments(&name);
             for kept in [name.clone(), first, second, train::gradient(&name)] {
                 let bytes = match state.get(&kept) {
-                    Some(value) => shards.cut(&value.to_memory(), part.dtype.bytes(), self.comm.rank()),
+                    Some(value) => {
+                        let own = shared.part(&value.to_memory(), element, at.part);
+                        shards.cut(&own, element, at.shard)
+                    }
                     None => vec![0; shards.len * part.dtype.bytes()],
                 };
                 let tensor = self.on_device(&kept, &numbers(&ty), &bytes)?;
@@ -140,7 +158,7 @@ impl<'a> Rank<'a> {
     /// # Errors
     /// What the session says, or another rank.
     pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
-        let (own, ranks) = (self.comm.rank(), self.comm.world());
+        let (own, ranks) = (self.place.at.shard, self.layout.ranks());
         let mut logged = Vec::new();
         for round in all.chunks(ranks) {
             let shape = common_shape(round.iter().map(|(batch, _)| batch));
@@ -156,9 +174,9 @@ impl<'a> Rank<'a> {
     /// What every rank logged, in the order in which micro-batches are dealt out.
     fn in_turn(&self, own: &[Logged], count: usize) -> Result<Vec<Logged>, Error> {
         let text: Vec<String> = own.iter().map(Logged::to_bits_text).collect();
-        let texts = self.comm.exchange(&text.join("\n"))?;
-        let all: Vec<Vec<Logged>> =
-            texts.iter().map(|text| text.lines().filter_map(Logged::from_bits_text).collect()).collect();
+        let texts = self.place.world.exchange(&text.join("\n"))?;
+        let of_lane = |rank: usize| texts[rank].lines().filter_map(Logged::from_bits_text).collect();
+        let all: Vec<Vec<Logged>> = self.place.lanes().map(of_lane).collect();
         let one = |number: usize| all[number % all.len()][number / all.len()];
         Ok((0..count).map(one).collect())
     }
@@ -369,17 +387,28 @@ impl<'a> Rank<'a> {
         for (name, _) in self.layout.trained() {
             let [first, second] = train::moments(&name);
             for kept in [&name, &first, &second] {
-                let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
-                let own = self.shard(kept)?;
-                let mut all = vec![0; own.len() * self.comm.world()];
-                let gather = Collective::all_gather(Element::U8, own.len());
-                self.comm.run(&gather, own[..].into(), (&mut all[..]).into())?;
-                let all: Vec<&[u8]> = all.chunks(own.len().max(1)).collect();
-                let whole = shards.whole(&all, part.dtype.bytes());
-                state.insert(kept.clone(), Array::from_memory(part.dtype, &part.shape, &whole));
+                state.insert(kept.clone(), self.whole(&name, kept)?);
             }
         }
         Ok(state)
+    }
+
+    /// A trained parameter, or one of its moments, from everyone's shards.
+    fn whole(&self, name: &str, kept: &str) -> Result<Array<f32>, Error> {
+        let (part, shards) = self.layout.part(name).expect("what is trained is a parameter");
+        let Placed { shared, .. } = self.layout.placed(name).expect("as well");
+        let own = self.shard(kept)?;
+        let mut all = vec![0; own.len() * self.place.world.world()];
+        let gather = Collective::all_gather(Element::U8, own.len());
+        self.place.world.run(&gather, own[..].into(), (&mut all[..]).into())?;
+        let element = part.dtype.bytes();
+        let part_of = |sharing: usize| {
+            let shards_of = self.place.lanes_of(sharing).map(|rank| &all[rank * own.len()..][..own.len()]);
+            shards.whole(&shards_of.collect::<Vec<_>>(), element)
+        };
+        let parts: Vec<Vec<u8>> = (0..self.place.at.sharing).map(part_of).collect();
+        let parts = if shared.cut == Cut::Whole { &parts[..1] } else { &parts[..] };
+        Ok(Array::from_memory(part.dtype, &shared.whole, &shared.together(parts, element)))
     }
 
     /// Where everything lies.
@@ -392,9 +421,9 @@ impl<'a> Rank<'a> {
         self.weights.bytes()
     }
 
-    /// The rank's place among the others.
-    pub fn comm(&self) -> &Arc<dyn Comm> {
-        &self.comm
+    /// All ranks.
+    pub fn world(&self) -> &Arc<dyn Comm> {
+        &self.place.world
     }
 
     /// What the loss is multiplied by, if the model computes in f16.
@@ -406,6 +435,36 @@ impl<'a> Rank<'a> {
     pub fn counters(&self) -> &Counters {
         self.session.counters()
     }
+}
+
+impl Place {
+    fn new(world: Arc<dyn Comm>, mesh: &Mesh) -> Result<Self, Error> {
+        if let Some(axis) = mesh.axes().find(|axis| ![FSDP, TP].contains(axis)) {
+            return Err(Error::Axis { found: axis.to_owned() });
+        }
+        let along = |axis: &str| {
+            let group = mesh.group(world.rank(), axis).unwrap_or_default();
+            group.iter().position(|rank| *rank == world.rank()).unwrap_or(0)
+        };
+        let at = Coordinates { shard: along(FSDP), part: along(TP), sharing: mesh.size(TP).unwrap_or(1) };
+        Ok(Self { mesh: mesh.clone(), at, world })
+    }
+
+    /// The ranks that know what is logged: one for each lane of micro-batches.
+    fn lanes(&self) -> impl Iterator<Item = usize> {
+        self.lanes_of(0)
+    }
+
+    /// The ranks, by their shards, that have one part of each layer.
+    fn lanes_of(&self, part: usize) -> impl Iterator<Item = usize> {
+        let first = self.mesh.group(0, TP).map_or(0, |group| group[part]);
+        self.mesh.group(first, FSDP).unwrap_or_else(|| vec![first]).into_iter()
+    }
+}
+
+/// Whether a model drops anything.
+fn drops(spec: &Spec) -> bool {
+    spec.dropout && spec.adapter.as_ref().is_some_and(|adapter| adapter.dropout > 0.0)
 }
 
 impl Programs {

@@ -1,7 +1,7 @@
 //! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
 
-use challenges::fsdp::Fsdp;
-use reference::fsdp::{Parameter, Placement, Shards};
+use challenges::fsdp::{Fsdp, Gradient};
+use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Dtype, Group, Tape, Tensor, Type};
 
 /// The attempt.
@@ -64,13 +64,52 @@ impl Fsdp for Solution {
         if shards.is_replicated() { padded.all_reduce(group) } else { padded.reduce_scatter(0, group) }
     }
 
-    // why: a rank knows the squares of its own shards; the root is taken of everyone's sum. Each rank then has the same
-    // norm, to the bit, and shortens its shards by the same factor.
+    // why: a rank knows the squares of its own shards; the root is taken of everyone's sum. What several ranks have, each
+    // counts in part. Every rank then has the same norm, to the bit, and shortens its shards by the same factor.
     // step B.4: the norm of a gradient in shards
-    fn norm(&self, tape: &Tape, gradients: &[Tensor], group: &Group) -> Tensor {
+    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
         let zero = tape.constant(0.0, &Type::scalar(Dtype::F32));
-        let squares = gradients.iter().map(|gradient| (gradient * gradient).total());
-        squares.fold(zero, |sum, square| &sum + &square).all_reduce(group).sqrt()
+        let square = |gradient: &Gradient| {
+            let square = (&gradient.shard * &gradient.shard).total();
+            if gradient.copies == 1 { square } else { &square * (1.0 / gradient.copies as f64) }
+        };
+        let own = gradients.iter().map(square).fold(zero, |sum, square| &sum + &square);
+        groups.iter().fold(own, |sum, group| sum.all_reduce(group)).sqrt()
     }
     // ANCHOR_END: fsdp-step-4
+
+    // ANCHOR: fsdp-step-7
+    // why: the outputs of q, k, v, gate and up are cut, so that a rank has whole heads and a part of the MLP's width; o and
+    // down then read what the rank has, which cuts their inputs. Between the two nobody is asked. Of an adapter's pair the
+    // one that touches what is cut is cut with it.
+    // step B.7: by which dimension each parameter of a layer is cut
+    fn cut(&self, parameter: &str) -> Cut {
+        let is_of = |modules: &[&str]| modules.iter().any(|module| parameter.contains(&format!(".{module}.")));
+        let is_column = is_of(&["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]);
+        let is_row = is_of(&["o_proj", "down_proj"]);
+        match (is_column, is_row) {
+            (true, _) if !parameter.contains(".lora_A.") => Cut::Rows,
+            (_, true) if !parameter.contains(".lora_B.") => Cut::Columns,
+            _ => Cut::Whole,
+        }
+    }
+
+    // why: a rank's part of a row-parallel product is a part of every output's sum, its adapter's part as well: one sum of
+    // both is enough. The gradient of that sum is the sum of the gradients, so backward needs nothing of its own.
+    // step B.7: add up what the ranks' inputs make
+    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor {
+        let is_row = ["self_attn.o_proj", "mlp.down_proj"].contains(&module);
+        if is_row { y.all_reduce(group) } else { y.clone() }
+    }
+
+    // why: what is cut has its gradient where it is. What everyone has is used by each rank for its own outputs or inputs,
+    // and its gradient is what all of these uses make together.
+    // step B.7: the gradient of what everyone has
+    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor {
+        match cut {
+            Cut::Whole => gradient.all_reduce(group),
+            Cut::Rows | Cut::Columns => gradient.clone(),
+        }
+    }
+    // ANCHOR_END: fsdp-step-7
 }

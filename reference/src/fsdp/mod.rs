@@ -18,6 +18,7 @@
 //!
 //! ```text
 //! placement    what each rank holds of a parameter; what shards are, cut and put together
+//! tensor       layers that several ranks share: tensor parallelism
 //! check        whether a placement is one: complete, decodable rank by rank, no larger than a rank's share
 //! ```
 //!
@@ -26,8 +27,10 @@
 
 mod check;
 mod placement;
+mod tensor;
 #[cfg(test)]
 mod tests;
 
 pub use check::{Fault, check};
 pub use placement::{Parameter, Part, Placement, Shards};
+pub use tensor::{Cut, Shared, Uneven, local};

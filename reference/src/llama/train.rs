@@ -146,7 +146,12 @@ pub const STREAM_GRAD: &str = "stream.grad";
 /// is trained in it. They are the gradients of this micro-batch alone: nothing is added up. A piece in which nothing is
 /// trained and that reads no `x` has no gradient.
 pub fn piece_graph(spec: &Spec, piece: Piece) -> Result<Graph, Error> {
-    let mut graph = spec.piece(piece)?;
+    piece_graph_of(spec.piece(piece)?, spec.compute, piece, 1.0)
+}
+
+/// The same from a graph of the piece, which may have been changed, as one of several that compute the same loss: its
+/// gradient is that of `share` times the loss.
+pub fn piece_graph_of(mut graph: Graph, compute: Dtype, piece: Piece, share: f64) -> Result<Graph, Error> {
     let output = graph.outputs()[0].1;
     let stream = graph.find_input("x").map(|x| (STREAM_GRAD.to_owned(), x));
     let trained = parameters(&graph).into_iter().map(|(name, id)| (gradient(&name), id));
@@ -155,13 +160,16 @@ pub fn piece_graph(spec: &Spec, piece: Piece) -> Result<Graph, Error> {
         return Ok(graph);
     }
     let ty = graph.ty(output).clone();
+    let builder = Builder::onto(graph);
+    let tape = builder.tape();
+    let input = |name: &str| tape.input(name, ty.dtype, &ty.shape);
     let seed = match piece {
-        Piece::Head if !is_scaled(spec.compute) => graph.push_as(Op::Constant { value: 1.0 }, &[], ty)?,
-        Piece::Head => graph.push_as(Op::Input { name: LOSS_SCALE.into() }, &[], ty)?,
-        Piece::Embedding | Piece::Layer(_) => {
-            graph.push_as(Op::Input { name: STREAM_GRAD.into() }, &[], ty)?
-        }
+        Piece::Head if !is_scaled(compute) => tape.constant(share, &ty),
+        Piece::Head => &input(LOSS_SCALE) * share,
+        Piece::Embedding | Piece::Layer(_) => input(STREAM_GRAD),
     };
+    let seed = builder.id(&seed)?;
+    graph = builder.finish()?;
     let gradients = grad::pull_back(&mut graph, output, seed, &ids)?;
     names.into_iter().zip(gradients).for_each(|(name, id)| graph.output(name, id));
     Ok(graph)

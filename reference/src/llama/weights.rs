@@ -135,6 +135,13 @@ impl Llama {
         }
     }
 
+    /// A weight that is stored in NF4.
+    ///
+    /// Fails where there is none of that name.
+    pub fn quantized(&self, name: &str) -> Result<QuantizedTensor<'_>, Error> {
+        Ok(self.checkpoint.nf4(name)?)
+    }
+
     /// Every weight as numbers, under the names of the graph's inputs: for the interpreter.
     pub fn values<R: Real>(&self) -> Result<Values<R>, Error> {
         let stored = self.stored()?.into_iter();

@@ -10,6 +10,7 @@ use challenges::train::{Machine, Microbatch};
 use kernels::comm::Comm;
 use kernels::{Cpu, threads};
 use reference::graph::interpret::Values;
+use reference::graph::ranks::Mesh;
 use reference::llama::Spec;
 use reference::llama::train::Report;
 use reference::loss::IGNORED;
@@ -36,15 +37,15 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
 type Trained = (Vec<Report>, Values<f32>);
 
 /// The golden run on so many ranks; where there are fewer rows than ranks, some have padding.
-fn golden_run(tiny: &TinyLlama, ranks: usize) -> Vec<Trained> {
-    let outcomes = threads::launch(ranks, GENEROUS, |comm| {
+fn golden_run(tiny: &TinyLlama, mesh: &Mesh) -> Vec<Trained> {
+    let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| {
         let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
         let device = Cpu::with_threads(1);
         let start = adapter.values();
         let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
         let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
         let comm: Arc<dyn Comm> = comm;
-        let mut rank = Rank::new(on, comm, &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
+        let mut rank = Rank::new(on, (comm, mesh), &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
         let mut reports = Vec::new();
         for number in 0..run.steps {
             let row = |row: usize| {
@@ -67,14 +68,25 @@ fn golden_run(tiny: &TinyLlama, ranks: usize) -> Vec<Trained> {
     outcomes.into_iter().map(expect).collect()
 }
 
-#[test]
-fn a_run_on_ranks_is_as_near_the_truth_as_the_original_is() {
+/// That every rank of a mesh has the losses, the norms and the adapter of the golden run.
+fn check_mesh(axes: &[(&str, usize)]) {
     let Some(tiny) = TinyLlama::find() else { return };
-    for ranks in [1, 2, 3, 4] {
-        let all = golden_run(&tiny, ranks);
-        let (reports, trained) = &all[0];
-        assert!(all.iter().all(|(other, _)| other == reports), "every rank has the same losses and norms");
-        println!("{ranks} ranks");
-        check_run(&tiny, reports, trained);
-    }
+    let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
+    let all = golden_run(&tiny, &mesh);
+    let (reports, trained) = &all[0];
+    assert!(all.iter().all(|(other, _)| other == reports), "every rank has the same losses and norms");
+    println!("{axes:?}");
+    check_run(&tiny, reports, trained);
+}
+
+#[test]
+fn a_run_in_shards_is_as_near_the_truth_as_the_original_is() {
+    (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)]));
+}
+
+#[test]
+fn a_run_of_ranks_that_share_layers_is_as_near_the_truth_as_the_original_is() {
+    check_mesh(&[("tp", 2)]);
+    check_mesh(&[("fsdp", 2), ("tp", 2)]);
+    check_mesh(&[("tp", 2), ("fsdp", 3)]);
 }
