@@ -5,7 +5,7 @@ use std::fmt;
 use compiler::groups;
 use kernels::comm::CommError;
 use kernels::{DeviceError, comm};
-use reference::{fsdp, graph, llama};
+use reference::{fsdp, graph, llama, schedule};
 
 use crate::train;
 
@@ -21,6 +21,27 @@ pub enum Error {
     Dropout {
         /// How many share it.
         ranks: usize,
+    },
+    /// A pipeline has fewer layers than stages.
+    Stages {
+        /// Layers of the model.
+        layers: usize,
+        /// Stages of the pipeline.
+        stages: usize,
+    },
+    /// A schedule cannot be run.
+    Schedule(schedule::Error),
+    /// A schedule is one of another pipeline or step.
+    Pipeline {
+        /// What it is of.
+        found: String,
+        /// What is run.
+        expected: String,
+    },
+    /// A trained parameter is read by two stages.
+    TwoStages {
+        /// The parameter.
+        name: String,
     },
     /// A mesh has an axis that nothing is done along.
     Axis {
@@ -74,6 +95,12 @@ impl From<compiler::session::Error> for Error {
     }
 }
 
+impl From<schedule::Error> for Error {
+    fn from(error: schedule::Error) -> Self {
+        Self::Schedule(error)
+    }
+}
+
 impl From<graph::Error> for Error {
     fn from(error: graph::Error) -> Self {
         Self::Graph(error)
@@ -97,8 +124,18 @@ impl fmt::Display for Error {
                     "expected lora_dropout = 0 where {ranks} ranks share a layer: their masks would not be those of one"
                 )
             }
+            Self::Stages { layers, stages } => {
+                write!(f, "expected at least a layer for each of {stages} stages, found {layers} layers")
+            }
+            Self::Schedule(error) => error.fmt(f),
+            Self::Pipeline { found, expected } => {
+                write!(f, "expected a schedule `{expected}`, found `{found}`")
+            }
+            Self::TwoStages { name } => {
+                write!(f, "`{name}`: expected a trained parameter that one stage reads, found one of two")
+            }
             Self::Axis { found } => {
-                write!(f, "expected a mesh of the axes \"fsdp\" and \"tp\", found {found:?}")
+                write!(f, "expected a mesh of the axes \"fsdp\", \"tp\" and \"pp\", found {found:?}")
             }
             Self::Trained { name } => write!(f, "`{name}`: expected a trained parameter in f32"),
             Self::Graph(error) => error.fmt(f),
@@ -119,7 +156,9 @@ impl std::error::Error for Error {
         match self {
             Self::Placement(fault) => Some(fault),
             Self::Uneven(uneven) => Some(uneven),
+            Self::Schedule(error) => Some(error),
             Self::Trained { .. } | Self::Step { .. } | Self::Dropout { .. } | Self::Axis { .. } => None,
+            Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(error),
             Self::Device { source, .. } => Some(source),

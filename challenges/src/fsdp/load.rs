@@ -53,15 +53,25 @@ pub struct Coordinates {
     pub part: usize,
     /// How many share a layer.
     pub sharing: usize,
+    /// Which stage of the pipeline it is.
+    pub stage: usize,
+    /// How many stages there are.
+    pub stages: usize,
 }
 
-/// A rank's shards of every frozen weight, by the names of the graphs' inputs.
+/// A rank's shards of every frozen weight that is its own, by the names of the graphs' inputs.
 ///
 /// # Errors
 /// If a weight cannot be read, or the device has no room for a shard.
-pub fn load(device: &dyn Device, model: &Llama, layout: &Layout, at: Coordinates) -> Result<Tensors, Error> {
+pub fn load(
+    device: &dyn Device,
+    model: &Llama,
+    layout: &Layout,
+    at: Coordinates,
+    is_own: impl Fn(&str) -> bool,
+) -> Result<Tensors, Error> {
     let mut loader = Loader { device, layout, at, all: Tensors::default(), tables: HashMap::new() };
-    for input in model.stored().map_err(Error::Model)? {
+    for input in model.stored().map_err(Error::Model)?.into_iter().filter(|input| is_own(&input.name)) {
         let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
         match (placed.shared.cut, placed.parameter.storage) {
             (Cut::Whole, _) => loader.add(input.name, &input.bytes)?,

@@ -24,6 +24,7 @@ mod error;
 mod load;
 pub mod programs;
 pub mod rank;
+mod tasks;
 
 use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Group, Tape, Tensor};
@@ -32,12 +33,14 @@ use crate::calls::Calls;
 use crate::linked::{Linked, linked};
 
 pub use error::Error;
-pub use rank::Rank;
+pub use rank::{Pipeline, Rank, Team};
 
 /// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
 pub const FSDP: &str = "fsdp";
 /// The axis of a mesh along which ranks share each layer.
 pub const TP: &str = "tp";
+/// The axis of a mesh along which the stages of a pipeline lie.
+pub const PP: &str = "pp";
 
 /// A gradient of which this rank has a shard.
 #[derive(Clone)]

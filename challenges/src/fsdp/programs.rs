@@ -3,7 +3,7 @@
 //! ```text
 //! gather      shards                     -> whole parts, as they are stored
 //! forward     x, whole parts             -> y
-//! backward    x, whole parts, stream.grad, sums of gradients in shards -> the same two
+//! training    x, whole parts, stream.grad, sums of gradients in shards -> y, the same two
 //! update      shards of A, B, moments, gradients, rates -> grad_norm, the same but for the rates
 //! ```
 //!
@@ -14,14 +14,13 @@
 //! Ranks that share a layer compute it as a smaller model does ([`reference::fsdp::local`]), and add up what follows its
 //! projections; each of them computes the loss, and counts it in part.
 //!
-//! A layer's forward is computed again for its backward: the one is the first part of the other, and between them only
-//! the layer's `x` is kept.
+//! What is run of the training graph at a time, [`tasks`](super::tasks) say.
 
 use std::collections::BTreeMap;
 
 use reference::fsdp::{Cut, Parameter, Part, Placement, Shards, Shared, check, local};
 use reference::graph::ranks::Mesh;
-use reference::graph::{Builder, Dim, Dtype, Graph, Group, Id, Op, Tensor, Type};
+use reference::graph::{Builder, Dim, Dtype, Graph, Group, Id, Tape, Tensor, Type};
 use reference::llama::train::{self, Recipe, STREAM_GRAD};
 use reference::llama::{Piece, Spec, Storage};
 
@@ -51,17 +50,25 @@ pub struct Placed {
     pub is_trained: bool,
 }
 
-/// What a rank runs of a piece.
+/// A piece of the model for a rank.
 #[derive(Clone, Debug)]
 pub struct PieceGraphs {
     /// The piece.
     pub piece: Piece,
     /// From shards to whole parts; `None` where there is nothing to gather.
     pub gather: Option<Graph>,
-    /// To `y`; `None` of the [`Piece::Head`], whose loss and gradient are one graph.
-    pub forward: Option<Graph>,
-    /// To gradients; `None` where nothing needs one.
-    pub backward: Option<Graph>,
+    /// The piece without a gradient.
+    pub forward: Graph,
+    /// The piece with its gradients; the same as `forward` where nothing needs one.
+    pub training: Graph,
+}
+
+impl PieceGraphs {
+    /// Whether it reads a parameter, or a part of one, by its name in the model.
+    pub fn reads(&self, name: &str) -> bool {
+        self.training.find_input(&self.piece.canonical_name(name)).is_some()
+            && self.piece.own_name(&self.piece.canonical_name(name)) == name
+    }
 }
 
 /// The name of a part's shard as an input of a graph that gathers it.
@@ -195,14 +202,13 @@ pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, E
     let mut is_needed = false; // whether a piece before has a gradient
     let mut all = Vec::new();
     for piece in layout.spec.pieces() {
-        let graph = shared(attempt, layout, layout.spec.piece(piece)?)?;
-        let forward = (piece != Piece::Head).then(|| forward(graph.clone())).transpose()?;
+        let forward = shared(attempt, layout, layout.spec.piece(piece)?)?;
         let share = 1.0 / layout.sharing as f64;
-        let graph = train::piece_graph_of(graph, layout.spec.compute, piece, share)?;
-        let gather = gather(attempt, layout, piece, &graph)?;
-        let backward = backward(attempt, layout, piece, graph, is_needed)?;
-        is_needed |= backward.is_some();
-        all.push(PieceGraphs { piece, gather, forward, backward });
+        let training = train::piece_graph_of(forward.clone(), layout.spec.compute, piece, share)?;
+        let gather = gather(attempt, layout, piece, &training)?;
+        let training = in_shards(attempt, layout, piece, training, is_needed)?;
+        is_needed |= training.outputs().iter().any(|(name, _)| name.starts_with(GRADIENT));
+        all.push(PieceGraphs { piece, gather, forward, training });
     }
     Ok(all)
 }
@@ -255,31 +261,19 @@ fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> 
     if is_empty { Ok(None) } else { Ok(Some(builder.finish()?)) }
 }
 
-fn forward(graph: Graph) -> Result<Graph, Error> {
-    let output = graph.outputs()[0].1;
-    let ty = graph.ty(output).clone();
-    with_unread(graph, "y", ty)
-}
-
-/// A piece with its gradients, those of what is trained handed out in shards and added to the sums.
-fn backward(
+/// A piece with its gradients, those of what is trained handed out in shards and added to the sums. Of the first one
+/// that is trained nobody needs the gradient of its x.
+fn in_shards(
     attempt: &dyn Fsdp,
     layout: &Layout,
     piece: Piece,
-    graph: Graph,
+    mut graph: Graph,
     is_stream_needed: bool,
-) -> Result<Option<Graph>, Error> {
+) -> Result<Graph, Error> {
     let outputs: Vec<(String, Id)> = graph.outputs().to_vec();
-    let stream = graph.find_output(STREAM_GRAD).map(|id| graph.ty(id).clone());
-    let has_unread = piece == Piece::Head;
-    let is_written = |name: &str| name != "y" && (name != STREAM_GRAD || is_stream_needed || has_unread);
-    if !outputs.iter().any(|(name, _)| is_written(name)) {
-        return Ok(None);
-    }
-    let mut graph = graph;
     graph.clear_outputs();
     let builder = Builder::onto(graph);
-    for (name, id) in outputs.into_iter().filter(|(name, _)| is_written(name)) {
+    for (name, id) in outputs.into_iter().filter(|(name, _)| name != STREAM_GRAD || is_stream_needed) {
         let value = builder.tensor(id);
         let value = match name.strip_prefix(GRADIENT) {
             Some(parameter) => reduced(attempt, layout, &piece.own_name(parameter), &name, &value)?,
@@ -287,15 +281,11 @@ fn backward(
         };
         builder.tape().output(&name, &value);
     }
-    let graph = builder.finish()?;
-    match stream {
-        Some(ty) if has_unread => with_unread(graph, STREAM_GRAD, ty).map(Some),
-        _ => Ok(Some(graph)),
-    }
+    Ok(builder.finish()?)
 }
 
 /// What [`train::gradient`] puts before the name of a parameter.
-const GRADIENT: &str = "grad.";
+pub(super) const GRADIENT: &str = "grad.";
 
 /// The sum so far of a gradient in shards, and what this micro-batch adds.
 fn reduced(
@@ -328,30 +318,29 @@ fn expect(step: &'static str, name: &str, tensor: &Tensor, expected: &Type) -> R
     Err(Error::Step { step, name: name.to_owned(), found, expected })
 }
 
-/// A graph that also has an input that it does not read, in whose memory an output of its name ends.
-fn with_unread(mut graph: Graph, name: &str, ty: Type) -> Result<Graph, Error> {
-    graph.push_as(Op::Input { name: name.into() }, &[], ty)?;
-    Ok(graph)
-}
-
-/// The end of a step, on the shards of everything that is trained.
+/// The end of a step, on the shards of some of what is trained.
 ///
 /// # Errors
-/// If there is nothing to train, or the attempt's norm is not a number.
-pub fn update(attempt: &dyn Fsdp, layout: &Layout, recipe: &Recipe) -> Result<Graph, Error> {
-    let trained = layout.trained();
+/// If the attempt's norm is not a number.
+pub fn update(
+    attempt: &dyn Fsdp,
+    layout: &Layout,
+    trained: &[(String, Type)],
+    recipe: &Recipe,
+    mesh: &Mesh,
+) -> Result<Graph, Error> {
     let copies = |name: &str| match layout.placed(name) {
         Some(placed) if placed.shared.cut == Cut::Whole => layout.sharing,
         _ => 1,
     };
-    let groups: Vec<Group> =
-        [layout.group(), layout.sharers()].into_iter().filter(|group| !group.size.is_one()).collect();
-    let norm = |tape: &reference::graph::Tape, shards: &[Tensor]| {
+    let groups = mesh.axes().map(|axis| Group::new(axis, mesh.size(axis).unwrap_or(1)));
+    let groups: Vec<Group> = groups.filter(|group| !group.size.is_one()).collect();
+    let norm = |tape: &Tape, shards: &[Tensor]| {
         let shards = trained.iter().zip(shards);
         let gradients: Vec<Gradient> = shards
             .map(|((name, _), shard)| Gradient { shard: shard.clone(), copies: copies(name) })
             .collect();
         attempt.norm(tape, &gradients, &groups)
     };
-    Ok(train::update_graph_with(&trained, recipe, layout.spec.compute, &norm)?)
+    Ok(train::update_graph_with(trained, recipe, layout.spec.compute, &norm)?)
 }

@@ -4,12 +4,23 @@
 //! kept on the device    shards of weights, A and B, moments, sums of gradients; the x of every layer
 //! a micro-batch         pieces forward, the loss, pieces backward; a piece's whole parts are there while it runs
 //! the end of a step     the rates -> the norm; A, B and moments change in place, the sums are 0
+//!
+//! place       where the rank is in the mesh, and the ranks that it does things with
+//! work        the pieces on the device: their programs, and what these read and write
+//! flight      micro-batches on their way, and the memory that they use again
+//! pipeline    a line of a schedule, operation by operation
 //! ```
 //!
-//! All ranks run the same pieces in the same order, each on its own micro-batch; a rank that has none runs one of
-//! padding. Its [`Session`] has the rank's groups, so that a program that gathers meets those of the others.
+//! All ranks of a stage run the same pieces in the same order, each on its own micro-batch; a rank that has none runs one
+//! of padding.
+
+mod flight;
+mod pipeline;
+mod place;
+mod work;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use compiler::groups::Groups;
@@ -19,55 +30,63 @@ use kernels::tile::Element;
 use reference::fsdp::Cut;
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
-use reference::graph::{Array, Dim, Graph, Symbol, Type};
-use reference::llama::train::{self, LOSS_SCALE, Recipe, STREAM_GRAD};
-use reference::llama::{DROPOUT_KEY, Llama, Piece, Spec, rope};
+use reference::graph::{Array, Symbol, Type};
+use reference::llama::train::{self, LOSS_SCALE, Recipe};
+use reference::llama::{DROPOUT_KEY, Llama, Spec, rope};
 use reference::optim::AdamW;
+use reference::schedule::{
+    self, Held, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
+};
 
-use super::load::{Coordinates, Tensors, load};
-use super::programs::{self, Layout, PieceGraphs, Placed, shard_name};
-use super::{Error, FSDP, Fsdp, TP};
+use super::load::load;
+use super::programs::{self, Layout, Placed};
+use super::{Error, Fsdp};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
+use flight::{Flight, shape};
+use pipeline::{Line, one_by_one, pieces_of};
+use place::Place;
+use work::Work;
+
+/// The ranks that train a model together.
+#[derive(Clone)]
+pub struct Team<'a> {
+    /// All of them.
+    pub world: Arc<dyn Comm>,
+    /// How they lie.
+    pub mesh: &'a Mesh,
+    /// What stages do, where the mesh has some; `None` for 1F1B with recomputation.
+    pub pipeline: Option<&'a Pipeline<'a>>,
+}
+
+/// What the stages of a pipeline do.
+pub struct Pipeline<'a> {
+    /// Stages on each rank.
+    pub chunks: usize,
+    /// How stages lie on ranks.
+    pub placement: Placement,
+    /// What it costs.
+    pub workload: Workload,
+    /// The schedule of a step, by its shape.
+    pub schedule: &'a Schedules<'a>,
+}
+
+/// Schedules by their shape.
+pub type Schedules<'a> = dyn Fn(Shape, &Workload) -> Result<Schedule, schedule::Error> + Sync + 'a;
 
 /// A model on one of several ranks, with everything that its training changes.
 pub struct Rank<'a> {
-    session: Session<'a>,
     place: Place,
     layout: Layout,
-    pieces: Vec<Programs>,
+    work: Work<'a>,
+    updates: Session<'a>, // what all ranks do at the end of a step
     update: Program,
+    trained: Vec<(String, Type)>, // this rank's shards
     spec: Spec,
     optimizer: AdamW,
-    scale: Option<LossScale>,                // of a model that computes in f16
-    weights: Tensors,                        // shards of what is frozen
-    trained: BTreeMap<String, DeviceTensor>, // shards of A, B, moments, sums of gradients
-    whole: BTreeMap<String, DeviceTensor>,   // of the piece that runs, by canonical names
-    stream: Vec<DeviceTensor>,               // the x of each piece, and the gradient of the last y
-    tables: BTreeMap<String, DeviceTensor>,  // of the last length
-}
-
-/// A rank among the others.
-struct Place {
-    world: Arc<dyn Comm>,
-    mesh: Mesh,
-    at: Coordinates,
-}
-
-/// What a rank runs of a piece.
-struct Programs {
-    piece: Piece,
-    gather: Option<Gather>,
-    forward: Option<Program>,
-    backward: Option<Program>,
-    inputs: Vec<String>, // canonical names of its parameters' parts that nothing is gathered of
-    grads: Vec<String>,  // canonical names of the sums that it adds to
-    has_stream_grad: bool, // whether a piece before needs it
-}
-
-/// How a piece's whole parts come about.
-struct Gather {
-    program: Program,
-    parts: Vec<(String, Type)>, // canonical names
+    scale: Option<LossScale>, // of a model that computes in f16
+    tables: Arc<BTreeMap<String, DeviceTensor>>,
+    pipeline: Option<&'a Pipeline<'a>>,
+    stages: Shape, // of whatever number of micro-batches
 }
 
 impl<'a> Rank<'a> {
@@ -75,11 +94,11 @@ impl<'a> Rank<'a> {
     /// them whole. Every rank of the world calls this.
     ///
     /// # Errors
-    /// If a placement is none, what the attempt writes is not what its steps ask for, there is nothing to train, or the
-    /// device lacks the memory.
+    /// If a placement is none, what the attempt writes is not what its steps ask for, ranks cannot share the model as the
+    /// mesh says, or the device lacks the memory.
     pub fn new(
         on: Machine<'a>,
-        (world, mesh): (Arc<dyn Comm>, &Mesh),
+        Team { world, mesh, pipeline }: Team<'a>,
         attempt: &dyn Fsdp,
         model: &Llama,
         spec: Spec,
@@ -88,31 +107,32 @@ impl<'a> Rank<'a> {
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
         let place = Place::new(world, mesh)?;
-        if let Some(ranks) = Some(place.at.sharing).filter(|ranks| *ranks > 1 && drops(&spec)) {
-            return Err(Error::Dropout { ranks });
-        }
+        let (chunks, placement) = pipeline.map_or((1, Placement::Looped), |it| (it.chunks, it.placement));
+        let stages = Shape::new(place.at.stages, chunks, 1, placement)?;
+        check_sizes(&spec, &place, stages)?;
         let layout = Layout::new(attempt, &spec, mesh)?;
         let settings = Settings { donate: true, ..Settings::default() };
-        let groups = Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::Groups)?;
-        let mut session = Session::new(passes, device, dequantizer, settings).with_groups(groups);
-        let mut loader = Loader { session: &mut session, loaded: Vec::new() };
+        let session =
+            |groups| Session::new(passes, device, dequantizer, settings.clone()).with_groups(groups);
+        let mut updates = session(Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::Groups)?);
         let pieces = programs::pieces(attempt, &layout)?;
-        let pieces: Vec<Programs> =
-            pieces.into_iter().map(|graphs| loader.piece(graphs, &layout)).collect::<Result<_, Error>>()?;
-        let update = loader.load(&programs::update(attempt, &layout, recipe)?)?;
-        let weights = load(device, model, &layout, place.at)?;
+        let own = own_pieces(stages, place.at.stage, &spec);
+        let is_own = |name: &str| own.iter().cloned().flatten().any(|number| pieces[number].reads(name));
+        let trained: Vec<(String, Type)> =
+            layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
+        let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;
+        let weights = load(device, model, &layout, place.at, is_own)?;
         let mut rank = Self {
-            session,
-            layout,
-            pieces,
+            work: Work::new(session(place.groups()?), pieces, weights),
+            updates,
             update,
+            trained,
             optimizer: recipe.optimizer,
             scale: train::is_scaled(spec.compute).then(LossScale::default),
-            weights,
-            trained: BTreeMap::new(),
-            whole: BTreeMap::new(),
-            stream: Vec::new(),
-            tables: BTreeMap::new(),
+            tables: Arc::default(),
+            pipeline,
+            stages,
+            layout,
             spec,
             place,
         };
@@ -122,7 +142,7 @@ impl<'a> Rank<'a> {
 
     /// Puts this rank's shards of a state on the device; what it has not is zeros.
     fn begin(&mut self, state: &Values<f32>) -> Result<(), Error> {
-        for (name, ty) in self.layout.trained() {
+        for (name, ty) in self.trained.clone() {
             let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
             let Placed { shared, .. } = self.layout.placed(&name).expect("as well");
             let (element, at) = (part.dtype.bytes(), self.place.at);
@@ -135,15 +155,15 @@ impl<'a> Rank<'a> {
                     }
                     None => vec![0; shards.len * part.dtype.bytes()],
                 };
-                let tensor = self.on_device(&kept, &numbers(&ty), &bytes)?;
-                self.trained.insert(kept, tensor);
+                let tensor = self.on_device(&kept, &shape(&ty, &BTreeMap::new()), &bytes)?;
+                self.work.trained.insert(kept, tensor);
             }
         }
         Ok(())
     }
 
     fn on_device(&self, name: &str, shape: &[usize], bytes: &[u8]) -> Result<DeviceTensor, Error> {
-        let made = DeviceTensor::new(self.session.device(), shape, bytes);
+        let made = DeviceTensor::new(self.work.session.device(), shape, bytes);
         made.map_err(|source| Error::Device { input: name.to_owned(), source })
     }
 
@@ -159,77 +179,109 @@ impl<'a> Rank<'a> {
     /// What the session says, or another rank.
     pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
         let (own, ranks) = (self.place.at.shard, self.layout.ranks());
-        let mut logged = Vec::new();
+        self.work.pool.fit(all.chunks(ranks).map(|round| common_shape(round.iter().map(|(batch, _)| batch))));
+        let mut flights = Vec::new();
         for round in all.chunks(ranks) {
             let shape = common_shape(round.iter().map(|(batch, _)| batch));
             let (batch, key) = match round.get(own) {
                 Some((batch, key)) => (batch.padded(shape), *key),
                 None => (Microbatch::padding(shape), [0; 2]),
             };
-            logged.push(self.microbatch(&batch, items, key)?);
+            flights.push(self.flight(&batch, items, key)?);
         }
+        match self.schedule(flights.len())? {
+            Some(schedule) => {
+                self.run(&schedule.ranks()[self.place.at.stage], schedule.shape(), &mut flights)?;
+            }
+            None => self.run(&one_by_one(flights.len()), self.stages, &mut flights)?,
+        }
+        let logged: Vec<Logged> = flights.iter().map(|flight| flight.logged).collect();
         self.in_turn(&logged, all.len())
+    }
+
+    /// The schedule of a step of so many micro-batches a lane, checked; `None` if there is one stage.
+    fn schedule(&self, micro_batches: usize) -> Result<Option<Schedule>, Error> {
+        let shape =
+            Shape::new(self.stages.ranks(), self.stages.chunks(), micro_batches, self.stages.placement())?;
+        if shape.stages() == 1 {
+            return Ok(None);
+        }
+        let (schedule, workload) = match self.pipeline {
+            Some(pipeline) => ((pipeline.schedule)(shape, &pipeline.workload)?, pipeline.workload.clone()),
+            None => (one_f_one_b(shape, &recomputed())?, recomputed()),
+        };
+        if schedule.shape() != shape {
+            let (found, expected) = (schedule.shape().to_string(), shape.to_string());
+            return Err(Error::Pipeline { found, expected });
+        }
+        schedule::check(&schedule, &workload)?;
+        Ok(Some(schedule))
+    }
+
+    fn run(&mut self, operations: &[Operation], shape: Shape, flights: &mut [Flight]) -> Result<(), Error> {
+        let (hidden, element) = (self.spec.config.hidden, self.spec.compute.bytes());
+        let stream = |flight: &Flight| {
+            let size = |symbol: &str| flight.sizes[symbol] as usize;
+            (vec![size("B"), size("T"), hidden], element)
+        };
+        let line = Line {
+            operations,
+            shape,
+            rank: self.place.at.stage,
+            stages: self.place.stages.as_deref(),
+            buffered: self.pipeline.and_then(|it| it.workload.buffer).map_or(1, |buffer| buffer.chunks),
+            stream: &stream,
+        };
+        line.run(&mut self.work, flights)
     }
 
     /// What every rank logged, in the order in which micro-batches are dealt out.
     fn in_turn(&self, own: &[Logged], count: usize) -> Result<Vec<Logged>, Error> {
-        let text: Vec<String> = own.iter().map(Logged::to_bits_text).collect();
+        let text: Vec<String> = own.iter().map(Logged::bits_text).collect();
         let texts = self.place.world.exchange(&text.join("\n"))?;
-        let of_lane = |rank: usize| texts[rank].lines().filter_map(Logged::from_bits_text).collect();
-        let all: Vec<Vec<Logged>> = self.place.lanes().map(of_lane).collect();
+        let last = self.stages.home(self.stages.stages() - 1).0;
+        let of_lane = |lane: usize| {
+            let rank = self.place.rank(lane, 0, last);
+            texts[rank].lines().filter_map(Logged::from_bits_text).collect()
+        };
+        let all: Vec<Vec<Logged>> = (0..self.layout.ranks()).map(of_lane).collect();
         let one = |number: usize| all[number % all.len()][number / all.len()];
         Ok((0..count).map(one).collect())
     }
 
-    /// Adds this rank's micro-batch of a round.
-    fn microbatch(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Logged, Error> {
+    /// A micro-batch before it is computed.
+    fn flight(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Flight, Error> {
         let sizes = self.rounded(batch)?;
         let batch = batch.padded(["B", "T"].map(|symbol| sizes[symbol] as usize));
         self.fit(&batch)?;
-        let own = self.own_inputs(&batch, items, key)?;
-        let head = self.pieces.len() - 1;
-        for piece in 0..head {
-            self.gather(piece)?;
-            self.forward(piece, &own, &sizes)?;
-        }
-        self.gather(head)?;
-        let logged = self.backward(head, &own, &sizes)?;
-        for piece in (0..head).rev() {
-            if self.pieces[piece].backward.is_some() {
-                self.gather(piece)?;
-                self.backward(piece, &own, &sizes)?;
-            }
-        }
-        Ok(logged)
+        Ok(Flight {
+            own: self.own_inputs(&batch, items, key)?,
+            tables: Arc::clone(&self.tables),
+            sizes,
+            xs: BTreeMap::new(),
+            gradient: None,
+            kept: BTreeMap::new(),
+            y_grads: BTreeMap::new(),
+            logged: Logged::default(),
+        })
     }
 
     /// The sizes that are compiled for a batch.
-    fn rounded(&self, batch: &Microbatch) -> Result<BTreeMap<Symbol, i64>, Error> {
+    fn rounded(&mut self, batch: &Microbatch) -> Result<BTreeMap<Symbol, i64>, Error> {
         let sizes =
             BTreeMap::from([("B".into(), batch.shape[0] as i64), ("T".into(), batch.shape[1] as i64)]);
-        let program = self.pieces.iter().find_map(|piece| piece.forward).expect("an embedding");
-        Ok(self.session.rounded(program, &sizes)?)
+        let program = self.work.any_program(1)?; // a layer has both
+        Ok(self.work.session.rounded(program, &sizes)?)
     }
 
-    /// The rotary tables of a batch, and memory for the residual stream between the pieces.
+    /// The rotary tables of a batch.
     fn fit(&mut self, batch: &Microbatch) -> Result<(), Error> {
         let length = if self.spec.rows.positions { self.spec.config.positions } else { batch.shape[1] };
         if self.tables.values().all(|table| table.shape[0] != length) {
             let tables: Values<f32> = rope::values(&self.spec.config, length);
             let tables =
                 tables.into_iter().map(|(name, table)| Ok((name.clone(), self.upload(&name, &table)?)));
-            self.tables = tables.collect::<Result<_, Error>>()?;
-        }
-        let [rows, tokens] = batch.shape;
-        let shape = vec![rows, tokens, self.spec.config.hidden];
-        if self.stream.first().is_none_or(|x| x.shape != shape) {
-            self.stream.clear(); // first, so that both are never there together
-            let bytes = shape.iter().product::<usize>() * self.spec.compute.bytes();
-            for _ in 0..self.pieces.len() {
-                let alloc = self.session.device().alloc("stream", bytes);
-                let buffer = alloc.map_err(|source| Error::Device { input: "x".into(), source })?;
-                self.stream.push(DeviceTensor { shape: shape.clone(), buffer });
-            }
+            self.tables = Arc::new(tables.collect::<Result<_, Error>>()?);
         }
         Ok(())
     }
@@ -255,97 +307,6 @@ impl<'a> Rank<'a> {
         all.into_iter().map(|(name, value)| Ok((name, self.upload(name, &value)?))).collect()
     }
 
-    /// Puts the whole parts of a piece together, in the memory of those of the piece before where they are as large.
-    fn gather(&mut self, piece: usize) -> Result<(), Error> {
-        let Programs { piece, gather, .. } = &self.pieces[piece];
-        let Some(Gather { program, parts }) = gather else { return Ok(()) };
-        let shape_of = |ty: &Type| numbers(ty);
-        let fits = |whole: &BTreeMap<String, DeviceTensor>| {
-            let same =
-                |(name, ty): &(String, Type)| whole.get(name).is_some_and(|old| old.shape == shape_of(ty));
-            whole.len() == parts.len() && parts.iter().all(same)
-        };
-        if !fits(&self.whole) {
-            self.whole.clear(); // first, so that both are never there together
-            for (name, ty) in parts {
-                let shape = shape_of(ty);
-                let bytes = shape.iter().product::<usize>() * ty.dtype.bytes();
-                let alloc = self.session.device().alloc("whole", bytes);
-                let buffer = alloc.map_err(|source| Error::Device { input: name.clone(), source })?;
-                self.whole.insert(name.clone(), DeviceTensor { shape, buffer });
-            }
-        }
-        let mut io = Io::default();
-        let names: Vec<(String, String)> =
-            parts.iter().map(|(name, _)| (shard_name(name), piece.own_name(name))).collect();
-        for (shard, own) in &names {
-            let tensor = self.weights.get(own).or_else(|| self.trained.get(own));
-            io.inputs.extend(tensor.map(|tensor| (shard.as_str(), tensor)));
-        }
-        io.donated = self.whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        self.session.run(*program, io)?;
-        Ok(())
-    }
-
-    /// From a piece's x to its y, which is the next piece's x.
-    fn forward(
-        &mut self,
-        number: usize,
-        own: &[(&'static str, DeviceTensor)],
-        sizes: &BTreeMap<Symbol, i64>,
-    ) -> Result<(), Error> {
-        let Self { session, pieces, weights, whole, stream, tables, .. } = self;
-        let piece = &pieces[number];
-        let Some(program) = piece.forward else { return Ok(()) };
-        let mut io = Io { sizes: sizes.clone(), ..Io::default() };
-        let (before, after) = stream.split_at_mut(number);
-        piece.given(&mut io, own, weights, whole, tables);
-        io.inputs.extend(before.last().map(|x| ("x", x)));
-        io.donated.insert("y", &mut after[0]);
-        session.run(program, io)?;
-        Ok(())
-    }
-
-    /// From the gradient of a piece's y to that of its x, and what is logged of the last piece.
-    fn backward(
-        &mut self,
-        number: usize,
-        own: &[(&'static str, DeviceTensor)],
-        sizes: &BTreeMap<Symbol, i64>,
-    ) -> Result<Logged, Error> {
-        let Self { session, pieces, weights, whole, stream, tables, trained, .. } = self;
-        let piece = &pieces[number];
-        let Some(program) = piece.backward else { return Ok(Logged::default()) };
-        let mut io = Io { sizes: sizes.clone(), ..Io::default() };
-        piece.given(&mut io, own, weights, whole, tables);
-        let (xs, gradient) = stream.split_at_mut(pieces.len() - 1);
-        io.inputs.extend(number.checked_sub(1).map(|before| ("x", &xs[before])));
-        if piece.has_stream_grad {
-            io.donated.insert(STREAM_GRAD, &mut gradient[0]);
-        } else {
-            io.inputs.insert(STREAM_GRAD, &gradient[0]);
-        }
-        let sums: BTreeMap<String, &String> =
-            piece.grads.iter().map(|name| (piece.piece.own_name(name), name)).collect();
-        for (name, tensor) in trained.iter_mut() {
-            io.donated.extend(sums.get(name).map(|canonical| (canonical.as_str(), tensor)));
-        }
-        let outputs = session.run(program, io)?;
-        if piece.piece != Piece::Head {
-            return Ok(Logged::default());
-        }
-        let number = |name: &str| {
-            let value = outputs.array(name)?;
-            Ok::<f64, Error>(value.wide().first().copied().unwrap_or(f64::NAN))
-        };
-        Ok(Logged {
-            loss: number("loss")?,
-            counted: number("counted")?,
-            correct: number("correct")?,
-            entropy: number("entropy")?,
-        })
-    }
-
     /// Ends a step; `step` counts the updates that were made, this one among them. The norm of its gradient before the
     /// bound, the same on every rank: where it is not finite, A, B and the moments are what they were, and the update is
     /// not to be counted.
@@ -359,8 +320,8 @@ impl<'a> Rank<'a> {
         let rates = rates.iter().map(|(name, value)| Ok((name.clone(), self.upload(name, value)?)));
         let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
         let mut io = Io::from(&rates);
-        io.donated = self.trained.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let outputs = self.session.run(self.update, io)?;
+        io.donated = self.work.trained.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let outputs = self.updates.run(self.update, io)?;
         let norm = outputs.array("grad_norm")?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
         if let Some(scale) = &mut self.scale {
@@ -370,10 +331,10 @@ impl<'a> Rank<'a> {
     }
 
     /// This rank's shard of what a run goes on from: A, B or a moment.
-    fn shard(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let tensor = &self.trained[name];
+    fn shard(&self, name: &str, bytes: usize) -> Result<Vec<u8>, Error> {
+        let Some(tensor) = self.work.trained.get(name) else { return Ok(vec![0; bytes]) }; // another stage's
         let mut bytes = vec![0; tensor.buffer.bytes()];
-        let done = self.session.device().download(&tensor.buffer, &mut bytes);
+        let done = self.work.session.device().download(&tensor.buffer, &mut bytes);
         done.map_err(|source| Error::Device { input: name.to_owned(), source })?;
         Ok(bytes)
     }
@@ -397,18 +358,29 @@ impl<'a> Rank<'a> {
     fn whole(&self, name: &str, kept: &str) -> Result<Array<f32>, Error> {
         let (part, shards) = self.layout.part(name).expect("what is trained is a parameter");
         let Placed { shared, .. } = self.layout.placed(name).expect("as well");
-        let own = self.shard(kept)?;
+        let own = self.shard(kept, shards.len * part.dtype.bytes())?;
         let mut all = vec![0; own.len() * self.place.world.world()];
         let gather = Collective::all_gather(Element::U8, own.len());
         self.place.world.run(&gather, own[..].into(), (&mut all[..]).into())?;
         let element = part.dtype.bytes();
-        let part_of = |sharing: usize| {
-            let shards_of = self.place.lanes_of(sharing).map(|rank| &all[rank * own.len()..][..own.len()]);
+        let stage = self.stage_of(name);
+        let part_of = |part: usize| {
+            let rank = |shard: usize| self.place.rank(shard, part, stage);
+            let shards_of = (0..shards.ranks()).map(|shard| &all[rank(shard) * own.len()..][..own.len()]);
             shards.whole(&shards_of.collect::<Vec<_>>(), element)
         };
         let parts: Vec<Vec<u8>> = (0..self.place.at.sharing).map(part_of).collect();
         let parts = if shared.cut == Cut::Whole { &parts[..1] } else { &parts[..] };
         Ok(Array::from_memory(part.dtype, &shared.whole, &shared.together(parts, element)))
+    }
+
+    /// The rank of the pipeline that trains a parameter.
+    fn stage_of(&self, name: &str) -> usize {
+        let reads = |rank: &usize| {
+            let own = own_pieces(self.stages, *rank, &self.spec);
+            own.into_iter().flatten().any(|number| self.work.pieces[number].reads(name))
+        };
+        (0..self.stages.ranks()).find(reads).unwrap_or(0)
     }
 
     /// Where everything lies.
@@ -418,7 +390,7 @@ impl<'a> Rank<'a> {
 
     /// Bytes of the frozen weights that this rank holds.
     pub fn weight_bytes(&self) -> usize {
-        self.weights.bytes()
+        self.work.weights.bytes()
     }
 
     /// All ranks.
@@ -433,111 +405,35 @@ impl<'a> Rank<'a> {
 
     /// What the session has done so far.
     pub fn counters(&self) -> &Counters {
-        self.session.counters()
+        self.work.session.counters()
     }
 }
 
-impl Place {
-    fn new(world: Arc<dyn Comm>, mesh: &Mesh) -> Result<Self, Error> {
-        if let Some(axis) = mesh.axes().find(|axis| ![FSDP, TP].contains(axis)) {
-            return Err(Error::Axis { found: axis.to_owned() });
-        }
-        let along = |axis: &str| {
-            let group = mesh.group(world.rank(), axis).unwrap_or_default();
-            group.iter().position(|rank| *rank == world.rank()).unwrap_or(0)
-        };
-        let at = Coordinates { shard: along(FSDP), part: along(TP), sharing: mesh.size(TP).unwrap_or(1) };
-        Ok(Self { mesh: mesh.clone(), at, world })
-    }
-
-    /// The ranks that know what is logged: one for each lane of micro-batches.
-    fn lanes(&self) -> impl Iterator<Item = usize> {
-        self.lanes_of(0)
-    }
-
-    /// The ranks, by their shards, that have one part of each layer.
-    fn lanes_of(&self, part: usize) -> impl Iterator<Item = usize> {
-        let first = self.mesh.group(0, TP).map_or(0, |group| group[part]);
-        self.mesh.group(first, FSDP).unwrap_or_else(|| vec![first]).into_iter()
-    }
+/// The pieces of a rank of a pipeline, chunk by chunk.
+fn own_pieces(pipeline: Shape, rank: usize, spec: &Spec) -> Vec<Range<usize>> {
+    let stage = |chunk: usize| pipeline.stage(rank, chunk);
+    (0..pipeline.chunks())
+        .map(|chunk| pieces_of(stage(chunk), pipeline.stages(), spec.config.layers))
+        .collect()
 }
 
-/// Whether a model drops anything.
-fn drops(spec: &Spec) -> bool {
-    spec.dropout && spec.adapter.as_ref().is_some_and(|adapter| adapter.dropout > 0.0)
+/// That ranks can share a model as they are to.
+fn check_sizes(spec: &Spec, place: &Place, stages: Shape) -> Result<(), Error> {
+    let (ranks, stages, layers) = (place.at.sharing, stages.stages(), spec.config.layers);
+    if ranks > 1 && spec.dropout && spec.adapter.as_ref().is_some_and(|adapter| adapter.dropout > 0.0) {
+        return Err(Error::Dropout { ranks });
+    }
+    if layers < stages { Err(Error::Stages { layers, stages }) } else { Ok(()) }
 }
 
-impl Programs {
-    /// What a program of the piece reads that is there before.
-    fn given<'b>(
-        &'b self,
-        io: &mut Io<'b>,
-        own: &'b [(&'static str, DeviceTensor)],
-        weights: &'b Tensors,
-        whole: &'b BTreeMap<String, DeviceTensor>,
-        tables: &'b BTreeMap<String, DeviceTensor>,
-    ) {
-        io.inputs.extend(own.iter().map(|(name, tensor)| (*name, tensor)));
-        io.inputs.extend(tables.iter().map(|(name, tensor)| (name.as_str(), tensor)));
-        io.inputs.extend(whole.iter().map(|(name, tensor)| (name.as_str(), tensor)));
-        for name in &self.inputs {
-            let tensor = weights.get(&self.piece.own_name(name));
-            io.inputs.extend(tensor.map(|tensor| (name.as_str(), tensor)));
-        }
-    }
-}
-
-/// Loads each graph once.
-struct Loader<'s, 'a> {
-    session: &'s mut Session<'a>,
-    loaded: Vec<(Graph, Program)>,
-}
-
-impl Loader<'_, '_> {
-    fn load(&mut self, graph: &Graph) -> Result<Program, Error> {
-        if let Some((_, program)) = self.loaded.iter().find(|(other, _)| other == graph) {
-            return Ok(*program);
-        }
-        let program = self.session.load(graph)?;
-        self.loaded.push((graph.clone(), program));
-        Ok(program)
-    }
-
-    fn piece(&mut self, graphs: PieceGraphs, layout: &Layout) -> Result<Programs, Error> {
-        let PieceGraphs { piece, gather, forward, backward } = graphs;
-        let both = || forward.iter().chain(&backward).flat_map(Graph::inputs);
-        let gathered = gather.as_ref().map_or_else(Vec::new, |graph| {
-            let outputs = graph.outputs().iter();
-            outputs.map(|(name, id)| (name.clone(), graph.ty(*id).clone())).collect()
-        });
-        let is_gathered = |name: &str| gathered.iter().any(|(other, _)| other == name);
-        let is_part = |name: &str| layout.part(&piece.own_name(name)).is_some() && !is_gathered(name);
-        let mut inputs: Vec<String> =
-            both().map(|(name, _)| name.to_owned()).filter(|name| is_part(name)).collect();
-        inputs.dedup();
-        let has_stream_grad = backward.as_ref().is_some_and(|graph| graph.find_output(STREAM_GRAD).is_some());
-        let sums = backward.iter().flat_map(|graph| graph.outputs());
-        let grads = sums.map(|(name, _)| name.clone()).filter(|name| name.starts_with("grad.")).collect();
-        let mut load = |graph: Option<Graph>| graph.map(|graph| self.load(&graph)).transpose();
-        let program = load(gather)?;
-        Ok(Programs {
-            piece,
-            gather: program.map(|program| Gather { program, parts: gathered }),
-            forward: load(forward)?,
-            backward: load(backward)?,
-            inputs,
-            grads,
-            has_stream_grad,
-        })
-    }
+/// What a step costs where layers are computed again and adapters are trained, in the time of a forward.
+fn recomputed() -> Workload {
+    let times = Times { forward: 1.0, backward: 1.0, weight: 0.1, recompute: 1.0, dequantize: 0.0 };
+    let held = Held { forward: 1, recompute: 1, weight: 1 };
+    Workload::uniform(Stage { times, held, recomputed: true, trained: true })
 }
 
 /// The shape that holds some micro-batches, the same on every rank.
 fn common_shape<'b>(batches: impl Iterator<Item = &'b Microbatch>) -> [usize; 2] {
     batches.fold([0, 0], |[rows, tokens], batch| [rows.max(batch.shape[0]), tokens.max(batch.shape[1])])
-}
-
-/// The sizes of a type without symbols.
-fn numbers(ty: &Type) -> Vec<usize> {
-    ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect()
 }

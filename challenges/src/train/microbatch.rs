@@ -79,8 +79,18 @@ pub struct Logged {
 }
 
 impl Logged {
+    /// From the numbers that a program gives by name.
+    pub(crate) fn of<E>(number: impl Fn(&str) -> Result<f64, E>) -> Result<Self, E> {
+        Ok(Self {
+            loss: number("loss")?,
+            counted: number("counted")?,
+            correct: number("correct")?,
+            entropy: number("entropy")?,
+        })
+    }
+
     /// As text that has every bit.
-    pub(crate) fn to_bits_text(&self) -> String {
+    pub(crate) fn bits_text(&self) -> String {
         let Self { loss, counted, correct, entropy } = self;
         [loss, counted, correct, entropy].map(|number| format!("{:016x}", number.to_bits())).join(" ")
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{self, Rank};
+use challenges::fsdp::{self, Pipeline, Rank, Team};
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Machine, Microbatch};
@@ -14,6 +14,7 @@ use reference::graph::ranks::Mesh;
 use reference::llama::Spec;
 use reference::llama::train::Report;
 use reference::loss::IGNORED;
+use reference::schedule::{Buffer, GENERATORS, Held, Placement, Stage, Times, Workload};
 use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
@@ -37,7 +38,7 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
 type Trained = (Vec<Report>, Values<f32>);
 
 /// The golden run on so many ranks; where there are fewer rows than ranks, some have padding.
-fn golden_run(tiny: &TinyLlama, mesh: &Mesh) -> Vec<Trained> {
+fn golden_run(tiny: &TinyLlama, mesh: &Mesh, pipeline: Option<&Pipeline<'_>>) -> Vec<Trained> {
     let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| {
         let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
         let device = Cpu::with_threads(1);
@@ -45,7 +46,8 @@ fn golden_run(tiny: &TinyLlama, mesh: &Mesh) -> Vec<Trained> {
         let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
         let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
         let comm: Arc<dyn Comm> = comm;
-        let mut rank = Rank::new(on, (comm, mesh), &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
+        let team = Team { world: comm, mesh, pipeline };
+        let mut rank = Rank::new(on, team, &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
         let mut reports = Vec::new();
         for number in 0..run.steps {
             let row = |row: usize| {
@@ -69,10 +71,10 @@ fn golden_run(tiny: &TinyLlama, mesh: &Mesh) -> Vec<Trained> {
 }
 
 /// That every rank of a mesh has the losses, the norms and the adapter of the golden run.
-fn check_mesh(axes: &[(&str, usize)]) {
+fn check_mesh(axes: &[(&str, usize)], pipeline: Option<&Pipeline<'_>>) {
     let Some(tiny) = TinyLlama::find() else { return };
     let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
-    let all = golden_run(&tiny, &mesh);
+    let all = golden_run(&tiny, &mesh, pipeline);
     let (reports, trained) = &all[0];
     assert!(all.iter().all(|(other, _)| other == reports), "every rank has the same losses and norms");
     println!("{axes:?}");
@@ -81,12 +83,43 @@ fn check_mesh(axes: &[(&str, usize)]) {
 
 #[test]
 fn a_run_in_shards_is_as_near_the_truth_as_the_original_is() {
-    (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)]));
+    (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)], None));
 }
 
 #[test]
 fn a_run_of_ranks_that_share_layers_is_as_near_the_truth_as_the_original_is() {
-    check_mesh(&[("tp", 2)]);
-    check_mesh(&[("fsdp", 2), ("tp", 2)]);
-    check_mesh(&[("tp", 2), ("fsdp", 3)]);
+    check_mesh(&[("tp", 2)], None);
+    check_mesh(&[("fsdp", 2), ("tp", 2)], None);
+    check_mesh(&[("tp", 2), ("fsdp", 3)], None);
+}
+
+/// What a step costs where activations are computed again and weights dequantised as operations of their own, or not.
+fn workload(recomputed: bool, buffer: Option<Buffer>) -> Workload {
+    let times = Times { forward: 1.0, backward: 1.0, weight: 0.1, recompute: 1.0, dequantize: 0.2 };
+    let stage =
+        Stage { times, held: Held { forward: 1, recompute: 1, weight: 1 }, recomputed, trained: true };
+    Workload { buffer, ..Workload::uniform(stage) }
+}
+
+#[test]
+fn a_run_through_stages_is_as_near_the_truth_as_the_original_is() {
+    check_mesh(&[("pp", 2)], None);
+    check_mesh(&[("pp", 3)], None);
+    check_mesh(&[("fsdp", 2), ("pp", 2)], None);
+    check_mesh(&[("pp", 2), ("tp", 2)], None);
+}
+
+#[test]
+fn every_schedule_is_as_near_the_truth_as_the_original_is() {
+    for (name, generator) in GENERATORS.into_iter().filter(|(name, _)| *name != "interleaved") {
+        for recomputed in [true, false] {
+            for buffer in [None, Some(Buffer { chunks: 1, reads: None })] {
+                let workload = workload(recomputed, buffer);
+                println!("{name}, recomputed: {recomputed}, dequantised: {}", buffer.is_some());
+                let pipeline =
+                    Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &generator };
+                check_mesh(&[("pp", 2)], Some(&pipeline));
+            }
+        }
+    }
 }
