@@ -28,6 +28,7 @@ mod tasks;
 
 use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Group, Tape, Tensor};
+use reference::schedule::{self, Schedule, Shape, Workload};
 
 use crate::calls::Calls;
 use crate::linked::{Linked, linked};
@@ -62,6 +63,11 @@ pub trait Fsdp: Sync {
     /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type.
     fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
+    /// B.3 - whose whole parts stay between forward and backward, in `room` bytes: for each piece of the model, in the
+    /// order of the forward, which take so many `bytes`. What does not stay is gathered again. The last piece is not
+    /// asked about: its backward follows its forward.
+    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool>;
+
     /// B.4 - this rank's shard, f32 ([`Shards::len`]), of the sum of everyone's gradients, each f32 and as large as the
     /// whole parameter. The padding is zeros.
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
@@ -69,6 +75,14 @@ pub trait Fsdp: Sync {
     /// B.4 - the norm, f32 (), of the gradient of which this rank has some shards, and the other ranks of the groups have
     /// the others.
     fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor;
+
+    /// B.5 - which gathers start while the work before them is done, in `room` bytes: for each gather of a micro-batch, in
+    /// their order, which make so many `bytes`. What one has gathered is freed when its work is done; the first has
+    /// nothing before it.
+    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool>;
+
+    /// B.6 - what stays of each layer between forward and backward, and where, in `room` bytes of the device.
+    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations>;
 
     /// B.7 - how the ranks that share a layer share one of its parameters, by its name: a projection's weight or its
     /// adapter's A (r, in) and B (out, r). Everything else is everyone's.
@@ -80,8 +94,42 @@ pub trait Fsdp: Sync {
 
     /// B.7 - the gradient, f32, of a trained parameter that ranks share in this way, from what this rank makes of it.
     fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor;
+
+    /// B.8 - what each rank of a pipeline does, in which order: a schedule that can be run
+    /// ([`check`](reference::schedule::check())), with bubbles as small as the workload lets them be.
+    ///
+    /// Fails where the workload makes no sense, or its cap has no room for a micro-batch.
+    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error>;
 }
 // ANCHOR_END: fsdp-trait
+
+/// Bytes of a layer's activations for a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerBytes {
+    /// What it is given: enough to compute everything again.
+    pub x: usize,
+    /// What its backward reads beside x.
+    pub kept: usize,
+}
+
+/// What stays of a layer between forward and backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activations {
+    /// What its backward reads; else its x alone, from which the rest is computed again.
+    pub is_kept: bool,
+    /// In the memory of the host; else in that of the device.
+    pub is_on_host: bool,
+}
+
+/// Whether activations may be moved to the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Host {
+    /// They may not.
+    #[default]
+    Unused,
+    /// They may.
+    Used,
+}
 
 linked!(warpbook_fsdp -> Linked<dyn Fsdp>);
 
@@ -112,12 +160,24 @@ impl Fsdp for Solution {
         Self::counted().gather(shard, shards, group)
     }
 
+    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        Self::counted().keep(bytes, room)
+    }
+
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
         Self::counted().reduce(gradient, shards, group)
     }
 
     fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
         Self::counted().norm(tape, gradients, groups)
+    }
+
+    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        Self::counted().prefetch(bytes, room)
+    }
+
+    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
+        Self::counted().activations(layers, room, host)
     }
 
     fn cut(&self, parameter: &str) -> Cut {
@@ -130,6 +190,10 @@ impl Fsdp for Solution {
 
     fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor {
         Self::counted().total(gradient, cut, group)
+    }
+
+    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
+        Self::counted().schedule(shape, workload)
     }
 }
 

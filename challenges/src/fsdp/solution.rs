@@ -1,8 +1,9 @@
 //! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
 
-use challenges::fsdp::{Fsdp, Gradient};
+use challenges::fsdp::{Activations, Fsdp, Gradient, Host, LayerBytes};
 use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Dtype, Group, Tape, Tensor, Type};
+use reference::schedule::{self, Schedule, Shape, Workload};
 
 /// The attempt.
 pub struct Solution;
@@ -50,6 +51,21 @@ impl Fsdp for Solution {
     }
     // ANCHOR_END: fsdp-step-2
 
+    // ANCHOR: fsdp-step-3
+    // why: a part that stays is not gathered a second time, and every byte of room spares a byte of traffic, whichever part
+    // it is. The backward runs from the end, so the last parts wait the shortest.
+    // step B.3: keep the last parts that there is room for
+    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        let mut left = room;
+        let mut kept: Vec<bool> = vec![false; bytes.len()];
+        for (kept, bytes) in kept.iter_mut().zip(bytes).rev() {
+            *kept = *bytes <= left;
+            left -= if *kept { *bytes } else { 0 };
+        }
+        kept
+    }
+    // ANCHOR_END: fsdp-step-3
+
     // ANCHOR: fsdp-step-4
     // why: each rank has the whole gradient of its own micro-batches and needs its own rows of everyone's sum: that is a
     // reduce-scatter, half of what an all-reduce sends. It is in f32, whatever the model computes in: a sum of many small
@@ -78,13 +94,48 @@ impl Fsdp for Solution {
     }
     // ANCHOR_END: fsdp-step-4
 
+    // ANCHOR: fsdp-step-5
+    // why: a gather that starts early is on its way while a layer computes, and its result is there besides that layer's
+    // own parts: two at a time, which is what the room is for.
+    // step B.5: start a gather early where it and the one before it fit together
+    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        let fits = |pair: &[usize]| {
+            pair.iter().try_fold(0_usize, |sum, n| sum.checked_add(*n)).is_some_and(|sum| sum <= room)
+        };
+        bytes.iter().take(1).map(|_| false).chain(bytes.windows(2).map(fits)).collect()
+    }
+    // ANCHOR_END: fsdp-step-5
+
+    // ANCHOR: fsdp-step-6
+    // why: x has to be somewhere, or there is nothing to begin from. If all of them have room, what is left keeps whole
+    // layers, the last first, which wait the shortest and spare their recomputation. If they have not, the first ones,
+    // which wait the longest, go to the host.
+    // step B.6: keep what there is room for, move what there is none for
+    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
+        let mut used: usize = layers.iter().map(|layer| layer.x).sum();
+        let mut all = vec![Activations { is_kept: false, is_on_host: false }; layers.len()];
+        for (own, layer) in all.iter_mut().zip(layers) {
+            if used > room && host == Host::Used {
+                own.is_on_host = true;
+                used -= layer.x;
+            }
+        }
+        for (own, layer) in all.iter_mut().zip(layers).rev().filter(|(own, _)| !own.is_on_host) {
+            own.is_kept = used.saturating_add(layer.kept) <= room;
+            used += if own.is_kept { layer.kept } else { 0 };
+        }
+        all
+    }
+    // ANCHOR_END: fsdp-step-6
+
     // ANCHOR: fsdp-step-7
     // why: the outputs of q, k, v, gate and up are cut, so that a rank has whole heads and a part of the MLP's width; o and
     // down then read what the rank has, which cuts their inputs. Between the two nobody is asked. Of an adapter's pair the
     // one that touches what is cut is cut with it.
     // step B.7: by which dimension each parameter of a layer is cut
     fn cut(&self, parameter: &str) -> Cut {
-        let is_of = |modules: &[&str]| modules.iter().any(|module| parameter.contains(&format!(".{module}.")));
+        let is_of =
+            |modules: &[&str]| modules.iter().any(|module| parameter.contains(&format!(".{module}.")));
         let is_column = is_of(&["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"]);
         let is_row = is_of(&["o_proj", "down_proj"]);
         match (is_column, is_row) {
@@ -112,4 +163,13 @@ impl Fsdp for Solution {
         }
     }
     // ANCHOR_END: fsdp-step-7
+
+    // ANCHOR: fsdp-step-8
+    // why: W is next to nothing where only adapters are trained, so it fills no bubble. R needs its own F alone, and D
+    // nothing at all: both can be done while a rank waits for a gradient.
+    // step B.8: of what can begin first, do B before R before F before W
+    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
+        schedule::filled(shape, workload)
+    }
+    // ANCHOR_END: fsdp-step-8
 }

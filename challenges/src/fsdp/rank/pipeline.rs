@@ -8,8 +8,8 @@
 //! W    the gradients of what is trained
 //! ```
 //!
-//! `RBW` and `BW` in one operation are one program a piece. A `D` in one operation with others dequantises piece by
-//! piece, as the others need it, and so do all operations where there is no `D`. The loss and its gradient are one
+//! `RBW` and `BW` in one operation are one program a piece. Where there is no `D` at all, each piece is gathered and
+//! dequantised when an operation comes to it, and freed after it. The loss and its gradient are one
 //! program, run by the last stage's `F`: what lies between the two is a gradient as large as y, and no logits.
 //!
 //! Messages between two stages have a tag for each micro-batch, chunk and direction, so that they find each other in
@@ -66,12 +66,14 @@ impl Line<'_> {
         let mut buffer: Vec<usize> = Vec::new(); // chunks, the one that was dequantised longest ago first
         for operation in self.operations {
             let Operation { kinds, micro_batch, chunk } = *operation;
-            if !operation.has_micro_batch() {
+            let has = |kind: Kind| kinds.contains(kind);
+            if has(Kind::Dequantize) {
                 self.dequantize(work, &mut buffer, chunk)?;
+            }
+            if !operation.has_micro_batch() {
                 continue;
             }
             let flight = &mut flights[micro_batch];
-            let has = |kind: Kind| kinds.contains(kind);
             if has(Kind::Forward) {
                 self.forward(work, flight, *operation, &mut sent)?;
             }
