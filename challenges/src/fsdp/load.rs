@@ -22,25 +22,27 @@ use super::programs::{Layout, Placed};
 /// Tensors by name; several names may mean one tensor.
 #[derive(Debug, Default)]
 pub struct Tensors {
-    tensors: Vec<DeviceTensor>,
+    all: Vec<DeviceTensor>,
     names: BTreeMap<String, usize>,
+    /// Shards that lie on the host, each with the number of its elements.
+    pub on_host: BTreeMap<String, (usize, Vec<u8>)>,
 }
 
 impl Tensors {
     /// A tensor by its name; `None` if none has it.
     pub fn get(&self, name: &str) -> Option<&DeviceTensor> {
-        self.names.get(name).map(|number| &self.tensors[*number])
+        self.names.get(name).map(|number| &self.all[*number])
     }
 
     /// Bytes of all of them, each once.
     pub fn bytes(&self) -> usize {
-        self.tensors.iter().map(|tensor| tensor.buffer.bytes()).sum()
+        self.all.iter().map(|tensor| tensor.buffer.bytes()).sum()
     }
 
     fn add(&mut self, name: String, tensor: DeviceTensor) -> usize {
-        self.tensors.push(tensor);
-        self.names.insert(name, self.tensors.len() - 1);
-        self.tensors.len() - 1
+        self.all.push(tensor);
+        self.names.insert(name, self.all.len() - 1);
+        self.all.len() - 1
     }
 }
 
@@ -59,7 +61,8 @@ pub struct Coordinates {
     pub stages: usize,
 }
 
-/// A rank's shards of every frozen weight that is its own, by the names of the graphs' inputs.
+/// A rank's shards of every frozen weight that is its own, by the names of the graphs' inputs: on its device, or, what
+/// is gathered before it is read, on the host.
 ///
 /// # Errors
 /// If a weight cannot be read, or the device has no room for a shard.
@@ -68,9 +71,11 @@ pub fn load(
     model: &Llama,
     layout: &Layout,
     at: Coordinates,
+    is_on_host: bool,
     is_own: impl Fn(&str) -> bool,
 ) -> Result<Tensors, Error> {
-    let mut loader = Loader { device, layout, at, all: Tensors::default(), tables: HashMap::new() };
+    let mut loader =
+        Loader { device, layout, at, is_on_host, all: Tensors::default(), tables: HashMap::new() };
     for input in model.stored().map_err(Error::Model)?.into_iter().filter(|input| is_own(&input.name)) {
         let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
         match (placed.shared.cut, placed.parameter.storage) {
@@ -93,6 +98,7 @@ struct Loader<'l> {
     device: &'l dyn Device,
     layout: &'l Layout,
     at: Coordinates,
+    is_on_host: bool,
     all: Tensors,
     tables: HashMap<Vec<u8>, usize>,
 }
@@ -107,6 +113,10 @@ impl Loader<'_> {
             return Ok(());
         }
         let shard = (!is_shared).then(|| shards.cut(bytes, part.dtype.bytes(), self.at.shard));
+        if let Some(shard) = shard.as_ref().filter(|_| self.is_on_host) {
+            self.all.on_host.insert(name, (shards.len, shard.clone()));
+            return Ok(());
+        }
         let (shape, own) =
             shard.as_ref().map_or((part.shape.clone(), bytes), |shard| (vec![shards.len], shard));
         let made = DeviceTensor::new(self.device, &shape, own);

@@ -64,6 +64,13 @@ pub struct PieceGraphs {
 }
 
 impl PieceGraphs {
+    /// Bytes of the whole parts that are gathered for it.
+    pub fn gathered_bytes(&self) -> usize {
+        let types = self.gather.iter().flat_map(|graph| graph.outputs().iter().map(|(_, id)| graph.ty(*id)));
+        let elements = |ty: &Type| ty.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
+        types.map(|ty| elements(ty) * ty.dtype.bytes()).sum()
+    }
+
     /// Whether it reads a parameter, or a part of one, by its name in the model.
     pub fn reads(&self, name: &str) -> bool {
         self.training.find_input(&self.piece.canonical_name(name)).is_some()

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use compiler::compile::{Level, Options};
 use compiler::groups::Groups;
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
 use kernels::comm::{Collective, Comm};
@@ -39,13 +40,15 @@ use reference::schedule::{
 };
 
 use super::load::load;
-use super::programs::{self, Layout, Placed};
-use super::{Error, Fsdp};
+use super::programs::{self, Layout, PieceGraphs, Placed};
+use super::{Error, Fsdp, Host, LayerBytes};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
 use flight::{Flight, shape};
 use pipeline::{Line, one_by_one, pieces_of};
 use place::Place;
 use work::Work;
+
+pub use work::Traffic;
 
 /// The ranks that train a model together.
 #[derive(Clone)]
@@ -56,7 +59,28 @@ pub struct Team<'a> {
     pub mesh: &'a Mesh,
     /// What stages do, where the mesh has some; `None` for 1F1B with recomputation.
     pub pipeline: Option<&'a Pipeline<'a>>,
+    /// What there is room for on each.
+    pub room: Room,
 }
+
+/// Room on a rank's device beyond what it cannot do without: its shards, a gathered piece at a time, and an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes for whole parts that stay between forward and backward.
+    pub kept_bytes: usize,
+    /// Bytes for two gathered pieces, one of which is on its way.
+    pub prefetch_bytes: usize,
+    /// Bytes for the activations of a micro-batch, where there is no pipeline, whose schedule decides.
+    pub activation_bytes: usize,
+    /// Whether activations may go to the host.
+    pub host: Host,
+    /// Whether shards of what is frozen lie on the host, and come to the device when they are gathered.
+    pub has_shards_on_host: bool,
+}
+
+/// Operations between ranks that may be in flight while a rank computes, where gathers are started early: as many as a
+/// piece has parts, whatever they are.
+const IN_FLIGHT: usize = 1024;
 
 /// What the stages of a pipeline do.
 pub struct Pipeline<'a> {
@@ -87,6 +111,8 @@ pub struct Rank<'a> {
     tables: Arc<BTreeMap<String, DeviceTensor>>,
     pipeline: Option<&'a Pipeline<'a>>,
     stages: Shape, // of whatever number of micro-batches
+    attempt: &'a dyn Fsdp,
+    room: Room,
 }
 
 impl<'a> Rank<'a> {
@@ -98,8 +124,8 @@ impl<'a> Rank<'a> {
     /// mesh says, or the device lacks the memory.
     pub fn new(
         on: Machine<'a>,
-        Team { world, mesh, pipeline }: Team<'a>,
-        attempt: &dyn Fsdp,
+        Team { world, mesh, pipeline, room }: Team<'a>,
+        attempt: &'a dyn Fsdp,
         model: &Llama,
         spec: Spec,
         recipe: &Recipe,
@@ -111,7 +137,9 @@ impl<'a> Rank<'a> {
         let stages = Shape::new(place.at.stages, chunks, 1, placement)?;
         check_sizes(&spec, &place, stages)?;
         let layout = Layout::new(attempt, &spec, mesh)?;
-        let settings = Settings { donate: true, ..Settings::default() };
+        let overlapped = Options { in_flight: IN_FLIGHT, ..Level::default().options() };
+        let options = (room.prefetch_bytes > 0).then_some(overlapped);
+        let settings = Settings { donate: true, options, ..Settings::default() };
         let session =
             |groups| Session::new(passes, device, dequantizer, settings.clone()).with_groups(groups);
         let mut updates = session(Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::Groups)?);
@@ -121,7 +149,7 @@ impl<'a> Rank<'a> {
         let trained: Vec<(String, Type)> =
             layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
         let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;
-        let weights = load(device, model, &layout, place.at, is_own)?;
+        let weights = load(device, model, &layout, place.at, room.has_shards_on_host, is_own)?;
         let mut rank = Self {
             work: Work::new(session(place.groups()?), pieces, weights),
             updates,
@@ -132,12 +160,58 @@ impl<'a> Rank<'a> {
             tables: Arc::default(),
             pipeline,
             stages,
+            attempt,
+            room,
             layout,
             spec,
             place,
         };
         rank.begin(state)?;
+        if stages.stages() == 1 {
+            rank.choose_whole_parts()?;
+        }
         Ok(rank)
+    }
+
+    /// B.3 and B.5: which whole parts stay, and which gathers start early.
+    fn choose_whole_parts(&mut self) -> Result<(), Error> {
+        let last = self.work.pieces.len() - 1;
+        let bytes: Vec<usize> = self.work.pieces.iter().map(PieceGraphs::gathered_bytes).collect();
+        let mut kept = self.attempt.keep(&bytes[..last], self.room.kept_bytes);
+        let needed = kept.iter().zip(&bytes).filter(|(kept, _)| **kept).map(|(_, bytes)| bytes).sum();
+        answers("B.3", kept.len(), last)?;
+        fits("B.3", needed, self.room.kept_bytes)?;
+        kept.push(false); // the head's backward follows its forward
+        let order = self.work.order(&kept);
+        let gathered: Vec<usize> = order.iter().map(|gather| bytes[gather.piece]).collect();
+        let early = self.attempt.prefetch(&gathered, self.room.prefetch_bytes);
+        answers("B.5", early.len(), gathered.len())?;
+        for (number, _) in early.iter().enumerate().filter(|(_, is_early)| **is_early) {
+            let before = number.checked_sub(1).map_or(usize::MAX, |before| gathered[before]);
+            fits("B.5", gathered[number].saturating_add(before), self.room.prefetch_bytes)?;
+        }
+        self.work.follow(kept, order.into_iter().zip(early));
+        Ok(())
+    }
+
+    /// B.6: what stays of each layer of a micro-batch, and where.
+    fn choose_activations(&mut self, flight: &Flight) -> Result<(), Error> {
+        let layers = 1..self.work.pieces.len() - 1;
+        let bytes: Vec<LayerBytes> = layers
+            .clone()
+            .map(|piece| self.work.activation_bytes(piece, flight))
+            .collect::<Result<_, _>>()?;
+        let chosen = self.attempt.activations(&bytes, self.room.activation_bytes, self.room.host);
+        answers("B.6", chosen.len(), bytes.len())?;
+        let kept = chosen.iter().zip(&bytes).filter(|(own, _)| own.is_kept && !own.is_on_host);
+        let needed: usize = kept.map(|(_, bytes)| bytes.x + bytes.kept).sum();
+        fits("B.6", needed, self.room.activation_bytes)?;
+        if let Some(layer) = chosen.iter().position(|own| own.is_on_host && self.room.host == Host::Unused) {
+            let (found, expected) = ("the host".to_owned(), "the device".to_owned());
+            return Err(Error::Step { step: "B.6", name: format!("layer {layer}"), found, expected });
+        }
+        self.work.activations = layers.zip(chosen).collect();
+        Ok(())
     }
 
     /// Puts this rank's shards of a state on the device; what it has not is zeros.
@@ -187,7 +261,11 @@ impl<'a> Rank<'a> {
                 Some((batch, key)) => (batch.padded(shape), *key),
                 None => (Microbatch::padding(shape), [0; 2]),
             };
-            flights.push(self.flight(&batch, items, key)?);
+            let flight = self.flight(&batch, items, key)?;
+            if self.stages.stages() == 1 && self.room.activation_bytes > 0 {
+                self.choose_activations(&flight)?;
+            }
+            flights.push(flight);
         }
         match self.schedule(flights.len())? {
             Some(schedule) => {
@@ -262,6 +340,7 @@ impl<'a> Rank<'a> {
             gradient: None,
             kept: BTreeMap::new(),
             y_grads: BTreeMap::new(),
+            on_host: BTreeMap::new(),
             logged: Logged::default(),
         })
     }
@@ -393,6 +472,11 @@ impl<'a> Rank<'a> {
         self.work.weights.bytes()
     }
 
+    /// What was moved so far.
+    pub fn traffic(&self) -> Traffic {
+        self.work.traffic
+    }
+
     /// All ranks.
     pub fn world(&self) -> &Arc<dyn Comm> {
         &self.place.world
@@ -407,6 +491,24 @@ impl<'a> Rank<'a> {
     pub fn counters(&self) -> &Counters {
         self.work.session.counters()
     }
+}
+
+/// That a step answers for everything that it is asked about.
+fn answers(step: &'static str, found: usize, expected: usize) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    let [found, expected] = [found, expected].map(|count| format!("{count} answers"));
+    Err(Error::Step { step, name: "room".into(), found, expected })
+}
+
+/// That what a step chose fits in the room that it has.
+fn fits(step: &'static str, needed: usize, room: usize) -> Result<(), Error> {
+    if needed <= room {
+        return Ok(());
+    }
+    let (found, expected) = (format!("{needed} bytes"), format!("at most {room} bytes"));
+    Err(Error::Step { step, name: "room".into(), found, expected })
 }
 
 /// The pieces of a rank of a pipeline, chunk by chunk.

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
-use reference::graph::{Builder, Error, Graph, Id, Op, Symbol};
+use reference::graph::{Builder, Error, Graph, Id, Op, Symbol, Tensor};
 use reference::llama::Piece;
 use reference::llama::train::STREAM_GRAD;
 
@@ -55,6 +55,29 @@ pub const KEPT: &str = "kept.";
 pub const SAVED: &str = "saved.";
 /// A part after [`Task::Dequantize`].
 pub const DENSE: &str = "dense.";
+
+/// What comes before the names of a piece whose parts are gathered while another one runs.
+pub const NEXT: &str = "next.";
+
+/// A graph that also gathers the parts of a piece, under names of their own, after everything else: a plan that may have
+/// operations in flight starts them first.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn with_gather(graph: &Graph, gather: &Graph) -> Result<Graph, Error> {
+    let builder = Builder::onto(graph.clone());
+    let tape = builder.tape();
+    let input = |(name, id): (&str, Id)| {
+        let ty = gather.ty(id);
+        tape.input(&format!("{NEXT}{name}"), ty.dtype, &ty.shape)
+    };
+    let inputs: Vec<Tensor> = gather.inputs().map(input).collect();
+    let outputs = tape.inline(gather, &inputs);
+    for ((name, _), output) in gather.outputs().iter().zip(outputs) {
+        tape.output(&format!("{NEXT}{name}"), &output);
+    }
+    builder.finish()
+}
 
 /// The graph of a task; `None` where there is nothing to do. With `is_dense`, it reads what [`Task::Dequantize`] wrote.
 ///

@@ -28,8 +28,6 @@
 mod check;
 mod placement;
 mod tensor;
-#[cfg(test)]
-mod tests;
 
 pub use check::{Fault, check};
 pub use placement::{Parameter, Part, Placement, Shards};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{self, Pipeline, Rank, Team};
+use challenges::fsdp::{self, Host, Pipeline, Rank, Room, Team, Traffic};
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Machine, Microbatch};
@@ -34,11 +34,23 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
     }
 }
 
-/// A rank's losses and norms of the golden run, a row a micro-batch, and what was trained.
-type Trained = (Vec<Report>, Values<f32>);
+/// A rank's golden run, a row a micro-batch.
+struct Trained {
+    reports: Vec<Report>,
+    state: Values<f32>,
+    traffic: Traffic,
+    weight_bytes: usize,
+}
+
+/// How the ranks of a test work together.
+#[derive(Clone, Copy, Default)]
+struct How<'a> {
+    pipeline: Option<&'a Pipeline<'a>>,
+    room: Room,
+}
 
 /// The golden run on so many ranks; where there are fewer rows than ranks, some have padding.
-fn golden_run(tiny: &TinyLlama, mesh: &Mesh, pipeline: Option<&Pipeline<'_>>) -> Vec<Trained> {
+fn golden_run(tiny: &TinyLlama, mesh: &Mesh, how: How<'_>) -> Vec<Trained> {
     let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| {
         let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
         let device = Cpu::with_threads(1);
@@ -46,7 +58,7 @@ fn golden_run(tiny: &TinyLlama, mesh: &Mesh, pipeline: Option<&Pipeline<'_>>) ->
         let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
         let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
         let comm: Arc<dyn Comm> = comm;
-        let team = Team { world: comm, mesh, pipeline };
+        let team = Team { world: comm, mesh, pipeline: how.pipeline, room: how.room };
         let mut rank = Rank::new(on, team, &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
         let mut reports = Vec::new();
         for number in 0..run.steps {
@@ -60,7 +72,8 @@ fn golden_run(tiny: &TinyLlama, mesh: &Mesh, pipeline: Option<&Pipeline<'_>>) ->
             let grad_norm = rank.update(number as u64 + 1, run.lr)?;
             reports.push(Report { loss: logged.iter().map(|row| row.loss).sum(), grad_norm });
         }
-        Ok::<Trained, fsdp::Error>((reports, rank.state()?))
+        let (traffic, weight_bytes) = (rank.traffic(), rank.weight_bytes());
+        Ok::<Trained, fsdp::Error>(Trained { reports, state: rank.state()?, traffic, weight_bytes })
     });
     let expect = |outcome: Result<Result<Trained, _>, _>| match outcome {
         Ok(Ok(trained)) => trained,
@@ -71,26 +84,27 @@ fn golden_run(tiny: &TinyLlama, mesh: &Mesh, pipeline: Option<&Pipeline<'_>>) ->
 }
 
 /// That every rank of a mesh has the losses, the norms and the adapter of the golden run.
-fn check_mesh(axes: &[(&str, usize)], pipeline: Option<&Pipeline<'_>>) {
+fn check_mesh(axes: &[(&str, usize)], how: How<'_>) {
     let Some(tiny) = TinyLlama::find() else { return };
     let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
-    let all = golden_run(&tiny, &mesh, pipeline);
-    let (reports, trained) = &all[0];
-    assert!(all.iter().all(|(other, _)| other == reports), "every rank has the same losses and norms");
+    let all = golden_run(&tiny, &mesh, how);
+    let Trained { reports, state, .. } = &all[0];
+    let same = |other: &Trained| other.reports == *reports && other.state == *state;
+    assert!(all.iter().all(same), "every rank has the same losses, norms and adapter");
     println!("{axes:?}");
-    check_run(&tiny, reports, trained);
+    check_run(&tiny, reports, state);
 }
 
 #[test]
 fn a_run_in_shards_is_as_near_the_truth_as_the_original_is() {
-    (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)], None));
+    (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)], How::default()));
 }
 
 #[test]
 fn a_run_of_ranks_that_share_layers_is_as_near_the_truth_as_the_original_is() {
-    check_mesh(&[("tp", 2)], None);
-    check_mesh(&[("fsdp", 2), ("tp", 2)], None);
-    check_mesh(&[("tp", 2), ("fsdp", 3)], None);
+    check_mesh(&[("tp", 2)], How::default());
+    check_mesh(&[("fsdp", 2), ("tp", 2)], How::default());
+    check_mesh(&[("tp", 2), ("fsdp", 3)], How::default());
 }
 
 /// What a step costs where activations are computed again and weights dequantised as operations of their own, or not.
@@ -103,10 +117,10 @@ fn workload(recomputed: bool, buffer: Option<Buffer>) -> Workload {
 
 #[test]
 fn a_run_through_stages_is_as_near_the_truth_as_the_original_is() {
-    check_mesh(&[("pp", 2)], None);
-    check_mesh(&[("pp", 3)], None);
-    check_mesh(&[("fsdp", 2), ("pp", 2)], None);
-    check_mesh(&[("pp", 2), ("tp", 2)], None);
+    check_mesh(&[("pp", 2)], How::default());
+    check_mesh(&[("pp", 3)], How::default());
+    check_mesh(&[("fsdp", 2), ("pp", 2)], How::default());
+    check_mesh(&[("pp", 2), ("tp", 2)], How::default());
 }
 
 #[test]
@@ -118,8 +132,47 @@ fn every_schedule_is_as_near_the_truth_as_the_original_is() {
                 println!("{name}, recomputed: {recomputed}, dequantised: {}", buffer.is_some());
                 let pipeline =
                     Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &generator };
-                check_mesh(&[("pp", 2)], Some(&pipeline));
+                check_mesh(&[("pp", 2)], How { pipeline: Some(&pipeline), ..How::default() });
             }
         }
+    }
+}
+
+/// Whatever there is room for, and wherever it lies, every bit is the same: what is kept, gathered early, moved to the
+/// host and back is what would have been computed or gathered again.
+#[test]
+fn room_changes_no_bit() {
+    let Some(tiny) = TinyLlama::find() else { return };
+    let mesh = Mesh::line("fsdp", 2).expect("ranks");
+    let run = |room: Room| golden_run(&tiny, &mesh, How { room, ..How::default() }).swap_remove(0);
+    let plain = run(Room::default());
+    let host = |activation_bytes: usize| Room { activation_bytes, host: Host::Used, ..Room::default() };
+    let all = usize::MAX;
+    let fewer: fn(Traffic, Traffic) -> bool =
+        |found, plain| found.gathers < plain.gathers && found.early == 0;
+    let early: fn(Traffic, Traffic) -> bool =
+        |found, plain| found.gathers == plain.gathers && found.early > 0;
+    let both: fn(Traffic, Traffic) -> bool = |found, plain| found.gathers < plain.gathers && found.early > 0;
+    let moved: fn(Traffic, Traffic) -> bool = |found, _| found.offloaded_bytes > 0;
+    let same: fn(Traffic, Traffic) -> bool = |found, plain| found == plain;
+    let rooms = [
+        (Room { kept_bytes: all, ..Room::default() }, fewer),
+        (Room { kept_bytes: 200_000, ..Room::default() }, fewer),
+        (Room { prefetch_bytes: all, ..Room::default() }, early),
+        (Room { kept_bytes: 200_000, prefetch_bytes: all, ..Room::default() }, both),
+        (Room { has_shards_on_host: true, ..Room::default() }, same),
+        (Room { has_shards_on_host: true, prefetch_bytes: all, ..Room::default() }, early),
+        (host(1), moved),
+        (host(40_000), moved),
+    ];
+    for (room, does) in rooms {
+        let found = run(room);
+        assert!(found.reports == plain.reports && found.state == plain.state, "{room:?}");
+        assert!(does(found.traffic, plain.traffic), "{room:?}: {:?}, {:?}", found.traffic, plain.traffic);
+        assert!(found.weight_bytes == plain.weight_bytes || room.has_shards_on_host, "{room:?}");
+    }
+    for activation_bytes in [500_000, all] {
+        let found = run(Room { activation_bytes, ..Room::default() });
+        check_run(&tiny, &found.reports, &found.state); // what is kept was rounded where it was computed
     }
 }

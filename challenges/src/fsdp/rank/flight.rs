@@ -26,8 +26,20 @@ pub(super) struct Flight {
     pub kept: BTreeMap<usize, BTreeMap<String, DeviceTensor>>,
     /// The gradient of the y of each piece whose weight gradients are not computed yet.
     pub y_grads: BTreeMap<usize, DeviceTensor>,
+    /// What lies on the host of each piece: its x, what is kept of it.
+    pub on_host: BTreeMap<usize, Vec<HostTensor>>,
     /// What is logged of it, where the loss is.
     pub logged: Logged,
+}
+
+/// A tensor in the memory of the host.
+pub(super) struct HostTensor {
+    /// Its name in the piece's graphs.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub bytes: Vec<u8>,
 }
 
 /// Memory that was given back.

@@ -140,9 +140,15 @@ impl Line<'_> {
             let task = match work.pieces[number].piece {
                 Piece::Head => Task::Backward,
                 Piece::Embedding => Task::Forward,
-                Piece::Layer(_) => task,
+                Piece::Layer(_) => work
+                    .activations
+                    .get(&number)
+                    .map_or(task, |own| if own.is_kept { Task::Keep } else { Task::Forward }),
             };
             work.run(number, task, flight)?;
+            if work.activations.get(&number).is_some_and(|own| own.is_on_host) {
+                work.offload(number, flight)?;
+            }
         }
         if self.is_elsewhere(stage + 1) {
             let y = flight.xs.remove(&pieces.end).expect("a stage that is not the last gives y");
@@ -187,7 +193,9 @@ impl Line<'_> {
         let has_weight = kinds.contains(Kind::Weight);
         for number in self.back(work, operation.chunk) {
             let is_layer = matches!(work.pieces[number].piece, Piece::Layer(_));
-            let task = match (is_layer, is_fused(kinds), has_weight) {
+            work.reload(number, flight)?;
+            let is_whole = is_fused(kinds) && !flight.kept.contains_key(&number);
+            let task = match (is_layer, is_whole, has_weight) {
                 (true, true, _) => Task::Backward,
                 (true, false, true) => Task::BackwardKept,
                 (true, false, false) => Task::InputGrad,

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use compiler::session::{DeviceTensor, Io, Program, Session};
-use reference::graph::{Graph, Type};
+use reference::graph::{Graph, Id, Type};
 use reference::llama::Piece;
 use reference::llama::train::STREAM_GRAD;
 
-use super::flight::{Flight, Pool, shape};
-use crate::fsdp::Error;
+use super::flight::{Flight, HostTensor, Pool, shape};
 use crate::fsdp::load::Tensors;
 use crate::fsdp::programs::{GRADIENT, PieceGraphs, shard_name};
-use crate::fsdp::tasks::{self, KEPT, SAVED, Task, Y_GRAD};
+use crate::fsdp::tasks::{self, KEPT, NEXT, SAVED, Task, Y_GRAD};
+use crate::fsdp::{Activations, Error, LayerBytes};
 use crate::train::Logged;
 
 /// Tensors by canonical names.
@@ -29,11 +29,43 @@ pub(super) struct Work<'a> {
     pub trained: Named,
     /// Memory that micro-batches use again.
     pub pool: Pool,
+    /// What was moved so far.
+    pub traffic: Traffic,
+    /// What stays of each layer between forward and backward; the x alone, if nothing is said.
+    pub activations: BTreeMap<usize, Activations>,
+    keeps: Vec<bool>,               // whose whole parts stay, by the number of a piece
+    next: BTreeMap<Gather, Gather>, // what is gathered while another one's work is done
+    kept: BTreeMap<usize, Named>,   // whole parts that stay
+    prefetched: Option<(usize, Named)>,
     whole: Named,                  // parts of the piece that ran last
+    spare: Named,                  // memory for those of the next one
     dense: BTreeMap<usize, Named>, // what was dequantised, by the number of a piece
     loaded: Vec<Loaded>,
     programs: BTreeMap<(usize, Task, bool), Option<usize>>,
+    overlapped: BTreeMap<(usize, usize), usize>, // a program with another piece's gather
     gathers: BTreeMap<usize, Option<usize>>,
+}
+
+/// What a rank has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Pieces whose parts were gathered.
+    pub gathers: u64,
+    /// Those of them whose gather was started while another piece's work was done.
+    pub early: u64,
+    /// Bytes of whole parts that were gathered, those of this rank's own shards among them.
+    pub gathered_bytes: u64,
+    /// Bytes of activations that went to the host.
+    pub offloaded_bytes: u64,
+}
+
+/// A gather of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Gather {
+    /// Whose parts.
+    pub piece: usize,
+    /// Whether they are for the backward; the head's are for both.
+    pub is_backward: bool,
 }
 
 /// A graph in the session; pieces that are alike share it.
@@ -50,12 +82,55 @@ impl<'a> Work<'a> {
             weights,
             trained: Named::new(),
             pool: Pool::default(),
+            traffic: Traffic::default(),
+            activations: BTreeMap::new(),
+            keeps: Vec::new(),
+            next: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            prefetched: None,
             whole: Named::new(),
+            spare: Named::new(),
             dense: BTreeMap::new(),
             loaded: Vec::new(),
             programs: BTreeMap::new(),
+            overlapped: BTreeMap::new(),
             gathers: BTreeMap::new(),
         }
+    }
+
+    /// The gathers of a micro-batch, in order, if some whole parts stay.
+    pub fn order(&self, keeps: &[bool]) -> Vec<Gather> {
+        let has_gather = |number: &usize| self.pieces[*number].gather.is_some();
+        let forward = (0..self.pieces.len()).filter(has_gather);
+        let forward = forward.map(|piece| Gather { piece, is_backward: false });
+        let has_backward = |piece: &usize| {
+            let outputs = self.pieces[*piece].training.outputs();
+            outputs.iter().any(|(name, _)| name == STREAM_GRAD || name.starts_with(GRADIENT))
+        };
+        let back = (0..self.pieces.len() - 1).rev().filter(has_gather).filter(has_backward);
+        let back = back.filter(|piece| !keeps[*piece]).map(|piece| Gather { piece, is_backward: true });
+        forward.chain(back).collect()
+    }
+
+    /// From now on some whole parts stay, and some gathers start while the work before them is done.
+    pub fn follow(&mut self, keeps: Vec<bool>, order: impl Iterator<Item = (Gather, bool)>) {
+        let order: Vec<(Gather, bool)> = order.collect();
+        let early = order.windows(2).filter(|pair| pair[1].1).map(|pair| (pair[0].0, pair[1].0));
+        (self.keeps, self.next) = (keeps, early.collect());
+    }
+
+    /// Bytes of a layer's x, and of what its backward reads beside it.
+    pub fn activation_bytes(&mut self, piece: usize, flight: &Flight) -> Result<LayerBytes, Error> {
+        let Some(loaded) = self.program(piece, Task::Keep)? else { return Ok(LayerBytes::default()) };
+        let graph = &self.loaded[loaded].graph;
+        let bytes = |(_, id): &(String, Id)| {
+            let ty = graph.ty(*id);
+            shape(ty, &flight.sizes).iter().product::<usize>() * ty.dtype.bytes()
+        };
+        let of = |prefix: &str| {
+            graph.outputs().iter().filter(|(name, _)| name.starts_with(prefix)).map(bytes).sum()
+        };
+        Ok(LayerBytes { x: of("y"), kept: of(KEPT) })
     }
 
     /// A graph in the session, loaded once.
@@ -87,6 +162,11 @@ impl<'a> Work<'a> {
         Ok(self.loaded[number.expect("every piece gives something")].program)
     }
 
+    fn count(&mut self, piece: usize) {
+        self.traffic.gathers += 1;
+        self.traffic.gathered_bytes += self.pieces[piece].gathered_bytes() as u64;
+    }
+
     fn gather_program(&mut self, piece: usize) -> Result<Option<usize>, Error> {
         if let Some(found) = self.gathers.get(&piece) {
             return Ok(*found);
@@ -99,23 +179,29 @@ impl<'a> Work<'a> {
 
     /// Puts the whole parts of a piece together, in the memory of those of the piece before where they are as large.
     fn gather(&mut self, number: usize) -> Result<(), Error> {
+        if let Some((_, parts)) = self.prefetched.take_if(|(piece, _)| *piece == number) {
+            self.spare = std::mem::replace(&mut self.whole, parts);
+            return Ok(());
+        }
+        if let Some(parts) = self.kept.remove(&number) {
+            self.whole = parts;
+            return Ok(());
+        }
         let loaded = self.gather_program(number)?;
         let Some(loaded) = loaded else {
             self.whole.clear();
             return Ok(());
         };
+        self.count(number);
         let Self { session, loaded: all, pieces, weights, trained, whole, .. } = self;
         let (Loaded { graph, program }, piece) = (&all[loaded], pieces[number].piece);
         let parts: Vec<(&str, &Type)> =
             graph.outputs().iter().map(|(name, id)| (name.as_str(), graph.ty(*id))).collect();
         make_room(session, whole, &parts)?;
-        let names: Vec<(String, String)> =
-            parts.iter().map(|(name, _)| (shard_name(name), piece.own_name(name))).collect();
+        let shards = shards_of(session, weights, piece, &parts)?;
+        let own = own_shards(weights, |name| trained.get(name), &shards, piece, &parts, "");
         let mut io = Io::default();
-        for (shard, own) in &names {
-            let tensor = weights.get(own).or_else(|| trained.get(own));
-            io.inputs.extend(tensor.map(|tensor| (shard.as_str(), tensor)));
-        }
+        io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
         io.donated = whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         session.run(*program, io)?;
         Ok(())
@@ -147,6 +233,25 @@ impl<'a> Work<'a> {
         self.dense.remove(&piece);
     }
 
+    /// The program that also gathers the parts of another piece.
+    fn overlapped(&mut self, loaded: usize, next: usize) -> Result<Option<usize>, Error> {
+        if let Some(found) = self.overlapped.get(&(loaded, next)) {
+            return Ok(Some(*found));
+        }
+        let Some(gather) = self.pieces[next].gather.as_ref() else { return Ok(None) };
+        let graph = tasks::with_gather(&self.loaded[loaded].graph, gather)?;
+        let found = self.load(Some(graph))?;
+        self.overlapped.extend(found.map(|found| ((loaded, next), found)));
+        Ok(found)
+    }
+
+    /// Memory for the parts of a piece that are gathered while another one's work is done.
+    fn room_for_next(&mut self, next: usize) -> Result<Named, Error> {
+        let mut parts = std::mem::take(&mut self.spare);
+        make_room(&self.session, &mut parts, &gathered(&self.pieces[next]).collect::<Vec<_>>())?;
+        Ok(parts.into_iter().map(|(name, tensor)| (format!("{NEXT}{name}"), tensor)).collect())
+    }
+
     /// Runs a task of a piece on a micro-batch.
     pub fn run(&mut self, number: usize, task: Task, flight: &mut Flight) -> Result<(), Error> {
         if task == Task::InputGrad {
@@ -158,9 +263,18 @@ impl<'a> Work<'a> {
         if !self.dense.contains_key(&number) && task != Task::WeightGrad {
             self.gather(number)?;
         }
+        let is_backward = !matches!(task, Task::Forward | Task::Keep) && number + 1 < self.pieces.len();
+        let next = self.next.get(&Gather { piece: number, is_backward }).map(|next| next.piece);
+        let (mut loaded, mut coming) = (loaded, Named::new());
+        if let Some(next) = next {
+            loaded = self.overlapped(loaded, next)?.unwrap_or(loaded);
+            coming = self.room_for_next(next)?;
+            self.count(next);
+            self.traffic.early += 1;
+        }
         let piece = self.pieces[number].piece;
         let mut outputs = self.outputs(loaded, flight)?;
-        let Self { session, loaded: all, weights, whole, dense, trained, .. } = self;
+        let Self { session, loaded: all, weights, whole, dense, trained, pieces, .. } = self;
         let Loaded { graph, program } = &all[loaded];
         let mut io = Io { sizes: flight.sizes.clone(), ..Io::default() };
         io.inputs.extend(flight.own.iter().map(|(name, tensor)| (*name, tensor)));
@@ -172,6 +286,10 @@ impl<'a> Work<'a> {
         io.inputs.extend(flight.xs.get(&number).map(|x| ("x", x)));
         io.inputs.extend(flight.y_grads.get(&number).map(|gradient| (Y_GRAD, gradient)));
         io.inputs.extend(flight.gradient.as_ref().map(|gradient| (STREAM_GRAD, gradient)));
+        let parts: Vec<(&str, &Type)> = next.iter().flat_map(|next| gathered(&pieces[*next])).collect();
+        let next_piece = next.map_or(piece, |next| pieces[next].piece);
+        let shards = shards_of(session, weights, next_piece, &parts)?;
+        let (mut summed, mut other): (BTreeMap<_, _>, BTreeMap<_, _>) = (BTreeMap::new(), BTreeMap::new());
         let sums: BTreeMap<String, &String> = graph
             .outputs()
             .iter()
@@ -179,14 +297,26 @@ impl<'a> Work<'a> {
             .map(|(name, _)| (piece.own_name(name), name))
             .collect();
         for (name, tensor) in trained.iter_mut() {
-            io.donated.extend(sums.get(name).map(|canonical| (canonical.as_str(), tensor)));
+            match sums.get(name) {
+                Some(canonical) => _ = summed.insert(canonical.as_str(), tensor),
+                None => _ = other.insert(name.as_str(), &*tensor),
+            }
         }
+        let own = own_shards(weights, |name| other.get(name).copied(), &shards, next_piece, &parts, NEXT);
+        io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
+        io.donated.extend(summed);
+        io.donated.extend(coming.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(outputs.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         let results = session.run(*program, io)?;
         if piece == Piece::Head && graph.find_output("loss").is_some() {
             flight.logged = Logged::of(|name| {
                 Ok::<f64, Error>(results.array(name)?.wide().first().copied().unwrap_or(f64::NAN))
             })?;
+        }
+        if let Some(next) = next {
+            let plain = |name: String| name.strip_prefix(NEXT).map_or(name.clone(), str::to_owned);
+            self.prefetched =
+                Some((next, coming.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect()));
         }
         for (name, tensor) in outputs {
             let old = match name.as_str() {
@@ -196,7 +326,43 @@ impl<'a> Work<'a> {
             };
             self.pool.give(old);
         }
+        if !is_backward && self.keeps.get(number) == Some(&true) {
+            self.kept.insert(number, std::mem::take(&mut self.whole));
+        }
         self.release(number, task, flight)
+    }
+
+    /// What stays of a layer goes to the host.
+    pub fn offload(&mut self, number: usize, flight: &mut Flight) -> Result<(), Error> {
+        let kept = flight.kept.remove(&number).unwrap_or_default();
+        let x = flight.xs.remove(&number).map(|x| ("x".to_owned(), x));
+        let mut there = Vec::new();
+        for (name, tensor) in kept.into_iter().chain(x) {
+            let mut bytes = vec![0; tensor.buffer.bytes()];
+            let copied = self.session.device().download(&tensor.buffer, &mut bytes);
+            copied.map_err(|source| Error::Device { input: name.clone(), source })?;
+            self.traffic.offloaded_bytes += bytes.len() as u64;
+            there.push(HostTensor { name, shape: tensor.shape.clone(), bytes });
+            self.pool.give([tensor]);
+        }
+        flight.on_host.insert(number, there);
+        Ok(())
+    }
+
+    /// What stayed of a layer on the host comes back.
+    pub fn reload(&mut self, number: usize, flight: &mut Flight) -> Result<(), Error> {
+        for HostTensor { name, shape, bytes } in flight.on_host.remove(&number).unwrap_or_default() {
+            let device = self.session.device();
+            let element = bytes.len() / shape.iter().product::<usize>().max(1);
+            let mut tensor = self.pool.take(device, &name, shape, element)?;
+            let copied = device.upload(&mut tensor.buffer, &bytes);
+            copied.map_err(|source| Error::Device { input: name.clone(), source })?;
+            match name.as_str() {
+                "x" => _ = flight.xs.insert(number, tensor),
+                _ => _ = flight.kept.entry(number).or_default().insert(name, tensor),
+            }
+        }
+        Ok(())
     }
 
     /// Memory for what a task writes, but for the sums of gradients.
@@ -244,6 +410,48 @@ impl<'a> Work<'a> {
         }
         Ok(())
     }
+}
+
+/// The whole parts that are gathered for a piece.
+fn gathered(graphs: &PieceGraphs) -> impl Iterator<Item = (&str, &Type)> {
+    let outputs =
+        graphs.gather.iter().flat_map(|graph| graph.outputs().iter().map(move |output| (graph, output)));
+    outputs.map(|(graph, (name, id))| (name.as_str(), graph.ty(*id)))
+}
+
+/// Shards that lie on the host, brought to the device to be gathered.
+fn shards_of(
+    session: &Session<'_>,
+    weights: &Tensors,
+    piece: Piece,
+    parts: &[(&str, &Type)],
+) -> Result<Named, Error> {
+    let mut shards = Named::new();
+    for (name, _) in parts {
+        let own = piece.own_name(name);
+        if let Some((elements, bytes)) = weights.on_host.get(&own) {
+            let made = DeviceTensor::new(session.device(), &[*elements], bytes);
+            shards.insert(own.clone(), made.map_err(|source| Error::Device { input: own, source })?);
+        }
+    }
+    Ok(shards)
+}
+
+/// The shards that a gather reads, by the names of its inputs.
+fn own_shards<'b>(
+    weights: &'b Tensors,
+    trained: impl Fn(&str) -> Option<&'b DeviceTensor>,
+    from_host: &'b Named,
+    piece: Piece,
+    parts: &[(&str, &Type)],
+    prefix: &str,
+) -> Vec<(String, &'b DeviceTensor)> {
+    let shard = |(name, _): &(&str, &Type)| {
+        let own = piece.own_name(name);
+        let tensor = weights.get(&own).or_else(|| from_host.get(&own)).or_else(|| trained(&own));
+        tensor.map(|tensor| (format!("{prefix}{}", shard_name(name)), tensor))
+    };
+    parts.iter().filter_map(shard).collect()
 }
 
 /// The parts that a graph reads: gathered, or as this rank has them.
