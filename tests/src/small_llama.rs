@@ -72,6 +72,20 @@ impl SmallLlama {
         self
     }
 
+    /// The same with more layers, each with numbers of its own.
+    #[must_use]
+    pub fn deep(mut self, layers: usize) -> Self {
+        let first = |name: &&String| name.starts_with("model.layers.0.");
+        let names: Vec<String> = self.tensors.keys().filter(first).cloned().collect();
+        for (number, name) in (2..layers).flat_map(|layer| names.iter().map(move |name| (layer, name))) {
+            let shape = self.tensors[name].shape.clone();
+            let own = name.replace("layers.0", &format!("layers.{number}"));
+            let seed = self.tensors.len();
+            self.tensors.insert(own, Stored::floats(&shape, seed));
+        }
+        self.with("num_hidden_layers", layers.into())
+    }
+
     /// The same with its projections and its output layer in NF4, those of odd layers from f16 and the others from
     /// bf16, and with scales that are quantised or not.
     ///

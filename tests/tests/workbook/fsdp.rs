@@ -1,20 +1,32 @@
 //! Training on several ranks: the losses, norms and adapters of one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use challenges::fsdp::{self, Host, Pipeline, Rank, Room, Team, Traffic};
+use challenges::fsdp::{
+    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Team, Traffic,
+};
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
 use challenges::train::{Machine, Microbatch};
-use kernels::comm::Comm;
+use kernels::callee::{Callee, HostCallee, Quantized};
+use kernels::comm::{Comm, CommError};
+use kernels::tile::Element;
 use kernels::{Cpu, threads};
+use reference::fsdp::{self as fsdp_oracle, Cut, Parameter, Shards};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
-use reference::llama::Spec;
-use reference::llama::train::Report;
+use reference::graph::{Array, Dtype, Group, Tape, Tensor};
+use reference::llama::train::{Recipe, Report};
+use reference::llama::{Llama, Spec};
+use reference::lora::{self, Adapter, Targets};
 use reference::loss::IGNORED;
-use reference::schedule::{Buffer, GENERATORS, Held, Placement, Stage, Times, Workload};
+use reference::optim::AdamW;
+use reference::schedule::{
+    self, Buffer, GENERATORS, Held, Placement, Schedule, Shape, Stage, Times, Workload,
+};
+use tests::small_llama::SmallLlama;
 use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
@@ -34,14 +46,6 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
     }
 }
 
-/// A rank's golden run, a row a micro-batch.
-struct Trained {
-    reports: Vec<Report>,
-    state: Values<f32>,
-    traffic: Traffic,
-    weight_bytes: usize,
-}
-
 /// How the ranks of a test work together.
 #[derive(Clone, Copy, Default)]
 struct How<'a> {
@@ -49,50 +53,93 @@ struct How<'a> {
     room: Room,
 }
 
-/// The golden run on so many ranks; where there are fewer rows than ranks, some have padding.
-fn golden_run(tiny: &TinyLlama, mesh: &Mesh, how: How<'_>) -> Vec<Trained> {
-    let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| {
-        let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
-        let device = Cpu::with_threads(1);
-        let start = adapter.values();
-        let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
-        let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
-        let comm: Arc<dyn Comm> = comm;
-        let team = Team { world: comm, mesh, pipeline: how.pipeline, room: how.room };
-        let mut rank = Rank::new(on, team, &fsdp::Solution, &llama, spec, &recipe(&run), &start)?;
-        let mut reports = Vec::new();
-        for number in 0..run.steps {
-            let row = |row: usize| {
-                let ids = tiny.ids::<f32>(run.batch * number + row..run.batch * number + row + 1);
-                (batch(ids.as_integers(), [1, ids.shape[1]]), [0; 2])
-            };
-            let rows: Vec<_> = (0..run.batch).map(row).collect();
-            let items: usize = rows.iter().map(|(row, _)| row.shape[1] - 1).sum();
-            let logged = rank.accumulate(&rows, items as u64)?;
-            let grad_norm = rank.update(number as u64 + 1, run.lr)?;
-            reports.push(Report { loss: logged.iter().map(|row| row.loss).sum(), grad_norm });
-        }
-        let (traffic, weight_bytes) = (rank.traffic(), rank.weight_bytes());
-        Ok::<Trained, fsdp::Error>(Trained { reports, state: rank.state()?, traffic, weight_bytes })
-    });
-    let expect = |outcome: Result<Result<Trained, _>, _>| match outcome {
-        Ok(Ok(trained)) => trained,
-        Ok(Err(error)) => panic!("{error}"),
-        Err(error) => panic!("{error}"),
-    };
-    outcomes.into_iter().map(expect).collect()
+/// What is trained, and on what: the micro-batches of each step.
+struct Job<'a> {
+    model: &'a Llama,
+    spec: Spec,
+    start: Values<f32>,
+    recipe: Recipe,
+    rate: f64,
+    steps: Vec<Vec<Microbatch>>,
 }
 
-/// That every rank of a mesh has the losses, the norms and the adapter of the golden run.
+/// A rank's run.
+struct Trained {
+    reports: Vec<Report>,
+    state: Values<f32>,
+    traffic: Traffic,
+    weight_bytes: usize,
+}
+
+impl Job<'_> {
+    /// What one rank of several makes of it.
+    fn on(
+        &self,
+        comm: Arc<dyn Comm>,
+        mesh: &Mesh,
+        how: How<'_>,
+        attempt: &dyn Fsdp,
+    ) -> Result<Trained, fsdp::Error> {
+        let device = Cpu::with_threads(1);
+        let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
+        let team = Team { world: comm, mesh, pipeline: how.pipeline, room: how.room };
+        let mut rank =
+            Rank::new(on, team, attempt, self.model, self.spec.clone(), &self.recipe, &self.start)?;
+        let mut reports = Vec::new();
+        for (number, step) in (1..).zip(&self.steps) {
+            let counts = |batch: &Microbatch| batch.labels.iter().filter(|label| **label != IGNORED).count();
+            let items: usize = step.iter().map(counts).sum();
+            let keyed: Vec<(Microbatch, [i32; 2])> =
+                (0..).zip(step).map(|(key, batch)| (batch.clone(), [number as i32, key])).collect();
+            let logged = rank.accumulate(&keyed, items as u64)?;
+            let grad_norm = rank.update(number, self.rate)?;
+            reports.push(Report { loss: logged.iter().map(|batch| batch.loss).sum(), grad_norm });
+        }
+        let (traffic, weight_bytes) = (rank.traffic(), rank.weight_bytes());
+        Ok(Trained { reports, state: rank.state()?, traffic, weight_bytes })
+    }
+
+    /// Every rank's outcome.
+    fn run(&self, mesh: &Mesh, how: How<'_>, attempt: &dyn Fsdp) -> Vec<Result<Trained, String>> {
+        let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(comm, mesh, how, attempt));
+        let flat = |outcome: Result<Result<Trained, fsdp::Error>, CommError>| {
+            outcome.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+        };
+        outcomes.into_iter().map(flat).collect()
+    }
+
+    /// Every rank's run.
+    fn train(&self, axes: &[(&str, usize)], how: How<'_>) -> Vec<Trained> {
+        let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
+        let all = self.run(&mesh, how, &fsdp::Solution).into_iter();
+        let all: Vec<Trained> =
+            all.map(|outcome| outcome.unwrap_or_else(|error| panic!("{axes:?}: {error}"))).collect();
+        let same = |other: &Trained| other.reports == all[0].reports && other.state == all[0].state;
+        assert!(all.iter().all(same), "{axes:?}: every rank has the same losses, norms and adapter");
+        all
+    }
+}
+
+/// The golden run, a row a micro-batch.
+fn golden_run(tiny: &TinyLlama, axes: &[(&str, usize)], how: How<'_>) -> Vec<Trained> {
+    let (run, model, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
+    let row = |row: usize| {
+        let ids = tiny.ids::<f32>(row..row + 1);
+        batch(ids.as_integers(), [1, ids.shape[1]])
+    };
+    let steps = (0..run.steps).map(|step| (step * run.batch..(step + 1) * run.batch).map(row).collect());
+    let (steps, start) = (steps.collect(), adapter.values());
+    let spec = Spec { adapter: Some(adapter.config), ..model.spec() };
+    let job = Job { model: &model, spec, start, recipe: recipe(&run), rate: run.lr, steps };
+    job.train(axes, how)
+}
+
+/// That a mesh has the losses, the norms and the adapter of the golden run.
 fn check_mesh(axes: &[(&str, usize)], how: How<'_>) {
     let Some(tiny) = TinyLlama::find() else { return };
-    let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
-    let all = golden_run(&tiny, &mesh, how);
-    let Trained { reports, state, .. } = &all[0];
-    let same = |other: &Trained| other.reports == *reports && other.state == *state;
-    assert!(all.iter().all(same), "every rank has the same losses, norms and adapter");
+    let all = golden_run(&tiny, axes, how);
     println!("{axes:?}");
-    check_run(&tiny, reports, state);
+    check_run(&tiny, &all[0].reports, &all[0].state);
 }
 
 #[test]
@@ -143,8 +190,7 @@ fn every_schedule_is_as_near_the_truth_as_the_original_is() {
 #[test]
 fn room_changes_no_bit() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let mesh = Mesh::line("fsdp", 2).expect("ranks");
-    let run = |room: Room| golden_run(&tiny, &mesh, How { room, ..How::default() }).swap_remove(0);
+    let run = |room: Room| golden_run(&tiny, &[("fsdp", 2)], How { room, ..How::default() }).swap_remove(0);
     let plain = run(Room::default());
     let host = |activation_bytes: usize| Room { activation_bytes, host: Host::Used, ..Room::default() };
     let all = usize::MAX;
@@ -174,5 +220,240 @@ fn room_changes_no_bit() {
     for activation_bytes in [500_000, all] {
         let found = run(Room { activation_bytes, ..Room::default() });
         check_run(&tiny, &found.reports, &found.state); // what is kept was rounded where it was computed
+    }
+}
+
+/// A small model with an adapter whose B is not zero, and so many micro-batches a step, whose lengths grow from step to
+/// step.
+fn small_job(model: &Llama, micro_batches: usize, targets: Targets) -> Job<'_> {
+    let config = lora::Config::new(3, 6.0, targets);
+    let mut start =
+        Adapter::fresh(config.clone(), &model.config, 7).expect("targets that there are").values();
+    for (seed, value) in start.values_mut().enumerate() {
+        let count: usize = value.shape.iter().product();
+        let numbers = (0..count).map(|i| ((i * 31 + seed * 17) % 23) as f64 / 46.0 - 0.25);
+        *value = Array::floats(Dtype::F32, &value.shape, numbers.collect::<Vec<_>>());
+    }
+    let row = |step: usize, number: usize| {
+        let length = 3 + step * 5;
+        let ids: Vec<i32> = (0..length).map(|i| ((i * 7 + number * 3) % 17) as i32).collect();
+        batch(&ids, [1, length])
+    };
+    let steps = (0..3).map(|step| (0..micro_batches).map(|i| row(step, step * micro_batches + i)).collect());
+    let recipe = Recipe { optimizer: AdamW::default(), max_norm: f64::MAX };
+    let spec = Spec { adapter: Some(config), ..model.spec() };
+    Job { model, spec, start, recipe, rate: 1e-2, steps: steps.collect() }
+}
+
+/// Where no gradient is shortened and no sum has another order, ranks have the bits of one: for rows that are no whole
+/// number of blocks, layers that differ, fewer rows of A than ranks.
+#[test]
+fn ranks_have_the_bits_of_one() {
+    let sound = SmallLlama::sound;
+    for small in [
+        sound(),
+        sound().quantized(32, true),
+        sound().quantized(64, false),
+        sound().deep(4).quantized(32, true),
+    ] {
+        let model = small.open().expect("a sound model");
+        for ranks in [2, 3, 5] {
+            let job = small_job(&model, ranks, Targets::AllLinear);
+            let one = job.train(&[("fsdp", 1)], How::default()).remove(0);
+            let stages = model.config.layers.min(ranks);
+            for axes in [[("fsdp", ranks)], [("pp", stages)]] {
+                let found = job.train(&axes, How::default()).remove(0);
+                assert!(found.state == one.state, "{axes:?}");
+                let losses = |run: &Trained| run.reports.iter().map(|report| report.loss).collect::<Vec<_>>();
+                assert_eq!(losses(&found), losses(&one), "{axes:?}");
+            }
+        }
+    }
+}
+
+/// Stages of which a rank has two, in both placements.
+#[test]
+fn a_rank_may_have_several_stages() {
+    let model = SmallLlama::sound().deep(8).quantized(32, true).open().expect("a sound model");
+    let job = small_job(&model, 4, Targets::AllLinear);
+    let one = job.train(&[("fsdp", 1)], How::default()).remove(0);
+    for (name, generator) in
+        GENERATORS.into_iter().filter(|(name, _)| ["interleaved", "gpipe"].contains(name))
+    {
+        for placement in [Placement::Looped, Placement::V] {
+            if name == "interleaved" && placement == Placement::V {
+                continue; // which it is not made for
+            }
+            for buffer in
+                [None, Some(Buffer { chunks: 1, reads: None }), Some(Buffer { chunks: 2, reads: None })]
+            {
+                let workload = workload(true, buffer);
+                let pipeline = Pipeline { chunks: 2, placement, workload, schedule: &generator };
+                let how = How { pipeline: Some(&pipeline), ..How::default() };
+                let found = job.train(&[("pp", 2)], how).remove(0);
+                for (found, one) in found.reports.iter().zip(&one.reports) {
+                    assert!((found.loss / one.loss - 1.0).abs() < 1e-5, "{name}: {found:?}, {one:?}");
+                    assert!(
+                        (found.grad_norm / one.grad_norm - 1.0).abs() < 1e-4,
+                        "{name}: {found:?}, {one:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// What each rank says of a mesh on which a job cannot be run.
+fn refusal(job: &Job<'_>, axes: &[(&str, usize)], how: How<'_>, attempt: &dyn Fsdp) -> String {
+    let mesh = Mesh::new(axes.iter().copied()).expect("a mesh");
+    let all = job.run(&mesh, how, attempt).into_iter();
+    let errors: Vec<String> = all.map(|outcome| outcome.err().expect("no rank trains")).collect();
+    errors[0].clone()
+}
+
+#[test]
+fn what_ranks_cannot_do_is_refused_on_all_of_them() {
+    let model = SmallLlama::sound().quantized(32, true).open().expect("a sound model");
+    let job = small_job(&model, 2, Targets::AllLinear);
+    let refused = |axes: &[(&str, usize)], says: &str| {
+        let error = refusal(&job, axes, How::default(), &fsdp::Solution);
+        assert_eq!(error, says);
+    };
+    refused(&[("dp", 2)], "expected a mesh of the axes \"fsdp\", \"tp\" and \"pp\", found \"dp\"");
+    refused(&[("pp", 3)], "expected at least a layer for each of 3 stages, found 2 layers");
+    refused(&[("tp", 4)], "expected the number of heads to be a multiple of 4, found 6");
+    let dropped = lora::Config { dropout: 0.5, ..lora::Config::new(3, 6.0, Targets::AllLinear) };
+    let dense = SmallLlama::sound().open().expect("a sound model");
+    let job = Job { model: &dense, ..small_job(&dense, 2, Targets::AllLinear) };
+    let job = Job { spec: Spec { adapter: Some(dropped), dropout: true, ..job.spec.clone() }, ..job };
+    let error = refusal(&job, &[("tp", 2)], How::default(), &fsdp::Solution);
+    assert_eq!(
+        error,
+        "expected lora_dropout = 0 where 2 ranks share a layer: their masks would not be those of one"
+    );
+}
+
+/// An attempt one of whose steps is another one.
+struct Wrong(&'static str);
+
+impl Fsdp for Wrong {
+    fn place(&self, parameter: &Parameter, ranks: usize) -> fsdp_oracle::Placement {
+        let mut placement = fsdp::Solution.place(parameter, ranks);
+        if self.0 == "B.1" && parameter.name == "model.layers.1.mlp.down_proj.weight" {
+            placement.parts[0].ranges[0].end -= 1;
+        }
+        placement
+    }
+    fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        if self.0 == "B.2" { shard.clone() } else { fsdp::Solution.gather(shard, shards, group) }
+    }
+    fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        if self.0 == "B.3" { vec![true; bytes.len()] } else { fsdp::Solution.keep(bytes, room) }
+    }
+    fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
+        if self.0 == "B.4" { gradient.clone() } else { fsdp::Solution.reduce(gradient, shards, group) }
+    }
+    fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
+        fsdp::Solution.norm(tape, gradients, groups)
+    }
+    fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool> {
+        if self.0 == "B.5" { vec![true; bytes.len()] } else { fsdp::Solution.prefetch(bytes, room) }
+    }
+    fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
+        if self.0 == "B.6" { vec![] } else { fsdp::Solution.activations(layers, room, host) }
+    }
+    fn cut(&self, parameter: &str) -> Cut {
+        if self.0 == "B.7" { Cut::Whole } else { fsdp::Solution.cut(parameter) }
+    }
+    fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor {
+        fsdp::Solution.join(module, y, group)
+    }
+    fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor {
+        fsdp::Solution.total(gradient, cut, group)
+    }
+    fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
+        fsdp::Solution.schedule(shape, workload)
+    }
+}
+
+#[test]
+fn a_wrong_value_is_named_before_any_rank_runs_it() {
+    let model = SmallLlama::sound().quantized(32, true).open().expect("a sound model");
+    let job = small_job(&model, 2, Targets::AllLinear);
+    let how = How { room: Room { activation_bytes: 1, ..Room::default() }, ..How::default() };
+    let table = [
+        ("B.1", "`model.layers.1.mlp.down_proj.weight`, rank 1: expected elements that go on from the"),
+        ("B.2", "B.2, `model.embed_tokens.weight`: expected f32[204], found f32[108]"),
+        ("B.3", "B.3, `room`: expected at most 0 bytes, found"),
+        ("B.4", "B.4, `grad.base_model.model.model.layers.0."),
+        ("B.5", "B.5, `room`: expected at most 0 bytes, found"),
+        ("B.6", "B.6, `room`: expected 2 answers, found 0 answers"),
+    ];
+    for (step, says) in table {
+        let error = refusal(&job, &[("fsdp", 2)], how, &Wrong(step));
+        assert!(error.starts_with(says), "{error}\n{says}");
+    }
+    let dense = SmallLlama::sound().open().expect("a sound model");
+    let job = small_job(&dense, 2, Targets::AllLinear);
+    let error = refusal(&job, &[("tp", 2)], How::default(), &Wrong("B.7"));
+    assert!(error.starts_with("B.7, `"), "{error}");
+}
+
+/// A dequantiser that panics at its n-th call.
+struct Panics(AtomicUsize);
+
+impl Callee for Panics {
+    fn name(&self) -> &'static str {
+        "panics"
+    }
+    fn host(&self) -> Option<&dyn HostCallee> {
+        Some(self)
+    }
+}
+
+impl HostCallee for Panics {
+    fn check(&self, weight: &Quantized<'_>) -> Result<(), String> {
+        DEQUANTIZER.check(weight)
+    }
+    fn dequantize(
+        &self,
+        cpu: &Cpu,
+        weight: &Quantized<'_>,
+        to: Element,
+        out: &mut [u8],
+    ) -> Result<(), String> {
+        assert!(self.0.fetch_sub(1, Ordering::Relaxed) > 0, "a bug");
+        DEQUANTIZER.dequantize(cpu, weight, to, out)
+    }
+}
+
+/// A rank that dies in the middle of a step, or of an update, is an error on all ranks, and none hangs.
+#[test]
+fn a_rank_that_dies_ends_the_others() {
+    let model = SmallLlama::sound().quantized(32, true).open().expect("a sound model");
+    let job = &small_job(&model, 2, Targets::AllLinear);
+    for axes in [[("fsdp", 2)], [("pp", 2)]] {
+        for after in [0, 5, 20] {
+            let mesh = &Mesh::new(axes).expect("a mesh");
+            let outcomes = threads::launch(2, GENEROUS, |comm| {
+                let panics = Panics(AtomicUsize::new(if comm.rank() == 1 { after } else { usize::MAX }));
+                let device = Cpu::with_threads(1);
+                let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &panics };
+                let team = Team { world: comm, mesh, pipeline: None, room: Room::default() };
+                let spec = job.spec.clone();
+                let mut rank =
+                    Rank::new(on, team, &fsdp::Solution, job.model, spec, &job.recipe, &job.start)?;
+                for number in 1..100 {
+                    let keyed: Vec<_> = job.steps[0].iter().map(|batch| (batch.clone(), [0; 2])).collect();
+                    rank.accumulate(&keyed, 10)?;
+                    rank.update(number, job.rate)?;
+                }
+                Ok::<(), fsdp::Error>(())
+            });
+            let [first, second] = &outcomes[..] else { panic!("two ranks") };
+            assert_eq!(second.as_ref().expect_err("it died").to_string(), "rank 1 panicked: a bug");
+            let first = first.as_ref().expect("it lives").as_ref().expect_err("it is alone");
+            assert_eq!(first.to_string(), "rank 1 panicked: a bug", "{axes:?}, after {after} calls");
+        }
     }
 }

@@ -70,6 +70,7 @@ mod schema;
 mod session;
 mod settings;
 mod sft;
+mod shards;
 mod stopped;
 mod tampering;
 mod template;
