@@ -18,7 +18,7 @@ use reference::llama::{self, Llama, StoredInput};
 
 mod quantize;
 
-pub use quantize::load_quantized;
+pub use quantize::{load_quantized, part_bytes, quantize, storages};
 
 /// Files are little endian, and so is every machine that has been tried; where one is not, bytes cannot stay as they
 /// are.

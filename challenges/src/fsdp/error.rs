@@ -7,7 +7,7 @@ use kernels::comm::CommError;
 use kernels::{DeviceError, comm};
 use reference::{fsdp, graph, llama, schedule};
 
-use crate::train;
+use crate::{train, weights};
 
 /// Why a rank cannot do its part.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ pub enum Error {
     },
     /// The checkpoint.
     Model(llama::Error),
+    /// A weight cannot be quantised.
+    Weights(weights::Error),
     /// The device has no room for a tensor, or cannot copy it.
     Device {
         /// The name of the graph's input.
@@ -143,6 +145,7 @@ impl fmt::Display for Error {
                 write!(f, "{step}, `{name}`: expected {expected}, found {found}")
             }
             Self::Model(error) => error.fmt(f),
+            Self::Weights(error) => error.fmt(f),
             Self::Device { input, source } => write!(f, "input `{input}`: {source}"),
             Self::Train(error) => error.fmt(f),
             Self::Groups(error) => error.fmt(f),
@@ -161,6 +164,7 @@ impl std::error::Error for Error {
             Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(error),
+            Self::Weights(error) => Some(error),
             Self::Device { source, .. } => Some(source),
             Self::Train(error) => Some(error),
             Self::Groups(error) => Some(error),

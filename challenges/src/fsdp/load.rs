@@ -7,17 +7,22 @@
 //! A rank reads the pages of the file that its shards lie in, and no others; where several ranks share a layer, it first
 //! takes its part of each weight. Tables are the same for every weight of a
 //! checkpoint, or nearly; a rank holds each different one once.
+//!
+//! A weight that the file has as numbers and the model as NF4 is quantised on the way, all of it on every rank: its
+//! second-level scales and their offset depend on every block.
 
 use std::collections::{BTreeMap, HashMap};
+use std::thread;
 
 use compiler::session::DeviceTensor;
 use kernels::Device;
 use reference::fsdp::Cut;
-use reference::llama::{Llama, Storage};
-use reference::nf4::PartValues;
+use reference::llama::{Llama, Storage, Storages, StoredInput};
+use reference::nf4::Quantized;
 
 use super::Error;
 use super::programs::{Layout, Placed};
+use crate::weights;
 
 /// Tensors by name; several names may mean one tensor.
 #[derive(Debug, Default)]
@@ -62,30 +67,43 @@ pub struct Coordinates {
 }
 
 /// A rank's shards of every frozen weight that is its own, by the names of the graphs' inputs: on its device, or, what
-/// is gathered before it is read, on the host.
+/// is gathered before it is read, on the host. `storages` say how the whole model's weights are stored there: as in the
+/// file, or as NF4.
 ///
 /// # Errors
 /// If a weight cannot be read, or the device has no room for a shard.
 pub fn load(
     device: &dyn Device,
     model: &Llama,
+    storages: &Storages,
     layout: &Layout,
     at: Coordinates,
     is_on_host: bool,
     is_own: impl Fn(&str) -> bool,
 ) -> Result<Tensors, Error> {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (cores / (layout.ranks() * at.sharing * at.stages)).max(1);
+    let is_dense = |input: &StoredInput<'_>| {
+        matches!(model.storages().get(&input.name), Some(Storage::Dense(_)))
+    };
     let mut loader =
         Loader { device, layout, at, is_on_host, all: Tensors::default(), tables: HashMap::new() };
     for input in model.stored().map_err(Error::Model)?.into_iter().filter(|input| is_own(&input.name)) {
         let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
         match (placed.shared.cut, placed.parameter.storage) {
+            (_, Storage::Nf4 { block_size, .. }) if is_dense(&input) => {
+                let is_nested = matches!(storages[&input.name], Storage::Nf4 { nested: Some(_), .. });
+                let whole = weights::quantize(&input, is_nested, threads).map_err(Error::Weights)?;
+                loader.parts(&whole, placed, block_size)?;
+            }
             (Cut::Whole, _) => loader.add(input.name, &input.bytes)?,
             (_, Storage::Dense(dtype)) => {
                 let bytes = placed.shared.part(&input.bytes, dtype.bytes(), at.part);
                 loader.add(input.name, &bytes)?;
             }
             (_, Storage::Nf4 { block_size, .. }) if input.name == placed.parameter.name => {
-                loader.quantized(model, placed, block_size)?; // all of its parts at once
+                let whole = model.quantized(&input.name).map_err(Error::Model)?;
+                loader.parts(&whole, placed, block_size)?; // all of them at once
             }
             (_, Storage::Nf4 { .. }) => {}
         }
@@ -129,18 +147,22 @@ impl Loader<'_> {
     }
 
     /// A rank's shards of its part of a quantised weight.
-    fn quantized(&mut self, model: &Llama, placed: &Placed, block: usize) -> Result<(), Error> {
-        let name = &placed.parameter.name;
-        let whole = model.quantized(name).map_err(Error::Model)?;
-        let own = placed.shared.quantized(&whole, block, self.at.part);
-        let weight = own.view();
-        for (part, values) in weight.parts() {
-            let bytes = match values {
-                PartValues::Bytes(bytes) => bytes.to_vec(),
-                PartValues::Floats(floats) => floats.iter().flat_map(|float| float.to_le_bytes()).collect(),
-            };
-            self.add(part.part.of(name), &bytes)?;
+    fn parts<B: AsRef<[u8]>>(
+        &mut self,
+        whole: &Quantized<B>,
+        placed: &Placed,
+        block: usize,
+    ) -> Result<(), Error> {
+        if placed.shared.cut == Cut::Whole {
+            return self.add_parts(whole, placed);
         }
-        Ok(())
+        self.add_parts(&placed.shared.quantized(whole, block, self.at.part), placed)
+    }
+
+    fn add_parts<B: AsRef<[u8]>>(&mut self, own: &Quantized<B>, placed: &Placed) -> Result<(), Error> {
+        let weight = own.view();
+        weight.parts().try_for_each(|(part, values)| {
+            self.add(part.part.of(&placed.parameter.name), &weights::part_bytes(values))
+        })
     }
 }

@@ -34,7 +34,7 @@ use crate::calls::Calls;
 use crate::linked::{Linked, linked};
 
 pub use error::Error;
-pub use rank::{Pipeline, Rank, Room, Team, Traffic};
+pub use rank::{Pipeline, Rank, Room, Slice, Team, Traffic};
 
 /// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
 pub const FSDP: &str = "fsdp";

@@ -9,19 +9,24 @@
 //! work        the pieces on the device: their programs, and what these read and write
 //! flight      micro-batches on their way, and the memory that they use again
 //! pipeline    a line of a schedule, operation by operation
+//! evaluate    the loss of rows that are not trained on
+//! shards      what of A, B and the moments is a rank's own, to be written by it
 //! ```
 //!
 //! All ranks of a stage run the same pieces in the same order, each on its own micro-batch; a rank that has none runs one
 //! of padding.
 
+mod evaluate;
 mod flight;
 mod pipeline;
 mod place;
+mod shards;
 mod work;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use compiler::compile::{Level, Options};
 use compiler::groups::Groups;
@@ -36,7 +41,7 @@ use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Llama, Spec, rope};
 use reference::optim::AdamW;
 use reference::schedule::{
-    self, Held, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
+    self, Held, Kind, Kinds, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
 };
 
 use super::load::load;
@@ -48,6 +53,7 @@ use pipeline::{Line, one_by_one, pieces_of};
 use place::Place;
 use work::Work;
 
+pub use shards::Slice;
 pub use work::Traffic;
 
 /// The ranks that train a model together.
@@ -149,7 +155,7 @@ impl<'a> Rank<'a> {
         let trained: Vec<(String, Type)> =
             layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
         let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;
-        let weights = load(device, model, &layout, place.at, room.has_shards_on_host, is_own)?;
+        let weights = load(device, model, &spec.storages, &layout, place.at, room.has_shards_on_host, is_own)?;
         let mut rank = Self {
             work: Work::new(session(place.groups()?), pieces, weights),
             updates,
@@ -302,7 +308,9 @@ impl<'a> Rank<'a> {
             let size = |symbol: &str| flight.sizes[symbol] as usize;
             (vec![size("B"), size("T"), hidden], element)
         };
+        let forward = Kinds::default().with(Kind::Forward);
         let line = Line {
+            is_evaluation: operations.iter().all(|operation| operation.kinds == forward),
             operations,
             shape,
             rank: self.place.at.stage,
@@ -470,6 +478,17 @@ impl<'a> Rank<'a> {
     /// Bytes of the frozen weights that this rank holds.
     pub fn weight_bytes(&self) -> usize {
         self.work.weights.bytes()
+    }
+
+    /// Goes on with a factor of the loss; one of another type of computation is none.
+    pub fn go_on_with(&mut self, scale: LossScale) {
+        self.scale = self.scale.map(|_| scale);
+    }
+
+    /// What compilations and what runs took so far, waiting for other ranks among it.
+    pub fn spent(&self) -> [Duration; 2] {
+        let [work, updates] = [self.work.session.counters(), self.updates.counters()];
+        [work.compiling + updates.compiling, work.running + updates.running]
     }
 
     /// What was moved so far.

@@ -8,6 +8,7 @@
 //! BackwardKept   BW    kept, stream.grad -> stream.grad, sums
 //! InputGrad      B     kept, y.grad -> stream.grad, saved     the gradient of x alone
 //! WeightGrad     W     kept, saved, y.grad -> sums            that of what is trained
+//! Evaluate             x -> y                                 without dropout, and nothing stays
 //! Dequantize     D     whole parts -> dense parts             what all of them but W read instead
 //! ```
 //!
@@ -43,6 +44,8 @@ pub enum Task {
     InputGrad,
     /// To the gradients of what is trained.
     WeightGrad,
+    /// To `y`, without dropout.
+    Evaluate,
     /// From parts as they are stored to such that are read.
     Dequantize,
 }
@@ -94,6 +97,7 @@ fn part(graphs: &PieceGraphs, task: Task) -> Result<Option<Graph>, Error> {
     let has_loss = graphs.piece == Piece::Head;
     Ok(Some(match task {
         Task::Forward => graphs.forward.clone(),
+        Task::Evaluate => graphs.evaluation.clone(),
         Task::Backward if has_loss => graphs.training.clone(),
         Task::Backward => only(&graphs.training, |name| name != "y")?,
         Task::Keep => halves(&graphs.training)?.forward,

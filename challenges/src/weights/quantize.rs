@@ -18,7 +18,9 @@ use half::{bf16, f16};
 use kernels::Device;
 use reference::graph::Dtype;
 use reference::llama::{Llama, Storage, Storages, StoredInput};
-use reference::nf4::{CODE2, Layout, NESTED_BLOCK, NF4, double_quantize};
+use reference::nf4::{
+    CODE2, NESTED_BLOCK, NF4, OutputDtype, PartType, PartValues, Quantized, Scales, double_quantize,
+};
 
 use super::{Error, put};
 
@@ -32,6 +34,24 @@ struct Block {
     codes: [u8; BLOCK / 2],
 }
 
+/// How the weights of a model are stored once the layers' dense projections are NF4, `nested` with a second level of
+/// scales.
+pub fn storages(model: &Llama, nested: bool) -> Storages {
+    let nested = nested.then_some(NESTED_BLOCK);
+    let storage = |(name, storage): (&String, &Storage)| {
+        let storage = match *storage {
+            Storage::Dense(dtype) if is_projection(name) => Storage::Nf4 { dtype, block_size: BLOCK, nested },
+            other => other,
+        };
+        (name.clone(), storage)
+    };
+    model.storages().iter().map(storage).collect()
+}
+
+fn is_projection(name: &str) -> bool {
+    name.starts_with("model.layers.") && name.ends_with("_proj.weight")
+}
+
 /// Every weight of a model in a device's memory, the layers' dense projections as NF4, `nested` with a second level of
 /// scales, made by `threads` of the host; and how each is stored now.
 ///
@@ -43,28 +63,26 @@ pub fn load_quantized(
     nested: bool,
     threads: usize,
 ) -> Result<(Storages, BTreeMap<String, DeviceTensor>), Error> {
-    let (mut storages, mut tensors) = (model.storages().clone(), BTreeMap::new());
+    let (storages, mut tensors) = (storages(model, nested), BTreeMap::new());
     for input in model.stored().map_err(Error::Model)? {
-        let is_dense = matches!(storages.get(&input.name), Some(Storage::Dense(_)));
-        if !(is_dense && input.name.starts_with("model.layers.") && input.name.ends_with("_proj.weight")) {
-            tensors.extend([put(device, input)?]);
-            continue;
-        }
-        let nested = nested.then_some(NESTED_BLOCK);
-        storages.insert(input.name.clone(), Storage::Nf4 { dtype: input.dtype, block_size: BLOCK, nested });
-        for part in parts(&input, nested, threads)? {
-            tensors.extend([put(device, part)?]);
+        match storages.get(&input.name) {
+            Some(Storage::Nf4 { nested, .. }) if input.dtype.is_float() && is_projection(&input.name) => {
+                let weight = quantize(&input, nested.is_some(), threads)?;
+                for part in parts(&weight, &input.name) {
+                    tensors.extend([put(device, part)?]);
+                }
+            }
+            _ => tensors.extend([put(device, input)?]),
         }
     }
     Ok((storages, tensors))
 }
 
-/// The parts of a weight in NF4.
-fn parts(
-    input: &StoredInput<'_>,
-    nested: Option<usize>,
-    threads: usize,
-) -> Result<Vec<StoredInput<'static>>, Error> {
+/// A dense weight in NF4, `nested` with a second level of scales, made by `threads` of the host.
+///
+/// # Errors
+/// If the weight has a number that is not finite.
+pub fn quantize(input: &StoredInput<'_>, nested: bool, threads: usize) -> Result<Quantized, Error> {
     let len = input.shape.iter().product::<usize>();
     let mut blocks = vec![Block { absmax: 0.0, codes: [0; BLOCK / 2] }; len.div_ceil(BLOCK)];
     let share = blocks.len().div_ceil(threads.max(1)).max(1);
@@ -81,27 +99,35 @@ fn parts(
     if absmax.iter().any(|absmax| !absmax.is_finite()) {
         return Err(Error::NotFinite { input: input.name.clone() });
     }
-    let floats = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
     let mut packed: Vec<u8> = blocks.iter().flat_map(|block| block.codes).collect();
     packed.truncate(len.div_ceil(2));
-    let (scales, second) = if nested.is_some() {
+    let absmax = if nested {
         let (codes, scales, offset) = double_quantize(&absmax, None);
-        (codes, vec![floats(&CODE2), floats(&scales), offset.to_le_bytes().to_vec()])
+        Scales::Double { codes, table: Box::new(CODE2), scales, block_size: NESTED_BLOCK, offset }
     } else {
-        (floats(&absmax), Vec::new())
+        Scales::Single(absmax)
     };
-    let values = [packed, floats(&NF4), scales].into_iter().chain(second);
-    let layout = Layout { len, block_size: BLOCK, nested };
-    let made = layout.parts().zip(values).map(|(part, bytes)| {
-        debug_assert_eq!(bytes.len(), part.bytes());
-        StoredInput {
-            name: part.part.of(&input.name),
-            dtype: part.dtype,
-            shape: part.shape().to_vec(),
-            bytes: Cow::Owned(bytes),
-        }
-    });
-    Ok(made.collect())
+    let dtype = OutputDtype::try_from(input.dtype).expect("a dense weight has floats");
+    Ok(Quantized { shape: input.shape.clone(), dtype, packed, table: NF4, block_size: BLOCK, absmax })
+}
+
+/// A part's bytes, little endian.
+pub fn part_bytes(values: PartValues<'_>) -> Vec<u8> {
+    match values {
+        PartValues::Bytes(bytes) => bytes.to_vec(),
+        PartValues::Floats(floats) => floats.iter().flat_map(|float| float.to_le_bytes()).collect(),
+    }
+}
+
+/// The parts of a weight in NF4, as a graph's inputs.
+fn parts(weight: &Quantized, name: &str) -> Vec<StoredInput<'static>> {
+    let stored = |(part, values): (PartType, PartValues<'_>)| StoredInput {
+        name: part.part.of(name),
+        dtype: part.dtype,
+        shape: part.shape().to_vec(),
+        bytes: Cow::Owned(part_bytes(values)),
+    };
+    weight.view().parts().map(stored).collect()
 }
 
 /// The block from element `from` on, of `len` stored elements; what is missing from the last one are zeros.

@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// What a rank has: rows, and elements of a row, of the whole.
-    fn held(&self, rank: usize) -> [Range<usize>; 2] {
+    pub fn held(&self, rank: usize) -> [Range<usize>; 2] {
         let [[rows, row], [own_rows, own_row]] = self.matrices();
         let at = |own: usize, all: usize| (rank * own).min(all)..((rank + 1) * own).min(all);
         match self.cut {

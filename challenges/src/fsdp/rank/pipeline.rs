@@ -40,6 +40,8 @@ pub(super) struct Line<'l> {
     pub stages: Option<&'l dyn Comm>,
     /// How many chunks' dequantised weights there is room for.
     pub buffered: usize,
+    /// Whether micro-batches are only evaluated: there are forwards alone, without dropout.
+    pub is_evaluation: bool,
     /// Dimensions and bytes of a micro-batch's x.
     pub stream: &'l dyn Fn(&Flight) -> (Vec<usize>, usize),
 }
@@ -137,6 +139,10 @@ impl Line<'_> {
         }
         let task = if self.is_recomputed(operation.chunk) { Task::Forward } else { Task::Keep };
         for number in pieces.clone() {
+            if self.is_evaluation {
+                work.run(number, Task::Evaluate, flight)?;
+                continue;
+            }
             let task = match work.pieces[number].piece {
                 Piece::Head => Task::Backward,
                 Piece::Embedding => Task::Forward,

@@ -119,6 +119,16 @@ impl<'a> Work<'a> {
         (self.keeps, self.next) = (keeps, early.collect());
     }
 
+    /// From now on no whole part stays, and no gather starts early; what did, for [`Self::resume`].
+    pub fn suspend(&mut self) -> (Vec<bool>, BTreeMap<Gather, Gather>) {
+        (std::mem::take(&mut self.keeps), std::mem::take(&mut self.next))
+    }
+
+    /// Again as before [`Self::suspend`].
+    pub fn resume(&mut self, keeps: Vec<bool>, next: BTreeMap<Gather, Gather>) {
+        (self.keeps, self.next) = (keeps, next);
+    }
+
     /// Bytes of a layer's x, and of what its backward reads beside it.
     pub fn activation_bytes(&mut self, piece: usize, flight: &Flight) -> Result<LayerBytes, Error> {
         let Some(loaded) = self.program(piece, Task::Keep)? else { return Ok(LayerBytes::default()) };
@@ -263,7 +273,7 @@ impl<'a> Work<'a> {
         if !self.dense.contains_key(&number) && task != Task::WeightGrad {
             self.gather(number)?;
         }
-        let is_backward = !matches!(task, Task::Forward | Task::Keep) && number + 1 < self.pieces.len();
+        let is_backward = !matches!(task, Task::Forward | Task::Keep | Task::Evaluate) && number + 1 < self.pieces.len();
         let next = self.next.get(&Gather { piece: number, is_backward }).map(|next| next.piece);
         let (mut loaded, mut coming) = (loaded, Named::new());
         if let Some(next) = next {
@@ -392,7 +402,7 @@ impl<'a> Work<'a> {
         let mut read: Vec<String> = Vec::new(); // by the task that is still to come
         match task {
             Task::Forward | Task::Keep | Task::Recompute | Task::Dequantize => return Ok(()),
-            Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
+            Task::Backward | Task::BackwardKept | Task::WeightGrad | Task::Evaluate => {}
             Task::InputGrad => {
                 if let Some(next) = self.program(number, Task::WeightGrad)? {
                     read.extend(self.loaded[next].graph.inputs().map(|(name, _)| name.to_owned()));
