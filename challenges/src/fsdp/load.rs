@@ -83,9 +83,8 @@ pub fn load(
 ) -> Result<Tensors, Error> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = (cores / (layout.ranks() * at.sharing * at.stages)).max(1);
-    let is_dense = |input: &StoredInput<'_>| {
-        matches!(model.storages().get(&input.name), Some(Storage::Dense(_)))
-    };
+    let is_dense =
+        |input: &StoredInput<'_>| matches!(model.storages().get(&input.name), Some(Storage::Dense(_)));
     let mut loader =
         Loader { device, layout, at, is_on_host, all: Tensors::default(), tables: HashMap::new() };
     for input in model.stored().map_err(Error::Model)?.into_iter().filter(|input| is_own(&input.name)) {

@@ -155,7 +155,8 @@ impl<'a> Rank<'a> {
         let trained: Vec<(String, Type)> =
             layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
         let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;
-        let weights = load(device, model, &spec.storages, &layout, place.at, room.has_shards_on_host, is_own)?;
+        let weights =
+            load(device, model, &spec.storages, &layout, place.at, room.has_shards_on_host, is_own)?;
         let mut rank = Self {
             work: Work::new(session(place.groups()?), pieces, weights),
             updates,

@@ -273,7 +273,8 @@ impl<'a> Work<'a> {
         if !self.dense.contains_key(&number) && task != Task::WeightGrad {
             self.gather(number)?;
         }
-        let is_backward = !matches!(task, Task::Forward | Task::Keep | Task::Evaluate) && number + 1 < self.pieces.len();
+        let is_backward =
+            !matches!(task, Task::Forward | Task::Keep | Task::Evaluate) && number + 1 < self.pieces.len();
         let next = self.next.get(&Gather { piece: number, is_backward }).map(|next| next.piece);
         let (mut loaded, mut coming) = (loaded, Named::new());
         if let Some(next) = next {

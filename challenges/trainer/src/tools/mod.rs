@@ -68,7 +68,7 @@ pub(crate) fn run(tools: &Tools) -> Result<u8, Failure> {
     let scorer = Scorer::open(Path::new(&config.model_name_or_path), folder::held_out(tools.requests))?;
     print(&format!("{} requests with names and numbers that are in no row of training\n", tools.requests));
     print(&told("before training", &scorer.score(None)?));
-    let code = train::fit(&config, Peak::begin(), &mut |step, checkpoint| {
+    let code = train::fit(&config, Peak::begin(), &mut move |step, checkpoint| {
         Ok(told(&format!("after step {step}"), &scorer.score(Some(checkpoint))?))
     })?;
     print(&format!("{:.0} s in all\n", begin.elapsed().as_secs_f64()));

@@ -10,10 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use challenges::fsdp::{FSDP, PP, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
 use reference::graph::Dtype;
+use reference::graph::ranks::Mesh;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
@@ -25,6 +27,9 @@ use crate::output::Failure;
 
 /// The largest rank that an adapter's file may have.
 const LARGEST_RANK: u64 = 1 << 16;
+
+/// The most ranks that a run may have: they are threads of one process.
+const MOST_RANKS: usize = 1024;
 
 /// A value as TOML has it.
 trait Read: Sized {
@@ -157,6 +162,13 @@ keys! {
     /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
     /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
+    /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what it
+    /// is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks in turn, so a run has the losses
+    /// that it has on one. As many processes under torchrun make a step as many times as large. This trainer's own key.
+    ranks: u64 = 1,
+    /// How the ranks lie, from the slowest axis to the fastest: `fsdp` (shards, by default all ranks), `tp` (they share
+    /// each layer), `pp` (stages of layers), such as "fsdp=2,tp=2". This trainer's own key.
+    mesh: Axes = Axes(Vec::new()),
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
@@ -227,6 +239,10 @@ pub struct Tokens(pub BTreeMap<Module, Vec<usize>>);
 /// A number above 0, or false for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Length(pub Option<u64>);
+
+/// The axes of a mesh with their ranks; none if it is not given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes(pub Vec<(String, usize)>);
 
 /// A type to compute in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -462,6 +478,26 @@ impl Read for Length {
     }
 }
 
+impl Read for Axes {
+    const NEED: &'static str =
+        "axes of fsdp, tp and pp, each at most once with its ranks, such as \"fsdp=2,tp=2\"";
+
+    fn read(value: &Value) -> Option<Self> {
+        let axis = |text: &str| {
+            let (name, ranks) = text.split_once('=')?;
+            let (name, ranks) = (name.trim(), ranks.trim().parse().ok()?);
+            [FSDP, TP, PP].contains(&name).then(|| (name.to_owned(), ranks))
+        };
+        let axes: Option<Vec<(String, usize)>> = value.as_str()?.split(',').map(axis).collect();
+        axes.filter(|axes| Mesh::new(axes.iter().cloned()).is_ok()).map(Self)
+    }
+
+    fn shown(&self) -> Option<String> {
+        let axes: Vec<String> = self.0.iter().map(|(name, ranks)| format!("{name}={ranks}")).collect();
+        (!axes.is_empty()).then(|| Value::from(axes.join(",")).to_string())
+    }
+}
+
 impl Read for Targets {
     const NEED: &'static str = "\"all-linear\" or a list of names";
 
@@ -567,6 +603,7 @@ impl Config {
             ("lora_r", self.lora_r),
             ("per_device_train_batch_size", self.per_device_train_batch_size),
             ("gradient_accumulation_steps", self.gradient_accumulation_steps),
+            ("ranks", self.ranks),
             ("logging_steps", self.logging_steps),
             ("save_steps", self.save_steps),
             ("eval_steps", self.eval_steps()),
@@ -598,10 +635,41 @@ impl Config {
                 self.adam_epsilon
             ));
         }
+        self.check_ranks()?;
         match above.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("{key}: expected a whole number above 0, found 0")),
             None => Ok(()),
         }
+    }
+
+    /// That ranks can share the run.
+    fn check_ranks(&self) -> Result<(), String> {
+        let of_mesh: usize = self.mesh.0.iter().map(|(_, ranks)| ranks).product();
+        if !self.mesh.0.is_empty() && self.stated.contains("ranks") && of_mesh as u64 != self.ranks {
+            let mesh = self.mesh.shown().unwrap_or_default();
+            return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {}", self.ranks));
+        }
+        let Some(mesh) = self.several() else { return Ok(()) };
+        let ranks = mesh.ranks();
+        if ranks > MOST_RANKS {
+            return Err(format!(
+                "ranks: expected at most {MOST_RANKS}, threads of one process, found {ranks}"
+            ));
+        }
+        if let Some(bytes) = self.loss_chunk_bytes.0 {
+            return Err(format!("loss_chunk_bytes: expected false on {ranks} ranks, found {bytes}"));
+        }
+        if !self.trainable_token_indices.0.is_empty() {
+            return Err(format!("trainable_token_indices: expected none on {ranks} ranks, found some"));
+        }
+        Ok(())
+    }
+
+    /// How the ranks of the run lie; `None` if there is one.
+    pub fn several(&self) -> Option<Mesh> {
+        let line = [(FSDP.to_owned(), usize::try_from(self.ranks).unwrap_or(usize::MAX))];
+        let axes = if self.mesh.0.is_empty() { &line[..] } else { &self.mesh.0 };
+        Mesh::new(axes.iter().cloned()).ok().filter(|mesh| mesh.ranks() > 1)
     }
 
     /// The same as TOML, each key with its line of documentation; keys without a value are comments.

@@ -1,7 +1,7 @@
 //! `train`: a checkpoint and a data set in, an adapter out.
 //!
 //! ```text
-//! config -> rows -> batches -> Engine -> metrics.jsonl, loss.svg, checkpoints, adapter
+//! config -> rows -> batches -> Model -> metrics.jsonl, loss.svg, checkpoints, adapter
 //! ```
 
 mod adapter;
@@ -13,38 +13,34 @@ mod digest;
 mod example;
 mod identity;
 mod layout;
+mod model;
+mod moments;
 pub mod paths;
+mod peers;
 mod plan;
 mod progress;
+mod ranks;
+mod run;
 mod save;
 mod yaml;
 
-use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use challenges::nf4::DEQUANTIZER;
-use challenges::train::{Engine, Logged, Machine, Microbatch, chunked};
-use challenges::weights;
+use challenges::train::{Machine, chunked};
 use clap::Args;
 use kernels::bytes::Peak;
 use kernels::{Cpu, Device};
 use reference::graph::interpret::Values;
 use reference::llama::{Llama, Spec};
-use reference::lora::{self, Adapter};
-use reference::optim::Schedule;
-use serde_json::{Value as Json, json};
+use reference::lora::Adapter;
+use serde_json::Value as Json;
 
 use crate::output::{Failure, print, warn};
 use batches::Batches;
-use config::Evaluation;
-use curves::Curves;
-use data::{Dataset, Row};
 use layout::Layout;
-use progress::Progress;
+use run::Job;
 use save::{Output, Saved};
 
 pub use config::Config;
@@ -58,6 +54,9 @@ pub(crate) struct Train {
     /// Sets a key of the config
     #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
+    /// How many ranks share the run, each a thread with a device of its own
+    #[arg(long, value_name = "N")]
+    ranks: Option<u64>,
     /// Writes a small model, data and a config with every key and what it means into a new folder
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     example: Option<PathBuf>,
@@ -81,7 +80,9 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
     }
     let path = train.config.as_ref().ok_or_else(|| Failure::usage("expected a config"))?;
     let peak = Peak::begin();
-    let config = Config::read(path, &train.set)?;
+    let ranks = train.ranks.map(|ranks| ("ranks".to_owned(), ranks.to_string()));
+    let settings: Vec<(String, String)> = train.set.iter().cloned().chain(ranks).collect();
+    let config = Config::read(path, &settings)?;
     config.lookup.notes().iter().for_each(|note| warn(note));
     if train.plan {
         return plan::run(&config, (train.memory.max(0.0) * (1_u64 << 30) as f64) as usize);
@@ -90,70 +91,48 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
 }
 
 /// What is called with the step and the folder of each checkpoint that was written; what it answers is printed.
-pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + 'a;
+pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + Send + 'a;
 
 /// A run from its config to its adapter; the exit code.
 pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
     config.model_folder()?;
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let begin = Instant::now();
-    let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
+    let data = config.rows(model.config.vocab, model.config.positions)?;
     let reading = begin.elapsed();
     let adapter = adapter::first(config, &model)?;
-    let cpu = Cpu::new();
     let spec = Spec {
         compute: config.dtype.0,
         adapter: Some(adapter.config.clone()),
         dropout: true,
         ..model.spec()
     };
-    let layout = Layout::of(config, &data);
-    let spec = layout.spec(spec, &evaluated);
+    let layout = Layout::of(config, &data[0]);
+    let spec = layout.spec(spec, &data[1]);
     let loss = config.loss(&spec)?;
-    let loss = config.in_chunks(loss.as_ref());
-    if let Some(loss) = &loss {
+    if let Some(loss) = config.in_chunks(loss.as_ref()) {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
-        chunked::check(&challenges::graph::Solution, &cpu, loss).map_err(named)?;
+        chunked::check(&challenges::graph::Solution, &Cpu::with_threads(1), &loss).map_err(named)?;
     }
-    let trained_on = identity::of(config, &model, &adapter.config, &data)?;
+    let trained_on = identity::of(config, &model, &adapter.config, &data[0])?;
     let output = Output::open(&config.output())?;
-    let mut start = start(config, &model, &adapter, trained_on, &output)?;
-    let (storages, weights) = if config.load_in_4bit {
-        weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
-            .map_err(Failure::usage)?
-    } else {
-        (model.storages().clone(), weights::load(&cpu, &model).map_err(Failure::usage)?)
-    };
-    let spec = Spec { storages, ..spec };
-    let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
-    let mut engine = engine.map_err(Failure::usage)?;
-    start.state.clear(); // the engine has it
-    start.scale.into_iter().for_each(|scale| engine.go_on_with(scale));
-    let batches = Batches::new(config, data.rows.len());
-    describe(config, [&data, &evaluated], &batches, &start);
-    let (file, lines) = output.metrics(start.step)?;
-    let progress = Progress::new(batches.steps, start.step, config.logging_steps);
-    let schedule = config.schedule(batches.steps);
-    Run {
+    let (start, state) = start(config, &model, &adapter, trained_on, &output)?;
+    let batches = Batches::new(config, data[0].rows.len());
+    let job = Job {
         config,
         model: &model,
         adapter: adapter.config,
-        rows: data.rows,
-        evaluated: evaluated.rows,
+        spec,
+        loss,
         batches,
         layout,
-        schedule,
-        metrics: Metrics { file, curves: Curves::of(&lines), last: lines.into_iter().next_back() },
-        progress,
+        schedule: config.schedule(batches.steps),
+        data,
+        start,
         output,
-        engine,
-        at: start,
-        peak,
         reading,
-        stepping: [Duration::ZERO; 3],
-        watch,
-    }
-    .all()
+    };
+    ranks::run(&job, state, peak, watch)
 }
 
 /// The solutions, on a device.
@@ -161,17 +140,17 @@ fn machine(device: &dyn Device) -> Machine<'_> {
     Machine { passes: &challenges::graph::Solution, device, dequantizer: &DEQUANTIZER }
 }
 
-/// Where the run begins: at its newest checkpoint, if it is to go on, else with the adapter.
+/// Where the run begins, with which A, B and moments: at its newest checkpoint, if it is to go on, else with the adapter.
 fn start(
     config: &Config,
     model: &Llama,
     adapter: &Adapter,
     trained_on: Json,
     output: &Output,
-) -> Result<Saved, Failure> {
+) -> Result<(Saved, Values<f32>), Failure> {
     if config.resume_from_checkpoint {
-        if let Some(saved) = output.newest(&adapter.config, &model.config)? {
-            return go_on(saved, trained_on, output);
+        if let Some((saved, state)) = output.newest(&adapter.config, &model.config)? {
+            return Ok((go_on(saved, trained_on, output)?, state));
         }
     } else if output.is_used()? {
         return Err(Failure::Usage(format!(
@@ -179,7 +158,7 @@ fn start(
             output.join("").display()
         )));
     }
-    Ok(Saved { step: 0, tokens: 0, skipped: 0, scale: None, state: adapter.values(), trained_on })
+    Ok((Saved { step: 0, tokens: 0, skipped: 0, scale: None, trained_on }, adapter.values()))
 }
 
 /// A checkpoint, if it was trained on the same.
@@ -196,268 +175,4 @@ fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failu
         print(&format!("{path}: {note}\n"));
     }
     Ok(Saved { trained_on, ..saved })
-}
-
-/// What will be done, on the screen.
-fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Saved) {
-    let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
-    let mut text = String::new();
-    for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
-        let Dataset { rows, left_out, cut, merged } = data;
-        if rows.is_empty() {
-            continue; // there are no evaluations
-        }
-        let _ = write!(text, "{name}: {} rows, the longest of {} tokens", rows.len(), data.longest());
-        if *cut > 0 {
-            let _ = write!(text, "; {cut} cut to max_length");
-        }
-        if *left_out > 0 {
-            let _ = write!(text, "; {left_out} left out, for they have no trained token");
-        }
-        if *merged > 0 {
-            let _ = write!(
-                text,
-                "; {merged} prompts part from their rows before their end, and are trained from there"
-            );
-        }
-        text.push('\n');
-    }
-    let _ = write!(text, "{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
-    if start.step > 0 {
-        let _ = write!(text, "; {} are made", start.step);
-    }
-    print(&format!("{text}\n"));
-}
-
-/// A run.
-struct Run<'a> {
-    config: &'a Config,
-    model: &'a Llama,
-    adapter: lora::Config,
-    rows: Vec<Row>,
-    evaluated: Vec<Row>,
-    batches: Batches,
-    layout: Layout,
-    schedule: Schedule,
-    output: Output,
-    metrics: Metrics,
-    progress: Progress,
-    engine: Engine<'a>,
-    at: Saved,
-    peak: Option<Peak>,
-    reading: Duration,       // of the data: templates and tokens
-    stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
-    watch: &'a mut Watch<'a>,
-}
-
-/// What was logged so far.
-struct Metrics {
-    file: File,
-    curves: Curves,
-    last: Option<Json>,
-}
-
-impl Run<'_> {
-    /// Every step that is left; the exit code.
-    fn all(mut self) -> Result<u8, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
-        }
-        self.evaluate_if_due()?; // of the step of the checkpoint, if the run ended before it was
-        let mut is_stopped = false;
-        while self.at.step < self.batches.steps && !is_stopped {
-            self.step()?;
-            is_stopped = stop.load(Ordering::Relaxed); // asked once a step: a run that stops has saved
-            let is_last = self.at.step == self.batches.steps;
-            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(self.config.save_steps);
-            if is_saved {
-                self.save()?;
-            }
-            if is_last || !is_stopped {
-                self.evaluate_if_due()?;
-            }
-            if is_saved {
-                self.output.draw(&self.metrics.curves.svg())?;
-            }
-        }
-        if self.at.step < self.batches.steps {
-            let step = self.at.step;
-            self.progress.say(&format!(
-                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
-            ));
-            return Ok(1);
-        }
-        self.output.draw(&self.metrics.curves.svg())?;
-        let trained = self.adapter(&self.engine.state().map_err(Failure::bug)?)?;
-        let folder = self.output.finish(&trained)?;
-        self.progress.say(&format!("the adapter is in {}\n", folder.display()));
-        let spent = self.spent();
-        self.progress.say(&spent);
-        Ok(0)
-    }
-
-    /// Where the time of the steps went, and what reading the data took before them.
-    fn spent(&self) -> String {
-        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
-        let beside = (all - compiling - running).max(0.0);
-        format!(
-            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
-             beside it; the data was read in {:.3} s\n",
-            self.reading.as_secs_f64()
-        )
-    }
-
-    /// One step, and its line of the metrics.
-    fn step(&mut self) -> Result<(), Failure> {
-        let (begin, before) = (Instant::now(), self.engine.spent());
-        let number = self.at.step + 1;
-        let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
-        let rate = self.schedule.rate(made);
-        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.rows[*row]).collect();
-        let parts: Vec<Vec<&Row>> = self.batches.step(self.at.step).iter().map(of_rows).collect();
-        let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
-        let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
-        let mut logged = Vec::new();
-        let scale = self.engine.loss_scale();
-        let of_run = (self.at.step * self.config.gradient_accumulation_steps)..;
-        let key = |number: u64| [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each
-        let parts: Vec<(Microbatch, [i32; 2])> = parts
-            .iter()
-            .zip(of_run)
-            .map(|(part, number)| (self.layout.microbatch(part), key(number)))
-            .collect();
-        for (part, key) in &parts {
-            logged.push(self.engine.microbatch(part, items as u64, *key).map_err(Failure::bug)?);
-        }
-        let norm = self.engine.update(made + 1, rate).map_err(Failure::bug)?;
-        let loss: f64 = logged.iter().map(|part| part.loss).sum();
-        self.at.step = number;
-        self.at.tokens += tokens as u64;
-        let seconds = begin.elapsed().as_secs_f64();
-        let mut line = json!({
-            "step": number,
-            "loss": loss,
-            "grad_norm": norm,
-            "learning_rate": rate,
-            "epoch": self.batches.epochs(number),
-            "num_tokens": self.at.tokens,
-            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "entropy": mean(&logged, |part| part.entropy / part.counted),
-            "peak_bytes": self.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
-            "tokens_per_second": (tokens as f64 / seconds).round(),
-        });
-        if let Some(scale) = scale {
-            self.at.skipped += u64::from(!norm.is_finite());
-            line["loss_scale"] = scale.factor.into();
-            line["skipped_steps"] = self.at.skipped.into();
-        }
-        self.progress.step(number, &line);
-        self.log(line)?;
-        let [compiled, ran] = self.engine.spent();
-        let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
-        self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
-        if norm.is_finite() && loss.is_finite()
-            || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
-        {
-            return Ok(());
-        }
-        let cause = self.not_finite(&parts, items as u64);
-        let divided = if self.config.adam_epsilon as f32 == 0.0 {
-            "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
-        } else {
-            ""
-        };
-        Err(Failure::Usage(format!(
-            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}{divided}"
-        )))
-    }
-
-    /// Where the first number of a step's micro-batches that is not finite comes from, in words.
-    fn not_finite(&mut self, parts: &[(Microbatch, [i32; 2])], items: u64) -> String {
-        for (micro_batch, (part, key)) in (1..).zip(parts) {
-            match self.engine.first_not_finite(part, items, *key) {
-                Ok(None) => {}
-                Ok(Some(found)) => {
-                    return format!(
-                        "the first number that is not finite comes, in micro-batch {micro_batch}, {found}"
-                    );
-                }
-                Err(error) => return format!("where it comes from could not be found: {error}"),
-            }
-        }
-        "each micro-batch by itself is finite: their sum is not".into()
-    }
-
-    /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
-    fn evaluate_if_due(&mut self) -> Result<(), Failure> {
-        let (step, is_last) = (self.at.step, self.at.step == self.batches.steps);
-        let is_due = match self.config.eval_strategy {
-            Evaluation::No => false,
-            Evaluation::Steps => is_last || step.is_multiple_of(self.config.eval_steps()),
-            Evaluation::Epoch => is_last || step.is_multiple_of(self.batches.steps_of_epoch()),
-        };
-        let is_made = self.metrics.last.as_ref().is_some_and(|line| line.get("eval_loss").is_some());
-        if step == 0 || !is_due || is_made {
-            return Ok(());
-        }
-        let line = self.evaluation()?;
-        self.progress.evaluation(step, &line);
-        self.log(line)
-    }
-
-    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
-    /// over batches.
-    ///
-    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its
-    /// rows; `SFTTrainer.log` of `trl`, 1.16.
-    fn evaluation(&mut self) -> Result<Json, Failure> {
-        let begin = Instant::now();
-        let (mut logged, mut loss) = (Vec::new(), 0.0);
-        for rows in self.evaluated.chunks(self.config.per_device_eval_batch_size as usize) {
-            let rows: Vec<&Row> = rows.iter().collect();
-            let items: usize = rows.iter().map(|row| row.counted()).sum();
-            let part =
-                self.engine.evaluate(&self.layout.microbatch(&rows), items as u64).map_err(Failure::bug)?;
-            loss += part.loss * rows.len() as f64;
-            logged.push(part);
-        }
-        Ok(json!({
-            "step": self.at.step,
-            "epoch": self.batches.epochs(self.at.step),
-            "eval_loss": loss / self.evaluated.len() as f64,
-            "eval_num_tokens": self.at.tokens,
-            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
-            "eval_runtime": begin.elapsed().as_secs_f64(),
-        }))
-    }
-
-    fn log(&mut self, line: Json) -> Result<(), Failure> {
-        self.output.log(&mut self.metrics.file, &line)?;
-        self.metrics.curves.add(&line);
-        self.metrics.last = Some(line);
-        Ok(())
-    }
-
-    /// The adapter of a state.
-    fn adapter(&self, state: &Values<f32>) -> Result<Adapter, Failure> {
-        Adapter::of(self.adapter.clone(), &self.model.config, state).map_err(Failure::bug)
-    }
-
-    fn save(&mut self) -> Result<(), Failure> {
-        let state = self.engine.state().map_err(Failure::bug)?;
-        let adapter = self.adapter(&state)?;
-        let trained_on = self.at.trained_on.clone();
-        let saved = Saved { state, scale: self.engine.loss_scale(), trained_on, ..self.at };
-        let folder = self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)?;
-        let said = (self.watch)(self.at.step, &folder)?;
-        self.progress.say(&said);
-        Ok(())
-    }
-}
-
-/// The mean over micro-batches.
-fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
-    logged.iter().map(of).sum::<f64>() / logged.len() as f64
 }

@@ -24,6 +24,10 @@ use crate::output::{Failure, print};
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
+    if let Some(mesh) = config.several() {
+        let ranks = mesh.ranks();
+        return Err(Failure::Usage(format!("--plan: expected a run on one rank, found {ranks} ranks")));
+    }
     let before = bytes::live();
     let spec = spec(config)?;
     let most = spec.config.positions;

@@ -6,12 +6,13 @@
 //! OUTPUT_DIR/adapter/                        the adapter at the end, as peft reads it
 //! OUTPUT_DIR/checkpoint-STEP/                where a run goes on
 //!     adapter_config.json, adapter_model.safetensors
-//!     optimizer-00001-of-00001.safetensors   the moments
+//!     optimizer-0000R-of-0000N.safetensors   the moments of rank R of N
 //!     trainer_state.json                     the step, the SHA-256 of the files beside it, what it was trained on
 //! ```
 //!
 //! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
-//! machine stops. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
+//! machine stops. The first of several ranks makes it, each writes its own file into it, and when all have, the first
+//! renames it; so the checkpoint is there for all or for none, and one that a rank cannot write is an error on all. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
 //! of another adapter, or that was trained on something else, ends the run. What a killed run was writing has a name
 //! that begins with a dot, and the next one takes it away.
 
@@ -21,15 +22,15 @@ use std::path::{Path, PathBuf};
 
 use challenges::train::LossScale;
 use reference::atomic_write;
-use reference::checkpoint::Checkpoint;
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Dtype};
 use reference::llama;
-use reference::lora::{self, Adapter, serialize};
+use reference::lora::{self, Adapter};
 use serde_json::{Value as Json, json};
 
 use super::adapter::{Difference, differences};
 use super::digest;
+use super::moments::{self, Moments};
+use super::peers::Peers;
 use crate::files::{read_json, read_text};
 use crate::output::{Failure, warn};
 
@@ -50,8 +51,6 @@ pub struct Saved {
     pub skipped: u64,
     /// What the loss is multiplied by, of a run in f16.
     pub scale: Option<LossScale>,
-    /// A, B and the moments.
-    pub state: Values<f32>,
     /// What it was trained on, as [`identity`](super::identity) writes it; null of an earlier version.
     pub trained_on: Json,
 }
@@ -60,8 +59,7 @@ pub struct Saved {
 /// adapter, both moments, and twice the same in the making of their file.
 pub const COPIES: usize = 7;
 
-const MOMENTS: &str = "optimizer-00001-of-00001.safetensors";
-const FILES: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", MOMENTS];
+const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 const STATE: &str = "trainer_state.json";
 const METRICS: &str = "metrics.jsonl";
 
@@ -125,10 +123,14 @@ impl Output {
         Ok(self.join(METRICS).exists() || !self.checkpoints()?.is_empty())
     }
 
-    /// The newest checkpoint that is whole. What is wrong with a newer one is said.
+    /// The newest checkpoint that is whole, and its A, B and moments. What is wrong with a newer one is said.
     ///
     /// Fails where that one is of another adapter.
-    pub fn newest(&self, config: &lora::Config, model: &llama::Config) -> Result<Option<Saved>, Failure> {
+    pub fn newest(
+        &self,
+        config: &lora::Config,
+        model: &llama::Config,
+    ) -> Result<Option<(Saved, Values<f32>)>, Failure> {
         for (step, path) in self.checkpoints()? {
             match whole(&path, step) {
                 Ok(state) => {
@@ -143,21 +145,46 @@ impl Output {
         Ok(None)
     }
 
-    /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. `metrics` are brought to the disk
-    /// before it, so that the lines of its steps are there if it is.
+    /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. Every rank calls this, with the
+    /// moments that it writes; the first has the adapter and the metrics. `metrics` are brought to the disk before it, so
+    /// that the lines of its steps are there if it is.
     pub fn save(
         &self,
-        saved: Saved,
-        adapter: &Adapter,
-        metrics: &File,
+        peers: &Peers,
+        saved: &Saved,
+        moments: Moments,
+        first: Option<(&Adapter, &File)>,
         kept: Option<u64>,
     ) -> Result<PathBuf, Failure> {
-        metrics.sync_data().map_err(|error| Failure::fault(&self.join(METRICS), error))?;
         let name = format!("checkpoint-{}", saved.step);
-        self.whole(&name, |folder| write_checkpoint(folder, saved, adapter))?;
-        let most = kept.map_or(usize::MAX, |kept| kept as usize);
-        self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))?;
-        Ok(self.join(&name))
+        let partial = self.partial(&name);
+        let of_first = |make: &dyn Fn(&Adapter, &File) -> Result<(), Failure>| {
+            first.map_or(Ok(()), |(adapter, metrics)| make(adapter, metrics)).map(|()| String::new())
+        };
+        let begin = |adapter: &Adapter, metrics: &File| {
+            metrics.sync_data().map_err(|error| Failure::fault(&self.join(METRICS), error))?;
+            fs::create_dir(&partial).map_err(|error| Failure::fault(&self.join(&name), error))?;
+            adapter.save(&partial).map_err(Failure::bug)
+        };
+        let own = || {
+            let path = partial.join(moments::file_name(peers.rank(), peers.count()));
+            let written =
+                atomic_write::write(&path, &moments.serialize()).and_then(|()| digest::of_file(&path));
+            written.map_err(|error| Failure::fault(&path, error))
+        };
+        let filled = peers.agree(of_first(&begin)).and_then(|_| peers.agree(own()));
+        let done = filled.and_then(|digests| {
+            peers.agree(of_first(&|_, _| {
+                write_state(&partial, saved, &digests)?;
+                self.publish(&name)?;
+                let most = kept.map_or(usize::MAX, |kept| kept as usize);
+                self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))
+            }))
+        });
+        if done.is_err() && peers.is_first() {
+            let _ = fs::remove_dir_all(&partial); // the reason is the one above
+        }
+        done.map(|_| self.join(&name))
     }
 
     /// Writes the adapter at the end; where it is.
@@ -169,14 +196,26 @@ impl Output {
     /// A folder that is there as a whole or not at all. One that could not be filled is taken away: a full disk has its
     /// bytes back.
     fn whole(&self, name: &str, fill: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<(), Failure> {
-        let (path, partial) = (self.join(name), self.join(&format!(".{name}")));
-        let fault = |error| Failure::fault(&path, error);
-        let sync = |folder: &Path| File::open(folder)?.sync_all();
-        let filled = fs::create_dir(&partial).map_err(fault).and_then(|()| fill(&partial));
+        let partial = self.partial(name);
+        let made = fs::create_dir(&partial).map_err(|error| Failure::fault(&self.join(name), error));
+        let filled = made.and_then(|()| fill(&partial));
         if filled.is_err() {
             let _ = fs::remove_dir_all(&partial); // the reason is the one above
             return filled;
         }
+        self.publish(name)
+    }
+
+    /// Where a folder is filled.
+    fn partial(&self, name: &str) -> PathBuf {
+        self.join(&format!(".{name}"))
+    }
+
+    /// Gives a folder that is filled its name.
+    fn publish(&self, name: &str) -> Result<(), Failure> {
+        let (path, partial) = (self.join(name), self.partial(name));
+        let fault = |error| Failure::fault(&path, error);
+        let sync = |folder: &Path| File::open(folder)?.sync_all();
         sync(&partial).map_err(fault)?;
         if path.exists() {
             self.remove(&path)?; // one that was not whole, or the adapter of a run that was made longer
@@ -219,22 +258,19 @@ impl Output {
     }
 }
 
-/// Fills the folder of a checkpoint.
-fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
-    adapter.save(folder).map_err(Failure::bug)?;
-    let Saved { step, tokens, skipped, scale, state: mut moments, trained_on } = saved;
-    moments.retain(|name, _| name.starts_with("optim."));
-    let write = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        atomic_write::write(&path, bytes).map_err(|error| Failure::fault(&path, error))
-    };
-    write(MOMENTS, &serialize(&moments))?;
+/// Writes where the run stands, and what the files beside it hash to: those of the adapter, and each rank's.
+fn write_state(folder: &Path, saved: &Saved, digests: &[String]) -> Result<(), Failure> {
+    let Saved { step, tokens, skipped, scale, trained_on } = saved;
     let hashed = |name: &str| {
         let path = folder.join(name);
         digest::of_file(&path).map_err(|error| Failure::fault(&path, error))
     };
-    let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
-    let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
+    let adapter = ADAPTER.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
+    let mut hashes: serde_json::Map<String, Json> = adapter.into_iter().collect::<Result<_, Failure>>()?;
+    let of_rank = |(rank, digest): (usize, &String)| {
+        (moments::file_name(rank, digests.len()), Json::from(digest.as_str()))
+    };
+    hashes.extend(digests.iter().enumerate().map(of_rank));
     let mut state = json!({
         "global_step": step,
         "num_input_tokens_seen": tokens,
@@ -244,20 +280,31 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
     if let Some(LossScale { factor, finite_steps }) = scale {
         state["loss_scale"] = json!({"scale": factor, "growth_tracker": finite_steps});
     }
-    if scale.is_some() || skipped > 0 {
+    if scale.is_some() || *skipped > 0 {
         // also where a run goes on in another type: the schedule counts without
-        state["skipped_steps"] = skipped.into();
+        state["skipped_steps"] = (*skipped).into();
     }
-    write(STATE, format!("{state:#}\n").as_bytes())
+    let path = folder.join(STATE);
+    let written = atomic_write::write(&path, format!("{state:#}\n").as_bytes());
+    written.map_err(|error| Failure::fault(&path, error))
+}
+
+/// The files of a checkpoint that its state has to have the hashes of.
+fn files(state: &Json) -> [Vec<String>; 2] {
+    let hashes = state["sha256"].as_object();
+    let is_moments = |name: &&String| name.starts_with(moments::PREFIX);
+    let ranks = hashes.map_or(0, |hashes| hashes.keys().filter(is_moments).count()).max(1);
+    let of_ranks = (0..ranks).map(|rank| moments::file_name(rank, ranks)).collect();
+    [ADAPTER.map(str::to_owned).to_vec(), of_ranks]
 }
 
 /// The state of a checkpoint that is whole: each of its files has its hash.
 fn whole(path: &Path, step: u64) -> Result<Json, String> {
     let state = read_json(&path.join(STATE)).map_err(|error| error.to_string())?;
     let state = state.ok_or_else(|| format!("{STATE} is missing"))?;
-    for name in FILES {
-        let found = digest::of_file(&path.join(name)).map_err(|error| format!("{name}: {error}"))?;
-        if state["sha256"][name] != found.as_str() {
+    for name in files(&state).concat() {
+        let found = digest::of_file(&path.join(&name)).map_err(|error| format!("{name}: {error}"))?;
+        if state["sha256"][&name] != found.as_str() {
             return Err(format!("{name} is damaged: its SHA-256 is not the one in {STATE}"));
         }
     }
@@ -268,25 +315,23 @@ fn whole(path: &Path, step: u64) -> Result<Json, String> {
 }
 
 /// What a checkpoint holds, if it is of this adapter.
-fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config) -> Result<Saved, String> {
+fn read(
+    path: &Path,
+    state: &Json,
+    config: &lora::Config,
+    model: &llama::Config,
+) -> Result<(Saved, Values<f32>), String> {
     let adapter = Adapter::open(path, model).map_err(|error| error.to_string())?;
     let (own, asked) = (&adapter.config, config);
     let others: Vec<String> = differences(own, asked, model).iter().map(Difference::to_string).collect();
     if !others.is_empty() {
         return Err(format!("its adapter is another one: {}", others.join("; ")));
     }
-    let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
-    for (name, value) in adapter.trained::<f32>() {
-        for moment in llama::train::moments(&name) {
-            let tensor = moments.tensor(&moment).map_err(|error| error.to_string())?;
-            if tensor.shape != value.shape || tensor.bytes.len() != 4 * value.shape.iter().product::<usize>()
-            {
-                return Err(format!("{MOMENTS}: expected {moment} in the shape of {name}"));
-            }
-            values.insert(moment, Array::from_memory(Dtype::F32, &value.shape, tensor.bytes));
-        }
-    }
+    let shapes = adapter.trained::<f32>().into_iter();
+    let shapes = shapes
+        .flat_map(|(name, value)| llama::train::moments(&name).map(|moment| (moment, value.shape.clone())));
+    values.extend(moments::read(path, &files(state)[1], shapes)?);
     let number = |key: &str| state[key].as_u64().ok_or_else(|| format!("{STATE}: {key} is missing"));
     let (step, tokens) = (number("global_step")?, number("num_input_tokens_seen")?);
     let scale = scale(state)?;
@@ -295,7 +340,7 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
     if skipped > step {
         return Err(format!("{STATE}: expected skipped_steps of at most {step}, found {skipped}"));
     }
-    Ok(Saved { step, tokens, skipped, scale, state: values, trained_on: state["trained_on"].clone() })
+    Ok((Saved { step, tokens, skipped, scale, trained_on: state["trained_on"].clone() }, values))
 }
 
 /// What the loss of a run in f16 is multiplied by.

@@ -1,0 +1,210 @@
+//! What a run trains: a model on one rank, or a rank's part of one.
+//!
+//! Every rank of a run asks for the same in the same order, with the same micro-batches; the answers are the same on all
+//! of them. What only one rank can fail in names it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use challenges::fsdp::{self, Rank, Room, Team};
+use challenges::train::chunked::InChunks;
+use challenges::train::{self, Engine, LossScale, Machine, Microbatch};
+use challenges::weights;
+use kernels::Cpu;
+use kernels::comm::Comm;
+use reference::graph::interpret::Values;
+use reference::graph::ranks::Mesh;
+use reference::llama::{Llama, Spec};
+
+use super::Config;
+use super::moments::Moments;
+use crate::output::Failure;
+
+pub use challenges::train::Logged;
+
+/// A micro-batch, and what the masks of its dropout are drawn from.
+pub type Keyed = (Microbatch, [i32; 2]);
+
+/// A model that is trained, or a rank's part of it.
+pub enum Model<'a> {
+    /// The model.
+    Whole(Box<Engine<'a>>),
+    /// A part, and the number of its rank.
+    Part(Box<Rank<'a>>, usize),
+}
+
+/// What a checkpoint holds of a model on a rank.
+pub struct Trained {
+    /// A and B, whole.
+    pub adapter: Values<f32>,
+    /// The moments that the rank writes.
+    pub moments: Moments,
+}
+
+impl<'a> Model<'a> {
+    /// The model on one rank.
+    pub fn whole(
+        on: Machine<'a>,
+        cpu: &Cpu,
+        config: &Config,
+        model: &Llama,
+        spec: Spec,
+        state: &Values<f32>,
+        loss: Option<&InChunks<'a>>,
+    ) -> Result<Self, Failure> {
+        let (storages, weights) = if config.load_in_4bit {
+            weights::load_quantized(cpu, model, config.use_bnb_nested_quant, cpu.threads())
+                .map_err(Failure::usage)?
+        } else {
+            (model.storages().clone(), weights::load(cpu, model).map_err(Failure::usage)?)
+        };
+        let spec = Spec { storages, ..spec };
+        let engine = Engine::new(on, weights, spec, &config.recipe(), state, loss);
+        Ok(Self::Whole(Box::new(engine.map_err(Failure::usage)?)))
+    }
+
+    /// The part of one of several ranks.
+    pub fn part(
+        on: Machine<'a>,
+        (world, mesh): (Arc<dyn Comm>, &'a Mesh),
+        config: &Config,
+        model: &Llama,
+        spec: Spec,
+        state: &Values<f32>,
+    ) -> Result<Self, Failure> {
+        let number = world.rank();
+        let storages = if config.load_in_4bit {
+            weights::storages(model, config.use_bnb_nested_quant)
+        } else {
+            model.storages().clone()
+        };
+        let spec = Spec { storages, ..spec };
+        let team = Team { world, mesh, pipeline: None, room: Room::default() };
+        let rank = Rank::new(on, team, &fsdp::Solution, model, spec, &config.recipe(), state);
+        let rank = rank.map_err(|error| Failure::Usage(of_rank(number, &error)))?;
+        Ok(Self::Part(Box::new(rank), number))
+    }
+
+    /// Goes on with a factor of the loss.
+    pub fn go_on_with(&mut self, scale: LossScale) {
+        match self {
+            Self::Whole(engine) => engine.go_on_with(scale),
+            Self::Part(rank, _) => rank.go_on_with(scale),
+        }
+    }
+
+    /// What the loss is multiplied by, if the model computes in f16.
+    pub fn loss_scale(&self) -> Option<LossScale> {
+        match self {
+            Self::Whole(engine) => engine.loss_scale(),
+            Self::Part(rank, _) => rank.loss_scale(),
+        }
+    }
+
+    /// What compilations and what runs took so far.
+    pub fn spent(&mut self) -> [Duration; 2] {
+        match self {
+            Self::Whole(engine) => engine.spent(),
+            Self::Part(rank, _) => rank.spent(),
+        }
+    }
+
+    /// Adds the micro-batches of a step; what is logged of each.
+    pub fn accumulate(&mut self, parts: &[Keyed], items: u64) -> Result<Vec<Logged>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let logged = parts.iter().map(|(part, key)| engine.microbatch(part, items, *key));
+                logged.collect::<Result<_, _>>().map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => rank.accumulate(parts, items).map_err(fault(*number)),
+        }
+    }
+
+    /// Ends a step; its norm.
+    pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Failure> {
+        match self {
+            Self::Whole(engine) => engine.update(step, rate).map_err(Failure::bug),
+            Self::Part(rank, number) => rank.update(step, rate).map_err(fault(*number)),
+        }
+    }
+
+    /// What is logged of batches that are only read, each with its tokens that count.
+    pub fn evaluate<'b>(
+        &mut self,
+        batches: impl Iterator<Item = (Microbatch, u64)> + 'b,
+    ) -> Result<Vec<Logged>, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let mut batches = batches;
+                let logged = batches.try_fold(Vec::new(), |mut logged, (batch, items)| {
+                    logged.push(engine.evaluate(&batch, items)?);
+                    Ok::<_, train::Error>(logged)
+                });
+                logged.map_err(Failure::bug)
+            }
+            Self::Part(rank, number) => {
+                let all: Vec<(Microbatch, u64)> = batches.collect();
+                rank.evaluate(&all).map_err(fault(*number))
+            }
+        }
+    }
+
+    /// What a checkpoint holds of it.
+    pub fn trained(&self) -> Result<Trained, Failure> {
+        match self {
+            Self::Whole(engine) => {
+                let state = engine.state().map_err(Failure::bug)?.into_iter();
+                let (moments, adapter) = state.partition(|(name, _)| name.starts_with("optim."));
+                Ok(Trained { adapter, moments: Moments::Whole(moments) })
+            }
+            Self::Part(rank, number) => {
+                let adapter = rank.adapter().map_err(fault(*number))?;
+                let moments = rank.own_moments().map_err(fault(*number))?;
+                Ok(Trained { adapter, moments: Moments::Slices(moments) })
+            }
+        }
+    }
+
+    /// A and B, whole.
+    pub fn adapter(&self) -> Result<Values<f32>, Failure> {
+        match self {
+            Self::Whole(engine) => engine.state().map_err(Failure::bug),
+            Self::Part(rank, number) => rank.adapter().map_err(fault(*number)),
+        }
+    }
+
+    /// Where the first number of a step's micro-batches that is not finite comes from, in words.
+    pub fn not_finite(&mut self, parts: &[Keyed], items: u64) -> String {
+        let Self::Whole(engine) = self else {
+            return "a run with ranks = 1 says where it comes from".into();
+        };
+        for (micro_batch, (part, key)) in (1..).zip(parts) {
+            match engine.first_not_finite(part, items, *key) {
+                Ok(None) => {}
+                Ok(Some(found)) => {
+                    return format!(
+                        "the first number that is not finite comes, in micro-batch {micro_batch}, {found}"
+                    );
+                }
+                Err(error) => return format!("where it comes from could not be found: {error}"),
+            }
+        }
+        "each micro-batch by itself is finite: their sum is not".into()
+    }
+}
+
+/// An error of a rank's run.
+fn fault(rank: usize) -> impl Fn(fsdp::Error) -> Failure {
+    move |error| Failure::Fault(of_rank(rank, &error))
+}
+
+/// An error with the rank that has it. What every rank finds alike names none, and what ends their communication has
+/// the name of another.
+fn of_rank(rank: usize, error: &fsdp::Error) -> String {
+    match error {
+        fsdp::Error::Device { .. } | fsdp::Error::Train(_) | fsdp::Error::Model(_) => {
+            format!("rank {rank}: {error}")
+        }
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,105 @@
+//! The ranks of a run: threads, each with a device of its own.
+//!
+//! ```text
+//! one rank        the calling thread, all cores, the whole model
+//! several         a thread each, cores / ranks of each, a part of the model     kernels::threads, challenges::fsdp
+//! ```
+//!
+//! Data are read and tokenised before, and every rank reads the same rows. A rank that fails ends the communication of
+//! all, so none waits for it; what the run says is what the first one that failed says.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kernels::bytes::Peak;
+use kernels::comm::{Comm, CommError};
+use kernels::{Cpu, threads};
+use reference::graph::interpret::Values;
+use reference::graph::ranks::Mesh;
+
+use super::model::Model;
+use super::peers::Peers;
+use super::run::{Job, Run, Seat};
+use super::{Watch, machine};
+use crate::output::Failure;
+
+/// Runs a job on as many ranks as its config says, from A, B and moments; the exit code.
+pub fn run(
+    job: &Job<'_>,
+    state: Values<f32>,
+    peak: Option<Peak>,
+    watch: &mut Watch<'_>,
+) -> Result<u8, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
+    }
+    let seat = Seat { peak, watch };
+    match job.config.several() {
+        None => alone(job, state, seat, stop),
+        Some(mesh) => together(job, &mesh, state, seat, &stop),
+    }
+}
+
+fn alone(
+    job: &Job<'_>,
+    state: Values<f32>,
+    seat: Seat<'_, '_>,
+    stop: Arc<AtomicBool>,
+) -> Result<u8, Failure> {
+    let cpu = Cpu::new();
+    let loss = job.config.in_chunks(job.loss.as_ref());
+    let model =
+        Model::whole(machine(&cpu), &cpu, job.config, job.model, job.spec.clone(), &state, loss.as_ref())?;
+    drop(state); // the model has it
+    Run::new(job, Peers::alone(), model, Some(seat), stop)?.all()
+}
+
+/// What a rank's thread takes with it.
+struct Luggage<'s, 'w> {
+    state: Arc<Values<f32>>,
+    seat: Option<Seat<'s, 'w>>,
+}
+
+fn together(
+    job: &Job<'_>,
+    mesh: &Mesh,
+    state: Values<f32>,
+    seat: Seat<'_, '_>,
+    stop: &Arc<AtomicBool>,
+) -> Result<u8, Failure> {
+    let cores = Cpu::new().threads();
+    let (ranks, state) = (mesh.ranks(), Arc::new(state));
+    let seats = std::iter::once(Some(seat)).chain(std::iter::repeat_with(|| None));
+    let luggage = seats.take(ranks).map(|seat| Luggage { state: Arc::clone(&state), seat });
+    let luggage: Vec<Mutex<Option<Luggage<'_, '_>>>> = luggage.map(|own| Mutex::new(Some(own))).collect();
+    drop(state);
+    let outcomes = threads::launch(ranks, threads::DEFAULT_LIMIT, |comm| {
+        let own = luggage[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Luggage { state, seat } = own.expect("a rank is started once");
+        let comm: Arc<dyn Comm> = comm;
+        let cpu = Cpu::with_threads((cores / ranks).max(1));
+        let work = || {
+            let world = (Arc::clone(&comm), mesh);
+            let model = Model::part(machine(&cpu), world, job.config, job.model, job.spec.clone(), &state)?;
+            drop(state);
+            Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?.all()
+        };
+        work().map_err(|failure| (Peers::of(Arc::clone(&comm)).end(&failure), failure))
+    });
+    outcome(outcomes)
+}
+
+/// What a run says: the code that all ranks have, or what the first rank that failed says.
+fn outcome(ranks: Vec<Result<Result<u8, (bool, Failure)>, CommError>>) -> Result<u8, Failure> {
+    let (mut code, mut failures) = (0, Vec::new());
+    for rank in ranks {
+        match rank {
+            Err(died) => return Err(Failure::bug(died)),
+            Ok(Ok(own)) => code = own,
+            Ok(Err(failure)) => failures.push(failure),
+        }
+    }
+    failures.sort_by_key(|(is_cause, _)| !is_cause);
+    failures.into_iter().next().map_or(Ok(code), |(_, failure)| Err(failure))
+}

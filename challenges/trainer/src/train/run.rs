@@ -1,0 +1,367 @@
+//! A run, on each of its ranks: the same steps, evaluations and checkpoints in the same order.
+//!
+//! ```text
+//! each rank     micro-batches -> Model::accumulate -> Model::update -> evaluations -> its part of a checkpoint
+//! the first     metrics.jsonl, loss.svg, lines on the screen, the adapter
+//! ```
+//!
+//! What decides is what all know: the config, the data, the number of the step, and numbers that are the same on all
+//! ranks. A signal is asked about once a step, and what the ranks were told is exchanged, so all stop after the same one.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use challenges::train::chunked::Causal;
+use kernels::bytes::Peak;
+use reference::graph::interpret::Values;
+use reference::llama::{Llama, Spec};
+use reference::lora::{self, Adapter};
+use reference::optim::Schedule;
+use serde_json::{Value as Json, json};
+
+use super::batches::Batches;
+use super::config::Evaluation;
+use super::curves::Curves;
+use super::data::{Dataset, Row};
+use super::layout::Layout;
+use super::model::{Keyed, Logged, Model, Trained};
+use super::peers::Peers;
+use super::progress::Progress;
+use super::save::{Output, Saved};
+use super::{Config, Watch};
+use crate::output::{Failure, print};
+
+/// What all ranks of a run share.
+pub struct Job<'a> {
+    /// The settings.
+    pub config: &'a Config,
+    /// The checkpoint.
+    pub model: &'a Llama,
+    /// The adapter's settings.
+    pub adapter: lora::Config,
+    /// The model that is trained.
+    pub spec: Spec,
+    /// Its loss, if it is chunked.
+    pub loss: Option<Causal>,
+    /// Which rows make which step.
+    pub batches: Batches,
+    /// How they lie in micro-batches.
+    pub layout: Layout,
+    /// The learning rates.
+    pub schedule: Schedule,
+    /// The rows of training and of evaluations.
+    pub data: [Dataset; 2],
+    /// Where the run begins.
+    pub start: Saved,
+    /// Where everything that is written goes.
+    pub output: Output,
+    /// What reading the data took: templates and tokens.
+    pub reading: Duration,
+}
+
+/// What the first rank has beside what all have.
+pub struct Seat<'s, 'w> {
+    /// The peak of the process.
+    pub peak: Option<Peak>,
+    /// Who is told of checkpoints.
+    pub watch: &'s mut Watch<'w>,
+}
+
+/// A rank's run.
+pub struct Run<'a, 's, 'w> {
+    job: &'a Job<'a>,
+    peers: Peers,
+    model: Model<'a>,
+    at: Saved,
+    is_evaluated: bool, // the step that was made last
+    stop: Arc<AtomicBool>,
+    first: Option<First<'s, 'w>>,
+    stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
+}
+
+/// What the first rank writes and says.
+struct First<'s, 'w> {
+    seat: Seat<'s, 'w>,
+    metrics: File,
+    curves: Curves,
+    progress: Progress,
+    has_evaluated: bool, // in the last line of the metrics that were there
+}
+
+impl<'s, 'w> First<'s, 'w> {
+    fn new(job: &Job<'_>, seat: Seat<'s, 'w>) -> Result<Self, Failure> {
+        describe(job);
+        let (metrics, lines) = job.output.metrics(job.start.step)?;
+        let has_evaluated = lines.last().is_some_and(|line| line.get("eval_loss").is_some());
+        let progress = Progress::new(job.batches.steps, job.start.step, job.config.logging_steps);
+        Ok(Self { seat, metrics, curves: Curves::of(&lines), progress, has_evaluated })
+    }
+}
+
+impl<'a, 's, 'w> Run<'a, 's, 'w> {
+    /// A run at its beginning. Every rank calls this; the first has a seat.
+    pub fn new(
+        job: &'a Job<'a>,
+        peers: Peers,
+        mut model: Model<'a>,
+        seat: Option<Seat<'s, 'w>>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
+        job.start.scale.into_iter().for_each(|scale| model.go_on_with(scale));
+        let first = seat.map(|seat| First::new(job, seat)).transpose();
+        let has_evaluated = |first: &Option<First<'_, '_>>| first.as_ref().is_some_and(|it| it.has_evaluated);
+        let (told, first) = match first {
+            Ok(first) => (Ok(if has_evaluated(&first) { YES } else { NO }.to_owned()), first),
+            Err(failure) => (Err(failure), None),
+        };
+        let is_evaluated = peers.agree(told)?.iter().any(|text| text == YES);
+        let at = job.start.clone();
+        Ok(Self { job, peers, model, at, is_evaluated, stop, first, stepping: [Duration::ZERO; 3] })
+    }
+
+    /// Every step that is left; the exit code.
+    pub fn all(mut self) -> Result<u8, Failure> {
+        self.evaluate_if_due()?; // of the step of the checkpoint, if the run ended before it was
+        let steps = self.job.batches.steps;
+        let mut is_stopped = false;
+        while self.at.step < steps && !is_stopped {
+            self.step()?;
+            is_stopped = self.is_stopped()?; // asked once a step: a run that stops has saved
+            let is_last = self.at.step == steps;
+            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(self.job.config.save_steps);
+            if is_saved {
+                self.save()?;
+            }
+            if is_last || !is_stopped {
+                self.evaluate_if_due()?;
+            }
+            if is_saved {
+                self.draw()?;
+            }
+        }
+        if self.at.step < steps {
+            let step = self.at.step;
+            self.say(&format!(
+                "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
+            ));
+            return Ok(1);
+        }
+        self.draw()?;
+        let trained = self.model.adapter()?;
+        let written = match &self.first {
+            Some(_) => {
+                self.job.output.finish(&self.adapter(&trained)?).map(|folder| folder.display().to_string())
+            }
+            None => Ok(String::new()),
+        };
+        let folder = self.peers.agree(written)?.swap_remove(0);
+        self.say(&format!("the adapter is in {folder}\n"));
+        let spent = self.spent();
+        self.say(&spent);
+        Ok(0)
+    }
+
+    /// Whether a signal has asked any rank to stop.
+    fn is_stopped(&self) -> Result<bool, Failure> {
+        let own = if self.stop.load(Ordering::Relaxed) { YES } else { NO };
+        Ok(self.peers.exchange(own)?.iter().any(|text| text == YES))
+    }
+
+    /// Prints above the bar, on the first rank.
+    fn say(&self, text: &str) {
+        self.first.iter().for_each(|first| first.progress.say(text));
+    }
+
+    fn draw(&self) -> Result<(), Failure> {
+        self.first.iter().try_for_each(|first| self.job.output.draw(&first.curves.svg()))
+    }
+
+    /// Where the time of the steps went, and what reading the data took before them.
+    fn spent(&self) -> String {
+        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
+        let beside = (all - compiling - running).max(0.0);
+        format!(
+            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
+             beside it; the data was read in {:.3} s\n",
+            self.job.reading.as_secs_f64()
+        )
+    }
+
+    /// One step, and its line of the metrics.
+    fn step(&mut self) -> Result<(), Failure> {
+        let (begin, before) = (Instant::now(), self.model.spent());
+        let number = self.at.step + 1;
+        let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
+        let rate = self.job.schedule.rate(made);
+        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.job.data[0].rows[*row]).collect();
+        let parts: Vec<Vec<&Row>> = self.job.batches.step(self.at.step).iter().map(of_rows).collect();
+        let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
+        let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
+        let scale = self.model.loss_scale();
+        let of_run = (self.at.step * self.job.config.gradient_accumulation_steps)..;
+        let key = |number: u64| [self.job.config.seed, number].map(|word| word as i32); // of the dropout: new for each
+        let parts: Vec<Keyed> = parts
+            .iter()
+            .zip(of_run)
+            .map(|(part, number)| (self.job.layout.microbatch(part), key(number)))
+            .collect();
+        let logged = self.model.accumulate(&parts, items as u64)?;
+        let norm = self.model.update(made + 1, rate)?;
+        let loss: f64 = logged.iter().map(|part| part.loss).sum();
+        self.at.step = number;
+        self.at.tokens += tokens as u64;
+        self.is_evaluated = false;
+        let seconds = begin.elapsed().as_secs_f64();
+        let peak = self.first.as_ref().and_then(|first| first.seat.peak.as_ref());
+        let mut line = json!({
+            "step": number,
+            "loss": loss,
+            "grad_norm": norm,
+            "learning_rate": rate,
+            "epoch": self.job.batches.epochs(number),
+            "num_tokens": self.at.tokens,
+            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
+            "entropy": mean(&logged, |part| part.entropy / part.counted),
+            "peak_bytes": peak.map(Peak::bytes).filter(|bytes| *bytes > 0),
+            "tokens_per_second": (tokens as f64 / seconds).round(),
+        });
+        if let Some(scale) = scale {
+            self.at.skipped += u64::from(!norm.is_finite());
+            line["loss_scale"] = scale.factor.into();
+            line["skipped_steps"] = self.at.skipped.into();
+        }
+        self.first.iter().for_each(|first| first.progress.step(number, &line));
+        self.log(&line)?;
+        let [compiled, ran] = self.model.spent();
+        let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
+        self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
+        if norm.is_finite() && loss.is_finite()
+            || self.model.loss_scale().is_some_and(|scale| !scale.is_exhausted())
+        {
+            return Ok(());
+        }
+        let cause = self.model.not_finite(&parts, items as u64);
+        let divided = if self.job.config.adam_epsilon as f32 == 0.0 {
+            "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
+        } else {
+            ""
+        };
+        Err(Failure::Usage(format!(
+            "step {number}: the loss is {loss}, the norm of its gradient {norm}; {cause}{divided}"
+        )))
+    }
+
+    /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
+    fn evaluate_if_due(&mut self) -> Result<(), Failure> {
+        let (step, is_last) = (self.at.step, self.at.step == self.job.batches.steps);
+        let is_due = match self.job.config.eval_strategy {
+            Evaluation::No => false,
+            Evaluation::Steps => is_last || step.is_multiple_of(self.job.config.eval_steps()),
+            Evaluation::Epoch => is_last || step.is_multiple_of(self.job.batches.steps_of_epoch()),
+        };
+        if step == 0 || !is_due || self.is_evaluated {
+            return Ok(());
+        }
+        let line = self.evaluation()?;
+        self.is_evaluated = true;
+        self.first.iter().for_each(|first| first.progress.evaluation(step, &line));
+        self.log(&line)
+    }
+
+    /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
+    /// over batches.
+    ///
+    /// Source: `evaluation_loop` of `transformers.Trainer`, 5.23, which repeats a batch's loss once for each of its
+    /// rows; `SFTTrainer.log` of `trl`, 1.16.
+    fn evaluation(&mut self) -> Result<Json, Failure> {
+        let begin = Instant::now();
+        let Job { layout, data: [_, evaluated], config, batches, .. } = self.job;
+        let rows: Vec<&Row> = evaluated.rows.iter().collect();
+        let parts = || rows.chunks(config.per_device_eval_batch_size as usize);
+        let items = |rows: &[&Row]| rows.iter().map(|row| row.counted()).sum::<usize>() as u64;
+        let logged = self.model.evaluate(parts().map(|rows| (layout.microbatch(rows), items(rows))))?;
+        let loss: f64 = logged.iter().zip(parts()).map(|(part, rows)| part.loss * rows.len() as f64).sum();
+        Ok(json!({
+            "step": self.at.step,
+            "epoch": batches.epochs(self.at.step),
+            "eval_loss": loss / rows.len() as f64,
+            "eval_num_tokens": self.at.tokens,
+            "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
+            "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
+            "eval_runtime": begin.elapsed().as_secs_f64(),
+        }))
+    }
+
+    fn log(&mut self, line: &Json) -> Result<(), Failure> {
+        let Some(first) = &mut self.first else { return Ok(()) };
+        self.job.output.log(&mut first.metrics, line)?;
+        first.curves.add(line);
+        Ok(())
+    }
+
+    /// The adapter of A and B.
+    fn adapter(&self, trained: &Values<f32>) -> Result<Adapter, Failure> {
+        Adapter::of(self.job.adapter.clone(), &self.job.model.config, trained).map_err(Failure::bug)
+    }
+
+    /// A checkpoint; the first rank tells who watches.
+    fn save(&mut self) -> Result<(), Failure> {
+        let Trained { adapter, moments } = self.model.trained()?;
+        let adapter = self.first.as_ref().map(|_| self.adapter(&adapter)).transpose()?;
+        self.at.scale = self.model.loss_scale();
+        let first = adapter.as_ref().zip(self.first.as_ref().map(|first| &first.metrics));
+        let kept = self.job.config.save_total_limit.0;
+        let folder = self.job.output.save(&self.peers, &self.at, moments, first, kept)?;
+        if let Some(First { seat, progress, .. }) = &mut self.first {
+            let said = (seat.watch)(self.at.step, &folder)?;
+            progress.say(&said);
+        }
+        Ok(())
+    }
+}
+
+const YES: &str = "yes";
+const NO: &str = "no";
+
+/// The mean over micro-batches.
+fn mean(logged: &[Logged], of: fn(&Logged) -> f64) -> f64 {
+    logged.iter().map(of).sum::<f64>() / logged.len() as f64
+}
+
+/// What will be done, on the screen.
+fn describe(job: &Job<'_>) {
+    let Job { config, data, batches, start, .. } = job;
+    let evaluated = config.eval_dataset_name.as_deref().unwrap_or_default();
+    let mut text = String::new();
+    for (name, data) in [config.dataset_name.as_str(), evaluated].iter().zip(data) {
+        let Dataset { rows, left_out, cut, merged } = data;
+        if rows.is_empty() {
+            continue; // there are no evaluations
+        }
+        let _ = write!(text, "{name}: {} rows, the longest of {} tokens", rows.len(), data.longest());
+        if *cut > 0 {
+            let _ = write!(text, "; {cut} cut to max_length");
+        }
+        if *left_out > 0 {
+            let _ = write!(text, "; {left_out} left out, for they have no trained token");
+        }
+        if *merged > 0 {
+            let _ = write!(
+                text,
+                "; {merged} prompts part from their rows before their end, and are trained from there"
+            );
+        }
+        text.push('\n');
+    }
+    let _ = write!(text, "{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
+    if let Some(mesh) = config.several() {
+        let _ = write!(text, " on {} ranks", mesh.ranks());
+    }
+    if start.step > 0 {
+        let _ = write!(text, "; {} are made", start.step);
+    }
+    print(&format!("{text}\n"));
+}
