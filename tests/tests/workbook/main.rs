@@ -70,6 +70,7 @@ mod schema;
 mod session;
 mod settings;
 mod sft;
+mod sft_ranks;
 mod shards;
 mod stopped;
 mod tampering;

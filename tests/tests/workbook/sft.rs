@@ -162,6 +162,13 @@ fn runs_with_a_chunked_loss_are_the_librarys() {
     runs_are_the_librarys(&["loss_chunk_bytes=100000"]);
 }
 
+/// The same on several ranks, by the same tolerances.
+#[test]
+fn runs_on_several_ranks_are_the_librarys() {
+    runs_are_the_librarys(&["ranks=2"]);
+    runs_are_the_librarys(&["ranks=3"]);
+}
+
 fn runs_are_the_librarys(settings: &[&str]) {
     let Some(sft) = Sft::find() else { return };
     let kept: Value = serde_json::from_str(KEPT).expect("JSON");

@@ -70,20 +70,32 @@ fn killed(example: &Example, output: &Path, settings: &[&str], after: Duration) 
 #[test]
 fn a_run_killed_at_any_moment_goes_on_to_the_same_files() {
     let kills = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(6_u32);
+    killed_runs_go_on(kills, &SETTINGS);
+}
+
+/// The same of a run on two ranks.
+#[test]
+fn ranks_killed_at_any_moment_go_on_to_the_same_files() {
+    let kills = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(4_u32);
+    let halves = ["ranks=2", "per_device_train_batch_size=4", "gradient_accumulation_steps=2"];
+    killed_runs_go_on(kills, &[&SETTINGS[..], &halves].concat());
+}
+
+fn killed_runs_go_on(kills: u32, settings: &[&str]) {
     let example = Example::new(TRAINER);
     let (folder, begin) = (TempDir::new().expect("a folder"), Instant::now());
     let whole = folder.path().join("whole");
-    let ran = example.run(&whole, &SETTINGS);
+    let ran = example.run(&whole, settings);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let (length, whole) = (begin.elapsed(), files(&whole));
     let mut counts: BTreeMap<Met, usize> = BTreeMap::new();
     for kill in 0..kills {
         let output = folder.path().join(format!("out-{kill}"));
         let [drawn, ..] = philox4x32_10([kill, 0, 0, 0], [18, 0]);
-        let met = killed(&example, &output, &SETTINGS, length.mul_f64(f64::from(drawn) / 2_f64.powi(32)));
+        let met = killed(&example, &output, settings, length.mul_f64(f64::from(drawn) / 2_f64.powi(32)));
         *counts.entry(met).or_default() += 1;
         let kept = newest(&output);
-        let ran = example.run(&output, &resumed(&SETTINGS));
+        let ran = example.run(&output, &resumed(settings));
         assert_eq!(ran.code, 0, "kill {kill}, {met:?}: {}{}", ran.stdout, ran.stderr);
         assert_eq!(ran.stderr, "", "kill {kill}, {met:?}: no checkpoint is refused");
         let made =

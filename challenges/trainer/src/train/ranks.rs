@@ -103,3 +103,53 @@ fn outcome(ranks: Vec<Result<Result<u8, (bool, Failure)>, CommError>>) -> Result
     failures.sort_by_key(|(is_cause, _)| !is_cause);
     failures.into_iter().next().map_or(Ok(code), |(_, failure)| Err(failure))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use crate::output::Failure;
+    use crate::train::{Config, example, fit};
+
+    fn config(folder: &Path, more: &[(&str, &str)]) -> Config {
+        let given =
+            [("ranks", "2"), ("gradient_accumulation_steps", "2"), ("max_steps", "6"), ("save_steps", "2")];
+        let settings = given.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Config::read(&folder.join("config.toml"), &settings.collect::<Vec<_>>()).expect("a config")
+    }
+
+    /// A rank that dies in the middle of a run ends it with its name; the checkpoint before it is whole, and the run goes
+    /// on.
+    #[test]
+    fn a_rank_that_dies_ends_the_run_and_costs_no_checkpoint() {
+        let folder = TempDir::new().expect("a folder");
+        let folder = folder.path().join("example");
+        example::write(&folder).expect("an example");
+        let died = fit(&config(&folder, &[]), None, &mut |step, _| {
+            assert!(step < 4, "a bug");
+            Ok(String::new())
+        });
+        let Err(Failure::Fault(reason)) = died else { panic!("a run without its first rank: {died:?}") };
+        assert_eq!(reason, "rank 0 panicked: a bug");
+        let resumed = config(&folder, &[("resume_from_checkpoint", "true"), ("ranks", "3")]);
+        let mut steps = Vec::new();
+        let done = fit(&resumed, None, &mut |step, _| {
+            steps.push(step);
+            Ok(String::new())
+        });
+        assert_eq!((done.expect("it goes on"), steps), (0, vec![6]));
+    }
+
+    /// What ends one rank is what the run says, whatever the others say of it.
+    #[test]
+    fn a_failure_of_the_first_rank_alone_is_the_runs() {
+        let folder = TempDir::new().expect("a folder");
+        let folder = folder.path().join("example");
+        example::write(&folder).expect("an example");
+        let failed = fit(&config(&folder, &[]), None, &mut |_, _| Err(Failure::usage("enough")));
+        let Err(Failure::Usage(reason)) = failed else { panic!("a run that failed: {failed:?}") };
+        assert_eq!(reason, "enough");
+    }
+}

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use challenges::fsdp::FSDP;
 use challenges::train::chunked::Causal;
 use kernels::bytes::Peak;
 use reference::graph::interpret::Values;
@@ -357,11 +358,17 @@ fn describe(job: &Job<'_>) {
         text.push('\n');
     }
     let _ = write!(text, "{} steps in {:.2} epochs", batches.steps, batches.epochs(batches.steps));
-    if let Some(mesh) = config.several() {
-        let _ = write!(text, " on {} ranks", mesh.ranks());
-    }
     if start.step > 0 {
         let _ = write!(text, "; {} are made", start.step);
+    }
+    if let Some(mesh) = config.several() {
+        let _ = write!(text, "\n{} ranks", mesh.ranks());
+        let (shares, parts) = (mesh.size(FSDP).unwrap_or(1) as u64, config.gradient_accumulation_steps);
+        if shares > parts {
+            let idle = shares - parts;
+            let _ =
+                write!(text, "; a step has {parts} micro-batches, so {idle} of {shares} shares are padding");
+        }
     }
     print(&format!("{text}\n"));
 }

@@ -166,13 +166,8 @@ impl Output {
             fs::create_dir(&partial).map_err(|error| Failure::fault(&self.join(&name), error))?;
             adapter.save(&partial).map_err(Failure::bug)
         };
-        let own = || {
-            let path = partial.join(moments::file_name(peers.rank(), peers.count()));
-            let written =
-                atomic_write::write(&path, &moments.serialize()).and_then(|()| digest::of_file(&path));
-            written.map_err(|error| Failure::fault(&path, error))
-        };
-        let filled = peers.agree(of_first(&begin)).and_then(|_| peers.agree(own()));
+        let filled =
+            peers.agree(of_first(&begin)).and_then(|_| peers.agree(write_own(&partial, peers, moments)));
         let done = filled.and_then(|digests| {
             peers.agree(of_first(&|_, _| {
                 write_state(&partial, saved, &digests)?;
@@ -256,6 +251,13 @@ impl Output {
         let path = self.join("loss.svg");
         atomic_write::write(&path, curves.as_bytes()).map_err(|error| Failure::fault(&path, error))
     }
+}
+
+/// Writes this rank's moments; their file's hash.
+fn write_own(folder: &Path, peers: &Peers, moments: Moments) -> Result<String, Failure> {
+    let path = folder.join(moments::file_name(peers.rank(), peers.count()));
+    let written = atomic_write::write(&path, &moments.serialize()).and_then(|()| digest::of_file(&path));
+    written.map_err(|error| Failure::fault(&path, error))
 }
 
 /// Writes where the run stands, and what the files beside it hash to: those of the adapter, and each rank's.
@@ -353,5 +355,112 @@ fn scale(state: &Json) -> Result<Option<LossScale>, String> {
         _ => Err(format!(
             "{STATE}: expected loss_scale with a scale above 0 and a growth_tracker, found {scale}"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use kernels::threads;
+    use reference::llama::Llama;
+    use reference::lora::Targets;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::train::example;
+
+    /// An output folder, and what two ranks save in it.
+    struct Case {
+        _folder: TempDir,
+        output: Output,
+        adapter: Adapter,
+        metrics: File,
+    }
+
+    fn case() -> Case {
+        let folder = TempDir::new().expect("a folder");
+        example::write(&folder.path().join("example")).expect("an example");
+        let model = Llama::open(folder.path().join("example/model").to_str().expect("a path"));
+        let config = lora::Config::new(2, 4.0, Targets::AllLinear);
+        let adapter = Adapter::fresh(config, &model.expect("a model").config, 7).expect("an adapter");
+        let output = Output::open(&folder.path().join("out")).expect("a folder");
+        let metrics = File::create(output.join(METRICS)).expect("a file");
+        Case { _folder: folder, output, adapter, metrics }
+    }
+
+    fn saved(step: u64) -> Saved {
+        Saved { step, tokens: 0, skipped: 0, scale: None, trained_on: Json::Null }
+    }
+
+    impl Case {
+        /// What each of two ranks says of a checkpoint to which the second one does something else.
+        fn save(&self, step: u64, second: impl Fn(&Peers) -> Result<(), Failure> + Sync) -> Vec<String> {
+            let outcomes = threads::launch(2, Duration::from_mins(5), |comm| {
+                let peers = Peers::of(comm);
+                if peers.rank() == 1 {
+                    return second(&peers);
+                }
+                let moments = Moments::Whole(Values::new());
+                let first = Some((&self.adapter, &self.metrics));
+                self.output.save(&peers, &saved(step), moments, first, None).map(drop)
+            });
+            let told = |outcome: Result<Result<(), Failure>, kernels::comm::CommError>| match outcome {
+                Ok(Ok(())) => String::new(),
+                Ok(Err(failure)) => failure.to_string(),
+                Err(died) => died.to_string(),
+            };
+            outcomes.into_iter().map(told).collect()
+        }
+
+        fn steps(&self) -> Vec<u64> {
+            self.output.checkpoints().expect("a folder").iter().map(|(step, _)| *step).collect()
+        }
+
+        fn names(&self) -> Vec<String> {
+            let entries = self.output.entries().expect("a folder").into_iter();
+            let mut names: Vec<String> =
+                entries.map(|path| path.file_name().expect("a name").display().to_string()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    /// A checkpoint that one rank cannot write, or in which it dies, is there for nobody; the one before it stays.
+    #[test]
+    fn a_checkpoint_is_there_for_all_ranks_or_for_none() {
+        let case = case();
+        let plain = |peers: &Peers| {
+            case.output.save(peers, &saved(1), Moments::Whole(Values::new()), None, None).map(drop)
+        };
+        assert_eq!(case.save(1, plain), ["", ""]);
+        assert_eq!(case.steps(), [1]);
+        let cannot_write = |peers: &Peers| {
+            peers.agree(Ok(String::new()))?;
+            let partial = case.output.partial("checkpoint-2");
+            fs::create_dir(partial.join(moments::file_name(1, 2))).expect("a folder in its place");
+            peers.agree(write_own(&partial, peers, Moments::Whole(Values::new()))).map(drop)
+        };
+        let told = case.save(2, cannot_write);
+        let says = "optimizer-00002-of-00002.safetensors: expected a regular file, found a folder";
+        assert!(told.iter().all(|told| told.starts_with("rank 1: ") && told.ends_with(says)), "{told:?}");
+        assert_eq!(case.names(), [".lock", "checkpoint-1", METRICS]);
+        let dies = |peers: &Peers| -> Result<(), Failure> {
+            peers.agree(Ok(String::new()))?;
+            panic!("a bug")
+        };
+        assert_eq!(case.save(3, dies), ["rank 1 panicked: a bug"; 2]);
+        assert_eq!(case.names(), [".lock", "checkpoint-1", METRICS]);
+    }
+
+    #[test]
+    fn every_rank_says_why_the_first_that_failed_did() {
+        let all = threads::launch(3, Duration::from_mins(5), |comm| {
+            let peers = Peers::of(Arc::clone(&comm) as Arc<dyn kernels::comm::Comm>);
+            let own = if peers.rank() == 0 { Ok(String::new()) } else { Err(Failure::usage(peers.rank())) };
+            peers.agree(own).expect_err("two failed").to_string()
+        });
+        assert!(all.into_iter().all(|told| told.expect("none died") == "rank 1: 1"));
     }
 }
