@@ -127,7 +127,8 @@ fn any_number_of_ranks_goes_on_from_any_other() {
 fn a_checkpoint_has_every_element_of_the_moments_once() {
     let example = Example::new(TRAINER);
     let elements = |name: &str, ranks: usize| {
-        let settings = [&SETTINGS[..], &["max_steps=1"], &[&format!("ranks={ranks}")]].concat();
+        let of = format!("ranks={ranks}");
+        let settings = [&SETTINGS[..], &["max_steps=1", &of]].concat();
         example.metrics_of(&example.path(name), &settings);
         let file = |rank: usize| format!("checkpoint-1/optimizer-{rank:05}-of-{ranks:05}.safetensors");
         let count = |rank: usize| {
@@ -239,17 +240,14 @@ fn steps_that_overflow_are_left_out_on_all_ranks() {
         fs::write(path, state.to_string()).expect("it can be written");
         example.metrics_of(&output, &[&settings(ranks)[..], &["resume_from_checkpoint=true"]].concat())
     };
-    let one = begun("ranks=1");
-    assert!(one.last().expect("lines")["skipped_steps"].as_u64() > Some(3), "{one:?}");
-    for ranks in ["ranks=2", "ranks=3"] {
-        let several = begun(ranks);
-        for key in ["loss_scale", "skipped_steps", "learning_rate"] {
-            assert_eq!(numbers(&several, key), numbers(&one, key), "{ranks}: {key}");
-        }
-        let skipped =
-            |lines: &[Value]| lines.iter().map(|line| line["grad_norm"].is_null()).collect::<Vec<_>>();
-        assert_eq!(skipped(&several), skipped(&one), "{ranks}");
+    let skipped = |lines: &[Value]| lines.iter().map(|line| line["grad_norm"].is_null()).collect::<Vec<_>>();
+    let two = begun("ranks=2");
+    assert!(two.last().expect("lines")["skipped_steps"].as_u64() > Some(3), "{two:?}");
+    let three = begun("ranks=3");
+    for key in ["loss_scale", "skipped_steps", "learning_rate"] {
+        assert_eq!(numbers(&three, key), numbers(&two, key), "{key}");
     }
+    assert_eq!(skipped(&three), skipped(&two));
 }
 
 #[test]

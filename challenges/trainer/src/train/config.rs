@@ -164,8 +164,9 @@ keys! {
     loss_chunk_bytes: Length = Length(None),
     /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what it
     /// is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks in turn, so a run has the losses
-    /// that it has on one. As many processes under torchrun make a step as many times as large. This trainer's own key.
-    ranks: u64 = 1,
+    /// that it has on one. As many processes under torchrun make a step as many times as large. By default those of
+    /// `mesh`, or 1. This trainer's own key.
+    ranks: Option<u64> = None,
     /// How the ranks lie, from the slowest axis to the fastest: `fsdp` (shards, by default all ranks), `tp` (they share
     /// each layer), `pp` (stages of layers), such as "fsdp=2,tp=2". This trainer's own key.
     mesh: Axes = Axes(Vec::new()),
@@ -603,7 +604,7 @@ impl Config {
             ("lora_r", self.lora_r),
             ("per_device_train_batch_size", self.per_device_train_batch_size),
             ("gradient_accumulation_steps", self.gradient_accumulation_steps),
-            ("ranks", self.ranks),
+            ("ranks", self.ranks.unwrap_or(1)),
             ("logging_steps", self.logging_steps),
             ("save_steps", self.save_steps),
             ("eval_steps", self.eval_steps()),
@@ -645,9 +646,9 @@ impl Config {
     /// That ranks can share the run.
     fn check_ranks(&self) -> Result<(), String> {
         let of_mesh: usize = self.mesh.0.iter().map(|(_, ranks)| ranks).product();
-        if !self.mesh.0.is_empty() && self.stated.contains("ranks") && of_mesh as u64 != self.ranks {
+        if let Some(given) = self.ranks.filter(|given| !self.mesh.0.is_empty() && *given != of_mesh as u64) {
             let mesh = self.mesh.shown().unwrap_or_default();
-            return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {}", self.ranks));
+            return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {given}"));
         }
         let Some(mesh) = self.several() else { return Ok(()) };
         let ranks = mesh.ranks();
@@ -667,7 +668,7 @@ impl Config {
 
     /// How the ranks of the run lie; `None` if there is one.
     pub fn several(&self) -> Option<Mesh> {
-        let line = [(FSDP.to_owned(), usize::try_from(self.ranks).unwrap_or(usize::MAX))];
+        let line = [(FSDP.to_owned(), usize::try_from(self.ranks.unwrap_or(1)).unwrap_or(usize::MAX))];
         let axes = if self.mesh.0.is_empty() { &line[..] } else { &self.mesh.0 };
         Mesh::new(axes.iter().cloned()).ok().filter(|mesh| mesh.ranks() > 1)
     }
