@@ -60,8 +60,8 @@ fn ranks_have_the_losses_of_one() {
         same_losses(&format!("{shape:?}"), &several, &one);
     }
     let nested = ["load_in_4bit=true", "use_bnb_nested_quant=true"];
-    let shared = of("nested-tp", &[&nested[..], &["mesh=tp=2"]].concat());
-    same_losses("nested scales, shared layers", &shared, &metrics(&example.path("shape-1")));
+    let staged = of("nested-pp", &[&nested[..], &["mesh=pp=2"]].concat());
+    same_losses("nested scales, stages", &staged, &metrics(&example.path("shape-1")));
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn steps_that_overflow_are_left_out_on_all_ranks() {
 fn what_ranks_cannot_do_is_named() {
     let example = Example::new(TRAINER);
     let output = example.path("out");
-    let table: [(&[&str], &str); 9] = [
+    let table: [(&[&str], &str); 10] = [
         (&["ranks=0"], "ranks: expected a whole number above 0, found 0"),
         (&["ranks=4096"], "ranks: expected at most 1024, threads of one process, found 4096"),
         (&["ranks=3", "mesh=fsdp=2,tp=2"], "ranks: expected the 4 of mesh = \"fsdp=2,tp=2\", found 3"),
@@ -262,6 +262,10 @@ fn what_ranks_cannot_do_is_named() {
         (&["mesh=fsdp=2,fsdp=2"], "mesh: expected axes of fsdp, tp and pp"),
         (&["mesh=tp=3", "lora_dropout=0.0"], "expected the number of heads to be a multiple of 3, found 4"),
         (&["mesh=tp=2"], "expected lora_dropout = 0 where 2 ranks share a layer"),
+        (
+            &["mesh=tp=2", "lora_dropout=0.0", "load_in_4bit=true"],
+            "on each of 2 ranks to be a multiple of 64, found 32",
+        ),
         (&["mesh=pp=3"], "expected at least a layer for each of 3 stages, found 2 layers"),
         (&["ranks=2", "loss_chunk_bytes=40000"], "loss_chunk_bytes: expected false on 2 ranks, found 40000"),
     ];
