@@ -9,14 +9,12 @@
 //! work        the pieces on the device: their programs, and what these read and write
 //! flight      micro-batches on their way, and the memory that they use again
 //! pipeline    a line of a schedule, operation by operation
-//! evaluate    the loss of rows that are not trained on
 //! shards      what of A, B and the moments is a rank's own, to be written by it
 //! ```
 //!
 //! All ranks of a stage run the same pieces in the same order, each on its own micro-batch; a rank that has none runs one
 //! of padding.
 
-mod evaluate;
 mod flight;
 mod pipeline;
 mod place;
@@ -41,7 +39,7 @@ use reference::llama::train::{self, LOSS_SCALE, Recipe};
 use reference::llama::{DROPOUT_KEY, Llama, Spec, rope};
 use reference::optim::AdamW;
 use reference::schedule::{
-    self, Held, Kind, Kinds, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
+    self, Held, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
 };
 
 use super::load::load;
@@ -49,7 +47,7 @@ use super::programs::{self, Layout, PieceGraphs, Placed};
 use super::{Error, Fsdp, Host, LayerBytes};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
 use flight::{Flight, shape};
-use pipeline::{Line, one_by_one, pieces_of};
+use pipeline::{Line, one_by_one, pieces_of, read_only};
 use place::Place;
 use work::Work;
 
@@ -223,6 +221,10 @@ impl<'a> Rank<'a> {
 
     /// Puts this rank's shards of a state on the device; what it has not is zeros.
     fn begin(&mut self, state: &Values<f32>) -> Result<(), Error> {
+        for (name, value) in state.iter().filter(|(name, _)| name.starts_with("trainable_tokens.")) {
+            let tensor = self.upload(name, value)?;
+            self.work.constants.insert(name.clone(), tensor);
+        }
         for (name, ty) in self.trained.clone() {
             let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
             let Placed { shared, .. } = self.layout.placed(&name).expect("as well");
@@ -260,10 +262,11 @@ impl<'a> Rank<'a> {
     /// What the session says, or another rank.
     pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
         let (own, ranks) = (self.place.at.shard, self.layout.ranks());
-        self.work.pool.fit(all.chunks(ranks).map(|round| common_shape(round.iter().map(|(batch, _)| batch))));
+        let rounds =
+            || all.chunks(ranks).map(|round| (round, common_shape(round.iter().map(|(batch, _)| batch))));
+        self.work.pool.fit(rounds().map(|(_, shape)| shape));
         let mut flights = Vec::new();
-        for round in all.chunks(ranks) {
-            let shape = common_shape(round.iter().map(|(batch, _)| batch));
+        for (round, shape) in rounds() {
             let (batch, key) = match round.get(own) {
                 Some((batch, key)) => (batch.padded(shape), *key),
                 None => (Microbatch::padding(shape), [0; 2]),
@@ -276,12 +279,35 @@ impl<'a> Rank<'a> {
         }
         match self.schedule(flights.len())? {
             Some(schedule) => {
-                self.run(&schedule.ranks()[self.place.at.stage], schedule.shape(), &mut flights)?;
+                let operations = &schedule.ranks()[self.place.at.stage];
+                self.run(operations, schedule.shape(), false, &mut flights)?;
             }
-            None => self.run(&one_by_one(flights.len()), self.stages, &mut flights)?,
+            None => self.run(&one_by_one(flights.len()), self.stages, false, &mut flights)?,
         }
-        let logged: Vec<Logged> = flights.iter().map(|flight| flight.logged).collect();
-        self.in_turn(&logged, all.len())
+        self.in_turn(&flights, all.len())
+    }
+
+    /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and B
+    /// are what they are now.
+    ///
+    /// # Errors
+    /// What the session says, or another rank.
+    pub fn evaluate(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
+        let (own, ranks) = (self.place.at.shard, self.layout.ranks());
+        let shapes = |round: &[(Microbatch, u64)]| common_shape(round.iter().map(|(batch, _)| batch));
+        self.work.pool.fit(all.chunks(ranks).map(shapes));
+        let mut flights = Vec::new();
+        for round in all.chunks(ranks) {
+            let (batch, items) = match round.get(own) {
+                Some((batch, items)) => (batch.padded(shapes(round)), *items),
+                None => (Microbatch::padding(shapes(round)), 1),
+            };
+            flights.push(self.flight(&batch, items, [0; 2])?); // nothing is dropped
+        }
+        let (stages, count) = (self.stages, flights.len().max(1));
+        let shape = Shape::new(stages.ranks(), stages.chunks(), count, stages.placement())?;
+        self.run(&read_only(shape, self.place.at.stage, flights.len()), shape, true, &mut flights)?;
+        self.in_turn(&flights, all.len())
     }
 
     /// The schedule of a step of so many micro-batches a lane, checked; `None` if there is one stage.
@@ -303,19 +329,24 @@ impl<'a> Rank<'a> {
         Ok(Some(schedule))
     }
 
-    fn run(&mut self, operations: &[Operation], shape: Shape, flights: &mut [Flight]) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        operations: &[Operation],
+        shape: Shape,
+        is_evaluation: bool,
+        flights: &mut [Flight],
+    ) -> Result<(), Error> {
         let (hidden, element) = (self.spec.config.hidden, self.spec.compute.bytes());
         let stream = |flight: &Flight| {
             let size = |symbol: &str| flight.sizes[symbol] as usize;
             (vec![size("B"), size("T"), hidden], element)
         };
-        let forward = Kinds::default().with(Kind::Forward);
         let line = Line {
-            is_evaluation: operations.iter().all(|operation| operation.kinds == forward),
             operations,
             shape,
             rank: self.place.at.stage,
             stages: self.place.stages.as_deref(),
+            is_evaluation,
             buffered: self.pipeline.and_then(|it| it.workload.buffer).map_or(1, |buffer| buffer.chunks),
             stream: &stream,
         };
@@ -323,8 +354,8 @@ impl<'a> Rank<'a> {
     }
 
     /// What every rank logged, in the order in which micro-batches are dealt out.
-    fn in_turn(&self, own: &[Logged], count: usize) -> Result<Vec<Logged>, Error> {
-        let text: Vec<String> = own.iter().map(Logged::bits_text).collect();
+    fn in_turn(&self, own: &[Flight], count: usize) -> Result<Vec<Logged>, Error> {
+        let text: Vec<String> = own.iter().map(|flight| flight.logged.bits_text()).collect();
         let texts = self.place.world.exchange(&text.join("\n"))?;
         let last = self.stages.home(self.stages.stages() - 1).0;
         let of_lane = |lane: usize| {
@@ -481,17 +512,6 @@ impl<'a> Rank<'a> {
         self.work.weights.bytes()
     }
 
-    /// Goes on with a factor of the loss; one of another type of computation is none.
-    pub fn go_on_with(&mut self, scale: LossScale) {
-        self.scale = self.scale.map(|_| scale);
-    }
-
-    /// What compilations and what runs took so far, waiting for other ranks among it.
-    pub fn spent(&self) -> [Duration; 2] {
-        let [work, updates] = [self.work.session.counters(), self.updates.counters()];
-        [work.compiling + updates.compiling, work.running + updates.running]
-    }
-
     /// What was moved so far.
     pub fn traffic(&self) -> Traffic {
         self.work.traffic
@@ -505,6 +525,17 @@ impl<'a> Rank<'a> {
     /// What the loss is multiplied by, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
         self.scale
+    }
+
+    /// Goes on with a factor; a model of another type of computation has none.
+    pub fn go_on_with(&mut self, scale: LossScale) {
+        self.scale = self.scale.map(|_| scale);
+    }
+
+    /// What compilations and what runs took so far, on this rank.
+    pub fn spent(&self) -> [Duration; 2] {
+        let all = [self.work.session.counters(), self.updates.counters()];
+        [all.iter().map(|of| of.compiling).sum(), all.iter().map(|of| of.running).sum()]
     }
 
     /// What the session has done so far.

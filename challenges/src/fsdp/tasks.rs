@@ -1,6 +1,7 @@
 //! What is run of a piece at a time.
 //!
 //! ```text
+//! Evaluate             x -> y, without dropout
 //! Forward        F     x -> y
 //! Keep           F     x -> y, kept                           what backward reads stays
 //! Recompute      R     x -> kept                              or is computed again
@@ -8,7 +9,6 @@
 //! BackwardKept   BW    kept, stream.grad -> stream.grad, sums
 //! InputGrad      B     kept, y.grad -> stream.grad, saved     the gradient of x alone
 //! WeightGrad     W     kept, saved, y.grad -> sums            that of what is trained
-//! Evaluate             x -> y                                 without dropout, and nothing stays
 //! Dequantize     D     whole parts -> dense parts             what all of them but W read instead
 //! ```
 //!
@@ -30,6 +30,8 @@ use super::programs::{GRADIENT, PieceGraphs};
 /// A part of a piece's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
+    /// To `y`, or to what is logged, without dropout.
+    Evaluate,
     /// To `y`.
     Forward,
     /// To `y` and what backward reads.
@@ -44,8 +46,6 @@ pub enum Task {
     InputGrad,
     /// To the gradients of what is trained.
     WeightGrad,
-    /// To `y`, without dropout.
-    Evaluate,
     /// From parts as they are stored to such that are read.
     Dequantize,
 }
@@ -96,8 +96,8 @@ pub fn graph(graphs: &PieceGraphs, task: Task, is_dense: bool) -> Result<Option<
 fn part(graphs: &PieceGraphs, task: Task) -> Result<Option<Graph>, Error> {
     let has_loss = graphs.piece == Piece::Head;
     Ok(Some(match task {
-        Task::Forward => graphs.forward.clone(),
         Task::Evaluate => graphs.evaluation.clone(),
+        Task::Forward => graphs.forward.clone(),
         Task::Backward if has_loss => graphs.training.clone(),
         Task::Backward => only(&graphs.training, |name| name != "y")?,
         Task::Keep => halves(&graphs.training)?.forward,

@@ -50,6 +50,7 @@ mod lse;
 mod markers;
 mod modules;
 mod notebook;
+mod on_ranks;
 mod optim;
 mod own;
 mod packing;

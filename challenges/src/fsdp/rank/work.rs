@@ -27,6 +27,8 @@ pub(super) struct Work<'a> {
     pub weights: Tensors,
     /// Shards of A, B, moments, sums of gradients, by own names.
     pub trained: Named,
+    /// What no step changes and every rank has.
+    pub constants: Named,
     /// Memory that micro-batches use again.
     pub pool: Pool,
     /// What was moved so far.
@@ -81,6 +83,7 @@ impl<'a> Work<'a> {
             pieces,
             weights,
             trained: Named::new(),
+            constants: Named::new(),
             pool: Pool::default(),
             traffic: Traffic::default(),
             activations: BTreeMap::new(),
@@ -117,16 +120,6 @@ impl<'a> Work<'a> {
         let order: Vec<(Gather, bool)> = order.collect();
         let early = order.windows(2).filter(|pair| pair[1].1).map(|pair| (pair[0].0, pair[1].0));
         (self.keeps, self.next) = (keeps, early.collect());
-    }
-
-    /// From now on no whole part stays, and no gather starts early; what did, for [`Self::resume`].
-    pub fn suspend(&mut self) -> (Vec<bool>, BTreeMap<Gather, Gather>) {
-        (std::mem::take(&mut self.keeps), std::mem::take(&mut self.next))
-    }
-
-    /// Again as before [`Self::suspend`].
-    pub fn resume(&mut self, keeps: Vec<bool>, next: BTreeMap<Gather, Gather>) {
-        (self.keeps, self.next) = (keeps, next);
     }
 
     /// Bytes of a layer's x, and of what its backward reads beside it.
@@ -273,9 +266,9 @@ impl<'a> Work<'a> {
         if !self.dense.contains_key(&number) && task != Task::WeightGrad {
             self.gather(number)?;
         }
-        let is_backward =
-            !matches!(task, Task::Forward | Task::Keep | Task::Evaluate) && number + 1 < self.pieces.len();
-        let next = self.next.get(&Gather { piece: number, is_backward }).map(|next| next.piece);
+        let is_backward = !matches!(task, Task::Forward | Task::Keep) && number + 1 < self.pieces.len();
+        let next = self.next.get(&Gather { piece: number, is_backward }).filter(|_| task != Task::Evaluate);
+        let next = next.map(|next| next.piece);
         let (mut loaded, mut coming) = (loaded, Named::new());
         if let Some(next) = next {
             loaded = self.overlapped(loaded, next)?.unwrap_or(loaded);
@@ -285,10 +278,11 @@ impl<'a> Work<'a> {
         }
         let piece = self.pieces[number].piece;
         let mut outputs = self.outputs(loaded, flight)?;
-        let Self { session, loaded: all, weights, whole, dense, trained, pieces, .. } = self;
+        let Self { session, loaded: all, weights, whole, dense, trained, pieces, constants, .. } = self;
         let Loaded { graph, program } = &all[loaded];
         let mut io = Io { sizes: flight.sizes.clone(), ..Io::default() };
         io.inputs.extend(flight.own.iter().map(|(name, tensor)| (*name, tensor)));
+        io.inputs.extend(constants.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         io.inputs.extend(flight.tables.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         add_parts(&mut io, graph, piece, whole, weights);
         for kept in dense.get(&number).into_iter().chain(flight.kept.get(&number)) {
@@ -337,7 +331,7 @@ impl<'a> Work<'a> {
             };
             self.pool.give(old);
         }
-        if !is_backward && self.keeps.get(number) == Some(&true) {
+        if matches!(task, Task::Forward | Task::Keep) && self.keeps.get(number) == Some(&true) {
             self.kept.insert(number, std::mem::take(&mut self.whole));
         }
         self.release(number, task, flight)
@@ -403,7 +397,7 @@ impl<'a> Work<'a> {
         let mut read: Vec<String> = Vec::new(); // by the task that is still to come
         match task {
             Task::Forward | Task::Keep | Task::Recompute | Task::Dequantize => return Ok(()),
-            Task::Backward | Task::BackwardKept | Task::WeightGrad | Task::Evaluate => {}
+            Task::Evaluate | Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
             Task::InputGrad => {
                 if let Some(next) = self.program(number, Task::WeightGrad)? {
                     read.extend(self.loaded[next].graph.inputs().map(|(name, _)| name.to_owned()));

@@ -660,9 +660,6 @@ impl Config {
         if let Some(bytes) = self.loss_chunk_bytes.0 {
             return Err(format!("loss_chunk_bytes: expected false on {ranks} ranks, found {bytes}"));
         }
-        if !self.trainable_token_indices.0.is_empty() {
-            return Err(format!("trainable_token_indices: expected none on {ranks} ranks, found some"));
-        }
         Ok(())
     }
 

@@ -79,7 +79,8 @@ impl<'a> Model<'a> {
             model.storages().clone()
         };
         let spec = Spec { storages, ..spec };
-        let team = Team { world, mesh, pipeline: None, room: Room::default() };
+        let room = Room { activation_bytes: usize::MAX, prefetch_bytes: usize::MAX, ..Room::default() };
+        let team = Team { world, mesh, pipeline: None, room };
         let rank = Rank::new(on, team, &fsdp::Solution, model, spec, &config.recipe(), state);
         let rank = rank.map_err(|error| Failure::Usage(of_rank(number, &error)))?;
         Ok(Self::Part(Box::new(rank), number))
