@@ -59,6 +59,8 @@ pub struct PieceGraphs {
     pub gather: Option<Graph>,
     /// The piece without a gradient.
     pub forward: Graph,
+    /// The piece as it is evaluated: without dropout.
+    pub evaluation: Graph,
     /// The piece with its gradients; the same as `forward` where nothing needs one.
     pub training: Graph,
 }
@@ -208,14 +210,16 @@ fn trained(name: String, ty: &Type) -> Result<Parameter, Error> {
 pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, Error> {
     let mut is_needed = false; // whether a piece before has a gradient
     let mut all = Vec::new();
+    let read_only = Spec { dropout: false, ..layout.spec.clone() };
     for piece in layout.spec.pieces() {
         let forward = shared(attempt, layout, layout.spec.piece(piece)?)?;
+        let evaluation = shared(attempt, layout, read_only.piece(piece)?)?;
         let share = 1.0 / layout.sharing as f64;
         let training = train::piece_graph_of(forward.clone(), layout.spec.compute, piece, share)?;
         let gather = gather(attempt, layout, piece, &training)?;
         let training = in_shards(attempt, layout, piece, training, is_needed)?;
         is_needed |= training.outputs().iter().any(|(name, _)| name.starts_with(GRADIENT));
-        all.push(PieceGraphs { piece, gather, forward, training });
+        all.push(PieceGraphs { piece, gather, forward, evaluation, training });
     }
     Ok(all)
 }

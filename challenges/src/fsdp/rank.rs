@@ -22,6 +22,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use compiler::compile::{Level, Options};
 use compiler::groups::Groups;
@@ -44,7 +45,7 @@ use super::programs::{self, Layout, PieceGraphs, Placed};
 use super::{Error, Fsdp, Host, LayerBytes};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
 use flight::{Flight, shape};
-use pipeline::{Line, one_by_one, pieces_of};
+use pipeline::{Line, one_by_one, pieces_of, read_only};
 use place::Place;
 use work::Work;
 
@@ -216,6 +217,10 @@ impl<'a> Rank<'a> {
 
     /// Puts this rank's shards of a state on the device; what it has not is zeros.
     fn begin(&mut self, state: &Values<f32>) -> Result<(), Error> {
+        for (name, value) in state.iter().filter(|(name, _)| name.starts_with("trainable_tokens.")) {
+            let tensor = self.upload(name, value)?;
+            self.work.constants.insert(name.clone(), tensor);
+        }
         for (name, ty) in self.trained.clone() {
             let (part, shards) = self.layout.part(&name).expect("what is trained is a parameter");
             let Placed { shared, .. } = self.layout.placed(&name).expect("as well");
@@ -253,10 +258,11 @@ impl<'a> Rank<'a> {
     /// What the session says, or another rank.
     pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
         let (own, ranks) = (self.place.at.shard, self.layout.ranks());
-        self.work.pool.fit(all.chunks(ranks).map(|round| common_shape(round.iter().map(|(batch, _)| batch))));
+        let rounds =
+            || all.chunks(ranks).map(|round| (round, common_shape(round.iter().map(|(batch, _)| batch))));
+        self.work.pool.fit(rounds().map(|(_, shape)| shape));
         let mut flights = Vec::new();
-        for round in all.chunks(ranks) {
-            let shape = common_shape(round.iter().map(|(batch, _)| batch));
+        for (round, shape) in rounds() {
             let (batch, key) = match round.get(own) {
                 Some((batch, key)) => (batch.padded(shape), *key),
                 None => (Microbatch::padding(shape), [0; 2]),
@@ -269,12 +275,35 @@ impl<'a> Rank<'a> {
         }
         match self.schedule(flights.len())? {
             Some(schedule) => {
-                self.run(&schedule.ranks()[self.place.at.stage], schedule.shape(), &mut flights)?;
+                let operations = &schedule.ranks()[self.place.at.stage];
+                self.run(operations, schedule.shape(), false, &mut flights)?;
             }
-            None => self.run(&one_by_one(flights.len()), self.stages, &mut flights)?,
+            None => self.run(&one_by_one(flights.len()), self.stages, false, &mut flights)?,
         }
-        let logged: Vec<Logged> = flights.iter().map(|flight| flight.logged).collect();
-        self.in_turn(&logged, all.len())
+        self.in_turn(&flights, all.len())
+    }
+
+    /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and B
+    /// are what they are now.
+    ///
+    /// # Errors
+    /// What the session says, or another rank.
+    pub fn evaluate(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
+        let (own, ranks) = (self.place.at.shard, self.layout.ranks());
+        let shapes = |round: &[(Microbatch, u64)]| common_shape(round.iter().map(|(batch, _)| batch));
+        self.work.pool.fit(all.chunks(ranks).map(shapes));
+        let mut flights = Vec::new();
+        for round in all.chunks(ranks) {
+            let (batch, items) = match round.get(own) {
+                Some((batch, items)) => (batch.padded(shapes(round)), *items),
+                None => (Microbatch::padding(shapes(round)), 1),
+            };
+            flights.push(self.flight(&batch, items, [0; 2])?); // nothing is dropped
+        }
+        let (stages, count) = (self.stages, flights.len().max(1));
+        let shape = Shape::new(stages.ranks(), stages.chunks(), count, stages.placement())?;
+        self.run(&read_only(shape, self.place.at.stage, flights.len()), shape, true, &mut flights)?;
+        self.in_turn(&flights, all.len())
     }
 
     /// The schedule of a step of so many micro-batches a lane, checked; `None` if there is one stage.
@@ -296,7 +325,13 @@ impl<'a> Rank<'a> {
         Ok(Some(schedule))
     }
 
-    fn run(&mut self, operations: &[Operation], shape: Shape, flights: &mut [Flight]) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        operations: &[Operation],
+        shape: Shape,
+        is_evaluation: bool,
+        flights: &mut [Flight],
+    ) -> Result<(), Error> {
         let (hidden, element) = (self.spec.config.hidden, self.spec.compute.bytes());
         let stream = |flight: &Flight| {
             let size = |symbol: &str| flight.sizes[symbol] as usize;
@@ -307,6 +342,7 @@ impl<'a> Rank<'a> {
             shape,
             rank: self.place.at.stage,
             stages: self.place.stages.as_deref(),
+            is_evaluation,
             buffered: self.pipeline.and_then(|it| it.workload.buffer).map_or(1, |buffer| buffer.chunks),
             stream: &stream,
         };
@@ -314,8 +350,8 @@ impl<'a> Rank<'a> {
     }
 
     /// What every rank logged, in the order in which micro-batches are dealt out.
-    fn in_turn(&self, own: &[Logged], count: usize) -> Result<Vec<Logged>, Error> {
-        let text: Vec<String> = own.iter().map(Logged::bits_text).collect();
+    fn in_turn(&self, own: &[Flight], count: usize) -> Result<Vec<Logged>, Error> {
+        let text: Vec<String> = own.iter().map(|flight| flight.logged.bits_text()).collect();
         let texts = self.place.world.exchange(&text.join("\n"))?;
         let last = self.stages.home(self.stages.stages() - 1).0;
         let of_lane = |lane: usize| {
@@ -423,14 +459,34 @@ impl<'a> Rank<'a> {
     /// # Errors
     /// If a device cannot copy them, and what another rank says.
     pub fn state(&self) -> Result<Values<f32>, Error> {
+        self.state_of(|_| true)
+    }
+
+    /// Those that this rank wants of them, by name: of the others it gives its shards. Every rank calls this.
+    ///
+    /// # Errors
+    /// As [`Self::state`].
+    pub fn state_of(&self, is_wanted: impl Fn(&str) -> bool) -> Result<Values<f32>, Error> {
         let mut state = Values::new();
         for (name, _) in self.layout.trained() {
             let [first, second] = train::moments(&name);
             for kept in [&name, &first, &second] {
-                state.insert(kept.clone(), self.whole(&name, kept)?);
+                let whole = self.whole(&name, kept)?;
+                if is_wanted(kept) {
+                    state.insert(kept.clone(), whole);
+                }
             }
         }
         Ok(state)
+    }
+
+    /// Everything that a run goes on from, in the order in which it is saved.
+    pub fn names(&self) -> Vec<String> {
+        let named = |(name, _): (String, Type)| {
+            let [first, second] = train::moments(&name);
+            [name, first, second]
+        };
+        self.layout.trained().into_iter().flat_map(named).collect()
     }
 
     /// A trained parameter, or one of its moments, from everyone's shards.
@@ -485,6 +541,17 @@ impl<'a> Rank<'a> {
     /// What the loss is multiplied by, if the model computes in f16.
     pub fn loss_scale(&self) -> Option<LossScale> {
         self.scale
+    }
+
+    /// Goes on with a factor; a model of another type of computation has none.
+    pub fn go_on_with(&mut self, scale: LossScale) {
+        self.scale = self.scale.map(|_| scale);
+    }
+
+    /// What compilations and what runs took so far, on this rank.
+    pub fn spent(&self) -> [Duration; 2] {
+        let all = [self.work.session.counters(), self.updates.counters()];
+        [all.iter().map(|of| of.compiling).sum(), all.iter().map(|of| of.running).sum()]
     }
 
     /// What the session has done so far.

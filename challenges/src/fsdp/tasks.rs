@@ -1,6 +1,7 @@
 //! What is run of a piece at a time.
 //!
 //! ```text
+//! Evaluate             x -> y, without dropout
 //! Forward        F     x -> y
 //! Keep           F     x -> y, kept                           what backward reads stays
 //! Recompute      R     x -> kept                              or is computed again
@@ -29,6 +30,8 @@ use super::programs::{GRADIENT, PieceGraphs};
 /// A part of a piece's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
+    /// To `y`, or to what is logged, without dropout.
+    Evaluate,
     /// To `y`.
     Forward,
     /// To `y` and what backward reads.
@@ -93,6 +96,7 @@ pub fn graph(graphs: &PieceGraphs, task: Task, is_dense: bool) -> Result<Option<
 fn part(graphs: &PieceGraphs, task: Task) -> Result<Option<Graph>, Error> {
     let has_loss = graphs.piece == Piece::Head;
     Ok(Some(match task {
+        Task::Evaluate => graphs.evaluation.clone(),
         Task::Forward => graphs.forward.clone(),
         Task::Backward if has_loss => graphs.training.clone(),
         Task::Backward => only(&graphs.training, |name| name != "y")?,

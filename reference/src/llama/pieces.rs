@@ -98,10 +98,10 @@ impl Piece {
     fn canonical(self, graph: &Graph) -> Result<Graph, Error> {
         let written = graph.rewrite(|to, id| {
             let (node, inputs) = (to.node(id), to.inputs(id)?);
-            let op = match &node.op {
-                Op::Input { name } => Op::Input { name: self.canonical_name(name) },
-                op => op.clone(),
-            };
+            let mut op = node.op.clone();
+            if let Op::Input { name } = &mut op {
+                *name = self.canonical_name(name);
+            }
             let scope = match self.layer() {
                 Some(layer) => {
                     node.scope.replacen(&format!("layers.{layer}"), &format!("layers.{CANONICAL}"), 1)

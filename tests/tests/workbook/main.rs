@@ -51,6 +51,7 @@ mod lse;
 mod markers;
 mod modules;
 mod notebook;
+mod on_ranks;
 mod optim;
 mod own;
 mod packing;

@@ -162,6 +162,14 @@ fn runs_with_a_chunked_loss_are_the_librarys() {
     runs_are_the_librarys(&["loss_chunk_bytes=100000"]);
 }
 
+/// The same on several ranks, more of them than a step has micro-batches and not.
+#[test]
+fn runs_on_ranks_are_the_librarys() {
+    for setting in ["ranks=2", "ranks=3", "mesh=pp=2, tp=2"] {
+        runs_are_the_librarys(&[setting]);
+    }
+}
+
 fn runs_are_the_librarys(settings: &[&str]) {
     let Some(sft) = Sft::find() else { return };
     let kept: Value = serde_json::from_str(KEPT).expect("JSON");

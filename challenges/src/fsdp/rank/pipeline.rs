@@ -38,6 +38,8 @@ pub(super) struct Line<'l> {
     pub rank: usize,
     /// The ranks of the pipeline; `None` if it is alone.
     pub stages: Option<&'l dyn Comm>,
+    /// Whether micro-batches are only read: then there is nothing but F.
+    pub is_evaluation: bool,
     /// How many chunks' dequantised weights there is room for.
     pub buffered: usize,
     /// Dimensions and bytes of a micro-batch's x.
@@ -138,6 +140,7 @@ impl Line<'_> {
         let task = if self.is_recomputed(operation.chunk) { Task::Forward } else { Task::Keep };
         for number in pieces.clone() {
             let task = match work.pieces[number].piece {
+                _ if self.is_evaluation => Task::Evaluate,
                 Piece::Head => Task::Backward,
                 Piece::Embedding => Task::Forward,
                 Piece::Layer(_) => work
@@ -146,7 +149,7 @@ impl Line<'_> {
                     .map_or(task, |own| if own.is_kept { Task::Keep } else { Task::Forward }),
             };
             work.run(number, task, flight)?;
-            if work.activations.get(&number).is_some_and(|own| own.is_on_host) {
+            if !self.is_evaluation && work.activations.get(&number).is_some_and(|own| own.is_on_host) {
                 work.offload(number, flight)?;
             }
         }
@@ -278,6 +281,14 @@ impl Line<'_> {
 /// Whether recomputation and both gradients are one operation.
 fn is_fused(kinds: Kinds) -> bool {
     [Kind::Recompute, Kind::Backward, Kind::Weight].into_iter().all(|kind| kinds.contains(kind))
+}
+
+/// What a rank does with micro-batches that are only read: each of its chunks, in the order of the stages.
+pub(super) fn read_only(shape: Shape, rank: usize, micro_batches: usize) -> Vec<Operation> {
+    let mut chunks: Vec<usize> = (0..shape.chunks()).collect();
+    chunks.sort_by_key(|chunk| shape.stage(rank, *chunk));
+    let of = |micro_batch| chunks.iter().map(move |chunk| Operation::one(Kind::Forward, micro_batch, *chunk));
+    (0..micro_batches).flat_map(of).collect()
 }
 
 /// What a rank alone does with so many micro-batches: each forward, and then backward.

@@ -27,6 +27,8 @@ pub(super) struct Work<'a> {
     pub weights: Tensors,
     /// Shards of A, B, moments, sums of gradients, by own names.
     pub trained: Named,
+    /// What no step changes and every rank has.
+    pub constants: Named,
     /// Memory that micro-batches use again.
     pub pool: Pool,
     /// What was moved so far.
@@ -81,6 +83,7 @@ impl<'a> Work<'a> {
             pieces,
             weights,
             trained: Named::new(),
+            constants: Named::new(),
             pool: Pool::default(),
             traffic: Traffic::default(),
             activations: BTreeMap::new(),
@@ -264,7 +267,8 @@ impl<'a> Work<'a> {
             self.gather(number)?;
         }
         let is_backward = !matches!(task, Task::Forward | Task::Keep) && number + 1 < self.pieces.len();
-        let next = self.next.get(&Gather { piece: number, is_backward }).map(|next| next.piece);
+        let next = self.next.get(&Gather { piece: number, is_backward }).filter(|_| task != Task::Evaluate);
+        let next = next.map(|next| next.piece);
         let (mut loaded, mut coming) = (loaded, Named::new());
         if let Some(next) = next {
             loaded = self.overlapped(loaded, next)?.unwrap_or(loaded);
@@ -274,10 +278,11 @@ impl<'a> Work<'a> {
         }
         let piece = self.pieces[number].piece;
         let mut outputs = self.outputs(loaded, flight)?;
-        let Self { session, loaded: all, weights, whole, dense, trained, pieces, .. } = self;
+        let Self { session, loaded: all, weights, whole, dense, trained, pieces, constants, .. } = self;
         let Loaded { graph, program } = &all[loaded];
         let mut io = Io { sizes: flight.sizes.clone(), ..Io::default() };
         io.inputs.extend(flight.own.iter().map(|(name, tensor)| (*name, tensor)));
+        io.inputs.extend(constants.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         io.inputs.extend(flight.tables.iter().map(|(name, tensor)| (name.as_str(), tensor)));
         add_parts(&mut io, graph, piece, whole, weights);
         for kept in dense.get(&number).into_iter().chain(flight.kept.get(&number)) {
@@ -326,7 +331,7 @@ impl<'a> Work<'a> {
             };
             self.pool.give(old);
         }
-        if !is_backward && self.keeps.get(number) == Some(&true) {
+        if matches!(task, Task::Forward | Task::Keep) && self.keeps.get(number) == Some(&true) {
             self.kept.insert(number, std::mem::take(&mut self.whole));
         }
         self.release(number, task, flight)
@@ -392,7 +397,7 @@ impl<'a> Work<'a> {
         let mut read: Vec<String> = Vec::new(); // by the task that is still to come
         match task {
             Task::Forward | Task::Keep | Task::Recompute | Task::Dequantize => return Ok(()),
-            Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
+            Task::Evaluate | Task::Backward | Task::BackwardKept | Task::WeightGrad => {}
             Task::InputGrad => {
                 if let Some(next) = self.program(number, Task::WeightGrad)? {
                     read.extend(self.loaded[next].graph.inputs().map(|(name, _)| name.to_owned()));

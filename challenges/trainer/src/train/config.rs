@@ -10,10 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use challenges::fsdp::{FSDP, PP, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
 use reference::graph::Dtype;
+use reference::graph::ranks::Mesh;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
@@ -22,6 +24,9 @@ use toml::{Table, Value};
 use super::paths::Lookup;
 use super::yaml;
 use crate::output::Failure;
+
+/// The most ranks that are threads of one process.
+const MOST_RANKS: usize = 1024;
 
 /// The largest rank that an adapter's file may have.
 const LARGEST_RANK: u64 = 1 << 16;
@@ -157,6 +162,14 @@ keys! {
     /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
     /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
+    /// Ranks that train together, each a thread with its share of the cores and of every parameter. A step stays what it
+    /// is: its micro-batches are dealt out to the ranks. (Under torchrun, N processes make a step N times as large.)
+    /// This trainer's own key.
+    ranks: u64 = 1,
+    /// How ranks lie, by axes with their sizes, from the slowest: `fsdp` (parameters in shards, micro-batches dealt out),
+    /// `tp` (ranks that share each layer), `pp` (stages of layers), such as "pp=2, fsdp=2"; by default all along `fsdp`.
+    /// This trainer's own key.
+    mesh: Option<String> = None,
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
@@ -568,6 +581,7 @@ impl Config {
             ("per_device_train_batch_size", self.per_device_train_batch_size),
             ("gradient_accumulation_steps", self.gradient_accumulation_steps),
             ("logging_steps", self.logging_steps),
+            ("ranks", self.ranks),
             ("save_steps", self.save_steps),
             ("eval_steps", self.eval_steps()),
             ("per_device_eval_batch_size", self.per_device_eval_batch_size),
@@ -668,6 +682,43 @@ impl Config {
     /// Steps between two evaluations.
     pub fn eval_steps(&self) -> u64 {
         self.eval_steps.unwrap_or(self.logging_steps)
+    }
+
+    /// How the ranks lie.
+    ///
+    /// Fails where `mesh` cannot be read, has another number of ranks than `ranks` if that is not 1, or is asked to do what
+    /// only one rank does.
+    pub fn mesh(&self) -> Result<Mesh, Failure> {
+        let wrong =
+            |found: String| Failure::Usage(format!("mesh: expected axes such as \"pp=2, fsdp=2\", {found}"));
+        let mesh = match &self.mesh {
+            None => Mesh::line(FSDP, self.ranks as usize),
+            Some(text) => {
+                let axis = |axis: &str| {
+                    let (name, size) = axis.split_once('=')?;
+                    Some((name.trim().to_owned(), size.trim().parse::<usize>().ok()?))
+                };
+                let axes: Option<Vec<(String, usize)>> = text.split(',').map(axis).collect();
+                Mesh::new(axes.ok_or_else(|| wrong(format!("found {text:?}")))?)
+            }
+        };
+        let mesh = mesh.map_err(|error| wrong(error.to_string()))?;
+        if let Some(axis) = mesh.axes().find(|axis| ![FSDP, TP, PP].contains(axis)) {
+            return Err(wrong(format!("of fsdp, tp and pp, found {axis:?}")));
+        }
+        let ranks = mesh.ranks();
+        if self.ranks != 1 && self.ranks != ranks as u64 {
+            return Err(wrong(format!("with ranks = {} in all, found {ranks}", self.ranks)));
+        }
+        if ranks > MOST_RANKS {
+            return Err(wrong(format!("with at most {MOST_RANKS} ranks, found {ranks}")));
+        }
+        let alone =
+            [("loss_chunk_bytes", self.loss_chunk_bytes.0.is_some()), ("load_in_4bit", self.load_in_4bit)];
+        match alone.into_iter().find(|(_, is_set)| *is_set && ranks > 1) {
+            Some((key, _)) => Err(Failure::Usage(format!("{key}: expected false with {ranks} ranks"))),
+            None => Ok(mesh),
+        }
     }
 
     /// Where everything that is written goes.

@@ -17,6 +17,8 @@ pub mod paths;
 mod plan;
 mod progress;
 mod save;
+mod team;
+mod worker;
 mod yaml;
 
 use std::fmt::Write as _;
@@ -46,6 +48,7 @@ use data::{Dataset, Row};
 use layout::Layout;
 use progress::Progress;
 use save::{Output, Saved};
+use worker::Worker;
 
 pub use config::Config;
 
@@ -93,8 +96,9 @@ pub(crate) fn run(train: &Train) -> Result<u8, Failure> {
 pub(crate) type Watch<'a> = dyn FnMut(u64, &Path) -> Result<String, Failure> + 'a;
 
 /// A run from its config to its adapter; the exit code.
-pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) -> Result<u8, Failure> {
+pub(crate) fn fit<'w>(config: &Config, peak: Option<Peak>, watch: &'w mut Watch<'w>) -> Result<u8, Failure> {
     config.model_folder()?;
+    let mesh = config.mesh()?;
     let model = Llama::open(&config.model_name_or_path).map_err(Failure::usage)?;
     let begin = Instant::now();
     let [data, evaluated] = config.rows(model.config.vocab, model.config.positions)?;
@@ -118,6 +122,37 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let trained_on = identity::of(config, &model, &adapter.config, &data)?;
     let output = Output::open(&config.output())?;
     let mut start = start(config, &model, &adapter, trained_on, &output)?;
+    let batches = Batches::new(config, data.rows.len());
+    describe(config, [&data, &evaluated], &batches, &start);
+    let (file, lines) = output.metrics(start.step)?;
+    let state = std::mem::take(&mut start.state);
+    let metrics = Metrics { file, curves: Curves::of(&lines), last: lines.into_iter().next_back() };
+    let desk = Desk {
+        progress: Progress::new(batches.steps, start.step, config.logging_steps),
+        output,
+        metrics,
+        peak,
+        reading,
+        stepping: [Duration::ZERO; 3],
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
+    }
+    let plan = Plan {
+        config,
+        model: &model,
+        adapter: adapter.config,
+        rows: &data.rows,
+        evaluated: &evaluated.rows,
+        batches,
+        layout,
+        schedule: config.schedule(batches.steps),
+        stop: &stop,
+    };
+    if mesh.ranks() > 1 {
+        return team::run(&plan, &mesh, &spec, &state, &start, desk);
+    }
     let (storages, weights) = if config.load_in_4bit {
         weights::load_quantized(&cpu, &model, config.use_bnb_nested_quant, cpu.threads())
             .map_err(Failure::usage)?
@@ -125,35 +160,10 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
         (model.storages().clone(), weights::load(&cpu, &model).map_err(Failure::usage)?)
     };
     let spec = Spec { storages, ..spec };
-    let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &start.state, loss.as_ref());
-    let mut engine = engine.map_err(Failure::usage)?;
-    start.state.clear(); // the engine has it
-    start.scale.into_iter().for_each(|scale| engine.go_on_with(scale));
-    let batches = Batches::new(config, data.rows.len());
-    describe(config, [&data, &evaluated], &batches, &start);
-    let (file, lines) = output.metrics(start.step)?;
-    let progress = Progress::new(batches.steps, start.step, config.logging_steps);
-    let schedule = config.schedule(batches.steps);
-    Run {
-        config,
-        model: &model,
-        adapter: adapter.config,
-        rows: data.rows,
-        evaluated: evaluated.rows,
-        batches,
-        layout,
-        schedule,
-        metrics: Metrics { file, curves: Curves::of(&lines), last: lines.into_iter().next_back() },
-        progress,
-        output,
-        engine,
-        at: start,
-        peak,
-        reading,
-        stepping: [Duration::ZERO; 3],
-        watch,
-    }
-    .all()
+    let engine = Engine::new(machine(&cpu), weights, spec, &config.recipe(), &state, loss.as_ref());
+    drop(state); // the engine has it
+    let worker = Worker::Alone(Box::new(engine.map_err(Failure::usage)?));
+    Run { watch: Some(watch), ..Run::new(&plan, worker, start, Some(desk)) }.all()
 }
 
 /// The solutions, on a device.
@@ -229,25 +239,37 @@ fn describe(config: &Config, data: [&Dataset; 2], batches: &Batches, start: &Sav
     print(&format!("{text}\n"));
 }
 
-/// A run.
-struct Run<'a> {
+/// What all workers of a run go by.
+struct Plan<'a> {
     config: &'a Config,
     model: &'a Llama,
     adapter: lora::Config,
-    rows: Vec<Row>,
-    evaluated: Vec<Row>,
+    rows: &'a [Row],
+    evaluated: &'a [Row],
     batches: Batches,
     layout: Layout,
     schedule: Schedule,
+    stop: &'a AtomicBool,
+}
+
+/// What the first worker has: what is printed, logged and saved.
+struct Desk {
     output: Output,
     metrics: Metrics,
     progress: Progress,
-    engine: Engine<'a>,
-    at: Saved,
     peak: Option<Peak>,
     reading: Duration,       // of the data: templates and tokens
     stepping: [Duration; 3], // steps from their rows to their line; compiled and ran of it
-    watch: &'a mut Watch<'a>,
+}
+
+/// A run, as one of its workers makes it.
+struct Run<'a> {
+    plan: &'a Plan<'a>,
+    worker: Worker<'a>,
+    at: Saved,
+    evaluated_at: Option<u64>, // the last step after which there was an evaluation
+    desk: Option<Desk>,
+    watch: Option<&'a mut Watch<'a>>, // of a run alone
 }
 
 /// What was logged so far.
@@ -257,113 +279,124 @@ struct Metrics {
     last: Option<Json>,
 }
 
-impl Run<'_> {
+impl Metrics {
+    /// The step of its last line, if that is an evaluation.
+    fn evaluated_at(&self) -> Option<u64> {
+        let line = self.last.as_ref().filter(|line| line.get("eval_loss").is_some())?;
+        line["step"].as_u64()
+    }
+}
+
+impl<'a> Run<'a> {
+    /// One that begins where a checkpoint ended, or with the first step.
+    fn new(plan: &'a Plan<'a>, mut worker: Worker<'a>, at: Saved, desk: Option<Desk>) -> Self {
+        at.scale.into_iter().for_each(|scale| worker.go_on_with(scale));
+        let evaluated_at = desk.as_ref().and_then(|desk| desk.metrics.evaluated_at());
+        Self { plan, worker, at, evaluated_at, desk, watch: None }
+    }
+
     /// Every step that is left; the exit code.
     fn all(mut self) -> Result<u8, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-            signal_hook::flag::register(signal, stop.clone()).map_err(Failure::bug)?;
-        }
         self.evaluate_if_due()?; // of the step of the checkpoint, if the run ended before it was
+        let (steps, config) = (self.plan.batches.steps, self.plan.config);
         let mut is_stopped = false;
-        while self.at.step < self.batches.steps && !is_stopped {
+        while self.at.step < steps && !is_stopped {
             self.step()?;
-            is_stopped = stop.load(Ordering::Relaxed); // asked once a step: a run that stops has saved
-            let is_last = self.at.step == self.batches.steps;
-            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(self.config.save_steps);
+            let stop = self.plan.stop.load(Ordering::Relaxed); // asked once a step: a run that stops has saved
+            is_stopped = self.worker.agree(if stop { "stop" } else { "" })?.iter().any(|said| said == "stop");
+            let is_last = self.at.step == steps;
+            let is_saved = is_stopped || is_last || self.at.step.is_multiple_of(config.save_steps);
             if is_saved {
                 self.save()?;
             }
             if is_last || !is_stopped {
                 self.evaluate_if_due()?;
             }
-            if is_saved {
-                self.output.draw(&self.metrics.curves.svg())?;
+            if let Some(desk) = self.desk.as_ref().filter(|_| is_saved) {
+                desk.output.draw(&desk.metrics.curves.svg())?;
             }
         }
-        if self.at.step < self.batches.steps {
+        if self.at.step < steps {
             let step = self.at.step;
-            self.progress.say(&format!(
+            self.say(&format!(
                 "stopped by a signal after step {step}; resume_from_checkpoint = true goes on\n"
             ));
             return Ok(1);
         }
-        self.output.draw(&self.metrics.curves.svg())?;
-        let trained = self.adapter(&self.engine.state().map_err(Failure::bug)?)?;
-        let folder = self.output.finish(&trained)?;
-        self.progress.say(&format!("the adapter is in {}\n", folder.display()));
-        let spent = self.spent();
-        self.progress.say(&spent);
+        let state = self.worker.trained()?;
+        let Some(desk) = &self.desk else { return Ok(0) };
+        desk.output.draw(&desk.metrics.curves.svg())?;
+        let folder = desk.output.finish(&self.adapter(&state)?)?;
+        self.say(&format!("the adapter is in {}\n", folder.display()));
+        self.say(&desk.spent());
         Ok(0)
     }
 
-    /// Where the time of the steps went, and what reading the data took before them.
-    fn spent(&self) -> String {
-        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
-        let beside = (all - compiling - running).max(0.0);
-        format!(
-            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
-             beside it; the data was read in {:.3} s\n",
-            self.reading.as_secs_f64()
-        )
+    /// Prints, on the first worker.
+    fn say(&self, text: &str) {
+        if let Some(desk) = &self.desk {
+            desk.progress.say(text);
+        }
     }
 
     /// One step, and its line of the metrics.
     fn step(&mut self) -> Result<(), Failure> {
-        let (begin, before) = (Instant::now(), self.engine.spent());
+        let plan = self.plan;
+        let (begin, before) = (Instant::now(), self.worker.spent());
         let number = self.at.step + 1;
         let made = self.at.step - self.at.skipped; // a step that is left out is none for the schedule and the moments
-        let rate = self.schedule.rate(made);
-        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &self.rows[*row]).collect();
-        let parts: Vec<Vec<&Row>> = self.batches.step(self.at.step).iter().map(of_rows).collect();
+        let rate = plan.schedule.rate(made);
+        let of_rows = |numbers: &Vec<usize>| numbers.iter().map(|row| &plan.rows[*row]).collect();
+        let parts: Vec<Vec<&Row>> = plan.batches.step(self.at.step).iter().map(of_rows).collect();
         let items: usize = parts.iter().flatten().map(|row| row.counted()).sum();
         let tokens: usize = parts.iter().flatten().map(|row| row.ids.len()).sum();
-        let mut logged = Vec::new();
-        let scale = self.engine.loss_scale();
-        let of_run = (self.at.step * self.config.gradient_accumulation_steps)..;
-        let key = |number: u64| [self.config.seed, number].map(|word| word as i32); // of the dropout: new for each
+        let scale = self.worker.loss_scale();
+        let of_run = (self.at.step * plan.config.gradient_accumulation_steps)..;
+        let key = |number: u64| [plan.config.seed, number].map(|word| word as i32); // of the dropout: new for each
         let parts: Vec<(Microbatch, [i32; 2])> = parts
             .iter()
             .zip(of_run)
-            .map(|(part, number)| (self.layout.microbatch(part), key(number)))
+            .map(|(part, number)| (plan.layout.microbatch(part), key(number)))
             .collect();
-        for (part, key) in &parts {
-            logged.push(self.engine.microbatch(part, items as u64, *key).map_err(Failure::bug)?);
-        }
-        let norm = self.engine.update(made + 1, rate).map_err(Failure::bug)?;
+        let logged = self.worker.accumulate(&parts, items as u64)?;
+        let norm = self.worker.update(made + 1, rate)?;
         let loss: f64 = logged.iter().map(|part| part.loss).sum();
         self.at.step = number;
         self.at.tokens += tokens as u64;
-        let seconds = begin.elapsed().as_secs_f64();
-        let mut line = json!({
-            "step": number,
-            "loss": loss,
-            "grad_norm": norm,
-            "learning_rate": rate,
-            "epoch": self.batches.epochs(number),
-            "num_tokens": self.at.tokens,
-            "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
-            "entropy": mean(&logged, |part| part.entropy / part.counted),
-            "peak_bytes": self.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
-            "tokens_per_second": (tokens as f64 / seconds).round(),
-        });
-        if let Some(scale) = scale {
+        if scale.is_some() {
             self.at.skipped += u64::from(!norm.is_finite());
-            line["loss_scale"] = scale.factor.into();
-            line["skipped_steps"] = self.at.skipped.into();
         }
-        self.progress.step(number, &line);
-        self.log(line)?;
-        let [compiled, ran] = self.engine.spent();
-        let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
-        self.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
+        if let Some(desk) = &mut self.desk {
+            let seconds = begin.elapsed().as_secs_f64();
+            let mut line = json!({
+                "step": number,
+                "loss": loss,
+                "grad_norm": norm,
+                "learning_rate": rate,
+                "epoch": plan.batches.epochs(number),
+                "num_tokens": self.at.tokens,
+                "mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
+                "entropy": mean(&logged, |part| part.entropy / part.counted),
+                "peak_bytes": desk.peak.as_ref().map(Peak::bytes).filter(|bytes| *bytes > 0),
+                "tokens_per_second": (tokens as f64 / seconds).round(),
+            });
+            if let Some(scale) = scale {
+                line["loss_scale"] = scale.factor.into();
+                line["skipped_steps"] = self.at.skipped.into();
+            }
+            desk.progress.step(number, &line);
+            desk.log(line)?;
+            let [compiled, ran] = self.worker.spent();
+            let spent = [begin.elapsed(), compiled.saturating_sub(before[0]), ran.saturating_sub(before[1])];
+            desk.stepping.iter_mut().zip(spent).for_each(|(all, more)| *all += more);
+        }
         if norm.is_finite() && loss.is_finite()
-            || self.engine.loss_scale().is_some_and(|scale| !scale.is_exhausted())
+            || self.worker.loss_scale().is_some_and(|scale| !scale.is_exhausted())
         {
             return Ok(());
         }
         let cause = self.not_finite(&parts, items as u64);
-        let divided = if self.config.adam_epsilon as f32 == 0.0 {
+        let divided = if plan.config.adam_epsilon as f32 == 0.0 {
             "; adam_epsilon is 0, so an update divides 0 by 0 wherever every gradient was 0"
         } else {
             ""
@@ -376,7 +409,7 @@ impl Run<'_> {
     /// Where the first number of a step's micro-batches that is not finite comes from, in words.
     fn not_finite(&mut self, parts: &[(Microbatch, [i32; 2])], items: u64) -> String {
         for (micro_batch, (part, key)) in (1..).zip(parts) {
-            match self.engine.first_not_finite(part, items, *key) {
+            match self.worker.first_not_finite(part, items, *key) {
                 Ok(None) => {}
                 Ok(Some(found)) => {
                     return format!(
@@ -391,19 +424,21 @@ impl Run<'_> {
 
     /// An evaluation, and its line of the metrics, if the step is one after which there is one and it was not made yet.
     fn evaluate_if_due(&mut self) -> Result<(), Failure> {
-        let (step, is_last) = (self.at.step, self.at.step == self.batches.steps);
-        let is_due = match self.config.eval_strategy {
+        let (plan, step) = (self.plan, self.at.step);
+        let is_last = step == plan.batches.steps;
+        let is_due = match plan.config.eval_strategy {
             Evaluation::No => false,
-            Evaluation::Steps => is_last || step.is_multiple_of(self.config.eval_steps()),
-            Evaluation::Epoch => is_last || step.is_multiple_of(self.batches.steps_of_epoch()),
+            Evaluation::Steps => is_last || step.is_multiple_of(plan.config.eval_steps()),
+            Evaluation::Epoch => is_last || step.is_multiple_of(plan.batches.steps_of_epoch()),
         };
-        let is_made = self.metrics.last.as_ref().is_some_and(|line| line.get("eval_loss").is_some());
-        if step == 0 || !is_due || is_made {
+        if step == 0 || !is_due || self.evaluated_at == Some(step) {
             return Ok(());
         }
         let line = self.evaluation()?;
-        self.progress.evaluation(step, &line);
-        self.log(line)
+        self.evaluated_at = Some(step);
+        let Some(desk) = &mut self.desk else { return Ok(()) };
+        desk.progress.evaluation(step, &line);
+        desk.log(line)
     }
 
     /// The losses of batches, each the mean over its tokens, in the mean over rows; accuracy and entropy in the mean
@@ -413,19 +448,21 @@ impl Run<'_> {
     /// rows; `SFTTrainer.log` of `trl`, 1.16.
     fn evaluation(&mut self) -> Result<Json, Failure> {
         let begin = Instant::now();
-        let (mut logged, mut loss) = (Vec::new(), 0.0);
-        for rows in self.evaluated.chunks(self.config.per_device_eval_batch_size as usize) {
-            let rows: Vec<&Row> = rows.iter().collect();
-            let items: usize = rows.iter().map(|row| row.counted()).sum();
-            let part =
-                self.engine.evaluate(&self.layout.microbatch(&rows), items as u64).map_err(Failure::bug)?;
-            loss += part.loss * rows.len() as f64;
-            logged.push(part);
-        }
+        let plan = self.plan;
+        let parts: Vec<Vec<&Row>> = plan
+            .evaluated
+            .chunks(plan.config.per_device_eval_batch_size as usize)
+            .map(|rows| rows.iter().collect())
+            .collect();
+        let counted = |rows: &Vec<&Row>| rows.iter().map(|row| row.counted() as u64).sum();
+        let batches: Vec<(Microbatch, u64)> =
+            parts.iter().map(|rows| (plan.layout.microbatch(rows), counted(rows))).collect();
+        let logged = self.worker.evaluate(&batches)?;
+        let loss: f64 = logged.iter().zip(&parts).map(|(part, rows)| part.loss * rows.len() as f64).sum();
         Ok(json!({
             "step": self.at.step,
-            "epoch": self.batches.epochs(self.at.step),
-            "eval_loss": loss / self.evaluated.len() as f64,
+            "epoch": plan.batches.epochs(self.at.step),
+            "eval_loss": loss / plan.evaluated.len() as f64,
             "eval_num_tokens": self.at.tokens,
             "eval_mean_token_accuracy": mean(&logged, |part| part.correct / part.counted),
             "eval_entropy": mean(&logged, |part| part.entropy / part.counted),
@@ -433,6 +470,33 @@ impl Run<'_> {
         }))
     }
 
+    /// The adapter of a state.
+    fn adapter(&self, state: &Values<f32>) -> Result<Adapter, Failure> {
+        Adapter::of(self.plan.adapter.clone(), &self.plan.model.config, state).map_err(Failure::bug)
+    }
+
+    /// A checkpoint: each worker writes its part of it.
+    fn save(&mut self) -> Result<(), Failure> {
+        let state = self.worker.state()?;
+        let scale = self.worker.loss_scale();
+        if self.desk.is_none() {
+            let folder = self.plan.config.output();
+            return save::write_part(&folder, self.at.step, &self.worker, state);
+        }
+        let adapter = self.adapter(&state)?;
+        let trained_on = self.at.trained_on.clone();
+        let saved = Saved { scale, state, trained_on, ..self.at };
+        let Some(desk) = &mut self.desk else { return Ok(()) };
+        let kept = self.plan.config.save_total_limit.0;
+        let folder = desk.output.save(saved, &adapter, &desk.metrics.file, kept, &self.worker)?;
+        if let Some(watch) = &mut self.watch {
+            desk.progress.say(&watch(self.at.step, &folder)?);
+        }
+        Ok(())
+    }
+}
+
+impl Desk {
     fn log(&mut self, line: Json) -> Result<(), Failure> {
         self.output.log(&mut self.metrics.file, &line)?;
         self.metrics.curves.add(&line);
@@ -440,20 +504,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The adapter of a state.
-    fn adapter(&self, state: &Values<f32>) -> Result<Adapter, Failure> {
-        Adapter::of(self.adapter.clone(), &self.model.config, state).map_err(Failure::bug)
-    }
-
-    fn save(&mut self) -> Result<(), Failure> {
-        let state = self.engine.state().map_err(Failure::bug)?;
-        let adapter = self.adapter(&state)?;
-        let trained_on = self.at.trained_on.clone();
-        let saved = Saved { state, scale: self.engine.loss_scale(), trained_on, ..self.at };
-        let folder = self.output.save(saved, &adapter, &self.metrics.file, self.config.save_total_limit.0)?;
-        let said = (self.watch)(self.at.step, &folder)?;
-        self.progress.say(&said);
-        Ok(())
+    /// Where the time of the steps went, and what reading the data took before them.
+    fn spent(&self) -> String {
+        let [all, compiling, running] = self.stepping.map(|time| time.as_secs_f64());
+        let beside = (all - compiling - running).max(0.0);
+        format!(
+            "{all:.2} s of steps: {compiling:.2} s compiled, {running:.2} s ran what was compiled, {beside:.3} s were \
+             beside it; the data was read in {:.3} s\n",
+            self.reading.as_secs_f64()
+        )
     }
 }
 

@@ -24,6 +24,9 @@ use crate::output::{Failure, print};
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
+    if config.mesh()?.ranks() > 1 {
+        return Err(Failure::Usage("--plan: expected one rank: what several take is not planned yet".into()));
+    }
     let before = bytes::live();
     let spec = spec(config)?;
     let most = spec.config.positions;

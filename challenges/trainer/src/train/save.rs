@@ -6,7 +6,8 @@
 //! OUTPUT_DIR/adapter/                        the adapter at the end, as peft reads it
 //! OUTPUT_DIR/checkpoint-STEP/                where a run goes on
 //!     adapter_config.json, adapter_model.safetensors
-//!     optimizer-00001-of-00001.safetensors   the moments
+//!     optimizer-00001-of-00002.safetensors   the moments, in as many files as there were ranks: each writes its own,
+//!     optimizer-00002-of-00002.safetensors     whole tensors, so that any number of ranks may read them
 //!     trainer_state.json                     the step, the SHA-256 of the files beside it, what it was trained on
 //! ```
 //!
@@ -30,6 +31,7 @@ use serde_json::{Value as Json, json};
 
 use super::adapter::{Difference, differences};
 use super::digest;
+use super::worker::Worker;
 use crate::files::{read_json, read_text};
 use crate::output::{Failure, warn};
 
@@ -60,8 +62,7 @@ pub struct Saved {
 /// adapter, both moments, and twice the same in the making of their file.
 pub const COPIES: usize = 7;
 
-const MOMENTS: &str = "optimizer-00001-of-00001.safetensors";
-const FILES: [&str; 3] = ["adapter_config.json", "adapter_model.safetensors", MOMENTS];
+const ADAPTER: [&str; 2] = ["adapter_config.json", "adapter_model.safetensors"];
 const STATE: &str = "trainer_state.json";
 const METRICS: &str = "metrics.jsonl";
 
@@ -151,10 +152,12 @@ impl Output {
         adapter: &Adapter,
         metrics: &File,
         kept: Option<u64>,
+        worker: &Worker<'_>,
     ) -> Result<PathBuf, Failure> {
         metrics.sync_data().map_err(|error| Failure::fault(&self.join(METRICS), error))?;
         let name = format!("checkpoint-{}", saved.step);
-        self.whole(&name, |folder| write_checkpoint(folder, saved, adapter))?;
+        self.whole(&name, |folder| write_checkpoint(folder, saved, adapter, worker))?;
+        worker.agree("")?;
         let most = kept.map_or(usize::MAX, |kept| kept as usize);
         self.checkpoints()?.into_iter().skip(most).try_for_each(|(_, old)| self.remove(&old))?;
         Ok(self.join(&name))
@@ -219,22 +222,63 @@ impl Output {
     }
 }
 
-/// Fills the folder of a checkpoint.
-fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<(), Failure> {
-    adapter.save(folder).map_err(Failure::bug)?;
-    let Saved { step, tokens, skipped, scale, state: mut moments, trained_on } = saved;
+/// The file of a worker's part of the moments.
+fn moments_file((own, all): (usize, usize)) -> String {
+    format!("optimizer-{:05}-of-{all:05}.safetensors", own + 1)
+}
+
+/// The files of a checkpoint whose moments were written by so many workers.
+fn files(workers: usize) -> impl Iterator<Item = String> {
+    let adapter = ADAPTER.into_iter().map(str::to_owned);
+    adapter.chain((0..workers).map(move |own| moments_file((own, workers))))
+}
+
+/// A worker's part of the moments, in a folder that the first one has made; whether each wrote its own is known to all
+/// of them afterwards.
+fn write_moments(folder: &Path, worker: &Worker<'_>, mut moments: Values<f32>) -> Result<(), Failure> {
     moments.retain(|name, _| name.starts_with("optim."));
+    let path = folder.join(moments_file(worker.place()));
+    let written = atomic_write::write(&path, &serialize(&moments));
+    let written = written.map_err(|error| Failure::fault(&path, error));
+    let said = worker.agree(&written.as_ref().err().map(ToString::to_string).unwrap_or_default());
+    written?;
+    match said?.into_iter().find(|said| !said.is_empty()) {
+        Some(reason) => Err(Failure::Fault(reason)),
+        None => Ok(()),
+    }
+}
+
+/// What the other workers do while the first one saves.
+///
+/// Fails where one of them cannot write, or the first one ends before it has saved.
+pub fn write_part(folder: &Path, step: u64, worker: &Worker<'_>, state: Values<f32>) -> Result<(), Failure> {
+    let partial = folder.join(format!(".checkpoint-{step}"));
+    worker.agree("")?; // the folder is there
+    write_moments(&partial, worker, state)?;
+    worker.agree("").map(|_| ()) // the checkpoint is there
+}
+
+/// Fills the folder of a checkpoint.
+fn write_checkpoint(
+    folder: &Path,
+    saved: Saved,
+    adapter: &Adapter,
+    worker: &Worker<'_>,
+) -> Result<(), Failure> {
+    worker.agree("")?;
+    adapter.save(folder).map_err(Failure::bug)?;
+    let Saved { step, tokens, skipped, scale, state, trained_on } = saved;
+    write_moments(folder, worker, state)?;
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         atomic_write::write(&path, bytes).map_err(|error| Failure::fault(&path, error))
     };
-    write(MOMENTS, &serialize(&moments))?;
     let hashed = |name: &str| {
         let path = folder.join(name);
         digest::of_file(&path).map_err(|error| Failure::fault(&path, error))
     };
-    let hashes = FILES.map(|name| Ok((name.to_owned(), Json::from(hashed(name)?))));
-    let hashes: serde_json::Map<String, Json> = hashes.into_iter().collect::<Result<_, Failure>>()?;
+    let hashes = files(worker.place().1).map(|name| Ok((name.clone(), Json::from(hashed(&name)?))));
+    let hashes: serde_json::Map<String, Json> = hashes.collect::<Result<_, Failure>>()?;
     let mut state = json!({
         "global_step": step,
         "num_input_tokens_seen": tokens,
@@ -255,15 +299,29 @@ fn write_checkpoint(folder: &Path, saved: Saved, adapter: &Adapter) -> Result<()
 fn whole(path: &Path, step: u64) -> Result<Json, String> {
     let state = read_json(&path.join(STATE)).map_err(|error| error.to_string())?;
     let state = state.ok_or_else(|| format!("{STATE} is missing"))?;
-    for name in FILES {
-        let found = digest::of_file(&path.join(name)).map_err(|error| format!("{name}: {error}"))?;
-        if state["sha256"][name] != found.as_str() {
+    for name in files(workers(&state)?) {
+        let found = digest::of_file(&path.join(&name)).map_err(|error| format!("{name}: {error}"))?;
+        if state["sha256"][&name] != found.as_str() {
             return Err(format!("{name} is damaged: its SHA-256 is not the one in {STATE}"));
         }
     }
     match &state["global_step"] {
         found if *found == step => Ok(state),
         found => Err(format!("{STATE}: expected global_step {step}, found {found}")),
+    }
+}
+
+/// How many workers wrote the moments of a checkpoint: what its files say of themselves.
+fn workers(state: &Json) -> Result<usize, String> {
+    let names = state["sha256"].as_object().into_iter().flat_map(serde_json::Map::keys);
+    let of =
+        |name: &String| name.strip_prefix("optimizer-")?.strip_suffix(".safetensors")?.get(9..)?.parse().ok();
+    let all: Vec<usize> = names.filter_map(of).collect();
+    match all.first() {
+        Some(first) if all.iter().all(|other| other == first) && all.len() == *first => Ok(*first),
+        _ => {
+            Err(format!("{STATE}: expected the SHA-256 of files optimizer-R-of-N.safetensors, R from 1 to N"))
+        }
     }
 }
 
@@ -275,14 +333,16 @@ fn read(path: &Path, state: &Json, config: &lora::Config, model: &llama::Config)
     if !others.is_empty() {
         return Err(format!("its adapter is another one: {}", others.join("; ")));
     }
-    let moments = Checkpoint::open(path.join(MOMENTS)).map_err(|error| error.to_string())?;
+    let opened = files(workers(state)?).skip(ADAPTER.len()).map(|name| Checkpoint::open(path.join(name)));
+    let opened: Vec<Checkpoint> = opened.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let mut values: Values<f32> = adapter.values();
     for (name, value) in adapter.trained::<f32>() {
         for moment in llama::train::moments(&name) {
-            let tensor = moments.tensor(&moment).map_err(|error| error.to_string())?;
+            let found = opened.iter().find_map(|file| file.tensor(&moment).ok());
+            let tensor = found.ok_or_else(|| format!("{moment} is in none of its files"))?;
             if tensor.shape != value.shape || tensor.bytes.len() != 4 * value.shape.iter().product::<usize>()
             {
-                return Err(format!("{MOMENTS}: expected {moment} in the shape of {name}"));
+                return Err(format!("expected {moment} in the shape of {name}"));
             }
             values.insert(moment, Array::from_memory(Dtype::F32, &value.shape, tensor.bytes));
         }
