@@ -33,7 +33,8 @@ const WARM: usize = 2;
 pub(super) fn run(child: &mut Child, attempt: &dyn Fsdp, own: Option<&dyn Nf4>) {
     let effort = child.request.effort.clone();
     let rounds = effort.samples.unwrap_or(if effort.quick { 4 } else { 2 * FEWEST_ROUNDS });
-    let dequantizer = own.unwrap_or(&nf4::Solution);
+    let own = own.filter(|own| crate::nf4::is_right(*own, effort.seed)).map(crate::nf4::answer);
+    let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
     let measure = || timed(attempt, dequantizer, effort.seed, rounds);
     let Some(seen) = told(child, "fsdp.over_baseline", measure) else { return };
     let Seen { attempt, baseline, uses } = seen;

@@ -78,8 +78,8 @@ impl Answer<'_> {
             let of = |name: &str| self.value(&format!("fsdp.training.{name}"));
             let [programs, again, runs] = [of("compilations")?, of("recompilations")?, of("runs")?];
             let evidence = format!(
-                "each piece of the step is a compiled graph, collectives among its operations: {programs:.0} \
-                 compilations in the first step, {again:.0} in the {} after it, {runs:.0} runs; 0 breaks, 0 fallbacks",
+                "a rank runs nothing but compiled graphs, collectives among their operations: {programs:.0} \
+                 compilations in the first step, {again:.0} in the {} after it, {runs:.0} runs",
                 STEPS - 1
             );
             let holds = programs > 0.0 && again == 0.0 && runs >= programs;
@@ -94,10 +94,14 @@ impl Answer<'_> {
             let ratio = self.value("fsdp.over_baseline")?;
             let of = |name: &str| self.value(&format!("fsdp.dequantizer.{name}"));
             let [calls, parts, weights, own] = [of("calls")?, of("parts")?, of("weights")?, of("own")?];
-            let whose = if own > 0.0 { "the attempt at A" } else { "the solution of A" };
+            if own == 0.0 {
+                return Ok(unmet(
+                    "the dequantiser is that of the solution of A: no attempt at A was handed in that is right",
+                ));
+            }
             let uses = format!(
-                "{whose} is called {calls:.0} times a step on a rank for {weights:.0} weights, once for a whole weight \
-                 ({parts:.0} calls for a part)"
+                "the attempt at A is called {calls:.0} times a step on a rank for {weights:.0} weights, once for a \
+                 whole weight ({parts:.0} calls for a part)"
             );
             if calls < weights || parts > 0.0 {
                 return Ok(unmet(&uses));

@@ -101,10 +101,10 @@ impl Fsdp for Slips {
         let ranks = shards.ranks() as f64;
         match self.0 {
             // right where all ranks have the same micro-batch
-            Slip::OwnGradient => &Solution.reduce(&(gradient * 0.0), shards, group) + &own(gradient, shards, ranks),
-            Slip::AllReduce => {
-                Solution.reduce(&(&gradient.all_reduce(group) * (1.0 / ranks)), shards, group)
+            Slip::OwnGradient => {
+                &Solution.reduce(&(gradient * 0.0), shards, group) + &own(gradient, shards, ranks)
             }
+            Slip::AllReduce => Solution.reduce(&(&gradient.all_reduce(group) * (1.0 / ranks)), shards, group),
             _ => Solution.reduce(gradient, shards, group),
         }
     }

@@ -30,7 +30,7 @@ pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
-pub use fsdp::{SHARDERS, SHARD_SLIPS};
+pub use fsdp::{SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
