@@ -22,7 +22,8 @@ use crate::scorecard::Measurement;
 use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
 /// A layer as wide as that of a Llama of 1B, and few tokens: most of the step is what is done to weights. Narrower ones
-/// stay in a processor's cache between the dequantiser and the product, where streaming stores cost more than they save.
+/// stay in a processor's cache between the dequantiser and the product, where streaming stores cost more than they
+/// save.
 const TIMED: Sizes = Sizes { layers: 1, hidden: 2048, heads: 16, vocab: 96 };
 const SHAPE: [usize; 2] = [1, 4];
 const RATE: f64 = 2e-4;

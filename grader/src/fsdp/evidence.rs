@@ -164,8 +164,8 @@ impl Answer<'_> {
             return fact;
         }
         met(&format!(
-            "{STEPS} steps on {RANKS} ranks by `cargo grader score fsdp`, kept with their losses in its report (`--json`, \
-             `report`); ranks are threads here"
+            "{STEPS} steps on {RANKS} ranks by `cargo grader score fsdp`, kept with their losses in its report \
+             (`--json`, `report`); ranks are threads here"
         ))
     }
 }
