@@ -9,8 +9,9 @@ use super::Entry;
 use super::honest::fsdp::Solution;
 
 /// Every cheat, then the honest one.
-pub const SHARDERS: [Entry; 6] = [
+pub const SHARDERS: [Entry; 7] = [
     Entry { name: "holds everything on every rank", hand_in: |all| all.fsdp(Slips(Slip::Replicated)) },
+    Entry { name: "leaves everything to rank 0", hand_in: |all| all.fsdp(Slips(Slip::OneRank)) },
     Entry { name: "gathers in wide numbers", hand_in: |all| all.fsdp(Slips(Slip::Wide)) },
     Entry { name: "takes its own gradient for the sum", hand_in: |all| all.fsdp(Slips(Slip::OwnGradient)) },
     Entry { name: "takes its own norm for everyone's", hand_in: |all| all.fsdp(Slips(Slip::OwnNorm)) },
@@ -38,6 +39,7 @@ pub const SHARD_SLIPS: [Entry; 11] = [
 enum Slip {
     None,
     Replicated,
+    OneRank,
     Wide,
     OwnGradient,
     OwnNorm,
@@ -58,6 +60,12 @@ enum Slip {
 /// The solution's steps, typed in, but for one.
 struct Slips(Slip);
 
+/// Everything is on rank 0.
+fn of_rank_0(elements: usize, ranks: usize) -> Shards {
+    let range = |rank: usize| if rank == 0 { 0..elements } else { elements..elements };
+    Shards { ranges: (0..ranks).map(range).collect(), len: elements }
+}
+
 /// The same share of the elements for each rank, whatever rows and blocks they are of.
 fn elements(parameter: &Parameter, ranks: usize) -> Placement {
     let share = parameter.elements().div_ceil(ranks);
@@ -77,6 +85,9 @@ impl Fsdp for Slips {
         match self.0 {
             Slip::Replicated => {
                 Placement { parts: parts.map(|part| Shards::replicated(part.elements(), ranks)).collect() }
+            }
+            Slip::OneRank => {
+                Placement { parts: parts.map(|part| of_rank_0(part.elements(), ranks)).collect() }
             }
             Slip::Elements => elements(parameter, ranks),
             _ => Solution.place(parameter, ranks),

@@ -7,8 +7,9 @@ use tests::program::{own, tripped};
 const OWN: &str = env!("CARGO_BIN_EXE_own");
 
 /// A cheat, and the guard that sees it.
-const CAUGHT: [(&str, &str); 5] = [
+const CAUGHT: [(&str, &str); 6] = [
     ("holds everything on every rank", "everything on every rank"),
+    ("leaves everything to rank 0", "everything on every rank"),
     ("gathers in wide numbers", "more than shards on the wire"),
     ("takes its own gradient for the sum", "ranks left out"),
     ("takes its own norm for everyone's", "ranks left out"),
