@@ -30,7 +30,7 @@ pub enum Error {
         stages: usize,
     },
     /// A schedule cannot be run.
-    Schedule(schedule::Error),
+    Schedule(Box<schedule::Error>),
     /// A schedule is one of another pipeline or step.
     Pipeline {
         /// What it is of.
@@ -67,7 +67,7 @@ pub enum Error {
         expected: String,
     },
     /// The checkpoint.
-    Model(llama::Error),
+    Model(Box<llama::Error>),
     /// A weight cannot be quantised.
     Weights(weights::Error),
     /// The device has no room for a tensor, or cannot copy it.
@@ -78,28 +78,40 @@ pub enum Error {
         source: DeviceError,
     },
     /// A graph does not compile or run.
-    Train(train::Error),
+    Train(Box<train::Error>),
     /// The ranks do not lie as a mesh says.
-    Groups(groups::Error),
+    Groups(Box<groups::Error>),
     /// Communication has failed.
-    Comm(CommError),
+    Comm(Box<CommError>),
 }
 
 impl From<train::Error> for Error {
     fn from(error: train::Error) -> Self {
-        Self::Train(error)
+        Self::Train(Box::new(error))
     }
 }
 
 impl From<compiler::session::Error> for Error {
     fn from(error: compiler::session::Error) -> Self {
-        Self::Train(train::Error::Session(error))
+        Self::from(train::Error::Session(error))
     }
 }
 
 impl From<schedule::Error> for Error {
     fn from(error: schedule::Error) -> Self {
-        Self::Schedule(error)
+        Self::Schedule(Box::new(error))
+    }
+}
+
+impl From<groups::Error> for Error {
+    fn from(error: groups::Error) -> Self {
+        Self::Groups(Box::new(error))
+    }
+}
+
+impl From<llama::Error> for Error {
+    fn from(error: llama::Error) -> Self {
+        Self::Model(Box::new(error))
     }
 }
 
@@ -111,7 +123,7 @@ impl From<graph::Error> for Error {
 
 impl From<comm::CommError> for Error {
     fn from(error: comm::CommError) -> Self {
-        Self::Comm(error)
+        Self::Comm(Box::new(error))
     }
 }
 
@@ -159,16 +171,16 @@ impl std::error::Error for Error {
         match self {
             Self::Placement(fault) => Some(fault),
             Self::Uneven(uneven) => Some(uneven),
-            Self::Schedule(error) => Some(error),
+            Self::Schedule(error) => Some(&**error),
             Self::Trained { .. } | Self::Step { .. } | Self::Dropout { .. } | Self::Axis { .. } => None,
             Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
-            Self::Model(error) => Some(error),
+            Self::Model(error) => Some(&**error),
             Self::Weights(error) => Some(error),
             Self::Device { source, .. } => Some(source),
-            Self::Train(error) => Some(error),
-            Self::Groups(error) => Some(error),
-            Self::Comm(error) => Some(error),
+            Self::Train(error) => Some(&**error),
+            Self::Groups(error) => Some(&**error),
+            Self::Comm(error) => Some(&**error),
         }
     }
 }

@@ -87,7 +87,7 @@ pub fn load(
         |input: &StoredInput<'_>| matches!(model.storages().get(&input.name), Some(Storage::Dense(_)));
     let mut loader =
         Loader { device, layout, at, is_on_host, all: Tensors::default(), tables: HashMap::new() };
-    for input in model.stored().map_err(Error::Model)?.into_iter().filter(|input| is_own(&input.name)) {
+    for input in model.stored().map_err(Error::from)?.into_iter().filter(|input| is_own(&input.name)) {
         let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
         match (placed.shared.cut, placed.parameter.storage) {
             (_, Storage::Nf4 { block_size, .. }) if is_dense(&input) => {
@@ -101,7 +101,7 @@ pub fn load(
                 loader.add(input.name, &bytes)?;
             }
             (_, Storage::Nf4 { block_size, .. }) if input.name == placed.parameter.name => {
-                let whole = model.quantized(&input.name).map_err(Error::Model)?;
+                let whole = model.quantized(&input.name).map_err(Error::from)?;
                 loader.parts(&whole, placed, block_size)?; // all of them at once
             }
             (_, Storage::Nf4 { .. }) => {}

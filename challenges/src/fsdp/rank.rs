@@ -146,7 +146,7 @@ impl<'a> Rank<'a> {
         let settings = Settings { donate: true, options, ..Settings::default() };
         let session =
             |groups| Session::new(passes, device, dequantizer, settings.clone()).with_groups(groups);
-        let mut updates = session(Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::Groups)?);
+        let mut updates = session(Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::from)?);
         let pieces = programs::pieces(attempt, &layout)?;
         let own = own_pieces(stages, place.at.stage, &spec);
         let is_own = |name: &str| own.iter().cloned().flatten().any(|number| pieces[number].reads(name));

@@ -105,12 +105,14 @@ fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, seed: u64, rounds: usize) -> Result<
         let parts = ours.1.parts.load(Ordering::Relaxed);
         Ok((attempts, baselines, Uses { calls, parts, weights: ours.1.weights }))
     })?;
-    let slowest = |of: fn(&(Vec<f64>, Vec<f64>, Uses)) -> &Vec<f64>| {
-        (0..rounds).map(|round| all.iter().map(|rank| of(rank)[round]).fold(0.0, f64::max)).collect()
+    let slowest = |times: &[&Vec<f64>]| -> Vec<f64> {
+        (0..rounds).map(|round| times.iter().map(|rank| rank[round]).fold(0.0, f64::max)).collect()
     };
+    let attempts: Vec<&Vec<f64>> = all.iter().map(|(attempts, ..)| attempts).collect();
+    let baselines: Vec<&Vec<f64>> = all.iter().map(|(_, baselines, _)| baselines).collect();
     let least = all.iter().map(|(_, _, uses)| *uses).min_by_key(|uses| uses.calls).unwrap_or_default();
     let parts = all.iter().map(|(_, _, uses)| uses.parts).sum();
-    Ok(Seen { attempt: slowest(|it| &it.0), baseline: slowest(|it| &it.1), uses: Uses { parts, ..least } })
+    Ok(Seen { attempt: slowest(&attempts), baseline: slowest(&baselines), uses: Uses { parts, ..least } })
 }
 
 /// A dequantiser whose calls are counted.

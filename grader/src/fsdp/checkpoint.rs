@@ -105,6 +105,8 @@ fn file(tensors: &[Stored]) -> Vec<u8> {
     let header = Value::Object(header).to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header.into_bytes());
-    tensors.iter().for_each(|tensor| file.extend(&tensor.bytes));
+    for tensor in tensors {
+        file.extend(&tensor.bytes);
+    }
     file
 }

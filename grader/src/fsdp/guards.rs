@@ -40,11 +40,14 @@ fn packed(shape: [usize; 2]) -> Parameter {
 }
 
 /// A rank holds 1/n of what is large, whatever it is called and however large it is.
+#[allow(clippy::unnecessary_wraps)] // as every guard answers
 fn replicated(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
     let name = |random: &mut Random| format!("model.layers.{}.mlp.up_proj.weight", random.below(80));
     let mut large: Vec<Parameter> =
         [[4096, 4096], [14336, 4096], [1024, 4096], [8192, 512]].map(packed).into();
-    large.iter_mut().for_each(|parameter| parameter.name = name(random));
+    for parameter in &mut large {
+        parameter.name = name(random);
+    }
     for ranks in [2, 3, 8] {
         let [held, whole] = held_bytes(attempt, &large, ranks);
         if held as f64 > 1.01 * whole as f64 / ranks as f64 {

@@ -32,7 +32,7 @@ pub(super) fn run_in_shards(child: &mut Child, attempt: &dyn Fsdp) {
         let job = Job::drawn(LLAMA, seed, RATE, [STEPS, MICRO_BATCHES], SHAPE)?;
         let one = one_rank(&job)?;
         let ranks = job.train(&[(FSDP, RANKS)], how(attempt))?;
-        Ok(Shards { share: share(&job)?, one, ranks })
+        Ok(Shards { share: share(&job), one, ranks })
     };
     let Some(seen) = told(child, "fsdp.training", run) else { return };
     report_shards(child, &seen);
@@ -55,7 +55,7 @@ fn one_rank(job: &Job) -> Result<Trained, String> {
 
 /// The most bytes of frozen weights that one of the ranks may hold - 1/n of each in whole blocks, and tables - and the
 /// bytes of all weights.
-fn share(job: &Job) -> Result<[usize; 2], String> {
+fn share(job: &Job) -> [usize; 2] {
     let mut sums = [0; 2];
     for spec in job.spec.config.tensor_specs() {
         let storage = job.spec.storages.get(&spec.name).copied();
@@ -64,7 +64,7 @@ fn share(job: &Job) -> Result<[usize; 2], String> {
         sums[0] += Solution.place(&parameter, RANKS).rank_bytes(&parameter);
         sums[1] += parameter.parts().iter().map(|part| part.elements() * part.dtype.bytes()).sum::<usize>();
     }
-    Ok(sums)
+    sums
 }
 
 pub(super) fn number(value: f64, unit: &str) -> Measurement {

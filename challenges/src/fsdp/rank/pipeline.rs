@@ -92,7 +92,7 @@ impl Line<'_> {
             self.forget(work, chunk);
         }
         let Some(stages) = self.stages else { return Ok(()) };
-        sent.into_iter().try_for_each(|ticket| stages.wait(ticket, (&mut [][..]).into())).map_err(Error::Comm)
+        sent.into_iter().try_for_each(|ticket| stages.wait(ticket, (&mut [][..]).into())).map_err(Error::from)
     }
 
     fn stage(&self, chunk: usize) -> usize {

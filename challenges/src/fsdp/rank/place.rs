@@ -48,7 +48,7 @@ impl Place {
     /// The groups of the ranks that have the same stage: they compile and run the same programs at the same time.
     pub fn groups(&self) -> Result<Groups, Error> {
         if self.stages.is_none() {
-            return Groups::mesh(&self.mesh, Arc::clone(&self.world)).map_err(Error::Groups);
+            return Groups::mesh(&self.mesh, Arc::clone(&self.world)).map_err(Error::from);
         }
         let of_stage: Vec<usize> = (0..self.mesh.ranks()).filter(|rank| self.is_of_stage(*rank)).collect();
         let mut axes = BTreeMap::new();
@@ -58,7 +58,7 @@ impl Place {
                 axes.insert(axis.to_owned(), self.world.group(&group)?);
             }
         }
-        Groups::new(self.world.group(&of_stage)?, axes).map_err(Error::Groups)
+        Groups::new(self.world.group(&of_stage)?, axes).map_err(Error::from)
     }
 
     fn is_of_stage(&self, rank: usize) -> bool {

@@ -83,12 +83,17 @@ pub(in crate::fsdp) fn sum_on_every_rank(
             let (found, ty) = (got.len(), outputs[0].dtype);
             return Ok(Some(format!("rank {rank}: expected {} f32, found {found} {ty:?}", want.len())));
         }
-        let Some(at) = got.iter().zip(&want).position(|(got, want)| got != want) else { continue };
+        let Some(at) = got.iter().zip(&want).position(|(got, want)| is_other(*got, *want)) else { continue };
         let (found, expected) = (got[at], want[at]);
         let cause = sum_cause(found, &own, (rank, range.start + at), (at >= range.len(), expected));
         return Ok(Some(format!("rank {rank}, element {at}: expected {expected}, found {found}{cause}")));
     }
     Ok(None)
+}
+
+/// Whether two sums of small whole numbers, which are exact, differ.
+fn is_other(a: f64, b: f64) -> bool {
+    a.partial_cmp(&b) != Some(std::cmp::Ordering::Equal) // a NaN is no sum
 }
 
 /// The likely mistake behind a number that is no sum.
@@ -104,7 +109,7 @@ fn sum_cause(
         "\nlikely cause: the padding is not zeros"
     } else if of_rank == Some(found) {
         "\nlikely cause: the rank's own gradient alone: nobody was asked"
-    } else if of_rank.is_some_and(|own| own * ranks == found) {
+    } else if of_rank.is_some_and(|own| !is_other(own * ranks, found)) {
         "\nlikely cause: the rank's own gradient as often as there are ranks: nobody was asked"
     } else if (found * ranks - sum).abs() < 1e-3 * sum.abs().max(1.0) {
         "\nlikely cause: a mean: the gradient of a step is a sum, the loss was divided already"
