@@ -150,7 +150,7 @@ fn start(
 ) -> Result<(Saved, Values<f32>), Failure> {
     if config.resume_from_checkpoint {
         if let Some((saved, state)) = output.newest(&adapter.config, &model.config)? {
-            return Ok((go_on(saved, trained_on, output)?, state));
+            return Ok((go_on(&saved, trained_on, output)?, state));
         }
     } else if output.is_used()? {
         return Err(Failure::Usage(format!(
@@ -162,7 +162,7 @@ fn start(
 }
 
 /// A checkpoint, if it was trained on the same.
-fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failure> {
+fn go_on(saved: &Saved, trained_on: Json, output: &Output) -> Result<Saved, Failure> {
     let path = output.join(&format!("checkpoint-{}", saved.step));
     let path = path.display();
     let notes = identity::compare(&saved.trained_on, &trained_on).map_err(|reason| {
@@ -174,5 +174,5 @@ fn go_on(saved: Saved, trained_on: Json, output: &Output) -> Result<Saved, Failu
     for note in notes {
         print(&format!("{path}: {note}\n"));
     }
-    Ok(Saved { trained_on, ..saved })
+    Ok(Saved { trained_on, ..*saved })
 }

@@ -90,8 +90,11 @@ fn together(
     outcome(outcomes)
 }
 
+/// A rank's exit code, or why it failed, and whether nothing had failed before.
+type Ended = Result<u8, (bool, Failure)>;
+
 /// What a run says: the code that all ranks have, or what the first rank that failed says.
-fn outcome(ranks: Vec<Result<Result<u8, (bool, Failure)>, CommError>>) -> Result<u8, Failure> {
+fn outcome(ranks: Vec<Result<Ended, CommError>>) -> Result<u8, Failure> {
     let (mut code, mut failures) = (0, Vec::new());
     for rank in ranks {
         match rank {
