@@ -10,9 +10,10 @@ use crate::scorecard::Challenge;
 use crate::stub::{Language, code_hash};
 
 /// Every course of this version: the challenges in the published order, of each the CPU first.
-pub(crate) static COURSES: [Course; 5] = [
+pub(crate) static COURSES: [Course; 6] = [
     crate::nf4::COURSE,
     crate::nf4::cuda::COURSE,
+    crate::fsdp::COURSE,
     crate::graph::COURSE,
     crate::issues::CHAT,
     crate::loss::COURSE,
@@ -140,7 +141,7 @@ mod tests {
             }
             assert!(stub::steps(course.solution()).iter().all(|step| of_step(step.name).is_some_and(is)));
         }
-        assert!(named("fsdp", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
+        assert!(named("f", Backend::Cpu).is_empty() && named("", Backend::Cpu).is_empty());
         let keys: Vec<String> = named("D", Backend::Cuda).iter().map(|course| course.key()).collect();
         assert_eq!(keys, ["issues.chat"], "on the CPU, where a part has no other back end");
         assert_eq!(named("chat", Backend::Cpu)[0].key(), "issues.chat");

@@ -10,7 +10,8 @@ use crate::gather::Effort;
 use crate::rubric::{Facts, RUBRICS};
 use crate::scorecard::{Check, Guard, Measurement, Outcome, Scorecard};
 
-/// What is seen of an attempt that does everything right, with the numbers of a kept report.
+/// What is seen of an attempt that does everything right, with the numbers of a kept report, or made-up ones where the
+/// report is older than the course.
 struct Right {
     course: &'static Course,
     checks: Vec<Check>,
@@ -36,7 +37,10 @@ fn all_right() -> Vec<Right> {
             course,
             checks: items.iter().filter(|item| item.is_check()).map(|item| passed(&item.name)).collect(),
             guards: guards.into_iter().map(|name| clear(course.name, name)).collect(),
-            measurements: of.expect("all five are there").measurements.clone(),
+            measurements: match of.expect("all five are there") {
+                challenge if challenge.built => challenge.measurements.clone(),
+                _ => crate::verify::fixture::measurements(course),
+            },
         }
     });
     right.collect()

@@ -15,7 +15,7 @@ use std::fmt;
 
 use crate::scorecard::{Basis, Row, Truth};
 
-/// How far the losses of two trainings may be apart, relative: challenge E's last line.
+/// How far the losses of two trainings may be apart, relative: the first line of challenge B, and the last of E.
 pub(crate) const LOSSES_APART: f64 = 1e-6;
 
 /// A challenge's part of the marking scheme.

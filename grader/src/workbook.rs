@@ -61,7 +61,7 @@ impl Workbook {
     }
 
     /// Builds the program of an exercise: cargo, one binary with a feature for the exercise and one for what it takes
-    /// along, if that is written and compiles. Challenge C takes the reader's dequantiser, E their compiler.
+    /// along, if that is written and compiles. Challenges B and C take the reader's dequantiser, E their compiler.
     pub fn build(&self, course: &Course) -> Result<Program, NotBuilt> {
         let companion = course.takes.filter(|takes| self.may_go_along(takes));
         if let Some(companion) = companion.and_then(|takes| of_key(takes.course)) {

@@ -201,3 +201,6 @@ impl Fsdp for Solution {
 pub fn solution_text() -> &'static str {
     warpbook_fsdp().text
 }
+
+/// Hints from small to large, chosen by the step that failed.
+pub const HINTS: &str = include_str!("hints.toml");

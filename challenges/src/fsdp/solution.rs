@@ -73,11 +73,14 @@ impl Fsdp for Solution {
     // step B.4: hand out the sum of everyone's gradients in shards
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
         let flat = gradient.reshape([reference::graph::product(gradient.shape())]);
+        if shards.is_replicated() {
+            return flat.all_reduce(group);
+        }
         let elements: usize = shards.pieces().iter().map(ExactSizeIterator::len).sum();
         let padding = shards.len * shards.ranks() - elements;
         let zeros = || gradient.tape().constant(0.0, &Type::new(Dtype::F32, [padding]));
         let padded = if padding == 0 { flat } else { gradient.tape().concat(&[&flat, &zeros()], 0) };
-        if shards.is_replicated() { padded.all_reduce(group) } else { padded.reduce_scatter(0, group) }
+        padded.reduce_scatter(0, group)
     }
 
     // why: a rank knows the squares of its own shards; the root is taken of everyone's sum. What several ranks have, each

@@ -1,10 +1,15 @@
 //! The reader's exercises behind the grader's own command line: each by a feature of its own, so that what is not asked
-//! for is not compiled. One exercise may take another one along: challenge C the dequantiser of A, E the compiler of C.
+//! for is not compiled. One exercise may take another one along: challenges B and C the dequantiser of A, E the compiler of C.
 
 #[cfg(feature = "nf4")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)] // the reader's text is the reader's
 #[path = "../../../challenges/src/nf4/exercise.rs"]
 mod nf4;
+
+#[cfg(feature = "fsdp")]
+#[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
+#[path = "../../../challenges/src/fsdp/exercise.rs"]
+mod fsdp;
 
 #[cfg(feature = "graph")]
 #[allow(unused, unsafe_code, missing_docs, clippy::all, clippy::pedantic)]
@@ -25,6 +30,8 @@ fn main() -> std::process::ExitCode {
     let attempts = grader::Attempts::new();
     #[cfg(feature = "nf4")]
     let attempts = attempts.nf4(nf4::Exercise);
+    #[cfg(feature = "fsdp")]
+    let attempts = attempts.fsdp(fsdp::Exercise);
     #[cfg(feature = "graph")]
     let attempts = attempts.graph(graph::Exercise);
     #[cfg(feature = "chat")]

@@ -170,14 +170,25 @@ impl Model {
         if let Some(llama) = &self.stored {
             return weights::load(device, llama).map_err(|error| error.to_string());
         }
-        let weights = self.values.iter().filter(|(name, _)| !is_of_adapter(name));
-        weights.map(|(name, value)| tensor(device, name, value).map_err(|error| error.to_string())).collect()
+        self.weights()
+            .map(|(name, value)| tensor(device, name, value).map_err(|error| error.to_string()))
+            .collect()
     }
 
     /// The adapter, by the names of a graph's inputs.
     pub fn adapter(&self) -> Values<f32> {
         let adapter = self.values.iter().filter(|(name, _)| is_of_adapter(name));
         adapter.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// Every weight, by the names of a graph's inputs: of a quantised one its parts.
+    pub fn weights(&self) -> impl Iterator<Item = (&String, &Array<f32>)> {
+        self.values.iter().filter(|(name, _)| !is_of_adapter(name))
+    }
+
+    /// A weight, or a part of one, by its name.
+    pub fn weight(&self, name: &str) -> Option<&Array<f32>> {
+        self.values.get(name)
     }
 
     /// How many numbers its weights are, without the adapter.

@@ -103,15 +103,17 @@ fn challenge(course: &'static Course, guards: &mut Vec<Guard>) -> Challenge {
 type Make = fn(&mut Numbers);
 
 /// The numbers of each course, by its key.
-const NUMBERS: [(&str, Make); 5] = [
+const NUMBERS: [(&str, Make); 6] = [
     ("nf4", of_nf4),
     ("nf4.cuda", of_nf4_cuda),
+    ("fsdp", of_fsdp),
     ("graph", of_graph),
     ("issues.chat", of_chat),
     ("loss", of_loss),
 ];
 
-fn measurements(course: &Course) -> Numbers {
+/// Made-up numbers of a course whose every row they win.
+pub(crate) fn measurements(course: &Course) -> Numbers {
     let mut numbers = Numbers::new();
     table::find(&NUMBERS, &course.key()).expect("every course has made-up numbers")(&mut numbers);
     numbers
@@ -131,6 +133,17 @@ fn of_nf4_cuda(numbers: &mut Numbers) {
         timed(numbers, &format!("nf4.{family}.01-naive"), "us", &times);
         let rate = bytes / median(&times) / 1e3;
         number(numbers, &format!("nf4.{family}_rate.01-naive"), rate, "GB/s");
+    }
+}
+
+fn of_fsdp(numbers: &mut Numbers) {
+    counts(numbers, &FSDP);
+    pair(numbers, "fsdp.over_baseline", ["fsdp.timed.baseline", "fsdp.timed.attempt"], 16);
+    number(numbers, "fsdp.training", 0.0, "relative");
+    let losses: Vec<f64> = (0..60).map(|i| 4.0 - 0.01 * f64::from(i)).collect();
+    for name in ["fsdp.training.one", "fsdp.training.rank_0", "fsdp.training.rank_1"] {
+        number(numbers, name, losses[59], "nats");
+        numbers.entry(name.into()).and_modify(|number| number.samples.clone_from(&losses));
     }
 }
 
@@ -181,6 +194,27 @@ const CARD: [(&str, f64); 6] = [
     ("nf4.plain_inline_ptx", 0.0),
     ("nf4.hinted_load_bytes", 8388608.0),
     ("nf4.hinted_store_bytes", 33554432.0),
+];
+
+const FSDP: [(&str, f64); 18] = [
+    ("fsdp.training.ranks", 2.0),
+    ("fsdp.training.norms", 0.0),
+    ("fsdp.training.adapter", 0.0),
+    ("fsdp.training.bytes", 1.2e5),
+    ("fsdp.training.share", 1.4e5),
+    ("fsdp.training.all_bytes", 2.6e5),
+    ("fsdp.training.gathered", 8.8e7),
+    ("fsdp.training.compilations", 8.0),
+    ("fsdp.training.recompilations", 0.0),
+    ("fsdp.training.runs", 1440.0),
+    ("fsdp.tensor", 0.0),
+    ("fsdp.pipeline", 0.0),
+    ("fsdp.bubble", 0.176),
+    ("fsdp.bubble.least", 0.176),
+    ("fsdp.dequantizer.calls", 39.0),
+    ("fsdp.dequantizer.parts", 0.0),
+    ("fsdp.dequantizer.weights", 15.0),
+    ("fsdp.dequantizer.own", 1.0),
 ];
 
 const GRAPH: [(&str, f64); 19] = [

@@ -33,6 +33,9 @@ fn rule(name: &str) -> Option<(Rule, usize)> {
     match name {
         "graph.step" | "graph.op_by_op.step" => Some((Rule::Median, 3)),
         "loss.timed.whole" | "loss.timed.chunked" => Some((Rule::Median, 2)),
+        "fsdp.timed.attempt" | "fsdp.timed.baseline" => Some((Rule::Median, 1)),
+        "fsdp.training.one" => Some((Rule::Last, 60)),
+        _ if starts("fsdp.training.rank_") => Some((Rule::Last, 60)),
         "issues.prompts.time" | "issues.calls.rate" | "nf4.host_share" => Some((Rule::Median, 5)),
         _ if starts("nf4.version.") || starts("nf4.small_version.") => Some((Rule::Median, 5)),
         _ if starts("nf4.baseline.") || starts("nf4.attempt.") || starts("nf4.bound.") => {
@@ -93,8 +96,9 @@ type All = BTreeMap<String, Derived>;
 type Follow = fn(&mut Findings, &Subject<'_>, &mut All);
 
 /// The challenges of which numbers follow from others.
-const FOLLOWING: [(&str, Follow); 3] = [
+const FOLLOWING: [(&str, Follow); 4] = [
     ("nf4", |findings, subject, derived| findings.cases(subject, derived)),
+    ("fsdp", |_, subject, derived| of_ranks(&subject.challenge.measurements, derived)),
     ("graph", |_, subject, derived| of_a_step(&subject.challenge.measurements, derived)),
     ("loss", |_, subject, derived| of_chunks(&subject.challenge.measurements, derived)),
 ];
@@ -291,8 +295,8 @@ fn is_derived(name: &str, number: &Measurement) -> bool {
         "nf4.version_rate.",
     ];
     kinds.iter().any(|kind| name.starts_with(kind))
-        || matches!(name, "graph.over_op_by_op" | "loss.over_whole")
-        || (name == "loss.training" && number.value < f64::MAX)
+        || matches!(name, "graph.over_op_by_op" | "loss.over_whole" | "fsdp.over_baseline")
+        || (matches!(name, "loss.training" | "fsdp.training") && number.value < f64::MAX)
 }
 
 /// The timed cases of A on a back end.
@@ -374,6 +378,20 @@ fn of_chunks(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
         let value = crate::loss::series_apart(&[whole.samples.clone(), chunked.samples.clone()]);
         derived.insert("loss.training".into(), Derived::plain(value));
     }
+}
+
+/// The timed step of B, and its training on several ranks against that on one.
+fn of_ranks(numbers: &Numbers, derived: &mut BTreeMap<String, Derived>) {
+    let timed = ["fsdp.timed.baseline", "fsdp.timed.attempt"].map(|name| numbers.get(name));
+    if let [Some(baseline), Some(attempt)] = timed {
+        ratio("fsdp.over_baseline", [baseline, attempt], derived);
+    }
+    let Some(one) = numbers.get("fsdp.training.one") else { return };
+    let ranks = numbers.iter().filter(|(name, _)| name.starts_with("fsdp.training.rank_"));
+    let apart = ranks
+        .map(|(_, rank)| crate::loss::series_apart(&[one.samples.clone(), rank.samples.clone()]))
+        .reduce(f64::max);
+    derived.extend(apart.map(|value| ("fsdp.training".to_owned(), Derived::plain(value))));
 }
 
 fn ratio(name: &str, [baseline, attempt]: [&Measurement; 2], derived: &mut BTreeMap<String, Derived>) {

@@ -38,6 +38,7 @@ pub struct Shortest {
 /// Fails where [`Workload::check`] does, if there are more than 64 operations or a buffer for dequantised weights (a D
 /// may be done at will, so there is no end of orders), and if it takes more than `most` states.
 pub fn shortest(shape: Shape, workload: &Workload, most: usize) -> Result<Option<Shortest>, Error> {
+    super::calls::count();
     workload.check(shape)?;
     if workload.buffer.is_some() {
         return Err(Error::setting("buffer", "one", "none, for a search"));

@@ -11,6 +11,7 @@ mod cheats;
 pub mod cuda;
 mod faults;
 mod forgers;
+mod fsdp;
 mod gates;
 mod graph;
 mod honest;
@@ -29,6 +30,7 @@ pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
+pub use fsdp::{SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
@@ -62,6 +64,8 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&TRIED)
         .chain(&CHUNKERS)
         .chain(&CHUNK_SLIPS)
+        .chain(&SHARDERS)
+        .chain(&SHARD_SLIPS)
         .chain(&CHATTERS)
         .chain(&CHAT_SLIPS)
         .find(|entry| entry.name == name)

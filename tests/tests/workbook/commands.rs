@@ -30,7 +30,7 @@ fn exit_codes_tell_what_happened() {
         (2, &["grade"]),
         (2, &["score", "--fast"]),
         (2, &["score", "nf5"]),
-        (2, &["score", "fsdp"]),
+        (2, &["score", "ddp"]),
         (2, &["test", "nf4", "--case", "no such check"]),
         (2, &["replay", "nf4:A.1/no-such-check"]),
         (2, &["replay", "A.1/prime"]),

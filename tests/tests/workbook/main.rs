@@ -28,6 +28,7 @@ mod faults;
 mod forecast;
 mod forgers;
 mod fsdp;
+mod fsdp_guards;
 mod generate;
 mod golden;
 mod grad;

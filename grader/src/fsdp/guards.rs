@@ -1,0 +1,97 @@
+//! Guards: attempts that look as if their ranks shared something. `tests` holds a cheat for each guard.
+
+use challenges::fsdp::{Fsdp, Solution};
+use reference::fsdp::{Parameter, check};
+use reference::graph::Dtype;
+use reference::llama::Storage;
+use reference::nf4::NESTED_BLOCK;
+use reference::schedule::Shape;
+
+use super::checks::{asked, bytes_on_the_wire, drawn_parameters, gather_graph, held_bytes, left_out};
+use crate::compare::describe;
+use crate::random::Random;
+use crate::table;
+
+/// What a guard does, with random numbers of the run's seed and its own name.
+type Guard = fn(&dyn Fsdp, &mut Random) -> Verdict;
+
+/// `Some` says what was caught.
+type Verdict = Result<Option<String>, String>;
+
+/// The guards of B.
+const GUARDS: [(&str, Guard); 4] = [
+    ("everything on every rank", replicated),
+    ("more than shards on the wire", wide),
+    ("ranks left out", |attempt, random| left_out(attempt, random)),
+    ("an oracle called inside a step", |attempt, _| oracle_called(attempt)),
+];
+
+/// Their names.
+pub(super) const NAMES: [&str; 4] = table::names(&GUARDS);
+
+/// Runs one guard.
+pub(super) fn run(name: &str, attempt: &dyn Fsdp, seed: u64) -> Verdict {
+    table::find(&GUARDS, name)?(attempt, &mut Random::named(seed, name))
+}
+
+fn packed(shape: [usize; 2]) -> Parameter {
+    let storage = Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(NESTED_BLOCK) };
+    Parameter { name: "w".into(), shape: shape.to_vec(), storage }
+}
+
+/// A rank holds 1/n of what is large, whatever it is called and however large it is.
+fn replicated(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
+    let name = |random: &mut Random| format!("model.layers.{}.mlp.up_proj.weight", random.below(80));
+    let mut large: Vec<Parameter> =
+        [[4096, 4096], [14336, 4096], [1024, 4096], [8192, 512]].map(packed).into();
+    large.iter_mut().for_each(|parameter| parameter.name = name(random));
+    for ranks in [2, 3, 8] {
+        let [held, whole] = held_bytes(attempt, &large, ranks);
+        if held as f64 > 1.01 * whole as f64 / ranks as f64 {
+            return Ok(Some(format!(
+                "a rank of {ranks} holds {held} bytes of {whole}, {:.2} times its share",
+                held as f64 * ranks as f64 / whole as f64
+            )));
+        }
+        for parameter in large.iter().chain(&drawn_parameters(random)) {
+            if let Err(fault) = check(parameter, &attempt.place(parameter, ranks), ranks) {
+                return Ok(Some(fault.to_string()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What is gathered are the shards as they are stored, each once.
+fn wide(attempt: &dyn Fsdp, random: &mut Random) -> Verdict {
+    for ranks in [2, 3, 8] {
+        let parameter = packed([64 * (1 + random.below(40)), 512]);
+        let placement = Solution.place(&parameter, ranks);
+        for (part, shards) in parameter.parts().iter().zip(&placement.parts) {
+            let graph = gather_graph(attempt, shards, part.dtype)?;
+            let most = if shards.is_replicated() { 0 } else { ranks * shards.len * part.dtype.bytes() };
+            let found = bytes_on_the_wire(&graph, ranks);
+            if found > most {
+                return Ok(Some(format!(
+                    "`{}` on {ranks} ranks: {found} bytes for shards of {most}",
+                    part.name
+                )));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The search for the shortest schedule counts its calls; no step may add to them.
+fn oracle_called(attempt: &dyn Fsdp) -> Verdict {
+    for (ranks, micro_batches) in [(1, 2), (2, 2), (2, 3), (3, 2)] {
+        let shape = Shape::line(ranks, micro_batches).map_err(describe)?;
+        let before = reference::schedule::oracle_calls();
+        let _ = crate::gather::caught(|| attempt.schedule(shape, &asked(None, None))); // a hole asks nobody
+        let calls = reference::schedule::oracle_calls() - before;
+        if calls > 0 {
+            return Ok(Some(format!("the search for the shortest schedule was called {calls} times in B.8")));
+        }
+    }
+    Ok(None)
+}
