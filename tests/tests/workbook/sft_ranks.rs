@@ -1,4 +1,5 @@
-//! `trainer train` on several ranks: the losses of one, evaluations, checkpoints in shards that any number goes on from,
+//! `trainer train` on several ranks: the losses of one, evaluations, checkpoints in shards that any number goes on
+//! from,
 //! signals, and what is refused.
 
 use std::fs;

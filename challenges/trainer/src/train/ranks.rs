@@ -123,7 +123,8 @@ mod tests {
         Config::read(&folder.join("config.toml"), &settings.collect::<Vec<_>>()).expect("a config")
     }
 
-    /// A rank that dies in the middle of a run ends it with its name; the checkpoint before it is whole, and the run goes
+    /// A rank that dies in the middle of a run ends it with its name; the checkpoint before it is whole, and the run
+    /// goes
     /// on.
     #[test]
     fn a_rank_that_dies_ends_the_run_and_costs_no_checkpoint() {
