@@ -69,7 +69,7 @@ pub enum Error {
     /// The checkpoint.
     Model(Box<llama::Error>),
     /// A weight cannot be quantised.
-    Weights(weights::Error),
+    Weights(Box<weights::Error>),
     /// The device has no room for a tensor, or cannot copy it.
     Device {
         /// The name of the graph's input.
@@ -176,7 +176,7 @@ impl std::error::Error for Error {
             Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(&**error),
-            Self::Weights(error) => Some(error),
+            Self::Weights(error) => Some(&**error),
             Self::Device { source, .. } => Some(source),
             Self::Train(error) => Some(&**error),
             Self::Groups(error) => Some(&**error),

@@ -4,7 +4,8 @@
 //! mapped file --the rank's rows--> device
 //! ```
 //!
-//! A rank reads the pages of the file that its shards lie in, and no others; where several ranks share a layer, it first
+//! A rank reads the pages of the file that its shards lie in, and no others; where several ranks share a layer, it
+//! first
 //! takes its part of each weight. Tables are the same for every weight of a
 //! checkpoint, or nearly; a rank holds each different one once.
 //!
@@ -92,7 +93,8 @@ pub fn load(
         match (placed.shared.cut, placed.parameter.storage) {
             (_, Storage::Nf4 { block_size, .. }) if is_dense(&input) => {
                 let is_nested = matches!(storages[&input.name], Storage::Nf4 { nested: Some(_), .. });
-                let whole = weights::quantize(&input, is_nested, threads).map_err(Error::Weights)?;
+                let whole = weights::quantize(&input, is_nested, threads)
+                    .map_err(|error| Error::Weights(Box::new(error)))?;
                 loader.parts(&whole, placed, block_size)?;
             }
             (Cut::Whole, _) => loader.add(input.name, &input.bytes)?,

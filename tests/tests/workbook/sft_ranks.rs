@@ -1,4 +1,5 @@
-//! `trainer train` on several ranks: the losses of one, evaluations, checkpoints in shards that any number goes on from,
+//! `trainer train` on several ranks: the losses of one, evaluations, checkpoints in shards that any number goes on
+//! from,
 //! signals, and what is refused.
 
 use std::fs;
@@ -160,7 +161,8 @@ fn forge(checkpoint: &Path, file: &str, from: &str, to: &str) {
     let bytes = fs::read(&path).expect("a shard");
     let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).expect("the name");
     let forged = [&bytes[..at], to.as_bytes(), &bytes[at + from.len()..]].concat();
-    let digest: String = Sha256::digest(&forged).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String =
+        Sha256::digest(&forged).iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex).collect();
     fs::write(&path, forged).expect("it can be written");
     let path = checkpoint.join("trainer_state.json");
     let mut state: Value = serde_json::from_slice(&fs::read(&path).expect("a state")).expect("JSON");
@@ -276,4 +278,9 @@ fn ranks_stop_after_the_same_step() {
 /// Whole lines of a run that is running.
 fn metrics_so_far(output: &Path) -> usize {
     fs::read_to_string(output.join("metrics.jsonl")).unwrap_or_default().matches('\n').count()
+}
+
+/// A digit of a hash.
+fn hex(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).unwrap_or('0')
 }

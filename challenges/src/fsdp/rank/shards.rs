@@ -5,7 +5,8 @@
 //!                             its shard of that: some rows
 //! ```
 //!
-//! So each rank has a rectangle of each tensor, and all of them together have every element once: where several have the
+//! So each rank has a rectangle of each tensor, and all of them together have every element once: where several have
+//! the
 //! same elements, the first of them owns them.
 
 use std::ops::Range;

@@ -162,7 +162,8 @@ keys! {
     /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
     /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
-    /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what it
+    /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what
+    /// it
     /// is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks in turn, so a run has the losses
     /// that it has on one. As many processes under torchrun make a step as many times as large. By default those of
     /// `mesh`, or 1. This trainer's own key.

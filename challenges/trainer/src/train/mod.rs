@@ -140,7 +140,8 @@ fn machine(device: &dyn Device) -> Machine<'_> {
     Machine { passes: &challenges::graph::Solution, device, dequantizer: &DEQUANTIZER }
 }
 
-/// Where the run begins, with which A, B and moments: at its newest checkpoint, if it is to go on, else with the adapter.
+/// Where the run begins, with which A, B and moments: at its newest checkpoint, if it is to go on, else with the
+/// adapter.
 fn start(
     config: &Config,
     model: &Llama,

@@ -1,6 +1,7 @@
 //! What a run trains: a model on one rank, or a rank's part of one.
 //!
-//! Every rank of a run asks for the same in the same order, with the same micro-batches; the answers are the same on all
+//! Every rank of a run asks for the same in the same order, with the same micro-batches; the answers are the same on
+//! all
 //! of them. What only one rank can fail in names it.
 
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A tensor's name says which rectangle of the moment it is, as numpy writes it; one without is the whole moment. So a
-//! checkpoint is read without knowing how the ranks that wrote it lay, and by any number of others. Every element has to
+//! checkpoint is read without knowing how the ranks that wrote it lay, and by any number of others. Every element has
+//! to
 //! be there once.
 
 use std::collections::BTreeMap;

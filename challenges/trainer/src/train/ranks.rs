@@ -90,7 +90,7 @@ fn together(
     outcome(outcomes)
 }
 
-/// A rank's code, or what it failed with and whether that is the cause.
+/// A rank's exit code, or why it failed, and whether nothing had failed before.
 type Ended = Result<u8, (bool, Failure)>;
 
 /// What a run says: the code that all ranks have, or what the first rank that failed says.
@@ -123,7 +123,8 @@ mod tests {
         Config::read(&folder.join("config.toml"), &settings.collect::<Vec<_>>()).expect("a config")
     }
 
-    /// A rank that dies in the middle of a run ends it with its name; the checkpoint before it is whole, and the run goes
+    /// A rank that dies in the middle of a run ends it with its name; the checkpoint before it is whole, and the run
+    /// goes
     /// on.
     #[test]
     fn a_rank_that_dies_ends_the_run_and_costs_no_checkpoint() {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! What decides is what all know: the config, the data, the number of the step, and numbers that are the same on all
-//! ranks. A signal is asked about once a step, and what the ranks were told is exchanged, so all stop after the same one.
+//! ranks. A signal is asked about once a step, and what the ranks were told is exchanged, so all stop after the same
+//! one.
 
 use std::fmt::Write as _;
 use std::fs::File;

@@ -12,7 +12,8 @@
 //!
 //! A folder is written under another name, synced, and then renamed: it is whole or it is not there, whenever the
 //! machine stops. The first of several ranks makes it, each writes its own file into it, and when all have, the first
-//! renames it; so the checkpoint is there for all or for none, and one that a rank cannot write is an error on all. A checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
+//! renames it; so the checkpoint is there for all or for none, and one that a rank cannot write is an error on all. A
+//! checkpoint whose files do not have their hashes is left alone, and the one before it is taken; one
 //! of another adapter, or that was trained on something else, ends the run. What a killed run was writing has a name
 //! that begins with a dot, and the next one takes it away.
 
@@ -146,7 +147,8 @@ impl Output {
     }
 
     /// Writes a checkpoint, and takes away all but the newest `kept`; where it is. Every rank calls this, with the
-    /// moments that it writes; the first has the adapter and the metrics. `metrics` are brought to the disk before it, so
+    /// moments that it writes; the first has the adapter and the metrics. `metrics` are brought to the disk before it,
+    /// so
     /// that the lines of its steps are there if it is.
     pub fn save(
         &self,
