@@ -445,7 +445,7 @@ mod tests {
             peers.agree(write_own(&partial, peers, Moments::Whole(Values::new()))).map(drop)
         };
         let told = case.save(2, cannot_write);
-        let says = "optimizer-00002-of-00002.safetensors: expected a regular file, found a folder";
+        let says = "optimizer-00002-of-00002.safetensors: expected a regular file, found a directory";
         assert!(told.iter().all(|told| told.starts_with("rank 1: ") && told.ends_with(says)), "{told:?}");
         assert_eq!(case.names(), [".lock", "checkpoint-1", METRICS]);
         let dies = |peers: &Peers| -> Result<(), Failure> {
