@@ -112,7 +112,8 @@ pub(crate) fn fit(config: &Config, peak: Option<Peak>, watch: &mut Watch<'_>) ->
     let loss = config.loss(&spec)?;
     if let Some(loss) = config.in_chunks(loss.as_ref()) {
         let named = |error| Failure::Usage(format!("loss_chunk_bytes: {error}"));
-        chunked::check(&challenges::graph::Solution, &Cpu::with_threads(1), &loss).map_err(named)?;
+        let cpu = Cpu::with_threads(1);
+        chunked::check(&challenges::graph::Solution, &cpu, &loss).map_err(named)?;
     }
     let trained_on = identity::of(config, &model, &adapter.config, &data[0])?;
     let output = Output::open(&config.output())?;

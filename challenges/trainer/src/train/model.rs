@@ -11,7 +11,6 @@ use challenges::fsdp::{self, Rank, Room, Team};
 use challenges::train::chunked::InChunks;
 use challenges::train::{self, Engine, LossScale, Machine, Microbatch};
 use challenges::weights;
-use kernels::Cpu;
 use kernels::comm::Comm;
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
@@ -43,10 +42,10 @@ pub struct Trained {
 }
 
 impl<'a> Model<'a> {
-    /// The model on one rank.
+    /// The model on one rank; weights are quantised by so many threads of the host.
     pub fn whole(
         on: Machine<'a>,
-        cpu: &Cpu,
+        threads: usize,
         config: &Config,
         model: &Llama,
         spec: Spec,
@@ -54,10 +53,10 @@ impl<'a> Model<'a> {
         loss: Option<&InChunks<'a>>,
     ) -> Result<Self, Failure> {
         let (storages, weights) = if config.load_in_4bit {
-            weights::load_quantized(cpu, model, config.use_bnb_nested_quant, cpu.threads())
+            weights::load_quantized(on.device, model, config.use_bnb_nested_quant, threads)
                 .map_err(Failure::usage)?
         } else {
-            (model.storages().clone(), weights::load(cpu, model).map_err(Failure::usage)?)
+            (model.storages().clone(), weights::load(on.device, model).map_err(Failure::usage)?)
         };
         let spec = Spec { storages, ..spec };
         let engine = Engine::new(on, weights, spec, &config.recipe(), state, loss);

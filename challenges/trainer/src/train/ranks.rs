@@ -49,8 +49,15 @@ fn alone(
 ) -> Result<u8, Failure> {
     let cpu = Cpu::new();
     let loss = job.config.in_chunks(job.loss.as_ref());
-    let model =
-        Model::whole(machine(&cpu), &cpu, job.config, job.model, job.spec.clone(), &state, loss.as_ref())?;
+    let model = Model::whole(
+        machine(&cpu),
+        cpu.threads(),
+        job.config,
+        job.model,
+        job.spec.clone(),
+        &state,
+        loss.as_ref(),
+    )?;
     drop(state); // the model has it
     Run::new(job, Peers::alone(), model, Some(seat), stop)?.all()
 }
