@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)] // the two typed views
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use half::{bf16, f16};
 
@@ -16,6 +18,65 @@ pub struct Buffer {
     bytes: usize,
     tag: &'static str,
     version: u64, // another one after everything that may have written to it
+    _counted: Option<Counted>,
+}
+
+/// Bytes of a device's buffers, by what they are for: those that are there, and those that were when it was most.
+#[derive(Debug, Default)]
+pub(crate) struct Tally(Mutex<Bytes>);
+
+#[derive(Debug, Default)]
+struct Bytes {
+    live: BTreeMap<&'static str, u64>,
+    total: u64,
+    at_peak: BTreeMap<&'static str, u64>,
+    peak: u64,
+}
+
+/// A buffer's bytes in a tally, as long as it is there.
+#[derive(Debug)]
+struct Counted {
+    tally: Arc<Tally>,
+    tag: &'static str,
+    bytes: u64,
+}
+
+impl Tally {
+    /// Bytes that are there, and the most that were.
+    pub fn bytes(&self) -> [u64; 2] {
+        let all = self.locked();
+        [all.total, all.peak]
+    }
+
+    /// The most bytes that were there at once, by tag.
+    pub fn at_peak(&self) -> BTreeMap<&'static str, u64> {
+        self.locked().at_peak.clone()
+    }
+
+    fn count(self: &Arc<Self>, tag: &'static str, bytes: u64) -> Counted {
+        let mut all = self.locked();
+        *all.live.entry(tag).or_default() += bytes;
+        all.total += bytes;
+        if all.total > all.peak {
+            all.peak = all.total;
+            all.at_peak = all.live.clone();
+        }
+        Counted { tally: Arc::clone(self), tag, bytes }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Bytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.tally.locked();
+        all.total -= self.bytes;
+        if let Some(live) = all.live.get_mut(self.tag) {
+            *live -= self.bytes;
+        }
+    }
 }
 
 /// A number that no buffer had before as its version: names contents, and counts nothing.
@@ -28,6 +89,7 @@ fn new_version() -> u64 {
 enum Storage {
     Host(Vec<Line>),
     Cuda(Allocation),
+    Paper,
 }
 
 /// Bytes as numbers.
@@ -85,18 +147,28 @@ impl Buffer {
         let count = bytes.div_ceil(size_of::<Line>());
         lines.try_reserve_exact(count).map_err(|_| DeviceError::Memory { tag, bytes })?;
         lines.resize(count, Line([0; 64]));
-        Ok(Self { storage: Storage::Host(lines), bytes, tag, version: new_version() })
+        Ok(Self { storage: Storage::Host(lines), bytes, tag, version: new_version(), _counted: None })
+    }
+
+    /// The same, counted by a device.
+    pub(crate) fn counted(self, tally: &Arc<Tally>) -> Self {
+        Self { _counted: Some(tally.count(self.tag, self.bytes as u64)), ..self }
     }
 
     /// No bytes, which takes no memory.
     pub(crate) fn empty(tag: &'static str) -> Self {
-        Self { storage: Storage::Host(Vec::new()), bytes: 0, tag, version: new_version() }
+        Self { storage: Storage::Host(Vec::new()), bytes: 0, tag, version: new_version(), _counted: None }
     }
 
     /// A card's memory.
     pub(crate) fn cuda(allocation: Allocation) -> Self {
         let (bytes, tag) = (allocation.bytes(), allocation.tag());
-        Self { storage: Storage::Cuda(allocation), bytes, tag, version: new_version() }
+        Self { storage: Storage::Cuda(allocation), bytes, tag, version: new_version(), _counted: None } // its pool counts
+    }
+
+    /// Bytes that are counted and not there.
+    pub(crate) fn on_paper(tag: &'static str, bytes: usize) -> Self {
+        Self { storage: Storage::Paper, bytes, tag, version: new_version(), _counted: None }
     }
 
     /// What names its contents: as long as it stays the same, so do they. Never 0, and never another buffer's.
@@ -117,9 +189,9 @@ impl Buffer {
     /// The contents as numbers; a last part that does not fill one is left out.
     ///
     /// # Panics
-    /// If the bytes are on a card: only the device that made a buffer reads it.
+    /// If the bytes are not the host's: only the device that made a buffer reads it.
     pub fn view<T: Plain>(&self) -> &[T] {
-        let Storage::Host(lines) = &self.storage else { panic!("buffer {} is on a card", self.tag) };
+        let Storage::Host(lines) = &self.storage else { panic!("buffer {} is not the host's", self.tag) };
         let count = self.bytes / size_of::<T>();
         // SAFETY: the lines hold at least `bytes` bytes, aligned to 64; any bits are a `T`.
         unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), count) }
@@ -131,7 +203,7 @@ impl Buffer {
     /// As for [`Self::view`].
     pub fn view_mut<T: Plain>(&mut self) -> &mut [T] {
         self.version = new_version();
-        let Storage::Host(lines) = &mut self.storage else { panic!("buffer {} is on a card", self.tag) };
+        let Storage::Host(lines) = &mut self.storage else { panic!("buffer {} is not the host's", self.tag) };
         let count = self.bytes / size_of::<T>();
         // SAFETY: as in `view`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), count) }
@@ -146,7 +218,19 @@ impl Buffer {
     pub(crate) fn on_host(&self) -> Result<(), DeviceError> {
         match self.storage {
             Storage::Host(_) => Ok(()),
-            Storage::Cuda(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the CPU" }),
+            Storage::Cuda(_) | Storage::Paper => {
+                Err(DeviceError::Elsewhere { tag: self.tag, device: "the CPU" })
+            }
+        }
+    }
+
+    /// Whether the bytes are counted and not there.
+    pub(crate) fn is_on_paper(&self) -> Result<(), DeviceError> {
+        match self.storage {
+            Storage::Paper => Ok(()),
+            Storage::Host(_) | Storage::Cuda(_) => {
+                Err(DeviceError::Elsewhere { tag: self.tag, device: "paper" })
+            }
         }
     }
 
@@ -154,7 +238,9 @@ impl Buffer {
     pub(crate) fn on_card(&self) -> Result<&Allocation, DeviceError> {
         match &self.storage {
             Storage::Cuda(allocation) => Ok(allocation),
-            Storage::Host(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" }),
+            Storage::Host(_) | Storage::Paper => {
+                Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" })
+            }
         }
     }
 
@@ -163,7 +249,9 @@ impl Buffer {
         self.version = new_version();
         match &mut self.storage {
             Storage::Cuda(allocation) => Ok(allocation),
-            Storage::Host(_) => Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" }),
+            Storage::Host(_) | Storage::Paper => {
+                Err(DeviceError::Elsewhere { tag: self.tag, device: "the GPU" })
+            }
         }
     }
 

@@ -248,6 +248,18 @@ impl Collective {
         }
     }
 
+    /// Bytes that a rank sends among `world` ranks, by algorithms that send the least: rings. `None` if they cannot be
+    /// counted.
+    pub fn sent_bytes(&self, world: usize) -> Option<usize> {
+        let others = world.saturating_sub(1);
+        match self.kind {
+            Kind::AllGather | Kind::ReduceScatter => self.bytes()?.checked_mul(others),
+            Kind::AllReduce => Some(self.bytes()?.checked_mul(2 * others)?.div_ceil(world.max(1))),
+            Kind::Send { .. } => self.bytes(),
+            Kind::Receive { .. } => Some(0),
+        }
+    }
+
     /// Refuses a peer that is no member, and memory of another size than the operation's.
     ///
     /// # Errors

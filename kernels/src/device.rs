@@ -136,6 +136,10 @@ pub struct Counts {
     pub written_bytes: u64,
     /// Bytes of buffers ever allocated.
     pub allocated_bytes: u64,
+    /// Bytes of buffers that are there, without what the device holds for itself. 0 of an executable.
+    pub live_bytes: u64,
+    /// The most of them that were there at once. 0 of an executable.
+    pub peak_bytes: u64,
     /// Bytes that the device holds for its executables: the most that one of them needed so far. 0 of an executable.
     pub scratch_bytes: u64,
     /// Bytes copied from the host.

@@ -171,6 +171,7 @@ impl Level {
 }
 
 /// A graph for given sizes, ready to run.
+#[derive(Clone)]
 pub struct Compiled {
     /// The graph that was lowered.
     pub graph: Graph,
@@ -679,6 +680,21 @@ impl Planned<'_> {
 /// The number of the group of all ranks in a plan: the groups of [`Compiled::axes`] follow it.
 pub(crate) const WORLD: usize = 0;
 
+/// The rank that a message goes to or comes from.
+fn peer_of(what: &Collective) -> Option<usize> {
+    if let Kind::Send { to: peer } | Kind::Receive { from: peer } = what.kind { Some(peer) } else { None }
+}
+
+fn place_peers(steps: &mut [Step], ranks: &[usize]) {
+    for step in steps {
+        let Step::Start(start) = step else { continue };
+        let rank = ranks.get(start.group - WORLD - 1).copied().unwrap_or(0);
+        if let Kind::Send { to: peer } | Kind::Receive { from: peer } = &mut start.what.kind {
+            *peer = (*peer + rank) % start.world;
+        }
+    }
+}
+
 /// That the compiler contradicts itself.
 fn internal(what: String) -> Error {
     Error::Internal { what }
@@ -692,22 +708,21 @@ impl Compiled {
 
     /// The groups of ranks that it works with. Linked to its plan are first a group of all ranks, then these, in order.
     ///
-    /// A message goes to a rank that is so much further along its axis; before a plan is [on a rank](Self::on_rank) it
-    /// is that of the first rank along each axis.
+    /// A message goes to a rank that is so much further along its axis: the [plan](Self::plan) is that of the first rank
+    /// along each of them.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Makes the plan that of one rank, whose number along each of [`axes`](Self::axes) is given. The plan of a graph
-    /// without messages is the same on every rank.
-    pub(crate) fn on_rank(&mut self, ranks: &[usize]) {
-        for step in &mut Arc::make_mut(&mut self.plan).steps {
-            let Step::Start(start) = step else { continue };
-            let rank = ranks.get(start.group - WORLD - 1).copied().unwrap_or(0);
-            if let Kind::Send { to: peer } | Kind::Receive { from: peer } = &mut start.what.kind {
-                *peer = (*peer + rank) % start.world;
-            }
+    /// The plan of one rank, whose number along each of [`axes`](Self::axes) is given. Without messages it is the same on
+    /// every rank.
+    pub(crate) fn plan_on_rank(&self, ranks: &[usize]) -> Arc<Plan> {
+        let mut plan = self.plan.clone();
+        if plan.steps.iter().any(|step| matches!(step, Step::Start(start) if peer_of(&start.what).is_some()))
+        {
+            place_peers(&mut Arc::make_mut(&mut plan).steps, ranks);
         }
+        plan
     }
 
     /// The sizes that it was compiled for.

@@ -24,6 +24,7 @@
 //! | [`calls`] | counts what is compiled, also behind a session's back |
 //! | [`compile`] | the passes in their order |
 //! | [`groups`] | the ranks that a session works with |
+//! | [`store`] | what sessions of several ranks compile once |
 //! | [`session`] | keeps what is compiled, by bucket, counts, and runs |
 //!
 //! Sources: Ansel et al., "`PyTorch` 2" (2024), for what compiles today and where it breaks; Chen et al., "Training
@@ -39,6 +40,7 @@ pub mod ir;
 pub mod memory;
 pub mod rewrite;
 pub mod session;
+pub mod store;
 pub mod tune;
 
 pub use contract::Compile;

@@ -32,6 +32,7 @@ use crate::groups::{Collectives, Groups, sizes_of_groups};
 use crate::ir::sized;
 use crate::memory::profile::MemoryProfile;
 use crate::rewrite::pad;
+use crate::store::{Found, Store};
 use crate::tune::Tuned;
 
 pub use error::Error;
@@ -73,11 +74,11 @@ pub struct Settings {
 pub struct Counters {
     /// Runs.
     pub runs: usize,
-    /// Compilations.
+    /// Compilations, but for those that another session of the [store](Store) has made.
     pub compilations: usize,
     /// Runs whose sizes were compiled already.
     pub hits: usize,
-    /// What compilations took, tuning included.
+    /// What compilations took, tuning and the wait for those of other sessions included.
     pub compiling: Duration,
     /// What runs took, without compilations: copies into buckets and the work itself.
     pub running: Duration,
@@ -133,6 +134,7 @@ pub struct Session<'a> {
     dequantizer: &'a dyn Callee,
     settings: Settings,
     groups: Groups,
+    store: Store,
     loaded: Vec<Loaded<'a>>,
     kept: BTreeMap<String, DeviceTensor>,
     arena: Option<Buffer>,
@@ -144,7 +146,7 @@ pub struct Session<'a> {
 /// A graph with what was compiled of it.
 struct Loaded<'a> {
     graph: Graph,
-    padded: Graph,
+    padded: Arc<Graph>,
     buckets: BTreeMap<Symbol, Vec<i64>>,
     collectives: Collectives,
     fixed: Sizes,                         // of what was compiled before it was loaded
@@ -183,6 +185,7 @@ impl<'a> Session<'a> {
             dequantizer,
             settings,
             groups: Groups::default(),
+            store: Store::default(),
             loaded: Vec::new(),
             kept: BTreeMap::new(),
             arena: None,
@@ -198,6 +201,12 @@ impl<'a> Session<'a> {
         Self { groups, ..self }
     }
 
+    /// The same, compiling only what a store lacks: one that the sessions of other ranks share.
+    #[must_use]
+    pub fn with_store(self, store: Store) -> Self {
+        Self { store, ..self }
+    }
+
     /// Takes a graph to be run later. Nothing is compiled yet.
     ///
     /// # Errors
@@ -205,7 +214,7 @@ impl<'a> Session<'a> {
     pub fn load(&mut self, graph: &Graph) -> Result<Program, Error> {
         let symbols: Vec<Symbol> = if self.settings.exact { Vec::new() } else { symbols(graph) };
         let collectives = Collectives::of(graph, &symbols);
-        let padded = pad::pad(graph, &symbols).map_err(Error::Pad)?.graph;
+        let padded = Arc::new(pad::pad(graph, &symbols).map_err(Error::Pad)?.graph);
         let buckets = symbols.into_iter().map(|symbol| self.chosen(graph, symbol));
         let buckets = buckets.collect::<Result<_, _>>()?;
         let (ready, staged) = (BTreeMap::new(), BTreeMap::new());
@@ -222,9 +231,9 @@ impl<'a> Session<'a> {
     pub fn load_compiled(&mut self, compiled: Compiled) -> Result<Program, Error> {
         let graph = compiled.graph.clone();
         let fixed = compiled.sizes().clone();
-        let (key, ready) = (fixed.values().copied().collect(), self.ready(compiled)?);
+        let (key, ready) = (fixed.values().copied().collect(), self.ready(Arc::new(compiled))?);
         let (buckets, staged) = (BTreeMap::new(), BTreeMap::new());
-        let padded = graph.clone();
+        let padded = Arc::new(graph.clone());
         let ready = BTreeMap::from([(key, ready)]);
         let collectives = Collectives::of(&graph, &[]);
         self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged });
@@ -232,12 +241,12 @@ impl<'a> Session<'a> {
     }
 
     /// A plan with its callee and its groups, on the device.
-    fn ready(&self, mut compiled: Compiled) -> Result<Ready<'a>, Error> {
+    fn ready(&self, compiled: Arc<Compiled>) -> Result<Ready<'a>, Error> {
         let groups = self.groups.links(compiled.axes()).map_err(Error::Groups)?;
-        compiled.on_rank(&groups.iter().skip(1).map(|group| group.rank()).collect::<Vec<_>>());
+        let ranks: Vec<usize> = groups.iter().skip(1).map(|group| group.rank()).collect();
         let links = Links { callees: &[self.dequantizer], groups: &groups };
-        let executable = self.device.prepare(compiled.plan().clone(), &links).map_err(Error::Device)?;
-        Ok(Ready { compiled: Arc::new(compiled), executable })
+        let executable = self.device.prepare(compiled.plan_on_rank(&ranks), &links).map_err(Error::Device)?;
+        Ok(Ready { compiled, executable })
     }
 
     /// The sizes that a symbol is rounded up to.
@@ -593,17 +602,18 @@ impl<'a> Session<'a> {
             return Err(Error::Sealed { sizes: listed(&names, &key), compiled });
         }
         let start = Instant::now();
-        let padded = &self.loaded[program.0].padded;
-        let mut compiled =
-            compile(self.passes, padded, sizes, self.settings.passes()).map_err(Error::Compile)?;
+        let (padded, options) = (&self.loaded[program.0].padded, self.settings.passes());
+        let found = self.store.get(padded, sizes, options, || compile(self.passes, padded, sizes, options));
+        let Found { mut compiled, was_there } = found.map_err(Error::Compile)?;
         if self.settings.level.tunes() {
-            compiled.tune(self.passes, self.device, &mut self.tuned).map_err(Error::Device)?;
+            let tuned = Arc::make_mut(&mut compiled);
+            tuned.tune(self.passes, self.device, &mut self.tuned).map_err(Error::Device)?;
         }
         if let Some(path) = &self.settings.tuned {
             self.tuned.write(path).map_err(Error::Tuned)?;
         }
         let ready = self.ready(compiled)?;
-        self.counters.compilations += 1;
+        self.counters.compilations += usize::from(!was_there);
         self.counters.compiling += start.elapsed();
         (self.counters.trials, self.counters.tuning) = (self.tuned.trials, self.tuned.time);
         Ok(ready)
@@ -659,7 +669,20 @@ impl DeviceTensor {
     /// # Errors
     /// If there is not enough memory.
     pub fn new(device: &dyn Device, shape: &[usize], bytes: &[u8]) -> Result<Self, DeviceError> {
-        let mut buffer = device.alloc("tensor", bytes.len())?;
+        Self::tagged(device, "tensor", shape, bytes)
+    }
+
+    /// The same, counted as what they are for.
+    ///
+    /// # Errors
+    /// If there is not enough memory.
+    pub fn tagged(
+        device: &dyn Device,
+        tag: &'static str,
+        shape: &[usize],
+        bytes: &[u8],
+    ) -> Result<Self, DeviceError> {
+        let mut buffer = device.alloc(tag, bytes.len())?;
         device.upload(&mut buffer, bytes)?;
         Ok(Self { shape: shape.to_vec(), buffer })
     }

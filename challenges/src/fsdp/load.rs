@@ -17,7 +17,7 @@ use std::thread;
 
 use compiler::session::DeviceTensor;
 use kernels::Device;
-use reference::fsdp::Cut;
+use reference::fsdp::{Cut, Part};
 use reference::llama::{Llama, Storage, Storages, StoredInput};
 use reference::nf4::Quantized;
 
@@ -112,6 +112,44 @@ pub fn load(
     Ok(loader.all)
 }
 
+/// The same shards with whatever the device has in its memory. A table is there once for all weights.
+///
+/// # Errors
+/// If the device has no room for a shard.
+pub fn blank(
+    device: &dyn Device,
+    layout: &Layout,
+    is_on_host: bool,
+    is_own: impl Fn(&str) -> bool,
+) -> Result<Tensors, Error> {
+    let (mut all, mut tables) = (Tensors::default(), HashMap::new());
+    for placed in layout.parameters().iter().filter(|placed| !placed.is_trained) {
+        let parts = placed.parameter.parts().into_iter().zip(&placed.placement.parts);
+        for (part, shards) in parts.filter(|(part, _)| is_own(&part.name)) {
+            let table = is_table(&part).then(|| (part.dtype, part.elements()));
+            if let Some(number) = table.and_then(|table| tables.get(&table)) {
+                all.names.insert(part.name, *number);
+                continue;
+            }
+            if is_on_host && !shards.is_replicated() {
+                all.on_host.insert(part.name, (shards.len, vec![0; shards.len * part.dtype.bytes()]));
+                continue;
+            }
+            let shape = if shards.is_replicated() { part.shape.clone() } else { vec![shards.len] };
+            let made = device.alloc("weights", shape.iter().product::<usize>() * part.dtype.bytes());
+            let buffer = made.map_err(|source| Error::Device { input: part.name.clone(), source })?;
+            let number = all.add(part.name, DeviceTensor { shape, buffer });
+            tables.extend(table.map(|table| (table, number)));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a part is a table that weights share; an offset is each weight's own.
+fn is_table(part: &Part) -> bool {
+    part.covers.is_none() && part.elements() > 1
+}
+
 /// Tensors on their way to a device.
 struct Loader<'l> {
     device: &'l dyn Device,
@@ -138,10 +176,10 @@ impl Loader<'_> {
         }
         let (shape, own) =
             shard.as_ref().map_or((part.shape.clone(), bytes), |shard| (vec![shards.len], shard));
-        let made = DeviceTensor::new(self.device, &shape, own);
+        let made = DeviceTensor::tagged(self.device, "weights", &shape, own);
         let tensor = made.map_err(|source| Error::Device { input: name.clone(), source })?;
         let number = self.all.add(name, tensor);
-        if part.covers.is_none() {
+        if is_table(&part) {
             self.tables.insert(bytes.to_vec(), number);
         }
         Ok(())

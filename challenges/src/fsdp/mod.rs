@@ -21,6 +21,7 @@
 //! (2023).
 
 mod error;
+pub mod forecast;
 mod load;
 pub mod programs;
 pub mod rank;
@@ -33,6 +34,7 @@ use reference::schedule::{self, Schedule, Shape, Workload};
 use crate::calls::Calls;
 use crate::linked::{Linked, linked};
 
+pub use compiler::store::Store;
 pub use error::Error;
 pub use rank::{Pipeline, Rank, Room, Slice, Team, Traffic};
 

@@ -17,6 +17,8 @@
 //! What is run of the training graph at a time, [`tasks`](super::tasks) say.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use reference::fsdp::{Cut, Parameter, Part, Placement, Shards, Shared, check, local};
 use reference::graph::ranks::Mesh;
@@ -55,14 +57,33 @@ pub struct Placed {
 pub struct PieceGraphs {
     /// The piece.
     pub piece: Piece,
-    /// From shards to whole parts; `None` where there is nothing to gather.
+    /// The number of the first piece that has these graphs.
+    pub first: usize,
+    graphs: Arc<Graphs>,
+}
+
+/// The graphs of a piece, or of several that are alike.
+#[derive(Debug)]
+pub struct Graphs {
+    /// From shards to whole parts, each (elements), so that a gather may write where its result is to lie; `None` where
+    /// there is nothing to gather.
     pub gather: Option<Graph>,
+    /// The shapes in which the other graphs read whole parts.
+    pub shapes: BTreeMap<String, Vec<usize>>,
     /// The piece without a gradient.
     pub forward: Graph,
     /// The piece as it is evaluated: without dropout.
     pub evaluation: Graph,
     /// The piece with its gradients; the same as `forward` where nothing needs one.
     pub training: Graph,
+}
+
+impl Deref for PieceGraphs {
+    type Target = Graphs;
+
+    fn deref(&self) -> &Graphs {
+        &self.graphs
+    }
 }
 
 impl PieceGraphs {
@@ -209,19 +230,57 @@ fn trained(name: String, ty: &Type) -> Result<Parameter, Error> {
 /// If what the attempt writes is not what its steps ask for.
 pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, Error> {
     let mut is_needed = false; // whether a piece before has a gradient
-    let mut all = Vec::new();
-    let read_only = Spec { dropout: false, ..layout.spec.clone() };
+    let mut all: Vec<PieceGraphs> = Vec::new();
+    let mut last: Option<Source> = None; // of the piece before
     for piece in layout.spec.pieces() {
-        let forward = shared(attempt, layout, layout.spec.piece(piece)?)?;
-        let evaluation = shared(attempt, layout, read_only.piece(piece)?)?;
-        let share = 1.0 / layout.sharing as f64;
-        let training = train::piece_graph_of(forward.clone(), layout.spec.compute, piece, share)?;
-        let gather = gather(attempt, layout, piece, &training)?;
-        let training = in_shards(attempt, layout, piece, training, is_needed)?;
-        is_needed |= training.outputs().iter().any(|(name, _)| name.starts_with(GRADIENT));
-        all.push(PieceGraphs { piece, gather, forward, evaluation, training });
+        let source = Source::of(layout, piece, is_needed)?;
+        let graphs = match all.last().filter(|_| last.as_ref() == Some(&source)) {
+            Some(alike) => PieceGraphs { piece, ..alike.clone() },
+            None => {
+                let (first, graphs) = (all.len(), Arc::new(written(attempt, layout, piece, &source)?));
+                PieceGraphs { piece, first, graphs }
+            }
+        };
+        is_needed |= graphs.training.outputs().iter().any(|(name, _)| name.starts_with(GRADIENT));
+        last = Some(source);
+        all.push(graphs);
     }
     Ok(all)
+}
+
+/// What a piece's graphs are written from: where it is the same for two layers, so are they.
+#[derive(PartialEq)]
+struct Source {
+    graph: Graph,
+    shards: Vec<Option<(Shards, Cut, bool)>>, // of each input
+    is_stream_needed: bool,
+}
+
+impl Source {
+    fn of(layout: &Layout, piece: Piece, is_stream_needed: bool) -> Result<Self, Error> {
+        let graph = layout.spec.piece(piece)?;
+        let of = |name: &str| {
+            let own = piece.own_name(name);
+            let (_, shards) = layout.part(&own)?;
+            Some((shards.clone(), layout.placed(&own)?.shared.cut, layout.is_trained(&own)))
+        };
+        let shards = graph.inputs().map(|(name, _)| of(name)).collect();
+        Ok(Self { graph, shards, is_stream_needed })
+    }
+}
+
+fn written(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, source: &Source) -> Result<Graphs, Error> {
+    let read_only = Spec { dropout: false, ..layout.spec.clone() };
+    let forward = shared(attempt, layout, source.graph.clone())?;
+    let evaluation = shared(attempt, layout, read_only.piece(piece)?)?;
+    let share = 1.0 / layout.sharing as f64;
+    let training = train::piece_graph_of(forward.clone(), layout.spec.compute, piece, share)?;
+    let gather = gather(attempt, layout, piece, &training)?;
+    let fixed =
+        |id: Id| training.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
+    let shapes = training.inputs().map(|(name, id)| (name.to_owned(), fixed(id))).collect();
+    let training = in_shards(attempt, layout, piece, training, source.is_stream_needed)?;
+    Ok(Graphs { gather, shapes, forward, evaluation, training })
 }
 
 /// A piece with what ranks that share it do together.
@@ -255,7 +314,7 @@ fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> 
     let builder = Builder::new("gather");
     let tape = builder.tape();
     let mut is_empty = true;
-    for (name, id) in reader.inputs() {
+    for (name, _) in reader.inputs() {
         let Some((part, shards)) = layout.part(&piece.own_name(name)) else { continue };
         if shards.is_replicated() && !layout.is_trained(&piece.own_name(name)) {
             continue;
@@ -265,9 +324,8 @@ fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> 
         let whole = attempt.gather(&shard, shards, &layout.group());
         let expected = Type::new(part.dtype, [part.elements()]);
         expect("B.2", name, &whole, &expected)?;
-        let ty = reader.ty(id);
-        tape.output(name, &whole.reshape(ty.shape.iter().cloned()));
-        let _unread = tape.input(name, ty.dtype, &ty.shape);
+        tape.output(name, &whole);
+        let _unread = tape.input(name, part.dtype, [part.elements()]);
     }
     if is_empty { Ok(None) } else { Ok(Some(builder.finish()?)) }
 }

@@ -29,6 +29,7 @@ use std::time::Duration;
 use compiler::compile::{Level, Options};
 use compiler::groups::Groups;
 use compiler::session::{Counters, DeviceTensor, Io, Program, Session, Settings};
+use compiler::store::Store;
 use kernels::comm::{Collective, Comm};
 use kernels::tile::Element;
 use reference::fsdp::Cut;
@@ -42,7 +43,7 @@ use reference::schedule::{
     self, Held, Operation, Placement, Schedule, Shape, Stage, Times, Workload, one_f_one_b,
 };
 
-use super::load::load;
+use super::load::{Tensors, blank, load};
 use super::programs::{self, Layout, PieceGraphs, Placed};
 use super::{Error, Fsdp, Host, LayerBytes};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
@@ -65,6 +66,8 @@ pub struct Team<'a> {
     pub pipeline: Option<&'a Pipeline<'a>>,
     /// What there is room for on each.
     pub room: Room,
+    /// What they compile, each program once for all of them. One for every team and set of passes.
+    pub store: Store,
 }
 
 /// Room on a rank's device beyond what it cannot do without: its shards, a gathered piece at a time, and an arena.
@@ -117,6 +120,7 @@ pub struct Rank<'a> {
     stages: Shape, // of whatever number of micro-batches
     attempt: &'a dyn Fsdp,
     room: Room,
+    own: Vec<usize>, // the pieces of its stages
 }
 
 impl<'a> Rank<'a> {
@@ -128,12 +132,46 @@ impl<'a> Rank<'a> {
     /// mesh says, or the device lacks the memory.
     pub fn new(
         on: Machine<'a>,
-        Team { world, mesh, pipeline, room }: Team<'a>,
+        team: Team<'a>,
         attempt: &'a dyn Fsdp,
         model: &Llama,
         spec: Spec,
         recipe: &Recipe,
         state: &Values<f32>,
+    ) -> Result<Self, Error> {
+        let is_on_host = team.room.has_shards_on_host;
+        let mut rank = Self::without_weights(on, team, attempt, spec, recipe)?;
+        let (layout, at, storages) = (&rank.layout, rank.place.at, &rank.spec.storages);
+        let is_own = |name: &str| rank.is_own(name);
+        rank.work.weights = load(on.device, model, storages, layout, at, is_on_host, is_own)?;
+        rank.begin(state)?;
+        Ok(rank)
+    }
+
+    /// This rank's part of a model of which only the sizes are known: what its weights hold is whatever the device has.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn blank(
+        on: Machine<'a>,
+        team: Team<'a>,
+        attempt: &'a dyn Fsdp,
+        spec: Spec,
+        recipe: &Recipe,
+    ) -> Result<Self, Error> {
+        let is_on_host = team.room.has_shards_on_host;
+        let mut rank = Self::without_weights(on, team, attempt, spec, recipe)?;
+        rank.work.weights = blank(on.device, &rank.layout, is_on_host, |name| rank.is_own(name))?;
+        rank.begin(&Values::new())?;
+        Ok(rank)
+    }
+
+    fn without_weights(
+        on: Machine<'a>,
+        Team { world, mesh, pipeline, room, store }: Team<'a>,
+        attempt: &'a dyn Fsdp,
+        spec: Spec,
+        recipe: &Recipe,
     ) -> Result<Self, Error> {
         let Machine { passes, device, dequantizer } = on;
         let place = Place::new(world, mesh)?;
@@ -144,19 +182,19 @@ impl<'a> Rank<'a> {
         let overlapped = Options { in_flight: IN_FLIGHT, ..Level::default().options() };
         let options = (room.prefetch_bytes > 0).then_some(overlapped);
         let settings = Settings { donate: true, options, ..Settings::default() };
-        let session =
-            |groups| Session::new(passes, device, dequantizer, settings.clone()).with_groups(groups);
+        let session = |groups| {
+            let session = Session::new(passes, device, dequantizer, settings.clone());
+            session.with_groups(groups).with_store(store.clone())
+        };
         let mut updates = session(Groups::mesh(mesh, Arc::clone(&place.world)).map_err(Error::from)?);
         let pieces = programs::pieces(attempt, &layout)?;
-        let own = own_pieces(stages, place.at.stage, &spec);
-        let is_own = |name: &str| own.iter().cloned().flatten().any(|number| pieces[number].reads(name));
+        let own: Vec<usize> = own_pieces(stages, place.at.stage, &spec).into_iter().flatten().collect();
+        let is_own = |name: &str| own.iter().any(|number| pieces[*number].reads(name));
         let trained: Vec<(String, Type)> =
             layout.trained().into_iter().filter(|(name, _)| is_own(name)).collect();
         let update = updates.load(&programs::update(attempt, &layout, &trained, recipe, mesh)?)?;
-        let weights =
-            load(device, model, &spec.storages, &layout, place.at, room.has_shards_on_host, is_own)?;
         let mut rank = Self {
-            work: Work::new(session(place.groups()?), pieces, weights),
+            work: Work::new(session(place.groups()?), pieces, Tensors::default()),
             updates,
             update,
             trained,
@@ -170,12 +208,17 @@ impl<'a> Rank<'a> {
             layout,
             spec,
             place,
+            own,
         };
-        rank.begin(state)?;
         if stages.stages() == 1 {
             rank.choose_whole_parts()?;
         }
         Ok(rank)
+    }
+
+    /// Whether a piece of this rank reads a parameter, or a part of one.
+    fn is_own(&self, name: &str) -> bool {
+        self.own.iter().any(|number| self.work.pieces[*number].reads(name))
     }
 
     /// B.3 and B.5: which whole parts stay, and which gathers start early.
@@ -238,20 +281,26 @@ impl<'a> Rank<'a> {
                     }
                     None => vec![0; shards.len * part.dtype.bytes()],
                 };
-                let tensor = self.on_device(&kept, &shape(&ty, &BTreeMap::new()), &bytes)?;
+                let tensor = self.on_device("trained", &kept, &shape(&ty, &BTreeMap::new()), &bytes)?;
                 self.work.trained.insert(kept, tensor);
             }
         }
         Ok(())
     }
 
-    fn on_device(&self, name: &str, shape: &[usize], bytes: &[u8]) -> Result<DeviceTensor, Error> {
-        let made = DeviceTensor::new(self.work.session.device(), shape, bytes);
+    fn on_device(
+        &self,
+        tag: &'static str,
+        name: &str,
+        shape: &[usize],
+        bytes: &[u8],
+    ) -> Result<DeviceTensor, Error> {
+        let made = DeviceTensor::tagged(self.work.session.device(), tag, shape, bytes);
         made.map_err(|source| Error::Device { input: name.to_owned(), source })
     }
 
     fn upload(&self, name: &str, value: &Array<f32>) -> Result<DeviceTensor, Error> {
-        self.on_device(name, &value.shape, &value.to_memory())
+        self.on_device("inputs", name, &value.shape, &value.to_memory())
     }
 
     /// Adds the micro-batches of a step, those of all ranks, each with what the masks of its dropout are drawn from;
@@ -500,6 +549,26 @@ impl<'a> Rank<'a> {
             own.into_iter().flatten().any(|number| self.work.pieces[number].reads(name))
         };
         (0..self.stages.ranks()).find(reads).unwrap_or(0)
+    }
+
+    /// The share of a step of so many micro-batches a lane in which ranks of the pipeline wait, as it is simulated;
+    /// `None` if there is one stage.
+    ///
+    /// # Errors
+    /// If there is no such schedule.
+    pub fn bubble(&self, micro_batches: usize) -> Result<Option<f64>, Error> {
+        let Some(schedule) = self.schedule(micro_batches)? else { return Ok(None) };
+        let workload = self.pipeline.map_or_else(recomputed, |it| it.workload.clone());
+        Ok(Some(schedule::check(&schedule, &workload)?.simulate().bubble()))
+    }
+
+    /// The lengths of rows that are compiled.
+    ///
+    /// # Errors
+    /// If a layer cannot be loaded.
+    pub fn lengths(&mut self) -> Result<Vec<usize>, Error> {
+        let program = self.work.any_program(1)?;
+        Ok(self.work.session.buckets(program, "T").iter().map(|length| *length as usize).collect())
     }
 
     /// Where everything lies.

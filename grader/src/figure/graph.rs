@@ -146,7 +146,9 @@ struct Cast {
 
 impl Cast {
     /// Inputs first, then launches in their order. What no launch computes, a sum that products add up or an empty
-    /// tensor, stands before the first launch that needs it, or in it, where it stands between two of its nodes.
+    /// tensor, stands before the first launch that needs it, or in it, where it stands between two of its nodes. What a
+    /// launch needs and only later ones compute is done on its way, such as the sign of a product's factor: it stands in
+    /// all of them.
     fn new(graph: &Graph, launches: &[BTreeSet<Id>]) -> Self {
         let within = |id: &Id| launches.iter().any(|launch| launch.contains(id));
         let mut loose: Vec<Id> = graph.ids().filter(|id| shown(graph, *id) && !within(id)).collect();
@@ -161,7 +163,8 @@ impl Cast {
             let (between, before): (Vec<Id>, Vec<Id>) =
                 now.into_iter().partition(|id| follows(graph, *id, launch));
             actors.extend(before.into_iter().map(alone));
-            let own = launch.iter().copied().filter(|id| shown(graph, *id)).chain(between);
+            let folded = folded(graph, launches, number);
+            let own = launch.iter().copied().filter(|id| shown(graph, *id)).chain(between).chain(folded);
             let nodes: Vec<Id> = own.collect::<BTreeSet<_>>().into_iter().collect();
             if !nodes.is_empty() {
                 actors.push(Actor { is_launch: true, head: head(graph, launches, number, &nodes), nodes });
@@ -188,6 +191,21 @@ impl Cast {
         let first = all.clone().next();
         all.find(|i| !passes(i)).or(first)
     }
+}
+
+/// What a launch needs that only later ones compute.
+fn folded(graph: &Graph, launches: &[BTreeSet<Id>], number: usize) -> BTreeSet<Id> {
+    let (so_far, later) = launches.split_at(number + 1);
+    let is_later = |id: &Id| {
+        !so_far.iter().any(|launch| launch.contains(id)) && later.iter().any(|launch| launch.contains(id))
+    };
+    let mut open: Vec<Id> = launches[number].iter().copied().collect();
+    let mut found = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        let new = sources(graph, id).into_iter().filter(is_later).filter(|id| found.insert(*id));
+        open.extend(new.collect::<Vec<_>>());
+    }
+    found
 }
 
 /// Whether a node is computed from one that a launch computes.

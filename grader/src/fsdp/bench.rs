@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use challenges::fsdp::{FSDP, Fsdp, Rank};
+use challenges::fsdp::{FSDP, Fsdp, Rank, Store};
 use challenges::nf4::{self, Absmax, Dequantizer, Nf4, Output, Weight, baseline::Baseline};
 use kernels::Cpu;
 use kernels::callee::{Callee, HostCallee, Quantized};
@@ -70,14 +70,18 @@ struct Uses {
 
 fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, seed: u64, rounds: usize) -> Result<Seen, String> {
     let job = Job::drawn(TIMED, seed, RATE, [1, RANKS], SHAPE)?;
-    let mesh = Mesh::line(FSDP, RANKS).map_err(describe)?;
+    let (mesh, store) = (Mesh::line(FSDP, RANKS).map_err(describe)?, Store::default());
     let all = on_ranks(RANKS, |world| {
         let device = Cpu::with_threads(1);
         let passes = ThreePasses::default();
         let (ours, theirs) = (Counted::new(own, &job), Counted::new(&passes, &job));
         let with = |dequantizer| How { attempt, dequantizer, pipeline: None };
-        let mut ours = (job.rank(world.clone(), &mesh, &device, with(&ours)).map_err(describe)?, &ours);
-        let mut theirs = (job.rank(world.clone(), &mesh, &device, with(&theirs)).map_err(describe)?, &theirs);
+        let rank = |counted| {
+            let how = with(counted);
+            job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)
+        };
+        let mut ours = (rank(&ours)?, &ours);
+        let mut theirs = (rank(&theirs)?, &theirs);
         for number in 1..=WARM {
             job.step(&mut ours.0, number).map_err(describe)?;
             job.step(&mut theirs.0, number).map_err(describe)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Team};
+use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Store, Team};
 use challenges::graph;
 use challenges::train::{Machine, Microbatch};
 use kernels::callee::Callee;
@@ -40,6 +40,13 @@ pub(super) struct How<'a> {
     pub attempt: &'a dyn Fsdp,
     pub dequantizer: &'a dyn Callee,
     pub pipeline: Option<&'a Pipeline<'a>>,
+}
+
+impl<'a> How<'a> {
+    /// Ranks that compile each program once for all of them.
+    pub fn team(self, world: Arc<dyn Comm>, mesh: &'a Mesh, store: &Store) -> Team<'a> {
+        Team { world, mesh, pipeline: self.pipeline, room: Room::default(), store: store.clone() }
+    }
 }
 
 /// A rank's run.
@@ -81,16 +88,9 @@ impl Job {
         Ok(Self { files, spec, start: model.adapter(), rate, steps })
     }
 
-    /// This rank's part of it.
-    pub fn rank<'a>(
-        &self,
-        world: Arc<dyn Comm>,
-        mesh: &'a Mesh,
-        device: &'a Cpu,
-        how: How<'a>,
-    ) -> Result<Rank<'a>, Error> {
+    /// A rank's part of it.
+    pub fn rank<'a>(&self, team: Team<'a>, device: &'a Cpu, how: How<'a>) -> Result<Rank<'a>, Error> {
         let on = Machine { passes: &graph::Solution, device, dequantizer: how.dequantizer };
-        let team = Team { world, mesh, pipeline: how.pipeline, room: Room::default() };
         Rank::new(on, team, how.attempt, &self.files.llama, self.spec.clone(), &Model::recipe(), &self.start)
     }
 
@@ -106,9 +106,9 @@ impl Job {
         Ok([logged.iter().map(|batch| batch.loss).sum(), norm])
     }
 
-    fn train_on(&self, world: Arc<dyn Comm>, mesh: &Mesh, how: How<'_>) -> Result<Trained, Error> {
+    fn train_on(&self, team: Team<'_>, how: How<'_>) -> Result<Trained, Error> {
         let device = Cpu::with_threads(1);
-        let mut rank = self.rank(world, mesh, &device, how)?;
+        let mut rank = self.rank(team, &device, how)?;
         let (mut losses, mut norms, mut compilations) = (Vec::new(), Vec::new(), [0; 2]);
         for number in 1..=self.steps.len() {
             let [loss, norm] = self.step(&mut rank, number)?;
@@ -130,7 +130,8 @@ impl Job {
     /// Trains on a mesh: every rank's run.
     pub fn train(&self, axes: &[(&str, usize)], how: How<'_>) -> Result<Vec<Trained>, String> {
         let mesh = Mesh::new(axes.iter().copied()).map_err(describe)?;
-        on_ranks(mesh.ranks(), |world| self.train_on(world, &mesh, how).map_err(describe))
+        let store = Store::default();
+        on_ranks(mesh.ranks(), |world| self.train_on(how.team(world, &mesh, &store), how).map_err(describe))
     }
 }
 

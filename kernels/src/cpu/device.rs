@@ -19,7 +19,7 @@ impl Device for Cpu {
     }
 
     fn alloc(&self, tag: &'static str, bytes: usize) -> Result<Buffer, DeviceError> {
-        let buffer = Buffer::new(tag, bytes)?;
+        let buffer = Buffer::new(tag, bytes)?.counted(&self.tally);
         self.allocated.fetch_add(bytes as u64, Relaxed);
         Ok(buffer)
     }
@@ -49,11 +49,14 @@ impl Device for Cpu {
     }
 
     fn counts(&self) -> Counts {
+        let [live_bytes, peak_bytes] = self.tally.bytes();
         Counts {
             launches: self.launches(),
             read_bytes: self.read.load(Relaxed),
             written_bytes: self.written.load(Relaxed),
             allocated_bytes: self.allocated.load(Relaxed),
+            live_bytes,
+            peak_bytes,
             scratch_bytes: self.scratch.bytes(),
             uploaded_bytes: self.uploaded.load(Relaxed),
             downloaded_bytes: self.downloaded.load(Relaxed),

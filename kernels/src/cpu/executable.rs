@@ -103,6 +103,16 @@ pub fn pass_scratch(plan: &Plan, threads: usize) -> usize {
     plan.steps.iter().map(of).max().unwrap_or(0)
 }
 
+/// The bytes beside its memories that a plan needs of a device, whatever other ranks do.
+pub(crate) fn executable_scratch<'a>(
+    cpu: &'a Cpu,
+    plan: &Arc<Plan>,
+    links: &Links<'_, 'a>,
+) -> Result<usize, DeviceError> {
+    plan.check()?;
+    Ok(CpuPlan::of_checked(cpu, Arc::clone(plan), links)?.scratch_bytes())
+}
+
 /// A place for what is bound to a view, once a run says where its memory lies.
 fn unbound(views: &[View]) -> Vec<Binding> {
     let one = |view: &View| Binding { base: std::ptr::null_mut(), bytes: view.bytes, offset: view.offset };

@@ -18,11 +18,15 @@ mod tick;
 mod transpose;
 mod vector;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use rayon::prelude::*;
 
+use crate::buffer::Tally;
+
+pub(crate) use executable::executable_scratch;
 pub use executable::{MOST_KEPT_BYTES, pass_scratch};
 pub use host::{Host, host};
 pub use stream::stream;
@@ -38,9 +42,10 @@ pub struct Cpu {
     vector: Vector,
     made: Instant,
     launches: AtomicU64,
-    read: AtomicU64,       // bytes, by steps
-    written: AtomicU64,    // bytes, by steps
-    allocated: AtomicU64,  // bytes
+    read: AtomicU64,      // bytes, by steps
+    written: AtomicU64,   // bytes, by steps
+    allocated: AtomicU64, // bytes
+    tally: Arc<Tally>,
     uploaded: AtomicU64,   // bytes
     downloaded: AtomicU64, // bytes
     attention_blocks: AtomicU64,
@@ -81,6 +86,7 @@ impl Cpu {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
+            tally: Arc::default(),
             uploaded: AtomicU64::new(0),
             downloaded: AtomicU64::new(0),
             attention_blocks: AtomicU64::new(0),

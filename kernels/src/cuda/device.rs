@@ -67,11 +67,14 @@ impl Device for Gpu {
     }
 
     fn counts(&self) -> Counts {
+        let usage = self.usage();
         Counts {
             launches: self.launches(),
             read_bytes: self.inner.read.load(Relaxed),
             written_bytes: self.inner.written.load(Relaxed),
-            allocated_bytes: self.usage().total,
+            allocated_bytes: usage.total,
+            live_bytes: usage.current as u64,
+            peak_bytes: usage.peak as u64,
             scratch_bytes: 0,
             uploaded_bytes: self.inner.uploaded.load(Relaxed),
             downloaded_bytes: self.inner.downloaded.load(Relaxed),

@@ -1,11 +1,11 @@
 //! Training on several ranks: the losses, norms and adapters of one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use challenges::fsdp::forecast::Planned;
 use challenges::fsdp::{
-    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Team, Traffic,
+    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Store, Team, Traffic,
 };
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
@@ -13,13 +13,13 @@ use challenges::train::{Machine, Microbatch};
 use kernels::callee::{Callee, HostCallee, Quantized};
 use kernels::comm::{Comm, CommError};
 use kernels::tile::Element;
-use kernels::{Cpu, threads};
+use kernels::{Counts, Cpu, Device, threads};
 use reference::fsdp::{self as fsdp_oracle, Cut, Parameter, Shards};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 use reference::graph::{Array, Dtype, Group, Tape, Tensor};
 use reference::llama::train::{Recipe, Report};
-use reference::llama::{Llama, Spec};
+use reference::llama::{Llama, Spec, Storage};
 use reference::lora::{self, Adapter, Targets};
 use reference::loss::IGNORED;
 use reference::optim::AdamW;
@@ -51,6 +51,7 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
 struct How<'a> {
     pipeline: Option<&'a Pipeline<'a>>,
     room: Room,
+    stores_apart: bool,
 }
 
 /// What is trained, and on what: the micro-batches of each step.
@@ -69,20 +70,15 @@ struct Trained {
     state: Values<f32>,
     traffic: Traffic,
     weight_bytes: usize,
+    compilations: usize,
+    counts: Counts, // of its device, after the last step
 }
 
 impl Job<'_> {
     /// What one rank of several makes of it.
-    fn on(
-        &self,
-        comm: Arc<dyn Comm>,
-        mesh: &Mesh,
-        how: How<'_>,
-        attempt: &dyn Fsdp,
-    ) -> Result<Trained, fsdp::Error> {
+    fn on(&self, team: Team<'_>, attempt: &dyn Fsdp) -> Result<Trained, fsdp::Error> {
         let device = Cpu::with_threads(1);
         let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
-        let team = Team { world: comm, mesh, pipeline: how.pipeline, room: how.room };
         let mut rank =
             Rank::new(on, team, attempt, self.model, self.spec.clone(), &self.recipe, &self.start)?;
         let mut reports = Vec::new();
@@ -96,12 +92,17 @@ impl Job<'_> {
             reports.push(Report { loss: logged.iter().map(|batch| batch.loss).sum(), grad_norm });
         }
         let (traffic, weight_bytes) = (rank.traffic(), rank.weight_bytes());
-        Ok(Trained { reports, state: rank.state()?, traffic, weight_bytes })
+        let (compilations, counts) = (rank.counters().compilations, device.counts());
+        Ok(Trained { reports, state: rank.state()?, traffic, weight_bytes, compilations, counts })
     }
 
     /// Every rank's outcome.
     fn run(&self, mesh: &Mesh, how: How<'_>, attempt: &dyn Fsdp) -> Vec<Result<Trained, String>> {
-        let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(comm, mesh, how, attempt));
+        let How { pipeline, room, stores_apart } = how;
+        let store = Store::default();
+        let own = || if stores_apart { Store::default() } else { store.clone() };
+        let team = |world| Team { world, mesh, pipeline, room, store: own() };
+        let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(team(comm), attempt));
         let flat = |outcome: Result<Result<Trained, fsdp::Error>, CommError>| {
             outcome.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
         };
@@ -434,12 +435,13 @@ fn a_rank_that_dies_ends_the_others() {
     let job = &small_job(&model, 2, Targets::AllLinear);
     for axes in [[("fsdp", 2)], [("pp", 2)]] {
         for after in [0, 5, 20] {
-            let mesh = &Mesh::new(axes).expect("a mesh");
+            let (mesh, store) = (&Mesh::new(axes).expect("a mesh"), Store::default());
             let outcomes = threads::launch(2, GENEROUS, |comm| {
                 let panics = Panics(AtomicUsize::new(if comm.rank() == 1 { after } else { usize::MAX }));
                 let device = Cpu::with_threads(1);
                 let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &panics };
-                let team = Team { world: comm, mesh, pipeline: None, room: Room::default() };
+                let room = Room::default();
+                let team = Team { world: comm, mesh, pipeline: None, room, store: store.clone() };
                 let spec = job.spec.clone();
                 let mut rank =
                     Rank::new(on, team, &fsdp::Solution, job.model, spec, &job.recipe, &job.start)?;
@@ -455,5 +457,158 @@ fn a_rank_that_dies_ends_the_others() {
             let first = first.as_ref().expect("it lives").as_ref().expect_err("it is alone");
             assert_eq!(first.to_string(), "rank 1 panicked: a bug", "{axes:?}, after {after} calls");
         }
+    }
+}
+
+/// Layers that are alike share their programs, and ranks share them all.
+#[test]
+fn a_program_is_compiled_once_for_all_layers_and_ranks() {
+    let compiled = |layers: usize, axes: &[(&str, usize)], stores_apart: bool| {
+        let model = SmallLlama::sound().deep(layers).open().expect("a sound model");
+        let job = small_job(&model, 2, Targets::AllLinear);
+        let all = job.train(axes, How { stores_apart, ..How::default() });
+        all.iter().map(|rank| rank.compilations).sum::<usize>()
+    };
+    for axes in [[("fsdp", 3)], [("tp", 2)]] {
+        let (_, ranks) = axes[0];
+        let three = compiled(3, &axes, false);
+        assert!(three > 0);
+        assert_eq!(compiled(7, &axes, false), three, "{axes:?}");
+        assert_eq!(compiled(3, &axes, true), ranks * three, "{axes:?}");
+    }
+    let stages = [("pp", 2)];
+    assert!(compiled(8, &stages, false) < compiled(8, &stages, true), "layers of both stages are alike");
+}
+
+fn planned<'a>(job: &'a Job<'_>, mesh: &'a Mesh, how: How<'a>, store: &'a Store) -> Planned<'a> {
+    Planned {
+        passes: &graph::Solution,
+        dequantizer: &DEQUANTIZER,
+        attempt: &fsdp::Solution,
+        spec: &job.spec,
+        recipe: &job.recipe,
+        mesh,
+        pipeline: how.pipeline,
+        room: how.room,
+        threads: 1,
+        store,
+    }
+}
+
+/// What is planned on paper is what a rank's device counts, to the byte.
+#[test]
+fn a_forecast_is_what_is_counted() {
+    let dense = SmallLlama::sound().deep(4);
+    let nf4 = dense.clone().quantized(32, true);
+    check_forecasts(&nf4, &[&[("fsdp", 2)], &[("fsdp", 3)], &[("pp", 2)], &[("fsdp", 2), ("pp", 2)]]);
+    check_forecasts(&dense, &[&[("tp", 2)], &[("tp", 2), ("fsdp", 2)]]);
+}
+
+fn check_forecasts(model: &SmallLlama, meshes: &[&[(&str, usize)]]) {
+    let model = model.open().expect("a sound model");
+    let job = small_job(&model, 4, Targets::AllLinear);
+    let steps = vec![job.steps[2].clone(); 2];
+    let shape = steps[0][0].shape;
+    let job = Job { steps, ..job };
+    let all = usize::MAX;
+    let rooms = [
+        Room::default(),
+        Room { prefetch_bytes: all, activation_bytes: all, ..Room::default() },
+        Room { kept_bytes: 5000, ..Room::default() },
+        Room { host: Host::Used, activation_bytes: 1, has_shards_on_host: true, ..Room::default() },
+    ];
+    for (axes, room) in meshes.iter().flat_map(|axes| rooms.map(|room| (*axes, room))) {
+        let (mesh, store) = (Mesh::new(axes.iter().copied()).expect("a mesh"), Store::default());
+        let how = How { room, ..How::default() };
+        let planned = planned(&job, &mesh, how, &store);
+        let counted = job.train(axes, how);
+        for stage in 0..planned.stages() {
+            let rank = mesh.group(0, "pp").map_or(0, |stages| stages[stage]);
+            let steps = planned.on_paper(stage, |sheet| Ok([sheet.step(shape, 4)?, sheet.step(shape, 4)?]));
+            let [first, forecast] = steps.expect("a forecast");
+            let gathered = first.gathered + forecast.gathered;
+            let Counts { peak_bytes, scratch_bytes, .. } = counted[rank].counts;
+            let scratch = forecast.bytes["scratch"];
+            let found = (forecast.total() - scratch, scratch, forecast.weights, gathered);
+            let Trained { weight_bytes, traffic, .. } = counted[rank];
+            assert_eq!(
+                found,
+                (peak_bytes, scratch_bytes, weight_bytes, traffic.gathered_bytes),
+                "{axes:?}, {room:?}"
+            );
+        }
+    }
+}
+
+/// Llama 3.2 1B in 4 bits with its adapter, from its sizes alone.
+pub fn one_billion() -> (Spec, Recipe) {
+    let text = r#"{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": false}"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("config.json"), text).expect("a file");
+    let config = reference::llama::Config::read(&folder.path().join("config.json")).expect("a config");
+    let storage = |name: &str| match name.ends_with("_proj.weight") {
+        true => Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(256) },
+        false => Storage::Dense(Dtype::Bf16),
+    };
+    let storages =
+        config.tensor_specs().into_iter().map(|tensor| (tensor.name.clone(), storage(&tensor.name)));
+    let spec = Spec {
+        storages: storages.collect(),
+        compute: Dtype::Bf16,
+        adapter: Some(lora::Config::new(64, 128.0, Targets::AllLinear)),
+        rows: reference::llama::Rows::default(),
+        dropout: false,
+        config,
+    };
+    (spec, Recipe { optimizer: AdamW::default(), max_norm: 0.3 })
+}
+
+/// What a rank holds all the time is its share, and what it holds for a moment are two gathered pieces, the activations
+/// of a micro-batch and an arena that does not depend on the ranks. What it gathers is the model in 4 bits, twice.
+#[test]
+fn a_rank_holds_its_share_and_two_layers_and_gathers_four_bits() {
+    let (spec, recipe) = one_billion();
+    let store = Store::default();
+    let on = |ranks: usize| {
+        let mesh = Mesh::line("fsdp", ranks).expect("a mesh");
+        let room = Room { prefetch_bytes: usize::MAX, ..Room::default() };
+        let planned = Planned {
+            passes: &graph::Solution,
+            dequantizer: &DEQUANTIZER,
+            attempt: &fsdp::Solution,
+            spec: &spec,
+            recipe: &recipe,
+            mesh: &mesh,
+            pipeline: None,
+            room,
+            threads: 1,
+            store: &store,
+        };
+        planned.on_paper(0, |sheet| sheet.step([1, 512], ranks)).expect("a forecast")
+    };
+    let (hidden, wide, layers, vocab) = (2048_u64, 8192_u64, 16_u64, 128_256_u64);
+    let weights = hidden * (2 * hidden + 2 * 512 + 3 * wide); // of the projections of a layer
+    let nf4 = |elements: u64| elements / 2 + elements / 64 + elements / 64 / 256 * 4; // codes, scales of both levels
+    let adapter = 4 * 64 * (2 * (hidden + hidden) + 2 * (hidden + 512) + 3 * (hidden + wide));
+    let (layer, dense) = (nf4(weights) + adapter, 2 * vocab * hidden);
+    let [one, two, four] = [1, 2, 4].map(on);
+    for (ranks, found) in [(2, &two), (4, &four)] {
+        let gathered = 2 * layers * layer + 2 * dense; // the embedding and the head once each
+        let excess = found.gathered as f64 / gathered as f64;
+        assert!((0.99..1.01).contains(&excess), "{ranks} ranks: {} of {gathered}", found.gathered);
+        let held = |it: &fsdp::forecast::Forecast| it.bytes["weights"] + it.bytes["trained"];
+        assert!(held(found) <= held(&one) / ranks + 200_000, "{ranks} ranks hold {}", held(found)); // tables, norms
+        assert!(found.bytes["parts"] <= dense + layer + 200_000, "{}", found.bytes["parts"]);
+        assert_eq!(found.bytes["activation"], one.bytes["activation"], "{ranks} ranks");
+        assert!(
+            found.bytes["arena"] <= one.bytes["arena"] + 2 * layer,
+            "{ranks} ranks: {}",
+            found.bytes["arena"]
+        );
+        let rest = ["inputs", "tensor", "scratch"].map(|tag| found.bytes.get(tag).copied().unwrap_or(0));
+        assert!(rest.iter().sum::<u64>() < 4 << 20, "{rest:?}");
     }
 }

@@ -122,6 +122,17 @@ fn a_node_between_two_of_a_launch_is_drawn_in_it() {
     assert!(drawing.boxes.iter().all(|(id, frame, _)| frame.is_some() || *id == Id(0)));
 }
 
+/// A product that takes the sign of its factor on the way, while a later launch computes it for others.
+#[test]
+fn what_a_launch_does_on_its_way_and_a_later_one_for_others_stands_in_both() {
+    let text = "graph \"sign\" {\n  %0 = input \"x\" : f32[7, 1]\n  %1 = neg %0 : f32[7, 1]\n  %2 = input \"w\" : f32[1, 7]\n  \
+                %3 = matmul %1 %2 : f32[7, 7]\n  %4 = cast %1 : f16[7, 1]\n  return \"y\" %3, \"z\" %4\n}\n";
+    let graph = Graph::parse(text).expect("a graph");
+    let drawing = placed(&graph, &[BTreeSet::from([Id(3)]), BTreeSet::from([Id(1), Id(4)])], 200.0);
+    assert_eq!(wrong(&graph, &drawing, 200.0), None);
+    assert_eq!(drawing.boxes.iter().filter(|(id, ..)| *id == Id(1)).count(), 2);
+}
+
 fn meeting(rects: &[Rect]) -> Option<(Rect, Rect)> {
     let all = rects.iter().enumerate();
     all.flat_map(|(i, a)| rects[i + 1..].iter().map(move |b| (*a, *b))).find(|(a, b)| a.meets(b))

@@ -43,9 +43,9 @@ pub(super) struct Work<'a> {
     spare: Named,                  // memory for those of the next one
     dense: BTreeMap<usize, Named>, // what was dequantised, by the number of a piece
     loaded: Vec<Loaded>,
-    programs: BTreeMap<(usize, Task, bool), Option<usize>>,
-    overlapped: BTreeMap<(usize, usize), usize>, // a program with another piece's gather
-    gathers: BTreeMap<usize, Option<usize>>,
+    programs: BTreeMap<(usize, Task, bool), Option<usize>>, // by the first piece of its kind
+    overlapped: BTreeMap<(usize, usize), usize>,            // a program with another piece's gather
+    gathers: BTreeMap<usize, Option<usize>>,                // by the first piece of its kind
 }
 
 /// What a rank has moved.
@@ -149,7 +149,8 @@ impl<'a> Work<'a> {
 
     /// The program of a piece's task; `None` where there is nothing to do.
     fn program(&mut self, piece: usize, task: Task) -> Result<Option<usize>, Error> {
-        let key = (piece, task, self.dense.contains_key(&piece) && task != Task::Dequantize);
+        let first = self.pieces[piece].first;
+        let key = (first, task, self.dense.contains_key(&piece) && task != Task::Dequantize);
         if let Some(found) = self.programs.get(&key) {
             return Ok(*found);
         }
@@ -171,12 +172,13 @@ impl<'a> Work<'a> {
     }
 
     fn gather_program(&mut self, piece: usize) -> Result<Option<usize>, Error> {
-        if let Some(found) = self.gathers.get(&piece) {
+        let first = self.pieces[piece].first;
+        if let Some(found) = self.gathers.get(&first) {
             return Ok(*found);
         }
         let graph = self.pieces[piece].gather.clone();
         let loaded = self.load(graph)?;
-        self.gathers.insert(piece, loaded);
+        self.gathers.insert(first, loaded);
         Ok(loaded)
     }
 
@@ -207,6 +209,7 @@ impl<'a> Work<'a> {
         io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
         io.donated = whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         session.run(*program, io)?;
+        as_read(whole, &pieces[number]);
         Ok(())
     }
 
@@ -238,13 +241,14 @@ impl<'a> Work<'a> {
 
     /// The program that also gathers the parts of another piece.
     fn overlapped(&mut self, loaded: usize, next: usize) -> Result<Option<usize>, Error> {
-        if let Some(found) = self.overlapped.get(&(loaded, next)) {
+        let key = (loaded, self.pieces[next].first);
+        if let Some(found) = self.overlapped.get(&key) {
             return Ok(Some(*found));
         }
         let Some(gather) = self.pieces[next].gather.as_ref() else { return Ok(None) };
         let graph = tasks::with_gather(&self.loaded[loaded].graph, gather)?;
         let found = self.load(Some(graph))?;
-        self.overlapped.extend(found.map(|found| ((loaded, next), found)));
+        self.overlapped.extend(found.map(|found| (key, found)));
         Ok(found)
     }
 
@@ -278,6 +282,7 @@ impl<'a> Work<'a> {
         }
         let piece = self.pieces[number].piece;
         let mut outputs = self.outputs(loaded, flight)?;
+        let mut summed = self.take_sums(loaded, piece);
         let Self { session, loaded: all, weights, whole, dense, trained, pieces, constants, .. } = self;
         let Loaded { graph, program } = &all[loaded];
         let mut io = Io { sizes: flight.sizes.clone(), ..Io::default() };
@@ -294,34 +299,24 @@ impl<'a> Work<'a> {
         let parts: Vec<(&str, &Type)> = next.iter().flat_map(|next| gathered(&pieces[*next])).collect();
         let next_piece = next.map_or(piece, |next| pieces[next].piece);
         let shards = shards_of(session, weights, next_piece, &parts)?;
-        let (mut summed, mut other): (BTreeMap<_, _>, BTreeMap<_, _>) = (BTreeMap::new(), BTreeMap::new());
-        let sums: BTreeMap<String, &String> = graph
-            .outputs()
-            .iter()
-            .filter(|(name, _)| name.starts_with(GRADIENT))
-            .map(|(name, _)| (piece.own_name(name), name))
-            .collect();
-        for (name, tensor) in trained.iter_mut() {
-            match sums.get(name) {
-                Some(canonical) => _ = summed.insert(canonical.as_str(), tensor),
-                None => _ = other.insert(name.as_str(), &*tensor),
-            }
-        }
-        let own = own_shards(weights, |name| other.get(name).copied(), &shards, next_piece, &parts, NEXT);
+        let own = own_shards(weights, |name| trained.get(name), &shards, next_piece, &parts, NEXT);
         io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
-        io.donated.extend(summed);
+        io.donated.extend(summed.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(coming.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(outputs.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
-        let results = session.run(*program, io)?;
-        if piece == Piece::Head && graph.find_output("loss").is_some() {
-            flight.logged = Logged::of(|name| {
-                Ok::<f64, Error>(results.array(name)?.wide().first().copied().unwrap_or(f64::NAN))
-            })?;
-        }
+        let has_loss = piece == Piece::Head && graph.find_output("loss").is_some();
+        let logged = session.run(*program, io).map_err(Error::from).and_then(|results| {
+            let number =
+                |name: &str| results.array(name).map(|it| it.wide().first().copied().unwrap_or(f64::NAN));
+            has_loss.then(|| Logged::of(|name| Ok::<f64, Error>(number(name)?))).transpose()
+        });
+        trained.extend(summed.into_iter().map(|(name, tensor)| (piece.own_name(&name), tensor)));
+        flight.logged = logged?.unwrap_or(flight.logged);
         if let Some(next) = next {
             let plain = |name: String| name.strip_prefix(NEXT).map_or(name.clone(), str::to_owned);
-            self.prefetched =
-                Some((next, coming.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect()));
+            let mut parts = coming.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect();
+            as_read(&mut parts, &self.pieces[next]);
+            self.prefetched = Some((next, parts));
         }
         for (name, tensor) in outputs {
             let old = match name.as_str() {
@@ -335,6 +330,14 @@ impl<'a> Work<'a> {
             self.kept.insert(number, std::mem::take(&mut self.whole));
         }
         self.release(number, task, flight)
+    }
+
+    /// The sums of gradients that a program adds to, by canonical names. They have to be put back.
+    fn take_sums(&mut self, loaded: usize, piece: Piece) -> Named {
+        let outputs = self.loaded[loaded].graph.outputs();
+        let sums = outputs.iter().map(|(name, _)| name).filter(|name| name.starts_with(GRADIENT));
+        let taken = sums.filter_map(|name| Some((name.clone(), self.trained.remove(&piece.own_name(name))?)));
+        taken.collect()
     }
 
     /// What stays of a layer goes to the host.
@@ -467,16 +470,22 @@ fn add_parts<'b>(io: &mut Io<'b>, graph: &'b Graph, piece: Piece, whole: &'b Nam
     }
 }
 
+/// Gives whole parts, which were gathered as rows of elements, the shapes in which they are read.
+fn as_read(parts: &mut Named, graphs: &PieceGraphs) {
+    for (name, tensor) in parts {
+        tensor.shape.clone_from(&graphs.shapes[name]);
+    }
+}
+
 /// Memory for parts, kept where it is as large already.
 fn make_room(session: &Session<'_>, all: &mut Named, parts: &[(&str, &Type)]) -> Result<(), Error> {
     let shape_of = |ty: &Type| shape(ty, &BTreeMap::new());
-    let fits = |(name, ty): &(&str, &Type)| {
-        all.get(*name).is_some_and(|old| {
-            old.shape == shape_of(ty)
-                && old.buffer.bytes() == old.shape.iter().product::<usize>() * ty.dtype.bytes()
-        })
-    };
+    let bytes = |ty: &Type| shape_of(ty).iter().product::<usize>() * ty.dtype.bytes();
+    let fits = |(name, ty): &(&str, &Type)| all.get(*name).is_some_and(|old| old.buffer.bytes() == bytes(ty));
     if all.len() == parts.len() && parts.iter().all(fits) {
+        for (name, ty) in parts {
+            all.entry((*name).to_owned()).and_modify(|old| old.shape = shape_of(ty));
+        }
         return Ok(());
     }
     all.clear(); // first, so that both are never there together

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use challenges::fsdp::{FSDP, PP, TP};
+use challenges::fsdp::{FSDP, PP, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
@@ -171,6 +171,9 @@ keys! {
     /// How the ranks lie, from the slowest axis to the fastest: `fsdp` (shards, by default all ranks), `tp` (they share
     /// each layer), `pp` (stages of layers), such as "fsdp=2,tp=2". This trainer's own key.
     mesh: Axes = Axes(Vec::new()),
+    /// Whether a rank of several keeps of a layer its input alone, and computes the rest again for the backward; on one
+    /// rank the compiler chooses what is computed again.
+    gradient_checkpointing: bool = false,
     /// Steps between two lines on the screen; `metrics.jsonl` has every step.
     logging_steps: u64 = 10,
     /// The data of evaluations, a file as `dataset_name`. This trainer's own key: TRL names a split of its data set.
@@ -525,10 +528,9 @@ fn wrong<T: Read>(key: &str, value: &Value) -> String {
 }
 
 /// Keys of TRL's that say something which has another name here, or none.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 8] = [
     ("bf16", "dtype = \"bfloat16\" computes in it"),
     ("fp16", "dtype = \"float16\" computes in it"),
-    ("gradient_checkpointing", "what is computed again is chosen by the compiler"),
     ("load_in_8bit", "load_in_4bit is what there is"),
     ("optim", "the optimiser is AdamW"),
     ("packing_strategy", "rows are packed as by \"bfd\""),
@@ -651,7 +653,16 @@ impl Config {
             let mesh = self.mesh.shown().unwrap_or_default();
             return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {given}"));
         }
-        let Some(mesh) = self.several() else { return Ok(()) };
+        let Some(mesh) = self.several() else {
+            return match self.gradient_checkpointing {
+                true => Err(
+                    "gradient_checkpointing: expected false on one rank, where the compiler chooses what is \
+                             computed again, found true"
+                        .to_owned(),
+                ),
+                false => Ok(()),
+            };
+        };
         let ranks = mesh.ranks();
         if ranks > MOST_RANKS {
             return Err(format!(
@@ -669,6 +680,12 @@ impl Config {
         let line = [(FSDP.to_owned(), usize::try_from(self.ranks.unwrap_or(1)).unwrap_or(usize::MAX))];
         let axes = if self.mesh.0.is_empty() { &line[..] } else { &self.mesh.0 };
         Mesh::new(axes.iter().cloned()).ok().filter(|mesh| mesh.ranks() > 1)
+    }
+
+    /// What there is room for on each of several ranks.
+    pub fn room(&self) -> Room {
+        let activation_bytes = if self.gradient_checkpointing { 0 } else { usize::MAX };
+        Room { activation_bytes, prefetch_bytes: usize::MAX, ..Room::default() }
     }
 
     /// The same as TOML, each key with its line of documentation; keys without a value are comments.

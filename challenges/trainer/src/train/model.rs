@@ -4,16 +4,13 @@
 //! all
 //! of them. What only one rank can fail in names it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{self, Rank, Room, Team};
+use challenges::fsdp::{self, Rank, Team};
 use challenges::train::chunked::InChunks;
 use challenges::train::{self, Engine, LossScale, Machine, Microbatch};
 use challenges::weights;
-use kernels::comm::Comm;
 use reference::graph::interpret::Values;
-use reference::graph::ranks::Mesh;
 use reference::llama::{Llama, Spec};
 
 use super::Config;
@@ -66,21 +63,19 @@ impl<'a> Model<'a> {
     /// The part of one of several ranks.
     pub fn part(
         on: Machine<'a>,
-        (world, mesh): (Arc<dyn Comm>, &'a Mesh),
+        team: Team<'a>,
         config: &Config,
         model: &Llama,
         spec: Spec,
         state: &Values<f32>,
     ) -> Result<Self, Failure> {
-        let number = world.rank();
+        let number = team.world.rank();
         let storages = if config.load_in_4bit {
             weights::storages(model, config.use_bnb_nested_quant)
         } else {
             model.storages().clone()
         };
         let spec = Spec { storages, ..spec };
-        let room = Room { activation_bytes: usize::MAX, prefetch_bytes: usize::MAX, ..Room::default() };
-        let team = Team { world, mesh, pipeline: None, room };
         let rank = Rank::new(on, team, &fsdp::Solution, model, spec, &config.recipe(), state);
         let rank = rank.map_err(|error| Failure::Usage(of_rank(number, &error)))?;
         Ok(Self::Part(Box::new(rank), number))

@@ -7,6 +7,8 @@
 //! Beside the device's bytes there are the program's own, and here they are counted: planning makes the same graphs and
 //! programs, and holds the same rows.
 
+mod ranks;
+
 use std::fmt::Write as _;
 
 use challenges::train::{Forecast, Forecaster};
@@ -21,13 +23,10 @@ use super::data::Dataset;
 use super::layout::Layout;
 use super::save::COPIES;
 use crate::output::{Failure, print};
+use ranks::Step;
 
 /// Prints the plan of a run; `memory` are the bytes that there are.
 pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
-    if let Some(mesh) = config.several() {
-        let ranks = mesh.ranks();
-        return Err(Failure::Usage(format!("--plan: expected a run on one rank, found {ranks} ranks")));
-    }
     let before = bytes::live();
     let spec = spec(config)?;
     let most = spec.config.positions;
@@ -39,6 +38,13 @@ pub fn run(config: &Config, memory: usize) -> Result<u8, Failure> {
     });
     let layout = Layout::of(config, &data[0]);
     let ([rows, length], evaluation) = shapes(config, &layout, &data, most);
+    if let Some(mesh) = config.several() {
+        let spec = layout.spec(spec, &data[1]);
+        let step = Step { shape: [rows, length], micro_batches: config.gradient_accumulation_steps as usize };
+        text.push_str(&ranks::plan(config, &mesh, &spec, &step, memory)?);
+        print(&text);
+        return Ok(0);
+    }
     let cpu = Cpu::new();
     let loss = config.loss(&spec)?;
     let loss = config.in_chunks(loss.as_ref());

@@ -11,6 +11,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use challenges::fsdp::{Store, Team};
 use kernels::bytes::Peak;
 use kernels::comm::{Comm, CommError};
 use kernels::{Cpu, threads};
@@ -81,14 +82,16 @@ fn together(
     let luggage = seats.take(ranks).map(|seat| Luggage { state: Arc::clone(&state), seat });
     let luggage: Vec<Mutex<Option<Luggage<'_, '_>>>> = luggage.map(|own| Mutex::new(Some(own))).collect();
     drop(state);
+    let (room, store) = (job.config.room(), Store::default());
     let outcomes = threads::launch(ranks, threads::DEFAULT_LIMIT, |comm| {
         let own = luggage[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).take();
         let Luggage { state, seat } = own.expect("a rank is started once");
         let comm: Arc<dyn Comm> = comm;
         let cpu = Cpu::with_threads((cores / ranks).max(1));
         let work = || {
-            let world = (Arc::clone(&comm), mesh);
-            let model = Model::part(machine(&cpu), world, job.config, job.model, job.spec.clone(), &state)?;
+            let world = Arc::clone(&comm);
+            let team = Team { world, mesh, pipeline: None, room, store: store.clone() };
+            let model = Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
             drop(state);
             Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?.all()
         };

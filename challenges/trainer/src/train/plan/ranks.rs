@@ -1,0 +1,138 @@
+//! `train --plan` of a run on ranks: what each stage takes, what is sent, how long the pipeline waits.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use challenges::fsdp::forecast::{Forecast, Planned, Sheet};
+use challenges::fsdp::{self, Error, Store};
+use challenges::graph;
+use challenges::nf4::DEQUANTIZER;
+use reference::graph::ranks::Mesh;
+use reference::llama::Spec;
+
+use super::{Config, GIB};
+use crate::output::Failure;
+
+/// A step of a run: micro-batches of so many rows and tokens.
+pub(super) struct Step {
+    pub shape: [usize; 2],
+    pub micro_batches: usize,
+}
+
+/// The plan as a text; `memory` are the bytes that each rank has.
+pub(super) fn plan(
+    config: &Config,
+    mesh: &Mesh,
+    spec: &Spec,
+    step: &Step,
+    memory: usize,
+) -> Result<String, Failure> {
+    let store = Store::default();
+    let planned = Planned {
+        passes: &graph::Solution,
+        dequantizer: &DEQUANTIZER,
+        attempt: &fsdp::Solution,
+        spec,
+        recipe: &config.recipe(),
+        mesh,
+        pipeline: None,
+        room: config.room(),
+        threads: 1,
+        store: &store,
+    };
+    let ask = |stage| {
+        planned.on_paper(stage, |sheet| {
+            Ok((sheet.step(step.shape, step.micro_batches)?, sheet.bubble(lane(mesh, step))?))
+        })
+    };
+    let stages = all(&planned, ask)?;
+    let longest = |stage| planned.on_paper(stage, |sheet| longest(sheet, step, memory));
+    let longest = all(&planned, longest)?;
+    let (forecasts, bubbles): (Vec<Forecast>, Vec<Option<f64>>) = stages.into_iter().unzip();
+    let [rows, tokens] = step.shape;
+    let axes: Vec<String> =
+        mesh.axes().map(|axis| format!("{axis} {}", mesh.size(axis).unwrap_or(1))).collect();
+    let mut text = format!(
+        "{} ranks, {}; a step has {} micro-batches of {rows} rows of {tokens} tokens\nGiB of a rank when they are \
+         most:\n",
+        mesh.ranks(),
+        axes.join(" x "),
+        step.micro_batches
+    );
+    table(&mut text, &forecasts);
+    traffic(&mut text, &forecasts);
+    if let Some(bubble) = bubbles[0] {
+        let _ = writeln!(
+            text,
+            "ranks of the pipeline wait {:.1} % of a step (simulated: 1F1B, F = B = R = 1, W = 0.1)",
+            100.0 * bubble
+        );
+    }
+    context(&mut text, longest, spec.config.positions, memory);
+    Ok(text)
+}
+
+/// What each stage answers.
+fn all<T>(planned: &Planned<'_>, ask: impl Fn(usize) -> Result<T, Error>) -> Result<Vec<T>, Failure> {
+    (0..planned.stages()).map(|stage| ask(stage).map_err(Failure::usage)).collect()
+}
+
+/// Micro-batches of each lane.
+fn lane(mesh: &Mesh, step: &Step) -> usize {
+    step.micro_batches.div_ceil(mesh.size(fsdp::FSDP).unwrap_or(1))
+}
+
+/// The longest rows that a stage has room for, with what a step then takes.
+type Longest = Option<(usize, u64)>;
+
+fn longest(sheet: &mut Sheet<'_>, step: &Step, memory: usize) -> Result<Longest, Error> {
+    let found = sheet.longest(step.shape[0], step.micro_batches, memory as u64)?;
+    Ok(found.map(|(length, forecast)| (length, forecast.total())))
+}
+
+/// A row for each thing that takes memory, a column for each stage.
+fn table(text: &mut String, stages: &[Forecast]) {
+    let mut rows: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (stage, forecast) in stages.iter().enumerate() {
+        for (name, bytes) in &forecast.bytes {
+            rows.entry(name).or_insert_with(|| vec![0; stages.len()])[stage] = *bytes;
+        }
+    }
+    if stages.len() > 1 {
+        let names: Vec<String> =
+            (0..stages.len()).map(|stage| format!("{:>10}", format!("stage {stage}"))).collect();
+        let _ = writeln!(text, "  {:<11}{}", "", names.concat());
+    }
+    let totals = stages.iter().map(Forecast::total).collect();
+    for (name, bytes) in rows.into_iter().chain([("all", totals)]) {
+        let cells: Vec<String> = bytes.iter().map(|bytes| format!("{:>10.3}", *bytes as f64 / GIB)).collect();
+        let _ = writeln!(text, "  {name:<11}{}", cells.concat());
+    }
+}
+
+fn traffic(text: &mut String, stages: &[Forecast]) {
+    for (stage, forecast) in stages.iter().enumerate() {
+        let of = if stages.len() > 1 { format!("stage {stage}: ") } else { String::new() };
+        let sent: Vec<String> =
+            forecast.sent.iter().map(|(axis, bytes)| format!("{axis} {:.3}", *bytes as f64 / GIB)).collect();
+        let sent = if sent.is_empty() { "nothing".to_owned() } else { sent.join(", ") };
+        let gathered = forecast.gathered as f64 / GIB;
+        let _ = writeln!(
+            text,
+            "{of}a step gathers {gathered:.3} GiB of whole parts, and a rank sends, in GiB: {sent}"
+        );
+    }
+}
+
+fn context(text: &mut String, stages: Vec<Longest>, most: usize, memory: usize) {
+    let given = memory as f64 / GIB;
+    let shortest: Option<Vec<(usize, u64)>> = stages.into_iter().collect();
+    let _ = match shortest.into_iter().flatten().min() {
+        Some((length, bytes)) => {
+            let which =
+                if length >= most { "the whole context fits" } else { "the longest context that fits" };
+            writeln!(text, "{which} into {given:.1} GiB a rank: {length} tokens, {bytes} bytes")
+        }
+        None => writeln!(text, "no context fits into {given:.1} GiB a rank"),
+    };
+}
