@@ -22,6 +22,11 @@ pub enum Error {
         /// How many share it.
         ranks: usize,
     },
+    /// Flat rows of a model that is not sharded as its file stores it.
+    Flat {
+        /// What there is.
+        found: &'static str,
+    },
     /// A pipeline has fewer layers than stages.
     Stages {
         /// Layers of the model.
@@ -132,6 +137,9 @@ impl fmt::Display for Error {
         match self {
             Self::Placement(fault) => fault.fmt(f),
             Self::Uneven(uneven) => uneven.fmt(f),
+            Self::Flat { found } => {
+                write!(f, "expected flat rows of weights as their file stores them, found {found}")
+            }
             Self::Dropout { ranks } => {
                 write!(
                     f,
@@ -172,7 +180,11 @@ impl std::error::Error for Error {
             Self::Placement(fault) => Some(fault),
             Self::Uneven(uneven) => Some(uneven),
             Self::Schedule(error) => Some(&**error),
-            Self::Trained { .. } | Self::Step { .. } | Self::Dropout { .. } | Self::Axis { .. } => None,
+            Self::Trained { .. }
+            | Self::Step { .. }
+            | Self::Flat { .. }
+            | Self::Dropout { .. }
+            | Self::Axis { .. } => None,
             Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(&**error),

@@ -14,7 +14,7 @@ use reference::llama::Spec;
 use reference::llama::train::Recipe;
 
 use super::rank::{Pipeline, Rank, Room, Team};
-use super::{Error, Fsdp, PP, Store};
+use super::{Error, Fsdp, PP, Sharding, Store};
 use crate::graph::Compile;
 use crate::train::{Machine, Microbatch};
 
@@ -91,7 +91,8 @@ impl Planned<'_> {
         let paper = Paper::new(threads);
         let number = mesh.group(0, PP).map_or(0, |stages| stages[stage]);
         let world = paper.rank(number, mesh.ranks());
-        let team = Team { world, mesh, pipeline, room, store: store.clone() };
+        let sharding = Sharding::Parameters;
+        let team = Team { world, mesh, pipeline, room, sharding, store: store.clone() };
         let on = Machine { passes, device: &paper, dequantizer };
         let mut rank = Rank::blank(on, team, attempt, spec.clone(), recipe)?;
         rank.update(1, 0.0)?; // what it takes is there from the first update on, also while gradients are computed

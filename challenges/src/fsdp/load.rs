@@ -22,6 +22,7 @@ use reference::llama::{Llama, Storage, Storages, StoredInput};
 use reference::nf4::Quantized;
 
 use super::Error;
+use super::flat::Row;
 use super::programs::{Layout, Placed};
 use crate::weights;
 
@@ -88,7 +89,13 @@ pub fn load(
         |input: &StoredInput<'_>| matches!(model.storages().get(&input.name), Some(Storage::Dense(_)));
     let mut loader =
         Loader { device, layout, at, is_on_host, all: Tensors::default(), tables: HashMap::new() };
-    for input in model.stored().map_err(Error::from)?.into_iter().filter(|input| is_own(&input.name)) {
+    let stored = model.stored().map_err(Error::from)?;
+    let by_name: HashMap<&str, &StoredInput<'_>> =
+        stored.iter().map(|input| (input.name.as_str(), input)).collect();
+    for row in layout.rows().iter().filter(|row| is_own(&row.parameter.name)) {
+        loader.row(row, &by_name)?;
+    }
+    for input in stored.into_iter().filter(|input| is_own(&input.name)) {
         let Some(placed) = layout.placed(&input.name) else { continue }; // another is trained in its place
         match (placed.shared.cut, placed.parameter.storage) {
             (_, Storage::Nf4 { block_size, .. }) if is_dense(&input) => {
@@ -125,7 +132,9 @@ pub fn blank(
     let (mut all, mut tables) = (Tensors::default(), HashMap::new());
     for placed in layout.parameters().iter().filter(|placed| !placed.is_trained) {
         let parts = placed.parameter.parts().into_iter().zip(&placed.placement.parts);
-        for (part, shards) in parts.filter(|(part, _)| is_own(&part.name)) {
+        for (part, shards) in
+            parts.filter(|(part, _)| layout.part(&part.name).is_some() && is_own(&part.name))
+        {
             let table = is_table(&part).then(|| (part.dtype, part.elements()));
             if let Some(number) = table.and_then(|table| tables.get(&table)) {
                 all.names.insert(part.name, *number);
@@ -169,20 +178,45 @@ impl Loader<'_> {
             self.all.names.insert(name, *number);
             return Ok(());
         }
-        let shard = (!is_shared).then(|| shards.cut(bytes, part.dtype.bytes(), self.at.shard));
-        if let Some(shard) = shard.as_ref().filter(|_| self.is_on_host) {
-            self.all.on_host.insert(name, (shards.len, shard.clone()));
-            return Ok(());
+        if !is_shared {
+            return self.put(name, shards.len, shards.cut(bytes, part.dtype.bytes(), self.at.shard));
         }
-        let (shape, own) =
-            shard.as_ref().map_or((part.shape.clone(), bytes), |shard| (vec![shards.len], shard));
-        let made = DeviceTensor::tagged(self.device, "weights", &shape, own);
-        let tensor = made.map_err(|source| Error::Device { input: name.clone(), source })?;
-        let number = self.all.add(name, tensor);
+        let number = self.on_device(name, &part.shape, bytes)?;
         if is_table(&part) {
             self.tables.insert(bytes.to_vec(), number);
         }
         Ok(())
+    }
+
+    /// A rank's shard, wherever shards lie.
+    fn put(&mut self, name: String, elements: usize, shard: Vec<u8>) -> Result<(), Error> {
+        if self.is_on_host {
+            self.all.on_host.insert(name, (elements, shard));
+            return Ok(());
+        }
+        self.on_device(name, &[elements], &shard).map(|_| ())
+    }
+
+    fn on_device(&mut self, name: String, shape: &[usize], bytes: &[u8]) -> Result<usize, Error> {
+        let made = DeviceTensor::tagged(self.device, "weights", shape, bytes);
+        let tensor = made.map_err(|source| Error::Device { input: name.clone(), source })?;
+        Ok(self.all.add(name, tensor))
+    }
+
+    /// A rank's shard of a flat row.
+    fn row(&mut self, row: &Row, stored: &HashMap<&str, &StoredInput<'_>>) -> Result<(), Error> {
+        let (part, shards) = self.layout.part(&row.parameter.name).expect("a row is a parameter");
+        let (element, held) = (part.dtype.bytes(), shards.ranges[self.at.shard].clone());
+        let mut shard = vec![0; shards.len * element];
+        for (member, range) in &row.members {
+            let (first, end) = (range.start.max(held.start), range.end.min(held.end));
+            if first < end {
+                let bytes = &stored[member.as_str()].bytes;
+                let from = &bytes[(first - range.start) * element..(end - range.start) * element];
+                shard[(first - held.start) * element..][..from.len()].copy_from_slice(from);
+            }
+        }
+        self.put(part.name, shards.len, shard)
     }
 
     /// A rank's shards of its part of a quantised weight.

@@ -21,6 +21,7 @@
 //! (2023).
 
 mod error;
+pub mod flat;
 pub mod forecast;
 mod load;
 pub mod programs;
@@ -104,6 +105,16 @@ pub trait Fsdp: Sync {
     fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error>;
 }
 // ANCHOR_END: fsdp-trait
+
+/// What is cut into shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharding {
+    /// Each parameter by itself, as in FSDP 2.
+    #[default]
+    Parameters,
+    /// Rows of everything frozen that a piece reads, as in FSDP 1: see [`flat`].
+    Flat,
+}
 
 /// Bytes of a layer's activations for a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -26,7 +26,8 @@ use reference::graph::{Builder, Dim, Dtype, Graph, Group, Id, Tape, Tensor, Type
 use reference::llama::train::{self, Recipe, STREAM_GRAD};
 use reference::llama::{Piece, Spec, Storage};
 
-use super::{Error, FSDP, Fsdp, Gradient, TP};
+use super::flat::{self, Row};
+use super::{Error, FSDP, Fsdp, Gradient, Sharding, TP};
 
 /// Where every parameter of a model lies.
 #[derive(Clone, Debug)]
@@ -35,6 +36,7 @@ pub struct Layout {
     pub spec: Spec,
     parameters: Vec<Placed>,
     parts: BTreeMap<String, (usize, usize)>, // by the name of a graph's input: a parameter and its part, by number
+    rows: Vec<Row>,                          // if what is frozen lies in flat rows
     ranks: usize,                            // along the axis of the shards
     sharing: usize,                          // a layer
 }
@@ -94,32 +96,78 @@ impl PieceGraphs {
         types.map(|ty| elements(ty) * ty.dtype.bytes()).sum()
     }
 
-    /// Whether it reads a parameter, or a part of one, by its name in the model.
+    /// Whether it reads a parameter, a part of one, or a flat row, by its name in the model.
     pub fn reads(&self, name: &str) -> bool {
-        self.training.find_input(&self.piece.canonical_name(name)).is_some()
-            && self.piece.own_name(&self.piece.canonical_name(name)) == name
+        let canonical = self.piece.canonical_name(name);
+        let gathers = |gather: &Graph| gather.find_input(&shard_name(&canonical)).is_some();
+        (self.training.find_input(&canonical).is_some() || self.gather.as_ref().is_some_and(gathers))
+            && self.piece.own_name(&canonical) == name
     }
 }
 
 /// The name of a part's shard as an input of a graph that gathers it.
 pub fn shard_name(part: &str) -> String {
-    format!("{part}.shard")
+    format!("{part}{SHARD}")
 }
+
+/// What comes after the name of a part, or of a flat row, of which a graph reads the shard.
+pub const SHARD: &str = ".shard";
 
 impl Layout {
     /// The placement of every parameter that the pieces of a model read, by an attempt; each is checked.
     ///
     /// # Errors
     /// If sizes cannot be shared, a placement is none, or a graph cannot be written.
-    pub fn new(attempt: &dyn Fsdp, spec: &Spec, mesh: &Mesh) -> Result<Self, Error> {
+    pub fn new(attempt: &dyn Fsdp, spec: &Spec, mesh: &Mesh, sharding: Sharding) -> Result<Self, Error> {
         let [ranks, sharing] = [FSDP, TP].map(|axis| mesh.size(axis).unwrap_or(1));
         let own = local(spec, sharing).map_err(Error::Uneven)?;
-        let mut layout = Self { spec: own, parameters: Vec::new(), parts: BTreeMap::new(), ranks, sharing };
+        let mut layout = Self {
+            spec: own,
+            parameters: Vec::new(),
+            parts: BTreeMap::new(),
+            rows: Vec::new(),
+            ranks,
+            sharing,
+        };
         let whole = parameters(spec)?;
         for (name, (parameter, is_trained)) in parameters(&layout.spec)? {
             layout.add(attempt, parameter, &whole[&name].0.shape, is_trained)?;
         }
+        if sharding == Sharding::Flat {
+            layout.flatten(attempt)?;
+        }
         Ok(layout)
+    }
+
+    /// Lays everything frozen into flat rows, but for tables.
+    fn flatten(&mut self, attempt: &dyn Fsdp) -> Result<(), Error> {
+        if self.sharing > 1 {
+            return Err(Error::Flat { found: "ranks that share layers" });
+        }
+        for piece in self.spec.pieces() {
+            let graph = self.spec.piece(piece)?;
+            let names = graph.inputs().map(|(name, _)| piece.own_name(name));
+            let frozen = names.filter(|name| !self.is_trained(name)).filter_map(|name| self.part(&name));
+            let members = frozen.filter(|(part, _)| part.covers.is_some());
+            let members = members.map(|(part, _)| (part.name.clone(), part.dtype, part.elements()));
+            self.rows.extend(flat::rows(piece, members));
+        }
+        let members = self.rows.iter().flat_map(|row| &row.members);
+        members.for_each(|(name, _)| _ = self.parts.remove(name));
+        for row in self.rows.clone() {
+            let shape = row.parameter.shape.clone();
+            self.add(attempt, row.parameter, &shape, false)?;
+        }
+        Ok(())
+    }
+
+    /// The flat rows; none, if each parameter has shards of its own.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    fn rows_of(&self, piece: Piece) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.piece == piece)
     }
 
     fn add(
@@ -252,7 +300,7 @@ pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, E
 #[derive(PartialEq)]
 struct Source {
     graph: Graph,
-    shards: Vec<Option<(Shards, Cut, bool)>>, // of each input
+    shards: Vec<Option<(Shards, Cut, bool)>>, // of each input, and of each flat row
     is_stream_needed: bool,
 }
 
@@ -264,7 +312,9 @@ impl Source {
             let (_, shards) = layout.part(&own)?;
             Some((shards.clone(), layout.placed(&own)?.shared.cut, layout.is_trained(&own)))
         };
-        let shards = graph.inputs().map(|(name, _)| of(name)).collect();
+        let rows = layout.rows_of(piece).map(|row| piece.canonical_name(&row.parameter.name));
+        let names = graph.inputs().map(|(name, _)| name.to_owned()).chain(rows);
+        let shards = names.map(|name| of(&name)).collect();
         Ok(Self { graph, shards, is_stream_needed })
     }
 }
@@ -327,7 +377,26 @@ fn gather(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, reader: &Graph) -> 
         tape.output(name, &whole);
         let _unread = tape.input(name, part.dtype, [part.elements()]);
     }
+    for row in layout.rows_of(piece) {
+        is_empty = false;
+        gather_row(attempt, layout, row, tape)?;
+    }
     if is_empty { Ok(None) } else { Ok(Some(builder.finish()?)) }
+}
+
+/// From a shard of a flat row to the parts that it holds.
+fn gather_row(attempt: &dyn Fsdp, layout: &Layout, row: &Row, tape: &Tape) -> Result<(), Error> {
+    let (part, shards) = layout.part(&row.parameter.name).expect("a row is a parameter");
+    let name = row.piece.canonical_name(&part.name);
+    let shard = tape.input(&shard_name(&name), part.dtype, [shards.len]);
+    let whole = attempt.gather(&shard, shards, &layout.group());
+    expect("B.2", &name, &whole, &Type::new(part.dtype, [part.elements()]))?;
+    for (member, range) in &row.members {
+        let name = row.piece.canonical_name(member);
+        tape.output(&name, &whole.slice(0, range.start as i64, range.end as i64));
+        let _unread = tape.input(&name, part.dtype, [range.len()]);
+    }
+    Ok(())
 }
 
 /// A piece with its gradients, those of what is trained handed out in shards and added to the sums. Of the first one

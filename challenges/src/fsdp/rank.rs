@@ -45,7 +45,7 @@ use reference::schedule::{
 
 use super::load::{Tensors, blank, load};
 use super::programs::{self, Layout, PieceGraphs, Placed};
-use super::{Error, Fsdp, Host, LayerBytes};
+use super::{Error, Fsdp, Host, LayerBytes, Sharding};
 use crate::train::{Logged, LossScale, Machine, Microbatch};
 use flight::{Flight, shape};
 use pipeline::{Line, one_by_one, pieces_of, read_only};
@@ -66,6 +66,8 @@ pub struct Team<'a> {
     pub pipeline: Option<&'a Pipeline<'a>>,
     /// What there is room for on each.
     pub room: Room,
+    /// What is cut into shards.
+    pub sharding: Sharding,
     /// What they compile, each program once for all of them. One for every team and set of passes.
     pub store: Store,
 }
@@ -140,6 +142,9 @@ impl<'a> Rank<'a> {
         state: &Values<f32>,
     ) -> Result<Self, Error> {
         let is_on_host = team.room.has_shards_on_host;
+        if team.sharding == Sharding::Flat && spec.storages != *model.storages() {
+            return Err(Error::Flat { found: "weights that are quantised while they are loaded" });
+        }
         let mut rank = Self::without_weights(on, team, attempt, spec, recipe)?;
         let (layout, at, storages) = (&rank.layout, rank.place.at, &rank.spec.storages);
         let is_own = |name: &str| rank.is_own(name);
@@ -168,7 +173,7 @@ impl<'a> Rank<'a> {
 
     fn without_weights(
         on: Machine<'a>,
-        Team { world, mesh, pipeline, room, store }: Team<'a>,
+        Team { world, mesh, pipeline, room, sharding, store }: Team<'a>,
         attempt: &'a dyn Fsdp,
         spec: Spec,
         recipe: &Recipe,
@@ -178,7 +183,7 @@ impl<'a> Rank<'a> {
         let (chunks, placement) = pipeline.map_or((1, Placement::Looped), |it| (it.chunks, it.placement));
         let stages = Shape::new(place.at.stages, chunks, 1, placement)?;
         check_sizes(&spec, &place, stages)?;
-        let layout = Layout::new(attempt, &spec, mesh)?;
+        let layout = Layout::new(attempt, &spec, mesh, sharding)?;
         let overlapped = Options { in_flight: IN_FLIGHT, ..Level::default().options() };
         let options = (room.prefetch_bytes > 0).then_some(overlapped);
         let settings = Settings { donate: true, options, ..Settings::default() };

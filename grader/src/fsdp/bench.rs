@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use challenges::fsdp::{FSDP, Fsdp, Rank, Store};
+use challenges::fsdp::{FSDP, Fsdp, Rank, Sharding, Store};
 use challenges::nf4::{self, Absmax, Dequantizer, Nf4, Output, Weight, baseline::Baseline};
 use kernels::Cpu;
 use kernels::callee::{Callee, HostCallee, Quantized};
@@ -75,7 +75,7 @@ fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, seed: u64, rounds: usize) -> Result<
         let device = Cpu::with_threads(1);
         let passes = ThreePasses::default();
         let (ours, theirs) = (Counted::new(own, &job), Counted::new(&passes, &job));
-        let with = |dequantizer| How { attempt, dequantizer, pipeline: None };
+        let with = |dequantizer| How { attempt, dequantizer, pipeline: None, sharding: Sharding::Parameters };
         let rank = |counted| {
             let how = with(counted);
             job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)

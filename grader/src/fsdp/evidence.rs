@@ -29,7 +29,7 @@ pub(super) fn facts(seen: &Seen<'_>) -> Facts {
         ("torchAO_slower_than_BnB", no_library),
         ("TP_or_PP_with_QLoRA", answer.parts()),
         ("zero_bubble", answer.bubble()),
-        ("FSDP1_works_with_QLoRA", unmeasured("flat sharding is not part of this version")),
+        ("FSDP1_works_with_QLoRA", answer.flat()),
         ("kaggle_notebook_2_tesla_t4_example", answer.demonstration()),
     ])
 }
@@ -140,6 +140,21 @@ impl Answer<'_> {
             (Truth::Unmeasured, _) => tensor,
             (Truth::Unmet, Truth::Unmeasured) => pipeline,
         }
+    }
+
+    /// Flat rows of everything frozen that a piece reads.
+    fn flat(&self) -> Fact {
+        let judge = || -> Result<Fact, Fact> {
+            let [apart, bytes, share] =
+                [self.value("fsdp.flat")?, self.value("fsdp.flat.bytes")?, self.value("fsdp.flat.share")?];
+            let evidence = format!(
+                "flat rows on {RANKS} ranks: losses {apart:.1e} from one rank's (limit {LOSSES_APART:.0e}); frozen \
+                 weights on a rank: {bytes:.0} B (limit {share:.0}: what shards of each parameter take)"
+            );
+            let holds = apart <= LOSSES_APART && bytes <= share;
+            Ok(if holds { met(&evidence) } else { unmet(&evidence) })
+        };
+        self.under(&["B.1", "B.2"], &guards::NAMES, judge().unwrap_or_else(|fact| fact))
     }
 
     fn bubble(&self) -> Fact {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Store, Team};
+use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Sharding, Store, Team};
 use challenges::graph;
 use challenges::train::{Machine, Microbatch};
 use kernels::callee::Callee;
@@ -40,12 +40,14 @@ pub(super) struct How<'a> {
     pub attempt: &'a dyn Fsdp,
     pub dequantizer: &'a dyn Callee,
     pub pipeline: Option<&'a Pipeline<'a>>,
+    pub sharding: Sharding,
 }
 
 impl<'a> How<'a> {
     /// Ranks that compile each program once for all of them.
     pub fn team(self, world: Arc<dyn Comm>, mesh: &'a Mesh, store: &Store) -> Team<'a> {
-        Team { world, mesh, pipeline: self.pipeline, room: Room::default(), store: store.clone() }
+        let Self { pipeline, sharding, .. } = self;
+        Team { world, mesh, pipeline, room: Room::default(), sharding, store: store.clone() }
     }
 }
 

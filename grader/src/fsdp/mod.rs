@@ -35,7 +35,14 @@ const MEASURED: [Measured<Measure>; 3] = [
     Measured {
         name: "watch/layers",
         seconds: 120,
-        numbers: &["fsdp.tensor", "fsdp.pipeline", "fsdp.bubble", "fsdp.bubble.*"],
+        numbers: &[
+            "fsdp.tensor",
+            "fsdp.pipeline",
+            "fsdp.flat",
+            "fsdp.flat.*",
+            "fsdp.bubble",
+            "fsdp.bubble.*",
+        ],
         fresh: true,
         quick: true,
         run: |child, attempt, _| train::run_in_parts(child, attempt),

@@ -1,6 +1,6 @@
 //! A small Llama in NF4 with an adapter, trained on one rank and on two: in shards, with shared layers, in a pipeline.
 
-use challenges::fsdp::{FSDP, Fsdp, PP, Pipeline, Solution, TP};
+use challenges::fsdp::{FSDP, Fsdp, PP, Pipeline, Sharding, Solution, TP};
 use challenges::nf4::DEQUANTIZER;
 use reference::fsdp::Parameter;
 use reference::llama::Storage;
@@ -46,7 +46,7 @@ struct Shards {
 }
 
 fn how(attempt: &dyn Fsdp) -> How<'_> {
-    How { attempt, dequantizer: &DEQUANTIZER, pipeline: None }
+    How { attempt, dequantizer: &DEQUANTIZER, pipeline: None, sharding: Sharding::Parameters }
 }
 
 fn one_rank(job: &Job) -> Result<Trained, String> {
@@ -146,6 +146,17 @@ pub(super) fn run_in_parts(child: &mut Child, attempt: &dyn Fsdp) {
     };
     if let Some(apart) = told(child, "fsdp.pipeline", pipeline) {
         child.measured("fsdp.pipeline", number(apart, "relative"));
+    }
+    let flat = || -> Result<[f64; 3], String> {
+        let job = job()?;
+        let ranks = job.train(&[(FSDP, RANKS)], How { sharding: Sharding::Flat, ..how(attempt) })?;
+        let bytes = ranks.iter().map(|rank| rank.weight_bytes).max().unwrap_or(0);
+        Ok([losses_apart(&one_rank(&job)?, &ranks), bytes as f64, share(&job)[0] as f64])
+    };
+    if let Some([apart, bytes, share]) = told(child, "fsdp.flat", flat) {
+        child.measured("fsdp.flat", number(apart, "relative"));
+        child.measured("fsdp.flat.bytes", number(bytes, "B"));
+        child.measured("fsdp.flat.share", number(share, "B"));
     }
     if let Some([bubble, least]) = told(child, "fsdp.bubble", || bubble(attempt)) {
         child.measured("fsdp.bubble", number(bubble, "part"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use challenges::fsdp::forecast::Planned;
 use challenges::fsdp::{
-    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Store, Team, Traffic,
+    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Sharding, Store, Team, Traffic,
 };
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
@@ -51,6 +51,7 @@ fn batch(ids: &[i32], shape: [usize; 2]) -> Microbatch {
 struct How<'a> {
     pipeline: Option<&'a Pipeline<'a>>,
     room: Room,
+    sharding: Sharding,
     stores_apart: bool,
 }
 
@@ -98,10 +99,10 @@ impl Job<'_> {
 
     /// Every rank's outcome.
     fn run(&self, mesh: &Mesh, how: How<'_>, attempt: &dyn Fsdp) -> Vec<Result<Trained, String>> {
-        let How { pipeline, room, stores_apart } = how;
+        let How { pipeline, room, sharding, stores_apart } = how;
         let store = Store::default();
         let own = || if stores_apart { Store::default() } else { store.clone() };
-        let team = |world| Team { world, mesh, pipeline, room, store: own() };
+        let team = |world| Team { world, mesh, pipeline, room, sharding, store: own() };
         let outcomes = threads::launch(mesh.ranks(), GENEROUS, |comm| self.on(team(comm), attempt));
         let flat = |outcome: Result<Result<Trained, fsdp::Error>, CommError>| {
             outcome.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
@@ -146,6 +147,28 @@ fn check_mesh(axes: &[(&str, usize)], how: How<'_>) {
 #[test]
 fn a_run_in_shards_is_as_near_the_truth_as_the_original_is() {
     (1..=4).for_each(|ranks| check_mesh(&[("fsdp", ranks)], How::default()));
+}
+
+/// Flat rows have the bits of shards of each parameter, whatever is gathered early, kept or on the host.
+#[test]
+fn flat_rows_have_the_bits_of_parameters() {
+    check_mesh(&[("fsdp", 2)], How { sharding: Sharding::Flat, ..How::default() });
+    let model = SmallLlama::sound().deep(4).quantized(32, true).open().expect("a sound model");
+    let job = small_job(&model, 4, Targets::AllLinear);
+    let all = usize::MAX;
+    let rooms = [
+        Room::default(),
+        Room { prefetch_bytes: all, kept_bytes: 5000, has_shards_on_host: true, ..Room::default() },
+    ];
+    for axes in [&[("fsdp", 2)][..], &[("fsdp", 3)], &[("fsdp", 2), ("pp", 2)]] {
+        for room in rooms {
+            let how = How { room, ..How::default() };
+            let each = job.train(axes, how).remove(0);
+            let flat = job.train(axes, How { sharding: Sharding::Flat, ..how }).remove(0);
+            assert!(flat.state == each.state && flat.reports == each.reports, "{axes:?}, {room:?}");
+            assert!(flat.weight_bytes <= each.weight_bytes, "{axes:?}, {room:?}");
+        }
+    }
 }
 
 #[test]
@@ -441,7 +464,8 @@ fn a_rank_that_dies_ends_the_others() {
                 let device = Cpu::with_threads(1);
                 let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &panics };
                 let room = Room::default();
-                let team = Team { world: comm, mesh, pipeline: None, room, store: store.clone() };
+                let (world, sharding) = (comm, Sharding::Parameters);
+                let team = Team { world, mesh, pipeline: None, room, sharding, store: store.clone() };
                 let spec = job.spec.clone();
                 let mut rank =
                     Rank::new(on, team, &fsdp::Solution, job.model, spec, &job.recipe, &job.start)?;

@@ -9,7 +9,7 @@ use reference::llama::train::STREAM_GRAD;
 
 use super::flight::{Flight, HostTensor, Pool, shape};
 use crate::fsdp::load::Tensors;
-use crate::fsdp::programs::{GRADIENT, PieceGraphs, shard_name};
+use crate::fsdp::programs::{GRADIENT, PieceGraphs, SHARD};
 use crate::fsdp::tasks::{self, KEPT, NEXT, SAVED, Task, Y_GRAD};
 use crate::fsdp::{Activations, Error, LayerBytes};
 use crate::train::Logged;
@@ -199,12 +199,12 @@ impl<'a> Work<'a> {
         };
         self.count(number);
         let Self { session, loaded: all, pieces, weights, trained, whole, .. } = self;
-        let (Loaded { graph, program }, piece) = (&all[loaded], pieces[number].piece);
+        let Loaded { graph, program } = &all[loaded];
         let parts: Vec<(&str, &Type)> =
             graph.outputs().iter().map(|(name, id)| (name.as_str(), graph.ty(*id))).collect();
         make_room(session, whole, &parts)?;
-        let shards = shards_of(session, weights, piece, &parts)?;
-        let own = own_shards(weights, |name| trained.get(name), &shards, piece, &parts, "");
+        let shards = shards_of(session, weights, &pieces[number])?;
+        let own = own_shards(weights, trained, &shards, &pieces[number], "");
         let mut io = Io::default();
         io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
         io.donated = whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -296,10 +296,10 @@ impl<'a> Work<'a> {
         io.inputs.extend(flight.xs.get(&number).map(|x| ("x", x)));
         io.inputs.extend(flight.y_grads.get(&number).map(|gradient| (Y_GRAD, gradient)));
         io.inputs.extend(flight.gradient.as_ref().map(|gradient| (STREAM_GRAD, gradient)));
-        let parts: Vec<(&str, &Type)> = next.iter().flat_map(|next| gathered(&pieces[*next])).collect();
-        let next_piece = next.map_or(piece, |next| pieces[next].piece);
-        let shards = shards_of(session, weights, next_piece, &parts)?;
-        let own = own_shards(weights, |name| trained.get(name), &shards, next_piece, &parts, NEXT);
+        let coming_shards = next.map(|next| shards_of(session, weights, &pieces[next])).transpose()?;
+        let coming_shards = coming_shards.unwrap_or_default();
+        let own = next.map(|next| own_shards(weights, trained, &coming_shards, &pieces[next], NEXT));
+        let own = own.unwrap_or_default();
         io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
         io.donated.extend(summed.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(coming.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
@@ -428,15 +428,9 @@ fn gathered(graphs: &PieceGraphs) -> impl Iterator<Item = (&str, &Type)> {
 }
 
 /// Shards that lie on the host, brought to the device to be gathered.
-fn shards_of(
-    session: &Session<'_>,
-    weights: &Tensors,
-    piece: Piece,
-    parts: &[(&str, &Type)],
-) -> Result<Named, Error> {
+fn shards_of(session: &Session<'_>, weights: &Tensors, graphs: &PieceGraphs) -> Result<Named, Error> {
     let mut shards = Named::new();
-    for (name, _) in parts {
-        let own = piece.own_name(name);
+    for (_, own) in shard_names(graphs) {
         if let Some((elements, bytes)) = weights.on_host.get(&own) {
             let made = DeviceTensor::new(session.device(), &[*elements], bytes);
             shards.insert(own.clone(), made.map_err(|source| Error::Device { input: own, source })?);
@@ -448,18 +442,23 @@ fn shards_of(
 /// The shards that a gather reads, by the names of its inputs.
 fn own_shards<'b>(
     weights: &'b Tensors,
-    trained: impl Fn(&str) -> Option<&'b DeviceTensor>,
+    trained: &'b Named,
     from_host: &'b Named,
-    piece: Piece,
-    parts: &[(&str, &Type)],
+    graphs: &PieceGraphs,
     prefix: &str,
 ) -> Vec<(String, &'b DeviceTensor)> {
-    let shard = |(name, _): &(&str, &Type)| {
-        let own = piece.own_name(name);
-        let tensor = weights.get(&own).or_else(|| from_host.get(&own)).or_else(|| trained(&own));
-        tensor.map(|tensor| (format!("{prefix}{}", shard_name(name)), tensor))
+    let shard = |(input, own): (&str, String)| {
+        let tensor = weights.get(&own).or_else(|| from_host.get(&own)).or_else(|| trained.get(&own));
+        tensor.map(|tensor| (format!("{prefix}{input}"), tensor))
     };
-    parts.iter().filter_map(shard).collect()
+    shard_names(graphs).filter_map(shard).collect()
+}
+
+/// The inputs of a piece's gather that are shards, and the name in the model of what each is a shard of.
+fn shard_names(graphs: &PieceGraphs) -> impl Iterator<Item = (&str, String)> {
+    let inputs = graphs.gather.iter().flat_map(Graph::inputs);
+    let shards = inputs.filter_map(|(name, _)| Some((name, name.strip_suffix(SHARD)?)));
+    shards.map(|(input, canonical)| (input, graphs.piece.own_name(canonical)))
 }
 
 /// The parts that a graph reads: gathered, or as this rank has them.

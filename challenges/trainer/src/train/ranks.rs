@@ -11,7 +11,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use challenges::fsdp::{Store, Team};
+use challenges::fsdp::{Sharding, Store, Team};
 use kernels::bytes::Peak;
 use kernels::comm::{Comm, CommError};
 use kernels::{Cpu, threads};
@@ -90,7 +90,8 @@ fn together(
         let cpu = Cpu::with_threads((cores / ranks).max(1));
         let work = || {
             let world = Arc::clone(&comm);
-            let team = Team { world, mesh, pipeline: None, room, store: store.clone() };
+            let sharding = Sharding::Parameters;
+            let team = Team { world, mesh, pipeline: None, room, sharding, store: store.clone() };
             let model = Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
             drop(state);
             Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?.all()

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use challenges::fsdp::programs::{self, Layout};
-use challenges::fsdp::{FSDP, Fsdp, TP};
+use challenges::fsdp::{FSDP, Fsdp, Sharding, TP};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::{Mesh, interpret_ranks};
 use reference::graph::{Array, Dim, Dtype, Graph, interpret};
@@ -61,7 +61,7 @@ fn mesh(ranks: usize) -> Result<Mesh, String> {
 }
 
 fn laid_out(attempt: &dyn Fsdp, ranks: usize) -> Result<Layout, String> {
-    Layout::new(attempt, &spec(), &mesh(ranks)?).map_err(describe)
+    Layout::new(attempt, &spec(), &mesh(ranks)?, Sharding::Parameters).map_err(describe)
 }
 
 /// Rows and tokens of the micro-batch.
