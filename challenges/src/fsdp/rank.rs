@@ -315,6 +315,16 @@ impl<'a> Rank<'a> {
     /// # Errors
     /// What the session says, or another rank.
     pub fn accumulate(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
+        let done = self.add(all, items);
+        self.tell(done)
+    }
+
+    /// What went wrong here is told to the ranks that would wait.
+    fn tell<T>(&self, done: Result<T, Error>) -> Result<T, Error> {
+        done.inspect_err(|error| self.place.world.abort(&error.to_string()))
+    }
+
+    fn add(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
         let (own, ranks) = (self.place.at.shard, self.layout.ranks());
         let rounds =
             || all.chunks(ranks).map(|round| (round, common_shape(round.iter().map(|(batch, _)| batch))));
@@ -347,6 +357,11 @@ impl<'a> Rank<'a> {
     /// # Errors
     /// What the session says, or another rank.
     pub fn evaluate(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
+        let done = self.read(all);
+        self.tell(done)
+    }
+
+    fn read(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
         let (own, ranks) = (self.place.at.shard, self.layout.ranks());
         let shapes = |round: &[(Microbatch, u64)]| common_shape(round.iter().map(|(batch, _)| batch));
         self.work.pool.fit(all.chunks(ranks).map(shapes));
@@ -487,6 +502,11 @@ impl<'a> Rank<'a> {
     /// # Errors
     /// What the session says, or another rank.
     pub fn update(&mut self, step: u64, rate: f64) -> Result<f64, Error> {
+        let done = self.change(step, rate);
+        self.tell(done)
+    }
+
+    fn change(&mut self, step: u64, rate: f64) -> Result<f64, Error> {
         let mut rates: Values<f32> = self.optimizer.rates(step, rate);
         let factor = self.scale.map_or(1.0, |scale| scale.factor);
         rates.insert(LOSS_SCALE.to_owned(), Array::scalar(factor));

@@ -21,10 +21,13 @@ use crate::graph::model::Sizes;
 use crate::scorecard::Measurement;
 use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
-/// A layer as wide as that of a Llama of 1B, and few tokens: most of the step is what is done to weights. Narrower ones
-/// stay in a processor's cache between the dequantiser and the product, where streaming stores cost more than they
-/// save.
-const TIMED: Sizes = Sizes { layers: 1, hidden: 2048, heads: 16, vocab: 96 };
+/// The width that counts, that of a Llama of 1B. Few tokens: most of the step is what is done to weights.
+const WIDTH: usize = 2048;
+/// Narrower layers, which are told beside it: they may stay in a processor's cache between the dequantiser and the
+/// product, where streaming stores cost more than they save.
+pub(super) const NARROWER: [usize; 2] = [512, 1024];
+/// Rounds of each of these.
+const FEW_ROUNDS: usize = 8;
 const SHAPE: [usize; 2] = [1, 4];
 const RATE: f64 = 2e-4;
 /// Steps of each before any is timed: programs are compiled, memory is there.
@@ -33,10 +36,17 @@ const WARM: usize = 2;
 /// Times it and reports the numbers.
 pub(super) fn run(child: &mut Child, attempt: &dyn Fsdp, own: Option<&dyn Nf4>) {
     let effort = child.request.effort.clone();
-    let rounds = effort.samples.unwrap_or(if effort.quick { 4 } else { 2 * FEWEST_ROUNDS });
+    let rounds = effort.samples.unwrap_or(2 * FEWEST_ROUNDS);
     let own = own.filter(|own| crate::nf4::is_right(*own, effort.seed)).map(crate::nf4::answer);
     let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
-    let measure = || timed(attempt, dequantizer, effort.seed, rounds);
+    for width in NARROWER.into_iter().filter(|_| !effort.quick) {
+        let measure = || timed(attempt, dequantizer, width, effort.seed, rounds.min(FEW_ROUNDS));
+        let Some(Seen { attempt, baseline, .. }) = told(child, "fsdp.over_baseline", measure) else { return };
+        let (value, interval) = speedup(Pairs { baseline: &baseline, attempt: &attempt });
+        let narrower = Measurement { interval, ..number(value, "x") };
+        child.measured(&format!("fsdp.narrower.{width}"), narrower);
+    }
+    let measure = || timed(attempt, dequantizer, WIDTH, effort.seed, rounds);
     let Some(seen) = told(child, "fsdp.over_baseline", measure) else { return };
     let Seen { attempt, baseline, uses } = seen;
     let (value, interval) = speedup(Pairs { baseline: &baseline, attempt: &attempt });
@@ -68,8 +78,9 @@ struct Uses {
     weights: u64,
 }
 
-fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, seed: u64, rounds: usize) -> Result<Seen, String> {
-    let job = Job::drawn(TIMED, seed, RATE, [1, RANKS], SHAPE)?;
+fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, width: usize, seed: u64, rounds: usize) -> Result<Seen, String> {
+    let sizes = Sizes { layers: 1, hidden: width, heads: width / 128, vocab: 96 };
+    let job = Job::drawn(sizes, seed, RATE, [1, RANKS], SHAPE)?;
     let (mesh, store) = (Mesh::line(FSDP, RANKS).map_err(describe)?, Store::default());
     let all = on_ranks(RANKS, |world| {
         let device = Cpu::with_threads(1);

@@ -2,6 +2,7 @@
 //!
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 
+use super::bench::NARROWER;
 use super::train::{RANKS, STEPS};
 use super::{checks, guards};
 use crate::evidence::{Seen, met, unmeasured, unmet};
@@ -111,8 +112,9 @@ impl Answer<'_> {
                 return Err(unmeasured("too few rounds for an interval"));
             };
             let evidence = format!(
-                "{uses}; the step of the slowest rank is {ratio:.2} [{low:.2}, {high:.2}] times as fast as with three \
-                 passes"
+                "{uses}; at the width of a 1B Llama the step of the slowest rank is {ratio:.2} [{low:.2}, {high:.2}] \
+                 times as fast as with three passes{}",
+                self.narrower()
             );
             Ok(match at_least([low, high], 1.0) {
                 Timed::Met => met(&evidence),
@@ -121,6 +123,14 @@ impl Answer<'_> {
             })
         };
         judge().unwrap_or_else(|fact| fact)
+    }
+
+    /// What the same is in narrower layers, for which nothing is asked.
+    fn narrower(&self) -> String {
+        let of = |width: &usize| Some((*width, self.seen.value(&format!("fsdp.narrower.{width}"))?));
+        let all = NARROWER.iter().filter_map(of).map(|(width, ratio)| format!("{ratio:.2} at width {width}"));
+        let all: Vec<String> = all.collect();
+        if all.is_empty() { String::new() } else { format!(" ({})", all.join(", ")) }
     }
 
     /// Ranks that share layers, or stages of a pipeline.

@@ -50,7 +50,7 @@ const MEASURED: [Measured<Measure>; 3] = [
     Measured {
         name: "bench/step",
         seconds: 120,
-        numbers: &["fsdp.over_baseline", "fsdp.timed.*", "fsdp.dequantizer.*"],
+        numbers: &["fsdp.over_baseline", "fsdp.narrower.*", "fsdp.timed.*", "fsdp.dequantizer.*"],
         fresh: true,
         quick: true,
         run: bench::run,

@@ -423,10 +423,13 @@ fn a_wrong_value_is_named_before_any_rank_runs_it() {
     assert!(error.starts_with("B.7, `"), "{error}");
 }
 
-/// A dequantiser that panics at its n-th call.
-struct Panics(AtomicUsize);
+/// A dequantiser that fails at its n-th call.
+struct Faulty {
+    calls: AtomicUsize,
+    panics: bool,
+}
 
-impl Callee for Panics {
+impl Callee for Faulty {
     fn name(&self) -> &'static str {
         "panics"
     }
@@ -435,7 +438,7 @@ impl Callee for Panics {
     }
 }
 
-impl HostCallee for Panics {
+impl HostCallee for Faulty {
     fn check(&self, weight: &Quantized<'_>) -> Result<(), String> {
         DEQUANTIZER.check(weight)
     }
@@ -446,23 +449,51 @@ impl HostCallee for Panics {
         to: Element,
         out: &mut [u8],
     ) -> Result<(), String> {
-        assert!(self.0.fetch_sub(1, Ordering::Relaxed) > 0, "a bug");
+        let is_last = self.calls.fetch_sub(1, Ordering::Relaxed) == 0;
+        assert!(!is_last || !self.panics, "a bug");
+        if is_last {
+            return Err("the device gave up".to_owned());
+        }
         DEQUANTIZER.dequantize(cpu, weight, to, out)
     }
 }
 
-/// A rank that dies in the middle of a step, or of an update, is an error on all ranks, and none hangs.
+/// A dense checkpoint that is quantised while it is loaded, on ranks that share layers: each takes its part of what is
+/// quantised whole.
 #[test]
-fn a_rank_that_dies_ends_the_others() {
+fn weights_quantised_on_the_way_are_shared_as_those_of_a_file() {
+    let Some(tiny) = TinyLlama::find() else { return };
+    let (run, model, adapter) = (tiny.run(), tiny.open("dense"), tiny.adapter("adapter-start"));
+    let ids = tiny.ids::<f32>(0..1);
+    let steps = vec![vec![batch(ids.as_integers(), [1, ids.shape[1]])]; 3];
+    for nested in [true, false] {
+        let storages = challenges::weights::storages(&model, nested);
+        let spec = Spec { adapter: Some(adapter.config.clone()), storages, ..model.spec() };
+        let (start, recipe, steps) = (adapter.values(), recipe(&run), steps.clone());
+        let job = Job { model: &model, spec, start, recipe, rate: run.lr, steps };
+        let [one, two, both] = [&[("fsdp", 1)][..], &[("tp", 2)], &[("tp", 2), ("fsdp", 2)]]
+            .map(|axes| job.train(axes, How::default()).swap_remove(0));
+        for (found, one) in two.reports.iter().chain(&both.reports).zip(one.reports.iter().cycle()) {
+            assert!((found.loss / one.loss - 1.0).abs() < 1e-5, "{nested}: {found:?}, {one:?}");
+            assert!((found.grad_norm / one.grad_norm - 1.0).abs() < 1e-3, "{nested}: {found:?}, {one:?}");
+        }
+    }
+}
+
+/// A rank that dies in the middle of a step, or of an update, or whose device fails, is an error on all ranks, and none
+/// hangs.
+#[test]
+fn a_rank_that_dies_or_fails_ends_the_others() {
     let model = SmallLlama::sound().quantized(32, true).open().expect("a sound model");
     let job = &small_job(&model, 2, Targets::AllLinear);
     for axes in [[("fsdp", 2)], [("pp", 2)]] {
-        for after in [0, 5, 20] {
+        for (after, panics) in [0, 5, 20].into_iter().flat_map(|after| [(after, true), (after, false)]) {
             let (mesh, store) = (&Mesh::new(axes).expect("a mesh"), Store::default());
             let outcomes = threads::launch(2, GENEROUS, |comm| {
-                let panics = Panics(AtomicUsize::new(if comm.rank() == 1 { after } else { usize::MAX }));
+                let calls = AtomicUsize::new(if comm.rank() == 1 { after } else { usize::MAX });
+                let faulty = Faulty { calls, panics };
                 let device = Cpu::with_threads(1);
-                let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &panics };
+                let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &faulty };
                 let room = Room::default();
                 let (world, sharding) = (comm, Sharding::Parameters);
                 let team = Team { world, mesh, pipeline: None, room, sharding, store: store.clone() };
@@ -477,9 +508,16 @@ fn a_rank_that_dies_ends_the_others() {
                 Ok::<(), fsdp::Error>(())
             });
             let [first, second] = &outcomes[..] else { panic!("two ranks") };
-            assert_eq!(second.as_ref().expect_err("it died").to_string(), "rank 1 panicked: a bug");
-            let first = first.as_ref().expect("it lives").as_ref().expect_err("it is alone");
-            assert_eq!(first.to_string(), "rank 1 panicked: a bug", "{axes:?}, after {after} calls");
+            let first = first.as_ref().expect("it lives").as_ref().expect_err("it is alone").to_string();
+            if panics {
+                assert_eq!(second.as_ref().expect_err("it died").to_string(), "rank 1 panicked: a bug");
+                assert_eq!(first, "rank 1 panicked: a bug", "{axes:?}, after {after} calls");
+            } else {
+                let second = second.as_ref().expect("it lives").as_ref().expect_err("its device failed");
+                assert!(second.to_string().contains("the device gave up"), "{second}");
+                let says = first.starts_with("rank 1 aborted: ") && first.contains("the device gave up");
+                assert!(says, "{axes:?}, after {after} calls: {first}");
+            }
         }
     }
 }

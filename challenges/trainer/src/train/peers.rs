@@ -74,7 +74,8 @@ impl Peers {
     pub fn end(&self, failure: &Failure) -> bool {
         let Some(world) = &self.world else { return true };
         let own = CommError::Aborted { rank: world.rank(), why: failure.to_string() };
-        world.fail(own.clone()) == own
+        let first = world.fail(own);
+        matches!(first, CommError::Aborted { rank, .. } if rank == world.rank())
     }
 }
 
