@@ -6,7 +6,7 @@
 //! | [`one_f_one_b`] | 1 | within F and B | within B | Narayanan et al., arXiv 2104.04473, section 2.2.1 |
 //! | [`interleaved`] | 2 or more, looped | within F and B | within B | the same, section 2.2.2 |
 //! | [`zero_bubble`] | 1 | within F and B | apart, put off | Qi et al., arXiv 2401.10241 (ZB-H1) |
-//! | [`filled`](super::filled()) | 1 | apart, before the gradient comes | apart, put off | `schedule/fill.rs` |
+//! | [`listed`](super::listed()) | 1 | apart, as a rule prefers them | apart | `schedule/list.rs` |
 //!
 //! What is done within another operation is a letter of it, such as R and W of `RBW0`: it runs when the operation runs,
 //! so not before the operation's message is there.
@@ -17,14 +17,9 @@ use super::{Error, Kind, Operation, Placement, Schedule, Shape, Workload};
 /// Makes a schedule for a shape and a workload.
 pub type Generator = fn(Shape, &Workload) -> Result<Schedule, Error>;
 
-/// Every generator with its name.
-pub const GENERATORS: [(&str, Generator); 5] = [
-    ("gpipe", gpipe),
-    ("1f1b", one_f_one_b),
-    ("interleaved", interleaved),
-    ("zb-h1", zero_bubble),
-    ("filled", super::filled),
-];
+/// Every generator that needs no rule, with its name.
+pub const GENERATORS: [(&str, Generator); 4] =
+    [("gpipe", gpipe), ("1f1b", one_f_one_b), ("interleaved", interleaved), ("zb-h1", zero_bubble)];
 
 /// All forwards, then all backwards from the last micro-batch to the first.
 ///

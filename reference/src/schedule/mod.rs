@@ -20,7 +20,7 @@
 //! workload, buffer                what has to be done, and what it costs; the buffer for dequantised weights
 //! check, deadlock, memory         whether it can be run; error: why not
 //! simulate, picture, bound        when each operation runs, also as text; the time that no schedule undercuts
-//! generate, fill                  schedules that are known; our own, which fills bubbles with R and D
+//! generate, list                  schedules that are known; one that comes of a rule
 //! exhaustive, calls               the shortest of all, for a few ranks and micro-batches; how often it was asked for
 //! ```
 //!
@@ -35,9 +35,9 @@ mod check;
 mod deadlock;
 mod error;
 mod exhaustive;
-mod fill;
 mod generate;
 mod grid;
+mod list;
 mod memory;
 mod operation;
 mod parse;
@@ -52,9 +52,9 @@ pub use calls::oracle_calls;
 pub use check::{Checked, check};
 pub use error::{Error, Site};
 pub use exhaustive::{Shortest, shortest};
-pub use fill::filled;
 pub use generate::{GENERATORS, Generator, gpipe, interleaved, one_f_one_b, zero_bubble};
 pub use grid::{Placement, Schedule, Shape};
+pub use list::{Rule, listed};
 pub use operation::{Kind, Kinds, Operation};
 pub use simulate::{Span, Timeline};
 pub use workload::{Buffer, Held, Sends, Stage, Times, Workload};

@@ -123,7 +123,7 @@ impl Workload {
     }
 
     /// Whether a stage needs such an operation for each micro-batch.
-    pub(super) fn asks(&self, kind: Kind, stage: usize) -> bool {
+    pub fn asks(&self, kind: Kind, stage: usize) -> bool {
         match kind {
             Kind::Dequantize => self.buffer.is_some(),
             Kind::Forward | Kind::Backward => true,
@@ -133,7 +133,7 @@ impl Workload {
     }
 
     /// How long one part of an operation takes.
-    pub(super) fn time(&self, kind: Kind, stage: usize) -> f64 {
+    pub fn time(&self, kind: Kind, stage: usize) -> f64 {
         let times = &self.stage(stage).times;
         match kind {
             Kind::Dequantize => times.dequantize,

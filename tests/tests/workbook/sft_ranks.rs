@@ -249,8 +249,29 @@ fn what_ranks_cannot_do_is_named() {
         assert!(ran.stderr.contains(says), "{settings:?}: expected {says:?} in {}", ran.stderr);
         assert!(!output.join("metrics.jsonl").exists(), "{settings:?}");
     }
-    let plan = example.plan(&["ranks=2"]);
-    assert!(plan.code == 2 && plan.stderr.contains("expected a run on one rank, found 2"), "{}", plan.stderr);
+}
+
+/// A plan of a run on ranks has a column for each stage, and what is sent along each axis.
+#[test]
+fn a_plan_of_ranks_says_what_each_stage_takes_and_sends() {
+    let example = Example::new(TRAINER);
+    let plan = example.plan(&["mesh=pp=2,fsdp=2", "gradient_accumulation_steps=4"]);
+    assert_eq!(plan.code, 0, "{}", plan.stderr);
+    for says in [
+        "4 ranks, pp 2 x fsdp 2; a step has 4 micro-batches of 8 rows of ",
+        "stage 0   stage 1",
+        "  weights  ",
+        "stage 1: a step gathers ",
+        "fsdp 0.",
+        "pp 0.",
+        "ranks of the pipeline wait 33.3 % of a step",
+        "the whole context fits into 24.0 GiB a rank",
+    ] {
+        assert!(plan.stdout.contains(says), "expected {says:?} in {}", plan.stdout);
+    }
+    let refused = example.plan(&["gradient_checkpointing=true"]);
+    let says = "gradient_checkpointing: expected false on one rank";
+    assert!(refused.code == 2 && refused.stderr.contains(says), "{}", refused.stderr);
 }
 
 #[cfg(unix)]

@@ -7,6 +7,33 @@ mod valid;
 
 use super::*;
 
+/// Every generator, a rule among them: B before R before F before W, and F as far ahead as keeps the slowest stage busy
+/// while a micro-batch goes down from a rank and its gradient comes back.
+fn generators() -> impl Iterator<Item = (&'static str, Generator)> + Clone {
+    GENERATORS.into_iter().chain([("filled", filled as Generator)])
+}
+
+/// The rule that challenge B asks for.
+fn filled(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+    workload.check(shape)?;
+    let preference = [Kind::Backward, Kind::Recompute, Kind::Forward, Kind::Weight];
+    let time = |kinds: &[Kind], stage: usize| -> f64 {
+        let asked = kinds.iter().filter(|kind| workload.asks(**kind, stage));
+        asked.map(|kind| workload.time(*kind, stage)).sum()
+    };
+    let slowest = (0..shape.stages()).map(|stage| time(&preference, stage)).fold(0.0, f64::max);
+    let spare = usize::from(workload.latency > 0.0);
+    let mut trip = time(&[Kind::Recompute], shape.stages() - 1);
+    let mut ahead = vec![0; shape.stages()];
+    for stage in (0..shape.stages()).rev() {
+        trip += time(&[Kind::Forward, Kind::Backward], stage);
+        ahead[stage] =
+            ((trip / slowest - 1e-9).ceil() as usize).saturating_add(spare).max(shape.ranks() - stage);
+        trip += 2.0 * workload.latency;
+    }
+    listed(shape, workload, &Rule { preference, ahead })
+}
+
 /// Numbers that look random and are the same in every run: SplitMix64 (Steele et al., 2014).
 struct Draw(u64);
 
@@ -73,7 +100,7 @@ impl Draw {
     /// So many schedules of every generator, with their names and workloads.
     fn schedules(&mut self, each: usize) -> Vec<(&'static str, Schedule, Workload)> {
         let mut all = Vec::new();
-        for (name, generator) in GENERATORS {
+        for (name, generator) in generators() {
             for _ in 0..each {
                 let shape = self.shape(name);
                 let workload = self.workload(shape);

@@ -108,7 +108,7 @@ fn zero_bubble_has_its_closed_form() {
     }
 }
 
-/// With equal F, R and B, and without a cap, the rule of `schedule/fill.rs` gives the shortest schedule.
+/// With equal F, R and B, and without a cap, the rule of challenge B gives the shortest schedule.
 #[test]
 fn equal_times_reach_the_bound() {
     for p in 1..9 {

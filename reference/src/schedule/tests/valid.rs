@@ -79,7 +79,7 @@ fn two_dependent_operations_swapped_are_found() {
     let (mut early, mut circles) = (0, 0);
     for (name, schedule, workload) in draw.schedules(150) {
         let workload = Workload { buffer: None, ..workload };
-        let generator = GENERATORS.iter().find(|(other, _)| *other == name).unwrap().1;
+        let generator = generators().find(|(other, _)| *other == name).unwrap().1;
         let schedule = generator(schedule.shape(), &workload).unwrap();
         let shape = schedule.shape();
         let mut lines = lines(&schedule);

@@ -1,73 +1,64 @@
-//! Our own schedule: R and D run in the time that a rank would wait for a gradient.
+//! A schedule by a rule: every rank, whenever it is free, does what it prefers of what can begin first.
 //!
-//! Where weights are frozen and only adapters are trained W is short, and a zero-bubble schedule has little to fill
-//! bubbles with. But there is other work that waits for nobody: R needs its own F alone, not the gradient, and D needs
-//! nothing. So they become operations of their own, and every rank goes by one rule, whenever it is free:
+//! That is list scheduling (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), run on the times of the
+//! workload; what comes out is an order. A [`Rule`] says what is preferred, and how far F may run ahead of B. Each kind
+//! goes through the micro-batches in their order. A D is part of the next operation that reads, begun early: if the
+//! weights are not there when a rank is free it may load them while that operation's message is under way.
 //!
-//! > Of what can begin first, do B before R before F before W.
-//!
-//! That is list scheduling (Graham, 1969), run on the times of the workload; what comes out is an order. Each kind goes
-//! through the micro-batches in their order. A D is part of the next operation that reads, begun early: if the weights
-//! are not there when a rank is free it may load them while that operation's message is under way.
-//!
-//! *Memory.* F runs at most as far ahead of B as in 1F1B, where rank `r` has at most `ranks - r` micro-batches between
-//! them; or, if that is more, as many as the slowest stage does while a micro-batch goes down from the rank to the last
-//! stage and its gradient comes back, and one more where messages take time. That is never more than in 1F1B if stages
-//! are alike and messages take none. R and F only begin if the cap allows it, and F only if besides all that F keeps
-//! there is room for one R: so the oldest micro-batch always goes on, and a cap that has room for one micro-batch of
-//! each stage never deadlocks. When the cap is in the way W is what a rank can still do, and it makes room. Without a
-//! cap all W are put off for as long as there is other work.
+//! *Memory.* R and F only begin if the cap allows it, and F only if besides all that F keeps there is room for one R: so
+//! the oldest micro-batch always goes on, and a cap that has room for one micro-batch of each stage never deadlocks,
+//! whatever is preferred.
 //!
 //! *Reads.* If dequantised weights go after so many reads, an R that finds its gradient there already is one operation
-//! with its B, and so one read. It would be followed by that B in any case.
+//! with its B, and so one read.
 //!
 //! *Sends* have to be asynchronous: an order that was made for the earliest times may deadlock where a send waits.
-//!
-//! *How good it is.* For p ranks with equal stages, no latency and no cap, no schedule is shorter (`schedule/bound.rs`)
-//! than
-//!
-//! ```text
-//! (p - 1)(F + B) + m (F + R + B) + W        if the last rank's other W fit in (p - 1) B
-//! ```
-//!
-//! which is reached if the last rank, once it has begun, never waits before its last B, and that B then goes up without
-//! delay because every R is done before it. A cap under which k micro-batches may wait for their W when the last B has
-//! run adds `(m - k) W`. 1F1B takes `(p - 1 + m)(F + R + B + W)`: there R is part of every stage's tail.
-//! For 4 ranks, 8 micro-batches, F = R = B = 1, W = 0.1, an input of 1 unit, and 12 units that R makes and W reads:
-//!
-//! ```text
-//!                            makespan   bubble    largest peak of a rank, in units
-//! 1F1B                       34.1       27.27 %   16
-//! ours, cap 16               30.8       19.48 %   16      1F1B's own cap
-//! ours, cap 48               30.6       18.95 %   40      the cap of 1F1B without recomputation
-//! ours, no cap               30.1       17.61 %   100
-//! ```
-//!
-//! With F = R = B the rule reaches the bound, with and without a cap, for every p up to 8 and m up to 32 that was tried
-//! (`equal_times_reach_the_bound`, `a_cap_costs_the_weights_that_it_does_not_let_wait`). With other times it does not
-//! always, as no rule without search does: of 84 drawn workloads of at most 3 ranks and 3 micro-batches it is shortest
-//! in 77, and at most 9.4 % above the shortest in the others (`no_generator_undercuts_the_search`).
 
 use super::buffer::Buffered;
 use super::generate::{Loads, make, one_chunk};
 use super::memory::{given_back, taken};
 use super::{Error, Kind, Operation, Schedule, Shape, Workload};
 
-/// What a rank prefers of what can begin first.
-const PREFERENCE: [Kind; 4] = [Kind::Backward, Kind::Recompute, Kind::Forward, Kind::Weight];
+/// What each rank goes by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// F, B, R and W, from what is preferred most.
+    pub preference: [Kind; 4],
+    /// How many micro-batches each rank may have between F and B, at least 1.
+    pub ahead: Vec<usize>,
+}
+
+impl Rule {
+    fn check(&self, shape: Shape) -> Result<(), Error> {
+        for kind in [Kind::Forward, Kind::Backward, Kind::Recompute, Kind::Weight] {
+            if !self.preference.contains(&kind) {
+                let found = format!("{:?}", self.preference);
+                return Err(Error::setting("preference", found, "each of F, B, R and W once"));
+            }
+        }
+        if self.ahead.len() != shape.ranks() || self.ahead.contains(&0) {
+            let (found, expected) =
+                (format!("{:?}", self.ahead), format!("{} numbers of at least 1", shape.ranks()));
+            return Err(Error::setting("ahead", found, expected));
+        }
+        Ok(())
+    }
+}
+
 /// Times that are nearer than this part of them are the same: they are sums of the same numbers in another order.
 const SAME: f64 = 1e-9;
 
-/// The schedule that fills bubbles with R and D.
+/// The schedule that comes of a rule.
 ///
-/// Fails where [`Workload::check`] does, if there are several chunks, and if the cap has no room for one micro-batch of
-/// a stage.
-pub fn filled(shape: Shape, workload: &Workload) -> Result<Schedule, Error> {
+/// Fails where [`Workload::check`] does, if there are several chunks, if the cap has no room for one micro-batch of a
+/// stage, and if the rule leaves a kind out or lets a rank begin nothing.
+pub fn listed(shape: Shape, workload: &Workload, rule: &Rule) -> Result<Schedule, Error> {
     workload.check(shape)?;
     one_chunk(shape)?;
+    rule.check(shape)?;
     room_for_one(shape, workload)?;
     let ranks = (0..shape.ranks()).map(|_| Rank::new(workload)).collect();
-    let mut world = World { shape, workload, ahead: ahead(shape, workload), ranks };
+    let mut world = World { shape, workload, rule, ranks };
     while let Some((rank, kind, begin)) = world.next() {
         world.run(rank, kind, begin);
     }
@@ -86,31 +77,11 @@ fn room_for_one(shape: Shape, workload: &Workload) -> Result<(), Error> {
     }
 }
 
-/// How many micro-batches each rank may have between F and B, as the top of this file says.
-fn ahead(shape: Shape, workload: &Workload) -> Vec<usize> {
-    let time = |kinds: &[Kind], stage: usize| -> f64 {
-        let asked = kinds.iter().filter(|kind| workload.asks(**kind, stage));
-        asked.map(|kind| workload.time(*kind, stage)).sum()
-    };
-    let slowest = (0..shape.stages()).map(|stage| time(&PREFERENCE, stage)).fold(0.0, f64::max);
-    let spare = usize::from(workload.latency > 0.0);
-    let mut trip = time(&[Kind::Recompute], shape.stages() - 1);
-    let mut ahead = vec![0; shape.stages()];
-    for stage in (0..shape.stages()).rev() {
-        trip += time(&[Kind::Forward, Kind::Backward], stage);
-        ahead[stage] =
-            ((trip / slowest - SAME).ceil() as usize).saturating_add(spare).max(shape.ranks() - stage);
-        trip += 2.0 * workload.latency;
-    }
-    ahead
-}
-
 /// Ranks on their way. Rank and stage are the same number.
 struct World<'a> {
     shape: Shape,
     workload: &'a Workload,
-    /// How many micro-batches each rank may have between F and B.
-    ahead: Vec<usize>,
+    rule: &'a Rule,
     ranks: Vec<Rank>,
 }
 
@@ -176,7 +147,7 @@ impl World<'_> {
 
     /// What a rank does next, and when it begins.
     fn next_of(&self, rank: usize) -> Option<(Kind, f64)> {
-        let begins = PREFERENCE.map(|kind| self.begin(rank, kind).map(|begin| (kind, begin)));
+        let begins = self.rule.preference.map(|kind| self.begin(rank, kind).map(|begin| (kind, begin)));
         let first = begins.iter().flatten().map(|(_, begin)| *begin).min_by(f64::total_cmp)?;
         begins.into_iter().flatten().find(|(_, begin)| *begin <= first + SAME * first)
     }
@@ -218,7 +189,7 @@ impl World<'_> {
         match kind {
             Kind::Forward => {
                 let kept = ahead as u64 * costs.held.forward + costs.held_by_backward();
-                ahead < self.ahead[rank] && fits(own.held + costs.held.forward) && fits(kept)
+                ahead < self.rule.ahead[rank] && fits(own.held + costs.held.forward) && fits(kept)
             }
             Kind::Recompute => fits(own.held + costs.held.recompute),
             Kind::Dequantize | Kind::Backward | Kind::Weight => true,
