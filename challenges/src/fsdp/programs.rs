@@ -282,12 +282,11 @@ pub fn pieces(attempt: &dyn Fsdp, layout: &Layout) -> Result<Vec<PieceGraphs>, E
     let mut last: Option<Source> = None; // of the piece before
     for piece in layout.spec.pieces() {
         let source = Source::of(layout, piece, is_needed)?;
-        let graphs = match all.last().filter(|_| last.as_ref() == Some(&source)) {
-            Some(alike) => PieceGraphs { piece, ..alike.clone() },
-            None => {
-                let (first, graphs) = (all.len(), Arc::new(written(attempt, layout, piece, &source)?));
-                PieceGraphs { piece, first, graphs }
-            }
+        let graphs = if let Some(alike) = all.last().filter(|_| last.as_ref() == Some(&source)) {
+            PieceGraphs { piece, ..alike.clone() }
+        } else {
+            let (first, graphs) = (all.len(), Arc::new(written(attempt, layout, piece, &source)?));
+            PieceGraphs { piece, first, graphs }
         };
         is_needed |= graphs.training.outputs().iter().any(|(name, _)| name.starts_with(GRADIENT));
         last = Some(source);

@@ -605,7 +605,7 @@ fn check_forecasts(model: &SmallLlama, meshes: &[&[(&str, usize)]]) {
 }
 
 /// Llama 3.2 1B in 4 bits with its adapter, from its sizes alone.
-pub fn one_billion() -> (Spec, Recipe) {
+fn one_billion() -> (Spec, Recipe) {
     let text = r#"{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
         "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "max_position_embeddings": 131072,
@@ -613,10 +613,8 @@ pub fn one_billion() -> (Spec, Recipe) {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("config.json"), text).expect("a file");
     let config = reference::llama::Config::read(&folder.path().join("config.json")).expect("a config");
-    let storage = |name: &str| match name.ends_with("_proj.weight") {
-        true => Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(256) },
-        false => Storage::Dense(Dtype::Bf16),
-    };
+    let nf4 = Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(256) };
+    let storage = |name: &str| if name.ends_with("_proj.weight") { nf4 } else { Storage::Dense(Dtype::Bf16) };
     let storages =
         config.tensor_specs().into_iter().map(|tensor| (tensor.name.clone(), storage(&tensor.name)));
     let spec = Spec {

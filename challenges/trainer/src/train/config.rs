@@ -654,14 +654,9 @@ impl Config {
             return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {given}"));
         }
         let Some(mesh) = self.several() else {
-            return match self.gradient_checkpointing {
-                true => Err(
-                    "gradient_checkpointing: expected false on one rank, where the compiler chooses what is \
-                             computed again, found true"
-                        .to_owned(),
-                ),
-                false => Ok(()),
-            };
+            let says = "gradient_checkpointing: expected false on one rank, where the compiler chooses what is computed \
+                        again, found true";
+            return if self.gradient_checkpointing { Err(says.to_owned()) } else { Ok(()) };
         };
         let ranks = mesh.ranks();
         if ranks > MOST_RANKS {
