@@ -152,12 +152,33 @@ struct Loaded<'a> {
     fixed: Sizes,                         // of what was compiled before it was loaded
     ready: BTreeMap<Vec<i64>, Ready<'a>>, // by the size of each symbol, in their order
     staged: BTreeMap<String, DeviceTensor>,
+    last: Option<Arc<Resolved>>, // of the run before
 }
 
 /// A plan that was prepared.
 struct Ready<'a> {
     compiled: Arc<Compiled>,
     executable: Box<dyn Executable + 'a>,
+    launches: Launches,
+}
+
+/// What follows from the sizes of a run. Most runs are sized as the one before them, and take it from there: it is most
+/// of what a run costs the host.
+struct Resolved {
+    given: Sizes,
+    inputs: Vec<Given>,
+    sizes: Sizes,
+    rounded: Sizes,
+    key: Vec<i64>,
+    outputs: BTreeMap<String, Vec<usize>>,
+}
+
+/// An input as it was given.
+struct Given {
+    name: String,
+    shape: Vec<usize>,
+    bytes: usize,
+    is_padded: bool, // to the size that is compiled
 }
 
 type Sizes = BTreeMap<Symbol, i64>;
@@ -220,7 +241,7 @@ impl<'a> Session<'a> {
         let (ready, staged) = (BTreeMap::new(), BTreeMap::new());
         let fixed = Sizes::new();
         let graph = graph.clone();
-        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged });
+        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged, last: None });
         Ok(Program(self.loaded.len() - 1))
     }
 
@@ -236,7 +257,7 @@ impl<'a> Session<'a> {
         let padded = Arc::new(graph.clone());
         let ready = BTreeMap::from([(key, ready)]);
         let collectives = Collectives::of(&graph, &[]);
-        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged });
+        self.loaded.push(Loaded { graph, padded, buckets, collectives, fixed, ready, staged, last: None });
         Ok(Program(self.loaded.len() - 1))
     }
 
@@ -246,7 +267,8 @@ impl<'a> Session<'a> {
         let ranks: Vec<usize> = groups.iter().skip(1).map(|group| group.rank()).collect();
         let links = Links { callees: &[self.dequantizer], groups: &groups };
         let executable = self.device.prepare(compiled.plan_on_rank(&ranks), &links).map_err(Error::Device)?;
-        Ok(Ready { compiled, executable })
+        let launches = Launches::of(&compiled);
+        Ok(Ready { compiled, executable, launches })
     }
 
     /// The sizes that a symbol is rounded up to.
@@ -268,6 +290,7 @@ impl<'a> Session<'a> {
     /// From now on a compilation is an error.
     pub fn seal(&mut self) {
         self.sealed = true;
+        self.loaded.iter_mut().for_each(|loaded| loaded.last = None); // sizes are rounded otherwise from now on
     }
 
     /// What was done so far.
@@ -306,8 +329,22 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn compiled(&mut self, program: Program, io: &Io<'_>) -> Result<Arc<Compiled>, Error> {
-        let (_, _, key) = self.sized(program, io)?;
-        Ok(self.loaded[program.0].ready[&key].compiled.clone())
+        let resolved = self.sized(program, io)?;
+        Ok(self.loaded[program.0].ready[&resolved.key].compiled.clone())
+    }
+
+    /// Compiles and prepares a program for the sizes of some symbols, if need be, before a run has them. Ranks prepare
+    /// what they do together at the same time: one that will not run these sizes calls this where another one does.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn make_ready(&mut self, program: Program, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
+        let mut all = self.loaded[program.0].fixed.clone();
+        all.extend(sizes.clone());
+        self.loaded[program.0].collectives.bind(&self.groups, &mut all).map_err(Error::Groups)?;
+        let rounded = self.rounded(program, &all)?;
+        let message = self.others(program);
+        self.is_ready(program, &rounded).map(|_| ()).inspect_err(|error| message.abort(&error.to_string()))
     }
 
     /// What is compiled of a program so far, by the sizes of its symbols.
@@ -320,8 +357,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`Self::run`].
     pub fn scratch_bytes(&mut self, program: Program, io: &Io<'_>) -> Result<usize, Error> {
-        let (_, _, key) = self.sized(program, io)?;
-        Ok(self.loaded[program.0].ready[&key].executable.scratch_bytes())
+        let resolved = self.sized(program, io)?;
+        Ok(self.loaded[program.0].ready[&resolved.key].executable.scratch_bytes())
     }
 
     /// The bytes alive during each step of a program, at any size: read from whatever is compiled of it. If nothing
@@ -336,7 +373,7 @@ impl<'a> Session<'a> {
     ) -> Result<MemoryProfile, Error> {
         if self.loaded[program.0].ready.is_empty() {
             let rounded = self.rounded(program, sizes)?;
-            self.key(program, &rounded)?;
+            self.is_ready(program, &rounded)?;
         }
         let compiled = self.all_compiled(program).next();
         Ok(compiled.map(|compiled| compiled.memory_profile()).unwrap_or_default())
@@ -378,9 +415,16 @@ impl<'a> Session<'a> {
         watch: Option<&mut Watch<'_>>,
     ) -> Result<Outputs<'r>, Error> {
         let (start, compiling) = (Instant::now(), self.counters.compiling);
-        let (sizes, rounded, key) = self.sized(program, &io)?;
-        self.stage(program, &io, &sizes, &rounded)?;
-        let compiled = self.loaded[program.0].ready[&key].compiled.clone();
+        let before = self.loaded[program.0].last.clone();
+        let resolved = self.sized(program, &io)?;
+        if !(before.is_some_and(|before| Arc::ptr_eq(&before, &resolved)) && resolved.is_given_as_compiled())
+        {
+            self.loaded[program.0].last = None; // until what it stages is there
+            self.stage(program, &io, &resolved)?;
+        }
+        self.loaded[program.0].last = Some(Arc::clone(&resolved));
+        let Ready { compiled, launches, .. } = &self.loaded[program.0].ready[&resolved.key];
+        let (compiled, launches) = (compiled.clone(), *launches);
         let names = compiled.donated();
         self.fill_their_buckets(program, &names, &io)?;
         let mut own: BTreeMap<&str, DeviceTensor> = BTreeMap::new(); // kept tensors, while the run updates them
@@ -391,13 +435,13 @@ impl<'a> Session<'a> {
             };
             own.insert(name, tensor);
         }
-        let done = self.execute(program, &key, &mut io, &mut own, watch);
+        let done = self.execute(program, &resolved.key, &mut io, &mut own, watch);
         self.kept.extend(own.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)));
         done?;
-        self.counters.count(&compiled);
+        self.counters.count(launches);
         self.counters.running +=
             start.elapsed().saturating_sub(self.counters.compiling.saturating_sub(compiling));
-        self.outputs(program, compiled, io, &sizes)
+        Ok(self.outputs(program, compiled, io, resolved))
     }
 
     /// That what the run updates is not padded.
@@ -420,7 +464,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), Error> {
         let Self { loaded, kept, arena, device, .. } = self;
         let Loaded { ready, staged, .. } = &mut loaded[program.0];
-        let Some(Ready { compiled, executable }) = ready.get_mut(key) else { return Ok(()) };
+        let Some(Ready { compiled, executable, .. }) = ready.get_mut(key) else { return Ok(()) };
         let arena = grown(*device, arena, compiled.arena.bytes).map_err(Error::Device)?;
         self.counters.arena_bytes = arena.bytes();
         if self.settings.poison {
@@ -467,47 +511,54 @@ impl<'a> Session<'a> {
         program: Program,
         compiled: Arc<Compiled>,
         io: Io<'r>,
-        sizes: &Sizes,
-    ) -> Result<Outputs<'r>, Error> {
-        let Loaded { graph, staged, .. } = &self.loaded[program.0];
-        let shapes = graph.outputs().iter().map(|(name, id)| Ok((name.clone(), shape(graph, *id, sizes)?)));
-        let shapes = shapes.collect::<Result<_, Error>>()?;
-        Ok(Outputs {
-            device: self.device,
-            arena: self.arena.as_ref(),
-            compiled,
-            shapes,
-            io,
-            staged,
-            kept: &self.kept,
-        })
+        resolved: Arc<Resolved>,
+    ) -> Outputs<'r> {
+        let Loaded { staged, .. } = &self.loaded[program.0];
+        let (device, arena) = (self.device, self.arena.as_ref());
+        Outputs { device, arena, compiled, resolved, io, staged, kept: &self.kept }
     }
 
     /// The size of each symbol, the size that is compiled, and what is. A rank that has none tells the others.
-    fn sized(&mut self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes, Vec<i64>), Error> {
+    fn sized(&mut self, program: Program, io: &Io<'_>) -> Result<Arc<Resolved>, Error> {
         let message = self.others(program);
-        let sized = self.resolve(program, io).and_then(|(sizes, rounded)| {
+        let sized = self.as_before(program, io).map_or_else(|| self.resolve(program, io).map(Arc::new), Ok);
+        let sized = sized.and_then(|resolved| {
             let collectives = &self.loaded[program.0].collectives;
-            collectives.agree(&self.groups, &sizes).map_err(Error::Groups)?;
-            let key = self.key(program, &rounded)?;
-            Ok((sizes, rounded, key))
+            collectives.agree(&self.groups, &resolved.sizes).map_err(Error::Groups)?;
+            self.counters.hits += usize::from(self.is_ready(program, &resolved.rounded)?);
+            Ok(resolved)
         });
         sized.inspect_err(|error| message.abort(&error.to_string()))
     }
 
+    /// What follows from the sizes of the run before, if this one has the same.
+    fn as_before(&self, program: Program, io: &Io<'_>) -> Option<Arc<Resolved>> {
+        let last = self.loaded[program.0].last.as_ref()?;
+        let is_same = |given: &Given| {
+            let found = self.input(&given.name, io);
+            found.is_ok_and(|found| found.shape == given.shape && found.buffer.bytes() == given.bytes)
+        };
+        (last.given == io.sizes && last.inputs.iter().all(is_same)).then(|| Arc::clone(last))
+    }
+
     /// The size of each symbol, and the size that is compiled: its bucket. Every input fits one of both.
-    fn resolve(&self, program: Program, io: &Io<'_>) -> Result<(Sizes, Sizes), Error> {
+    fn resolve(&self, program: Program, io: &Io<'_>) -> Result<Resolved, Error> {
         let sizes = self.sizes(program, io)?;
         let rounded = self.rounded(program, &sizes)?;
         let graph = &self.loaded[program.0].graph;
+        let mut inputs = Vec::new();
         for (name, id) in graph.inputs() {
             let given = self.input(name, io)?;
-            let padded = || {
-                shape(graph, id, &rounded).is_ok_and(|padded| !io.sizes.is_empty() && padded == given.shape)
-            };
-            fits(graph, name, id, given, if padded() { &rounded } else { &sizes })?;
+            let is_compiled = shape(graph, id, &rounded).is_ok_and(|padded| padded == given.shape);
+            let has_bucket = is_compiled && !io.sizes.is_empty();
+            fits(graph, name, id, given, if has_bucket { &rounded } else { &sizes })?;
+            let (name, shape, bytes) = (name.to_owned(), given.shape.clone(), given.buffer.bytes());
+            inputs.push(Given { name, shape, bytes, is_padded: !is_compiled });
         }
-        Ok((sizes, rounded))
+        let outputs = graph.outputs().iter().map(|(name, id)| Ok((name.clone(), shape(graph, *id, &sizes)?)));
+        let outputs = outputs.collect::<Result<_, Error>>()?;
+        let key = rounded.values().copied().collect();
+        Ok(Resolved { given: io.sizes.clone(), inputs, sizes, rounded, key, outputs })
     }
 
     /// The size of each symbol: as it is given, or else as the groups and the inputs have it.
@@ -539,16 +590,15 @@ impl<'a> Session<'a> {
         found.ok_or_else(|| Error::Missing { name: name.to_owned() })
     }
 
-    /// What is compiled for these sizes, which are buckets; it is compiled, if need be.
-    fn key(&mut self, program: Program, rounded: &Sizes) -> Result<Vec<i64>, Error> {
+    /// Compiles for these sizes, which are buckets, if need be; whether that was done already.
+    fn is_ready(&mut self, program: Program, rounded: &Sizes) -> Result<bool, Error> {
         let key: Vec<i64> = rounded.values().copied().collect();
-        if self.loaded[program.0].ready.contains_key(&key) {
-            self.counters.hits += 1;
-        } else {
+        let is_there = self.loaded[program.0].ready.contains_key(&key);
+        if !is_there {
             let ready = self.prepare(program, rounded)?;
-            self.loaded[program.0].ready.insert(key.clone(), ready);
+            self.loaded[program.0].ready.insert(key, ready);
         }
-        Ok(key)
+        Ok(is_there)
     }
 
     /// The sizes that a program is compiled for when its symbols have these, all of them: each rounded up to its
@@ -620,20 +670,18 @@ impl<'a> Session<'a> {
     }
 
     /// The inputs that have to be padded, and the real sizes for the graph to know.
-    fn stage(&mut self, program: Program, io: &Io<'_>, sizes: &Sizes, rounded: &Sizes) -> Result<(), Error> {
+    fn stage(&mut self, program: Program, io: &Io<'_>, resolved: &Resolved) -> Result<(), Error> {
         let mut all = Vec::new();
         let Loaded { graph, buckets, .. } = &self.loaded[program.0];
-        for (name, id) in graph.inputs() {
-            let (given, padded) = (self.input(name, io)?, shape(graph, id, rounded)?);
-            if given.shape != padded {
-                let element = graph.ty(id).dtype.bytes();
-                let narrow = read(self.device, &given.buffer).map_err(Error::Device)?;
-                let wide = pad::widen(&narrow, element, &given.shape, &padded);
-                all.push((name.to_owned(), padded, wide));
-            }
+        for ((name, id), _) in graph.inputs().zip(&resolved.inputs).filter(|(_, given)| given.is_padded) {
+            let (given, padded) = (self.input(name, io)?, shape(graph, id, &resolved.rounded)?);
+            let element = graph.ty(id).dtype.bytes();
+            let narrow = read(self.device, &given.buffer).map_err(Error::Device)?;
+            let wide = pad::widen(&narrow, element, &given.shape, &padded);
+            all.push((name.to_owned(), padded, wide));
         }
         for symbol in buckets.keys() {
-            let size = sizes[symbol];
+            let size = resolved.sizes[symbol];
             let need = format!("at most {}, what an i32 holds", i32::MAX);
             let size =
                 i32::try_from(size).map_err(|_| Error::Size { symbol: symbol.clone(), got: size, need })?;
@@ -695,20 +743,40 @@ impl<'a> From<&'a BTreeMap<String, DeviceTensor>> for Io<'a> {
     }
 }
 
-impl Counters {
-    fn count(&mut self, compiled: &Compiled) {
+/// What a plan launches.
+#[derive(Clone, Copy)]
+struct Launches {
+    all: usize,
+    programs: usize, // different ones
+    dequantized: usize,
+}
+
+impl Launches {
+    fn of(compiled: &Compiled) -> Self {
         let steps = &compiled.plan().steps;
-        let programs: BTreeSet<usize> = steps
-            .iter()
-            .filter_map(|step| match step {
-                Step::Pass { program, .. } => Some(Arc::as_ptr(program) as usize),
-                _ => None,
-            })
-            .collect();
+        let program = |step: &Step| match step {
+            Step::Pass { program, .. } => Some(Arc::as_ptr(program) as usize),
+            _ => None,
+        };
+        let programs: BTreeSet<usize> = steps.iter().filter_map(program).collect();
+        let dequantized = steps.iter().filter(|step| matches!(step, Step::Call { .. })).count();
+        Self { all: steps.len(), programs: programs.len(), dequantized }
+    }
+}
+
+impl Resolved {
+    /// Whether every input has the size that is compiled: nothing of it is copied.
+    fn is_given_as_compiled(&self) -> bool {
+        self.inputs.iter().all(|input| !input.is_padded)
+    }
+}
+
+impl Counters {
+    fn count(&mut self, launches: Launches) {
         self.runs += 1;
-        self.launches = steps.len();
-        self.programs = programs.len();
-        self.dequantized = steps.iter().filter(|step| matches!(step, Step::Call { .. })).count();
+        self.launches = launches.all;
+        self.programs = launches.programs;
+        self.dequantized = launches.dequantized;
     }
 }
 

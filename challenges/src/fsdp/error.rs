@@ -34,6 +34,13 @@ pub enum Error {
         /// Stages of the pipeline.
         stages: usize,
     },
+    /// Ranks of which some at a time compute, and that gather within an operation.
+    Turns {
+        /// Ranks of the mesh.
+        ranks: usize,
+        /// Stages of the pipeline.
+        stages: usize,
+    },
     /// A schedule cannot be run.
     Schedule(Box<schedule::Error>),
     /// A schedule is one of another pipeline or step.
@@ -149,6 +156,12 @@ impl fmt::Display for Error {
             Self::Stages { layers, stages } => {
                 write!(f, "expected at least a layer for each of {stages} stages, found {layers} layers")
             }
+            Self::Turns { ranks, stages } => {
+                write!(
+                    f,
+                    "expected a rank for each of {stages} stages where ranks take turns, found {ranks} ranks"
+                )
+            }
             Self::Schedule(error) => error.fmt(f),
             Self::Pipeline { found, expected } => {
                 write!(f, "expected a schedule `{expected}`, found `{found}`")
@@ -185,7 +198,7 @@ impl std::error::Error for Error {
             | Self::Flat { .. }
             | Self::Dropout { .. }
             | Self::Axis { .. } => None,
-            Self::Stages { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
+            Self::Stages { .. } | Self::Turns { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(&**error),
             Self::Weights(error) => Some(&**error),

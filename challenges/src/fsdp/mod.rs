@@ -37,7 +37,7 @@ use crate::linked::{Linked, linked};
 
 pub use compiler::store::Store;
 pub use error::Error;
-pub use rank::{Pipeline, Rank, Room, Slice, Team, Traffic};
+pub use rank::{Mark, Moment, Pipeline, Rank, Room, Slice, Team, Trace, Traffic, Turns, What};
 
 /// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
 pub const FSDP: &str = "fsdp";

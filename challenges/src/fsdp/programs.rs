@@ -27,6 +27,7 @@ use reference::llama::train::{self, Recipe, STREAM_GRAD};
 use reference::llama::{Piece, Spec, Storage};
 
 use super::flat::{self, Row};
+use super::tasks::NEXT;
 use super::{Error, FSDP, Fsdp, Gradient, Sharding, TP};
 
 /// Where every parameter of a model lies.
@@ -70,6 +71,10 @@ pub struct Graphs {
     /// From shards to whole parts, each (elements), so that a gather may write where its result is to lie; `None` where
     /// there is nothing to gather.
     pub gather: Option<Graph>,
+    /// What it puts together.
+    pub gathered: Vec<Room>,
+    /// Its shards.
+    pub shards: Vec<ShardName>,
     /// The shapes in which the other graphs read whole parts.
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// The piece without a gradient.
@@ -78,6 +83,47 @@ pub struct Graphs {
     pub evaluation: Graph,
     /// The piece with its gradients; the same as `forward` where nothing needs one.
     pub training: Graph,
+}
+
+/// Memory for a tensor of a size that does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Its canonical name.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Vec<usize>,
+    /// All of its bytes.
+    pub bytes: usize,
+}
+
+/// A shard that a graph gathers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardName {
+    /// The input that it is.
+    pub input: String,
+    /// The same where it is gathered for the piece that comes next.
+    pub next_input: String,
+    /// The canonical name of what it is a shard of.
+    pub of: String,
+}
+
+/// What the outputs of a graph take.
+pub fn rooms(graph: &Graph) -> Vec<Room> {
+    let room = |(name, id): &(String, Id)| {
+        let ty = graph.ty(*id);
+        let shape: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
+        let bytes = shape.iter().product::<usize>() * ty.dtype.bytes();
+        Room { name: name.clone(), shape, bytes }
+    };
+    graph.outputs().iter().map(room).collect()
+}
+
+fn shard_names(gather: &Graph) -> Vec<ShardName> {
+    let shard = |(name, _): (&str, Id)| {
+        let of = name.strip_suffix(SHARD)?.to_owned();
+        Some(ShardName { input: name.to_owned(), next_input: format!("{NEXT}{name}"), of })
+    };
+    gather.inputs().filter_map(shard).collect()
 }
 
 impl Deref for PieceGraphs {
@@ -91,9 +137,7 @@ impl Deref for PieceGraphs {
 impl PieceGraphs {
     /// Bytes of the whole parts that are gathered for it.
     pub fn gathered_bytes(&self) -> usize {
-        let types = self.gather.iter().flat_map(|graph| graph.outputs().iter().map(|(_, id)| graph.ty(*id)));
-        let elements = |ty: &Type| ty.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
-        types.map(|ty| elements(ty) * ty.dtype.bytes()).sum()
+        self.gathered.iter().map(|part| part.bytes).sum()
     }
 
     /// Whether it reads a parameter, a part of one, or a flat row, by its name in the model.
@@ -329,7 +373,9 @@ fn written(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, source: &Source) -
         |id: Id| training.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
     let shapes = training.inputs().map(|(name, id)| (name.to_owned(), fixed(id))).collect();
     let training = in_shards(attempt, layout, piece, training, source.is_stream_needed)?;
-    Ok(Graphs { gather, shapes, forward, evaluation, training })
+    let gathered = gather.as_ref().map(rooms).unwrap_or_default();
+    let shards = gather.as_ref().map(shard_names).unwrap_or_default();
+    Ok(Graphs { gather, gathered, shards, shapes, forward, evaluation, training })
 }
 
 /// A piece with what ranks that share it do together.

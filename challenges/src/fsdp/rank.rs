@@ -10,21 +10,23 @@
 //! flight      micro-batches on their way, and the memory that they use again
 //! pipeline    a line of a schedule, operation by operation
 //! shards      what of A, B and the moments is a rank's own, to be written by it
+//! trace       when the rank did what in its last step
 //! ```
 //!
-//! All ranks of a stage run the same pieces in the same order, each on its own micro-batch; a rank that has none runs one
-//! of padding.
+//! All ranks of a stage run the same pieces in the same order, each on its own micro-batch and at its own size; a rank
+//! that has none runs one of padding.
 
 mod flight;
 mod pipeline;
 mod place;
 mod shards;
+mod trace;
 mod work;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use compiler::compile::{Level, Options};
 use compiler::groups::Groups;
@@ -53,6 +55,7 @@ use place::Place;
 use work::Work;
 
 pub use shards::Slice;
+pub use trace::{Mark, Moment, Trace, Turns, What};
 pub use work::Traffic;
 
 /// The ranks that train a model together.
@@ -101,10 +104,19 @@ pub struct Pipeline<'a> {
     pub workload: Workload,
     /// The schedule of a step, by its shape.
     pub schedule: &'a Schedules<'a>,
+    /// Whose turn it is to compute, where there are more ranks than cores and operations are timed.
+    pub turns: Option<&'a Turns>,
 }
 
 /// Schedules by their shape.
 pub type Schedules<'a> = dyn Fn(Shape, &Workload) -> Result<Schedule, schedule::Error> + Sync + 'a;
+
+/// The micro-batches that ranks work on at the same time.
+struct Round {
+    all: Vec<usize>,    // by the number of the shard; of the last round some may be missing
+    own: Option<usize>, // this rank's; else it runs one of padding
+    shape: [usize; 2],  // of that
+}
 
 /// A model on one of several ranks, with everything that its training changes.
 pub struct Rank<'a> {
@@ -183,6 +195,9 @@ impl<'a> Rank<'a> {
         let (chunks, placement) = pipeline.map_or((1, Placement::Looped), |it| (it.chunks, it.placement));
         let stages = Shape::new(place.at.stages, chunks, 1, placement)?;
         check_sizes(&spec, &place, stages)?;
+        if pipeline.is_some_and(|it| it.turns.is_some()) && mesh.ranks() > place.at.stages {
+            return Err(Error::Turns { ranks: mesh.ranks(), stages: place.at.stages });
+        }
         let layout = Layout::new(attempt, &spec, mesh, sharding)?;
         let overlapped = Options { in_flight: IN_FLIGHT, ..Level::default().options() };
         let options = (room.prefetch_bytes > 0).then_some(overlapped);
@@ -247,12 +262,15 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// B.6: what stays of each layer of a micro-batch, and where.
-    fn choose_activations(&mut self, flight: &Flight) -> Result<(), Error> {
+    /// B.6: what stays of each layer of the step's largest micro-batch, and where. The same on every rank, since ranks run
+    /// the same programs.
+    fn choose_activations(&mut self) -> Result<(), Error> {
+        let tokens = |sizes: &&BTreeMap<Symbol, i64>| sizes.values().product::<i64>();
+        let Some(largest) = self.work.sizes.iter().max_by_key(tokens).cloned() else { return Ok(()) };
         let layers = 1..self.work.pieces.len() - 1;
         let bytes: Vec<LayerBytes> = layers
             .clone()
-            .map(|piece| self.work.activation_bytes(piece, flight))
+            .map(|piece| self.work.activation_bytes(piece, &largest))
             .collect::<Result<_, _>>()?;
         let chosen = self.attempt.activations(&bytes, self.room.activation_bytes, self.room.host);
         answers("B.6", chosen.len(), bytes.len())?;
@@ -325,20 +343,16 @@ impl<'a> Rank<'a> {
     }
 
     fn add(&mut self, all: &[(Microbatch, [i32; 2])], items: u64) -> Result<Vec<Logged>, Error> {
-        let (own, ranks) = (self.place.at.shard, self.layout.ranks());
-        let rounds =
-            || all.chunks(ranks).map(|round| (round, common_shape(round.iter().map(|(batch, _)| batch))));
-        self.work.pool.fit(rounds().map(|(_, shape)| shape));
+        let deal = self.deal(all.iter().map(|(batch, _)| batch))?;
+        if self.stages.stages() == 1 && self.room.activation_bytes > 0 {
+            self.choose_activations()?;
+        }
         let mut flights = Vec::new();
-        for (round, shape) in rounds() {
-            let (batch, key) = match round.get(own) {
-                Some((batch, key)) => (batch.padded(shape), *key),
-                None => (Microbatch::padding(shape), [0; 2]),
+        for round in &deal {
+            let flight = match round.own {
+                Some(number) => self.flight(&all[number].0, items, all[number].1)?,
+                None => self.flight(&Microbatch::padding(round.shape), items, [0; 2])?,
             };
-            let flight = self.flight(&batch, items, key)?;
-            if self.stages.stages() == 1 && self.room.activation_bytes > 0 {
-                self.choose_activations(&flight)?;
-            }
             flights.push(flight);
         }
         match self.schedule(flights.len())? {
@@ -348,7 +362,26 @@ impl<'a> Rank<'a> {
             }
             None => self.run(&one_by_one(flights.len()), self.stages, false, &mut flights)?,
         }
-        self.in_turn(&flights, all.len())
+        self.in_turn(&flights, &deal, all.len())
+    }
+
+    /// Deals micro-batches out to the ranks along the axis of shards: those of a round are as large as each other as can
+    /// be, since ranks wait for each other at every gather. Where all are equally large that is in turn.
+    fn deal<'b>(&mut self, all: impl Iterator<Item = &'b Microbatch>) -> Result<Vec<Round>, Error> {
+        let shapes: Vec<[usize; 2]> = all.map(|batch| batch.shape).collect();
+        let sizes = shapes.iter().map(|shape| self.rounded(*shape)).collect::<Result<Vec<_>, _>>()?;
+        let compiled = |number: &usize| sizes[*number].values().product::<i64>();
+        let mut order: Vec<usize> = (0..shapes.len()).collect();
+        order.sort_by_key(|number| std::cmp::Reverse(compiled(number)));
+        self.work.sizes = sizes.iter().cloned().collect();
+        self.work
+            .pool
+            .fit(sizes.iter().map(|sizes| ["B", "T"].map(|symbol| sizes[symbol] as usize)).collect());
+        let round = |all: &[usize]| {
+            let own = all.get(self.place.at.shard).copied();
+            Round { all: all.to_vec(), own, shape: shapes[*all.last().expect("a chunk has one")] }
+        };
+        Ok(order.chunks(self.layout.ranks()).map(round).collect())
     }
 
     /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and B
@@ -362,21 +395,19 @@ impl<'a> Rank<'a> {
     }
 
     fn read(&mut self, all: &[(Microbatch, u64)]) -> Result<Vec<Logged>, Error> {
-        let (own, ranks) = (self.place.at.shard, self.layout.ranks());
-        let shapes = |round: &[(Microbatch, u64)]| common_shape(round.iter().map(|(batch, _)| batch));
-        self.work.pool.fit(all.chunks(ranks).map(shapes));
+        let deal = self.deal(all.iter().map(|(batch, _)| batch))?;
         let mut flights = Vec::new();
-        for round in all.chunks(ranks) {
-            let (batch, items) = match round.get(own) {
-                Some((batch, items)) => (batch.padded(shapes(round)), *items),
-                None => (Microbatch::padding(shapes(round)), 1),
+        for round in &deal {
+            let flight = match round.own {
+                Some(number) => self.flight(&all[number].0, all[number].1, [0; 2])?, // nothing is dropped
+                None => self.flight(&Microbatch::padding(round.shape), 1, [0; 2])?,
             };
-            flights.push(self.flight(&batch, items, [0; 2])?); // nothing is dropped
+            flights.push(flight);
         }
         let (stages, count) = (self.stages, flights.len().max(1));
         let shape = Shape::new(stages.ranks(), stages.chunks(), count, stages.placement())?;
         self.run(&read_only(shape, self.place.at.stage, flights.len()), shape, true, &mut flights)?;
-        self.in_turn(&flights, all.len())
+        self.in_turn(&flights, &deal, all.len())
     }
 
     /// The schedule of a step of so many micro-batches a lane, checked; `None` if there is one stage.
@@ -407,7 +438,7 @@ impl<'a> Rank<'a> {
     ) -> Result<(), Error> {
         let (hidden, element) = (self.spec.config.hidden, self.spec.compute.bytes());
         let stream = |flight: &Flight| {
-            let size = |symbol: &str| flight.sizes[symbol] as usize;
+            let size = |symbol: &str| flight.compiled[symbol] as usize;
             (vec![size("B"), size("T"), hidden], element)
         };
         let line = Line {
@@ -418,12 +449,15 @@ impl<'a> Rank<'a> {
             is_evaluation,
             buffered: self.pipeline.and_then(|it| it.workload.buffer).map_or(1, |buffer| buffer.chunks),
             stream: &stream,
+            turns: self.pipeline.and_then(|it| it.turns),
         };
-        line.run(&mut self.work, flights)
+        self.work.trace = Trace::default();
+        self.work.trace.operations = line.run(&mut self.work, flights)?;
+        Ok(())
     }
 
-    /// What every rank logged, in the order in which micro-batches are dealt out.
-    fn in_turn(&self, own: &[Flight], count: usize) -> Result<Vec<Logged>, Error> {
+    /// What every rank logged, in the order of the micro-batches.
+    fn in_turn(&self, own: &[Flight], deal: &[Round], count: usize) -> Result<Vec<Logged>, Error> {
         let text: Vec<String> = own.iter().map(|flight| flight.logged.bits_text()).collect();
         let texts = self.place.world.exchange(&text.join("\n"))?;
         let last = self.stages.home(self.stages.stages() - 1).0;
@@ -431,20 +465,24 @@ impl<'a> Rank<'a> {
             let rank = self.place.rank(lane, 0, last);
             texts[rank].lines().filter_map(Logged::from_bits_text).collect()
         };
-        let all: Vec<Vec<Logged>> = (0..self.layout.ranks()).map(of_lane).collect();
-        let one = |number: usize| all[number % all.len()][number / all.len()];
-        Ok((0..count).map(one).collect())
+        let lanes: Vec<Vec<Logged>> = (0..self.layout.ranks()).map(of_lane).collect();
+        let mut all = vec![Logged::default(); count];
+        for (number, round) in deal.iter().enumerate() {
+            round.all.iter().zip(&lanes).for_each(|(batch, lane)| all[*batch] = lane[number]);
+        }
+        Ok(all)
     }
 
     /// A micro-batch before it is computed.
     fn flight(&mut self, batch: &Microbatch, items: u64, key: [i32; 2]) -> Result<Flight, Error> {
-        let sizes = self.rounded(batch)?;
-        let batch = batch.padded(["B", "T"].map(|symbol| sizes[symbol] as usize));
+        let (sizes, compiled) = (sizes_of(batch.shape), self.rounded(batch.shape)?);
+        let batch = batch.padded(["B", "T"].map(|symbol| compiled[symbol] as usize));
         self.fit(&batch)?;
         Ok(Flight {
             own: self.own_inputs(&batch, items, key)?,
             tables: Arc::clone(&self.tables),
             sizes,
+            compiled,
             xs: BTreeMap::new(),
             gradient: None,
             kept: BTreeMap::new(),
@@ -454,12 +492,10 @@ impl<'a> Rank<'a> {
         })
     }
 
-    /// The sizes that are compiled for a batch.
-    fn rounded(&mut self, batch: &Microbatch) -> Result<BTreeMap<Symbol, i64>, Error> {
-        let sizes =
-            BTreeMap::from([("B".into(), batch.shape[0] as i64), ("T".into(), batch.shape[1] as i64)]);
+    /// The sizes that are compiled for rows and tokens.
+    fn rounded(&mut self, shape: [usize; 2]) -> Result<BTreeMap<Symbol, i64>, Error> {
         let program = self.work.any_program(1)?; // a layer has both
-        Ok(self.work.session.rounded(program, &sizes)?)
+        Ok(self.work.session.rounded(program, &sizes_of(shape))?)
     }
 
     /// The rotary tables of a batch.
@@ -514,7 +550,9 @@ impl<'a> Rank<'a> {
         let rates: BTreeMap<String, DeviceTensor> = rates.collect::<Result<_, Error>>()?;
         let mut io = Io::from(&rates);
         io.donated = self.work.trained.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let begin = Instant::now();
         let outputs = self.updates.run(self.update, io)?;
+        self.work.trace.mark(0, What::Update, begin);
         let norm = outputs.array("grad_norm")?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
         if let Some(scale) = &mut self.scale {
@@ -576,14 +614,24 @@ impl<'a> Rank<'a> {
         (0..self.stages.ranks()).find(reads).unwrap_or(0)
     }
 
+    /// The schedule of a step of so many micro-batches a lane, as it is run, and what it is made for; `None` if there is
+    /// one stage.
+    ///
+    /// # Errors
+    /// If there is no such schedule.
+    pub fn planned(&self, micro_batches: usize) -> Result<Option<(Schedule, Workload)>, Error> {
+        let Some(schedule) = self.schedule(micro_batches)? else { return Ok(None) };
+        let workload = self.pipeline.map_or_else(recomputed, |it| it.workload.clone());
+        Ok(Some((schedule, workload)))
+    }
+
     /// The share of a step of so many micro-batches a lane in which ranks of the pipeline wait, as it is simulated;
     /// `None` if there is one stage.
     ///
     /// # Errors
     /// If there is no such schedule.
     pub fn bubble(&self, micro_batches: usize) -> Result<Option<f64>, Error> {
-        let Some(schedule) = self.schedule(micro_batches)? else { return Ok(None) };
-        let workload = self.pipeline.map_or_else(recomputed, |it| it.workload.clone());
+        let Some((schedule, workload)) = self.planned(micro_batches)? else { return Ok(None) };
         Ok(Some(schedule::check(&schedule, &workload)?.simulate().bubble()))
     }
 
@@ -611,6 +659,11 @@ impl<'a> Rank<'a> {
         self.work.traffic
     }
 
+    /// When it did what in its last step, or since it was last asked to evaluate.
+    pub fn trace(&self) -> &Trace {
+        &self.work.trace
+    }
+
     /// All ranks.
     pub fn world(&self) -> &Arc<dyn Comm> {
         &self.place.world
@@ -636,6 +689,11 @@ impl<'a> Rank<'a> {
     pub fn counters(&self) -> &Counters {
         self.work.session.counters()
     }
+}
+
+/// The sizes of rows and tokens.
+fn sizes_of([rows, tokens]: [usize; 2]) -> BTreeMap<Symbol, i64> {
+    BTreeMap::from([("B".into(), rows as i64), ("T".into(), tokens as i64)])
 }
 
 /// That a step answers for everything that it is asked about.
@@ -678,9 +736,4 @@ fn recomputed() -> Workload {
     let times = Times { forward: 1.0, backward: 1.0, weight: 0.1, recompute: 1.0, dequantize: 0.0 };
     let held = Held { forward: 1, recompute: 1, weight: 1 };
     Workload::uniform(Stage { times, held, recomputed: true, trained: true })
-}
-
-/// The shape that holds some micro-batches, the same on every rank.
-fn common_shape<'b>(batches: impl Iterator<Item = &'b Microbatch>) -> [usize; 2] {
-    batches.fold([0, 0], |[rows, tokens], batch| [rows.max(batch.shape[0]), tokens.max(batch.shape[1])])
 }

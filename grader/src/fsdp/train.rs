@@ -140,7 +140,8 @@ pub(super) fn run_in_parts(child: &mut Child, attempt: &dyn Fsdp) {
         let job = job()?;
         let schedule = |shape: Shape, workload: &Workload| attempt.schedule(shape, workload);
         let workload = asked(None, None);
-        let pipeline = Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &schedule };
+        let pipeline =
+            Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &schedule, turns: None };
         let how = How { pipeline: Some(&pipeline), ..how(attempt) };
         Ok(losses_apart(&one_rank(&job)?, &job.train(&[(PP, RANKS)], how)?))
     };

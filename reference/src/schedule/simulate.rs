@@ -38,13 +38,28 @@ pub struct Timeline {
 impl Checked<'_> {
     /// When each operation runs, in the workload's unit of time.
     pub fn simulate(&self) -> Timeline {
-        let ranks = self.schedule.ranks();
-        let spans = ranks.iter().map(|line| vec![Span::default(); line.len()]).collect();
+        self.timeline(|(rank, position)| self.takes(rank, self.schedule.ranks()[rank][position]))
+    }
+
+    /// When each operation runs if each of them takes as long as `durations` say, which were measured: a number for each
+    /// operation of each rank, in the order of the schedule and in the workload's unit of time.
+    ///
+    /// # Panics
+    /// If there is not one for each operation.
+    pub fn replay(&self, durations: &[Vec<f64>]) -> Timeline {
+        let counts = |lines: &mut dyn Iterator<Item = usize>| lines.collect::<Vec<_>>();
+        let expected = counts(&mut self.schedule.ranks().iter().map(Vec::len));
+        assert_eq!(counts(&mut durations.iter().map(Vec::len)), expected, "a duration for each operation");
+        self.timeline(|(rank, position)| durations[rank][position])
+    }
+
+    /// Each operation as soon as its rank is free and its messages are there.
+    fn timeline(&self, takes: impl Fn(Place) -> f64) -> Timeline {
+        let spans = self.schedule.ranks().iter().map(|line| vec![Span::default(); line.len()]).collect();
         let mut timeline = Timeline { spans };
         for &place in &self.order {
             let start = self.start(place, &timeline);
-            let end = start + self.takes(place.0, ranks[place.0][place.1]);
-            timeline.spans[place.0][place.1] = Span { start, end };
+            timeline.spans[place.0][place.1] = Span { start, end: start + takes(place) };
         }
         timeline
     }

@@ -203,8 +203,13 @@ fn every_schedule_is_as_near_the_truth_as_the_original_is() {
             for buffer in [None, Some(Buffer { chunks: 1, reads: None })] {
                 let workload = workload(recomputed, buffer);
                 println!("{name}, recomputed: {recomputed}, dequantised: {}", buffer.is_some());
-                let pipeline =
-                    Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &generator };
+                let pipeline = Pipeline {
+                    chunks: 1,
+                    placement: Placement::Looped,
+                    workload,
+                    schedule: &generator,
+                    turns: None,
+                };
                 check_mesh(&[("pp", 2)], How { pipeline: Some(&pipeline), ..How::default() });
             }
         }
@@ -314,7 +319,7 @@ fn a_rank_may_have_several_stages() {
                 [None, Some(Buffer { chunks: 1, reads: None }), Some(Buffer { chunks: 2, reads: None })]
             {
                 let workload = workload(true, buffer);
-                let pipeline = Pipeline { chunks: 2, placement, workload, schedule: &generator };
+                let pipeline = Pipeline { chunks: 2, placement, workload, schedule: &generator, turns: None };
                 let how = How { pipeline: Some(&pipeline), ..How::default() };
                 let found = job.train(&[("pp", 2)], how).remove(0);
                 for (found, one) in found.reports.iter().zip(&one.reports) {

@@ -7,7 +7,7 @@ use kernels::plan::Memory;
 use kernels::{Buffer, Device};
 use reference::graph::Array;
 
-use super::{DeviceTensor, Error, Io};
+use super::{DeviceTensor, Error, Io, Resolved};
 use crate::compile::{Compiled, Port};
 use crate::rewrite::pad;
 
@@ -16,7 +16,7 @@ pub struct Outputs<'r> {
     pub(super) device: &'r dyn Device,
     pub(super) arena: Option<&'r Buffer>,
     pub(super) compiled: Arc<Compiled>,
-    pub(super) shapes: BTreeMap<String, Vec<usize>>, // as they really are
+    pub(super) resolved: Arc<Resolved>,
     pub(super) io: Io<'r>,
     pub(super) staged: &'r BTreeMap<String, DeviceTensor>,
     pub(super) kept: &'r BTreeMap<String, DeviceTensor>,
@@ -25,7 +25,7 @@ pub struct Outputs<'r> {
 impl Outputs<'_> {
     /// The names of all outputs, donated ones included.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.shapes.keys().map(String::as_str)
+        self.resolved.outputs.keys().map(String::as_str)
     }
 
     /// What was run.
@@ -94,7 +94,7 @@ impl Outputs<'_> {
 
     fn port(&self, name: &str) -> Result<(&Port, &Vec<usize>), Error> {
         let port = self.compiled.outputs().iter().find(|port| port.name == name);
-        port.zip(self.shapes.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
+        port.zip(self.resolved.outputs.get(name)).ok_or_else(|| Error::NoOutput { name: name.to_owned() })
     }
 
     /// The memory that an output begins in, and where.

@@ -16,8 +16,10 @@ pub(super) struct Flight {
     pub own: Vec<(&'static str, DeviceTensor)>,
     /// The rotary tables of its length.
     pub tables: Arc<BTreeMap<String, DeviceTensor>>,
-    /// Its sizes, as they are compiled.
+    /// Its sizes.
     pub sizes: BTreeMap<Symbol, i64>,
+    /// Those that are compiled, which its tensors have: what lies beyond the former is padding.
+    pub compiled: BTreeMap<Symbol, i64>,
     /// What each piece reads.
     pub xs: BTreeMap<usize, DeviceTensor>,
     /// The gradient of what comes next: of the x of the piece before which backward is.
@@ -75,8 +77,7 @@ impl Pool {
     }
 
     /// Gives everything back to the device, if micro-batches of other shapes come.
-    pub fn fit(&mut self, shapes: impl Iterator<Item = [usize; 2]>) {
-        let shapes = shapes.collect();
+    pub fn fit(&mut self, shapes: BTreeSet<[usize; 2]>) {
         if self.shapes != shapes {
             self.free.clear();
             self.shapes = shapes;

@@ -16,6 +16,7 @@
 //! whatever order the lines have them. A send waits for nobody; all of them are waited for at the end of the step.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use compiler::session::DeviceTensor;
 use kernels::comm::{Collective, Comm, Destination, Ticket};
@@ -24,6 +25,7 @@ use reference::llama::Piece;
 use reference::schedule::{Kind, Kinds, Operation, Shape};
 
 use super::flight::Flight;
+use super::trace::{Moment, Turns};
 use super::work::Work;
 use crate::fsdp::Error;
 use crate::fsdp::tasks::Task;
@@ -44,6 +46,8 @@ pub(super) struct Line<'l> {
     pub buffered: usize,
     /// Dimensions and bytes of a micro-batch's x.
     pub stream: &'l dyn Fn(&Flight) -> (Vec<usize>, usize),
+    /// Whose turn it is to compute; `None` if every rank may.
+    pub turns: Option<&'l Turns>,
 }
 
 /// Which way a message goes.
@@ -62,37 +66,70 @@ pub(super) fn pieces_of(stage: usize, stages: usize, layers: usize) -> Range<usi
 }
 
 impl Line<'_> {
-    /// Runs it on this rank's micro-batches.
-    pub fn run(&self, work: &mut Work<'_>, flights: &mut [Flight]) -> Result<(), Error> {
+    /// Runs it on this rank's micro-batches: when each operation ran.
+    pub fn run(&self, work: &mut Work<'_>, flights: &mut [Flight]) -> Result<Vec<Moment>, Error> {
         let mut sent = Vec::new();
+        let mut moments = Vec::with_capacity(self.operations.len());
         let mut buffer: Vec<usize> = Vec::new(); // chunks, the one that was dequantised longest ago first
         for operation in self.operations {
-            let Operation { kinds, micro_batch, chunk } = *operation;
-            let has = |kind: Kind| kinds.contains(kind);
-            if has(Kind::Dequantize) {
-                self.dequantize(work, &mut buffer, chunk)?;
+            if operation.has_micro_batch() {
+                self.receive(work, &mut flights[operation.micro_batch], *operation)?;
             }
-            if !operation.has_micro_batch() {
-                continue;
+            let _turn = self.turns.map(Turns::wait);
+            let begin = Instant::now();
+            if operation.kinds.contains(Kind::Dequantize) {
+                self.dequantize(work, &mut buffer, operation.chunk)?;
             }
-            let flight = &mut flights[micro_batch];
-            if has(Kind::Forward) {
-                self.forward(work, flight, *operation, &mut sent)?;
+            if operation.has_micro_batch() {
+                self.compute(work, &mut flights[operation.micro_batch], *operation, &mut sent)?;
             }
-            if has(Kind::Recompute) && !is_fused(kinds) {
-                self.recompute(work, flight, chunk)?;
-            }
-            if has(Kind::Backward) {
-                self.backward(work, flight, *operation, &mut sent)?;
-            } else if has(Kind::Weight) {
-                self.weight(work, flight, chunk)?;
-            }
+            moments.push(Moment::since(begin));
         }
         for chunk in buffer {
             self.forget(work, chunk);
         }
-        let Some(stages) = self.stages else { return Ok(()) };
-        sent.into_iter().try_for_each(|ticket| stages.wait(ticket, (&mut [][..]).into())).map_err(Error::from)
+        if let Some(stages) = self.stages {
+            sent.into_iter().try_for_each(|ticket| stages.wait(ticket, (&mut [][..]).into()))?;
+        }
+        Ok(moments)
+    }
+
+    /// What an operation does with a micro-batch, whose message is there.
+    fn compute(
+        &self,
+        work: &mut Work<'_>,
+        flight: &mut Flight,
+        operation: Operation,
+        sent: &mut Vec<Ticket>,
+    ) -> Result<(), Error> {
+        let Operation { kinds, chunk, .. } = operation;
+        let has = |kind: Kind| kinds.contains(kind);
+        if has(Kind::Forward) {
+            self.forward(work, flight, operation, sent)?;
+        }
+        if has(Kind::Recompute) && !is_fused(kinds) {
+            self.recompute(work, flight, chunk)?;
+        }
+        if has(Kind::Backward) {
+            self.backward(work, flight, operation, sent)?;
+        } else if has(Kind::Weight) {
+            self.weight(work, flight, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what an operation reads of another rank: x before F, the gradient of y before B.
+    fn receive(&self, work: &mut Work<'_>, flight: &mut Flight, operation: Operation) -> Result<(), Error> {
+        let stage = self.stage(operation.chunk);
+        if operation.kinds.contains(Kind::Forward) && stage > 0 && self.is_elsewhere(stage - 1) {
+            let x = self.message(work, flight, operation, Direction::Forward)?;
+            flight.xs.insert(self.pieces(work, operation.chunk).start, x);
+        }
+        if operation.kinds.contains(Kind::Backward) && self.is_elsewhere(stage + 1) {
+            let gradient = self.message(work, flight, operation, Direction::Backward)?;
+            work.pool.give(flight.gradient.replace(gradient));
+        }
+        Ok(())
     }
 
     fn stage(&self, chunk: usize) -> usize {
@@ -133,10 +170,6 @@ impl Line<'_> {
         sent: &mut Vec<Ticket>,
     ) -> Result<(), Error> {
         let (stage, pieces) = (self.stage(operation.chunk), self.pieces(work, operation.chunk));
-        if stage > 0 && self.is_elsewhere(stage - 1) {
-            let x = self.receive(work, flight, operation, Direction::Forward)?;
-            flight.xs.insert(pieces.start, x);
-        }
         let task = if self.is_recomputed(operation.chunk) { Task::Forward } else { Task::Keep };
         for number in pieces.clone() {
             let task = match work.pieces[number].piece {
@@ -189,10 +222,6 @@ impl Line<'_> {
         sent: &mut Vec<Ticket>,
     ) -> Result<(), Error> {
         let (stage, kinds) = (self.stage(operation.chunk), operation.kinds);
-        if self.is_elsewhere(stage + 1) {
-            let gradient = self.receive(work, flight, operation, Direction::Backward)?;
-            work.pool.give(flight.gradient.replace(gradient));
-        }
         let has_weight = kinds.contains(Kind::Weight);
         for number in self.back(work, operation.chunk) {
             let is_layer = matches!(work.pieces[number].piece, Piece::Layer(_));
@@ -257,7 +286,7 @@ impl Line<'_> {
         Ok(stages.start(&what, bytes[..].into(), Destination::Host { bytes: 0 })?)
     }
 
-    fn receive(
+    fn message(
         &self,
         work: &mut Work<'_>,
         flight: &Flight,

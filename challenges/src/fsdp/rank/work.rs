@@ -1,15 +1,17 @@
 //! The pieces of a rank on its device: their programs, and what these read and write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use compiler::session::{DeviceTensor, Io, Program, Session};
-use reference::graph::{Graph, Id, Type};
+use reference::graph::{Graph, Id, Symbol};
 use reference::llama::Piece;
 use reference::llama::train::STREAM_GRAD;
 
 use super::flight::{Flight, HostTensor, Pool, shape};
+use super::trace::{Trace, What};
 use crate::fsdp::load::Tensors;
-use crate::fsdp::programs::{GRADIENT, PieceGraphs, SHARD};
+use crate::fsdp::programs::{GRADIENT, PieceGraphs, Room, rooms};
 use crate::fsdp::tasks::{self, KEPT, NEXT, SAVED, Task, Y_GRAD};
 use crate::fsdp::{Activations, Error, LayerBytes};
 use crate::train::Logged;
@@ -31,8 +33,12 @@ pub(super) struct Work<'a> {
     pub constants: Named,
     /// Memory that micro-batches use again.
     pub pool: Pool,
+    /// The sizes of all micro-batches of a step, on whatever rank: what one rank runs, all prepare.
+    pub sizes: BTreeSet<BTreeMap<Symbol, i64>>,
     /// What was moved so far.
     pub traffic: Traffic,
+    /// When what was done, in the last step.
+    pub trace: Trace,
     /// What stays of each layer between forward and backward; the x alone, if nothing is said.
     pub activations: BTreeMap<usize, Activations>,
     keeps: Vec<bool>,               // whose whole parts stay, by the number of a piece
@@ -85,7 +91,9 @@ impl<'a> Work<'a> {
             trained: Named::new(),
             constants: Named::new(),
             pool: Pool::default(),
+            sizes: BTreeSet::new(),
             traffic: Traffic::default(),
+            trace: Trace::default(),
             activations: BTreeMap::new(),
             keeps: Vec::new(),
             next: BTreeMap::new(),
@@ -123,12 +131,16 @@ impl<'a> Work<'a> {
     }
 
     /// Bytes of a layer's x, and of what its backward reads beside it.
-    pub fn activation_bytes(&mut self, piece: usize, flight: &Flight) -> Result<LayerBytes, Error> {
+    pub fn activation_bytes(
+        &mut self,
+        piece: usize,
+        sizes: &BTreeMap<Symbol, i64>,
+    ) -> Result<LayerBytes, Error> {
         let Some(loaded) = self.program(piece, Task::Keep)? else { return Ok(LayerBytes::default()) };
         let graph = &self.loaded[loaded].graph;
         let bytes = |(_, id): &(String, Id)| {
             let ty = graph.ty(*id);
-            shape(ty, &flight.sizes).iter().product::<usize>() * ty.dtype.bytes()
+            shape(ty, sizes).iter().product::<usize>() * ty.dtype.bytes()
         };
         let of = |prefix: &str| {
             graph.outputs().iter().filter(|(name, _)| name.starts_with(prefix)).map(bytes).sum()
@@ -198,18 +210,17 @@ impl<'a> Work<'a> {
             return Ok(());
         };
         self.count(number);
-        let Self { session, loaded: all, pieces, weights, trained, whole, .. } = self;
-        let Loaded { graph, program } = &all[loaded];
-        let parts: Vec<(&str, &Type)> =
-            graph.outputs().iter().map(|(name, id)| (name.as_str(), graph.ty(*id))).collect();
-        make_room(session, whole, &parts)?;
+        let begin = Instant::now();
+        let Self { session, loaded: all, pieces, weights, trained, whole, trace, .. } = self;
+        let Loaded { program, .. } = &all[loaded];
+        make_room(session, whole, &pieces[number].gathered)?;
         let shards = shards_of(session, weights, &pieces[number])?;
-        let own = own_shards(weights, trained, &shards, &pieces[number], "");
         let mut io = Io::default();
-        io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
+        io.inputs.extend(own_shards(weights, trained, &shards, &pieces[number], false));
         io.donated = whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         session.run(*program, io)?;
         as_read(whole, &pieces[number]);
+        trace.mark(number, What::Gather, begin);
         Ok(())
     }
 
@@ -221,9 +232,7 @@ impl<'a> Work<'a> {
         if let Some(loaded) = self.program(piece, Task::Dequantize)? {
             let Self { session, loaded: all, pieces, weights, whole, .. } = self;
             let Loaded { graph, program } = &all[loaded];
-            let parts: Vec<(&str, &Type)> =
-                graph.outputs().iter().map(|(name, id)| (name.as_str(), graph.ty(*id))).collect();
-            make_room(session, &mut own, &parts)?;
+            make_room(session, &mut own, &rooms(graph))?;
             let mut io = Io::default();
             add_parts(&mut io, graph, pieces[piece].piece, whole, weights);
             io.donated = own.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -255,7 +264,7 @@ impl<'a> Work<'a> {
     /// Memory for the parts of a piece that are gathered while another one's work is done.
     fn room_for_next(&mut self, next: usize) -> Result<Named, Error> {
         let mut parts = std::mem::take(&mut self.spare);
-        make_room(&self.session, &mut parts, &gathered(&self.pieces[next]).collect::<Vec<_>>())?;
+        make_room(&self.session, &mut parts, &self.pieces[next].gathered)?;
         Ok(parts.into_iter().map(|(name, tensor)| (format!("{NEXT}{name}"), tensor)).collect())
     }
 
@@ -280,7 +289,11 @@ impl<'a> Work<'a> {
             self.count(next);
             self.traffic.early += 1;
         }
+        for sizes in &self.sizes {
+            self.session.make_ready(self.loaded[loaded].program, sizes)?;
+        }
         let piece = self.pieces[number].piece;
+        let begin = Instant::now();
         let mut outputs = self.outputs(loaded, flight)?;
         let mut summed = self.take_sums(loaded, piece);
         let Self { session, loaded: all, weights, whole, dense, trained, pieces, constants, .. } = self;
@@ -298,9 +311,8 @@ impl<'a> Work<'a> {
         io.inputs.extend(flight.gradient.as_ref().map(|gradient| (STREAM_GRAD, gradient)));
         let coming_shards = next.map(|next| shards_of(session, weights, &pieces[next])).transpose()?;
         let coming_shards = coming_shards.unwrap_or_default();
-        let own = next.map(|next| own_shards(weights, trained, &coming_shards, &pieces[next], NEXT));
-        let own = own.unwrap_or_default();
-        io.inputs.extend(own.iter().map(|(name, tensor)| (name.as_str(), *tensor)));
+        let own = next.map(|next| own_shards(weights, trained, &coming_shards, &pieces[next], true));
+        io.inputs.extend(own.into_iter().flatten());
         io.donated.extend(summed.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(coming.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
         io.donated.extend(outputs.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)));
@@ -312,6 +324,11 @@ impl<'a> Work<'a> {
         });
         trained.extend(summed.into_iter().map(|(name, tensor)| (piece.own_name(&name), tensor)));
         flight.logged = logged?.unwrap_or(flight.logged);
+        let is_forward = matches!(task, Task::Evaluate | Task::Forward | Task::Keep | Task::Recompute);
+        self.trace.mark(number, if is_forward { What::Forward } else { What::Backward }, begin);
+        if let Some(next) = next {
+            self.trace.mark(next, What::Gather, begin);
+        }
         if let Some(next) = next {
             let plain = |name: String| name.strip_prefix(NEXT).map_or(name.clone(), str::to_owned);
             let mut parts = coming.into_iter().map(|(name, tensor)| (plain(name), tensor)).collect();
@@ -388,7 +405,7 @@ impl<'a> Work<'a> {
             let ty = graph.ty(*id);
             let tensor = match in_place {
                 Some(gradient) => gradient,
-                None => pool.take(session.device(), name, shape(ty, &flight.sizes), ty.dtype.bytes())?,
+                None => pool.take(session.device(), name, shape(ty, &flight.compiled), ty.dtype.bytes())?,
             };
             outputs.insert(name.clone(), tensor);
         }
@@ -420,17 +437,13 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The whole parts that are gathered for a piece.
-fn gathered(graphs: &PieceGraphs) -> impl Iterator<Item = (&str, &Type)> {
-    let outputs =
-        graphs.gather.iter().flat_map(|graph| graph.outputs().iter().map(move |output| (graph, output)));
-    outputs.map(|(graph, (name, id))| (name.as_str(), graph.ty(*id)))
-}
-
-/// Shards that lie on the host, brought to the device to be gathered.
+/// Shards that lie on the host, brought to the device to be gathered; by their own names.
 fn shards_of(session: &Session<'_>, weights: &Tensors, graphs: &PieceGraphs) -> Result<Named, Error> {
     let mut shards = Named::new();
-    for (_, own) in shard_names(graphs) {
+    if weights.on_host.is_empty() {
+        return Ok(shards);
+    }
+    for own in graphs.shards.iter().map(|shard| graphs.piece.own_name(&shard.of)) {
         if let Some((elements, bytes)) = weights.on_host.get(&own) {
             let made = DeviceTensor::new(session.device(), &[*elements], bytes);
             shards.insert(own.clone(), made.map_err(|source| Error::Device { input: own, source })?);
@@ -439,26 +452,19 @@ fn shards_of(session: &Session<'_>, weights: &Tensors, graphs: &PieceGraphs) -> 
     Ok(shards)
 }
 
-/// The shards that a gather reads, by the names of its inputs.
+/// The shards that a gather reads, by the names of its inputs; those of a gather that is started early have others.
 fn own_shards<'b>(
     weights: &'b Tensors,
     trained: &'b Named,
     from_host: &'b Named,
-    graphs: &PieceGraphs,
-    prefix: &str,
-) -> Vec<(String, &'b DeviceTensor)> {
-    let shard = |(input, own): (&str, String)| {
-        let tensor = weights.get(&own).or_else(|| from_host.get(&own)).or_else(|| trained.get(&own));
-        tensor.map(|tensor| (format!("{prefix}{input}"), tensor))
-    };
-    shard_names(graphs).filter_map(shard).collect()
-}
-
-/// The inputs of a piece's gather that are shards, and the name in the model of what each is a shard of.
-fn shard_names(graphs: &PieceGraphs) -> impl Iterator<Item = (&str, String)> {
-    let inputs = graphs.gather.iter().flat_map(Graph::inputs);
-    let shards = inputs.filter_map(|(name, _)| Some((name, name.strip_suffix(SHARD)?)));
-    shards.map(|(input, canonical)| (input, graphs.piece.own_name(canonical)))
+    graphs: &'b PieceGraphs,
+    is_early: bool,
+) -> impl Iterator<Item = (&'b str, &'b DeviceTensor)> {
+    graphs.shards.iter().filter_map(move |shard| {
+        let own = graphs.piece.own_name(&shard.of);
+        let tensor = weights.get(&own).or_else(|| from_host.get(&own)).or_else(|| trained.get(&own))?;
+        Some((if is_early { shard.next_input.as_str() } else { shard.input.as_str() }, tensor))
+    })
 }
 
 /// The parts that a graph reads: gathered, or as this rank has them.
@@ -476,23 +482,21 @@ fn as_read(parts: &mut Named, graphs: &PieceGraphs) {
     }
 }
 
-/// Memory for parts, kept where it is as large already.
-fn make_room(session: &Session<'_>, all: &mut Named, parts: &[(&str, &Type)]) -> Result<(), Error> {
-    let shape_of = |ty: &Type| shape(ty, &BTreeMap::new());
-    let bytes = |ty: &Type| shape_of(ty).iter().product::<usize>() * ty.dtype.bytes();
-    let fits = |(name, ty): &(&str, &Type)| all.get(*name).is_some_and(|old| old.buffer.bytes() == bytes(ty));
-    if all.len() == parts.len() && parts.iter().all(fits) {
-        for (name, ty) in parts {
-            all.entry((*name).to_owned()).and_modify(|old| old.shape = shape_of(ty));
+/// Memory for tensors, kept where it is as large already.
+fn make_room(session: &Session<'_>, all: &mut Named, rooms: &[Room]) -> Result<(), Error> {
+    let fits = |room: &Room| all.get(&room.name).is_some_and(|old| old.buffer.bytes() == room.bytes);
+    if all.len() == rooms.len() && rooms.iter().all(fits) {
+        for Room { name, shape, .. } in rooms {
+            let old = all.get_mut(name).expect("it fits");
+            old.shape.clone_from(shape);
         }
         return Ok(());
     }
     all.clear(); // first, so that both are never there together
-    for (name, ty) in parts {
-        let shape = shape_of(ty);
-        let alloc = session.device().alloc("parts", shape.iter().product::<usize>() * ty.dtype.bytes());
-        let buffer = alloc.map_err(|source| Error::Device { input: (*name).to_owned(), source })?;
-        all.insert((*name).to_owned(), DeviceTensor { shape, buffer });
+    for Room { name, shape, bytes } in rooms {
+        let buffer = session.device().alloc("parts", *bytes);
+        let buffer = buffer.map_err(|source| Error::Device { input: name.clone(), source })?;
+        all.insert(name.clone(), DeviceTensor { shape: shape.clone(), buffer });
     }
     Ok(())
 }

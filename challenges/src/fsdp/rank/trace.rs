@@ -1,0 +1,112 @@
+//! When a rank did what in its last step, by the clock.
+//!
+//! ```text
+//! operations    a line of a pipeline's schedule: from when its message was there to its end
+//! marks         programs: gathers that are waited for, forwards, backwards, the update. A gather that is started
+//!               early is there from the start of the program that it runs beside to that program's end
+//! ```
+//!
+//! What lies between two operations is waiting, for another rank or for a [turn](Turns).
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use reference::schedule::Span;
+
+/// What a rank did in its last step.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Operations, in the order of the schedule.
+    pub operations: Vec<Moment>,
+    /// Programs, in the order in which they began.
+    pub marks: Vec<Mark>,
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The beginning.
+    pub begin: Instant,
+    /// The end.
+    pub end: Instant,
+}
+
+/// A program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The number of its piece.
+    pub piece: usize,
+    /// What it does.
+    pub what: What,
+    /// When.
+    pub when: Moment,
+}
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Puts whole parts together.
+    Gather,
+    /// Computes a piece's y, or what its backward reads.
+    Forward,
+    /// Computes gradients.
+    Backward,
+    /// Changes what is trained.
+    Update,
+}
+
+impl Moment {
+    /// From a beginning to now.
+    pub(super) fn since(begin: Instant) -> Self {
+        Self { begin, end: Instant::now() }
+    }
+
+    /// Seconds from an instant to its beginning, and to its end; 0 for what was before.
+    pub fn span(self, origin: Instant) -> Span {
+        let seconds = |at: Instant| at.saturating_duration_since(origin).as_secs_f64();
+        Span { start: seconds(self.begin), end: seconds(self.end) }
+    }
+}
+
+impl Trace {
+    /// Notes a program that has just ended.
+    pub(super) fn mark(&mut self, piece: usize, what: What, begin: Instant) {
+        self.marks.push(Mark { piece, what, when: Moment::since(begin) });
+    }
+}
+
+/// How many ranks may compute at the same time, where there are more of them than cores: an operation then takes what it
+/// takes on a core of its own, and only the order of operations, not the time between them, is that of as many cores.
+///
+/// For the stages of a pipeline alone: ranks that gather within an operation would wait for one that has no turn.
+#[derive(Debug)]
+pub struct Turns {
+    free: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Turns {
+    /// So many at a time, at least one.
+    pub fn new(at_once: usize) -> Self {
+        Self { free: Mutex::new(at_once.max(1)), changed: Condvar::new() }
+    }
+
+    /// Waits for a turn, which lasts until it is dropped.
+    pub(super) fn wait(&self) -> Turn<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free =
+            self.changed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Turn(self)
+    }
+}
+
+/// A rank's turn.
+pub(super) struct Turn<'t>(&'t Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.changed.notify_one();
+    }
+}
