@@ -1,5 +1,5 @@
-//! `cargo dev figures` draws what is computed: figures of challenges C, D and E; `cargo dev check` holds the files to
-//! it.
+//! `cargo dev figures` draws what is computed: figures of challenges B, C, D and E; `cargo dev check` holds the files
+//! to it.
 //!
 //! Each is the same on every machine: graphs and plans are, losses come from a file of `book/src/results`, and what was
 //! measured of challenge E from a scorecard there. A figure that the scorecard lacks the numbers of is not drawn, and
@@ -21,7 +21,7 @@ use reference::llama::{Config, Rope, Rows, Scaling, Spec, Storage};
 use reference::optim::AdamW;
 use reference::{lora, nf4};
 
-use crate::{Error, Fault, chat, results};
+use crate::{Error, Fault, chat, ranks, results};
 
 /// A figure's name, its caption, and its SVG.
 pub(crate) type Drawn = (&'static str, &'static str, String);
@@ -87,6 +87,8 @@ pub fn figures(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         chat::prompt(),
         chat::difference(),
         chat::stream(),
+        ranks::schedules(),
+        ranks::bytes(),
     ];
     let measured = of_loss(root).map_err(failed)?.into_iter().map(Ok);
     all.into_iter().chain(measured).map(|drawn| drawn.map(captioned).map_err(failed)).collect()

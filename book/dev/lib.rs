@@ -41,6 +41,7 @@ pub mod preprocess;
 pub mod profile;
 pub mod ptx;
 pub mod quiz;
+pub mod ranks;
 pub mod results;
 pub mod rubric;
 pub mod serve;

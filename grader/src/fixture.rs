@@ -89,6 +89,83 @@ pub fn chunked() -> Scorecard {
     card
 }
 
+/// A scorecard of two ranks: their losses, a pipeline of eight micro-batches that runs later than it should, and a step
+/// with its gathers.
+pub fn on_ranks() -> Scorecard {
+    let mut card = solved();
+    let fsdp = &mut card.challenges[1];
+    (fsdp.built, fsdp.attempted, fsdp.measurements) = (true, true, ranks());
+    fsdp.checks = vec![check("B.1/rows", Outcome::Passed, "")];
+    card
+}
+
+fn ranks() -> BTreeMap<String, Measurement> {
+    let mut all = BTreeMap::new();
+    let mut add = |name: &str, unit: &str, samples: Vec<f64>| {
+        let value = samples.last().copied().unwrap_or_default();
+        all.insert(format!("fsdp.{name}"), Measurement { samples, ..plain(value, unit) });
+    };
+    add("training.ranks", "count", vec![2.0]);
+    for (name, off) in [("one", 0.0), ("rank_0", 3e-7), ("rank_1", 3e-7)] {
+        let loss = |i: u32| 2.0 + 4.0 * (-0.1 * f64::from(i)).exp() + off * (f64::from(i % 3) - 1.0);
+        add(&format!("training.{name}"), "nats", (0..60).map(loss).collect());
+    }
+    for (way, late) in [("simulated", 1.0), ("measured", 1.06)] {
+        for (rank, kinds, samples) in pipeline(late) {
+            add(&format!("gantt.{way}.{rank}.{kinds}"), "ms", samples);
+        }
+    }
+    for (way, ahead) in [("late", false), ("early", true)] {
+        for (what, samples) in step_with_gathers(ahead) {
+            add(&format!("step.{way}.{what}"), "ms", samples);
+        }
+    }
+    all
+}
+
+/// 1F1B of two ranks, eight micro-batches and a D at the beginning, `late` times as slow: rank, kinds, and triples of
+/// micro-batch, start and end.
+fn pipeline(late: f64) -> Vec<(usize, &'static str, Vec<f64>)> {
+    let (mut forwards, mut backwards) = ([vec![], vec![]], [vec![], vec![]]);
+    for i in 0..8_u32 {
+        let begin = 20.0 + 40.0 * f64::from(i);
+        let ahead = if i == 0 { 5.0 } else { begin - 20.0 }; // rank 0 is a forward ahead
+        for (rank, start, takes) in [(0, ahead, 10.0), (1, begin, 10.0)] {
+            forwards[rank].extend([f64::from(i), start * late, (start + takes) * late]);
+        }
+        for (rank, start) in [(1, begin + 10.0), (0, begin + 31.0)] {
+            let takes = if rank == 1 { 20.0 } else { 18.0 };
+            backwards[rank].extend([f64::from(i), start * late, (start + takes) * late]);
+        }
+    }
+    let both = |rank: usize| {
+        let fetch = vec![-1.0, 0.0, 5.0 * late];
+        [(rank, "D", fetch), (rank, "F", forwards[rank].clone()), (rank, "RBW", backwards[rank].clone())]
+    };
+    [both(0), both(1)].concat()
+}
+
+/// A step of four pieces: what, and triples of piece, start and end.
+fn step_with_gathers(ahead: bool) -> [(&'static str, Vec<f64>); 4] {
+    let (mut wire, mut now) = (0.0, 0.0_f64);
+    let (mut gathers, mut forward, mut backward) = (vec![], vec![], vec![]);
+    for turn in 0..8_u32 {
+        let (piece, takes) = (f64::from(turn.min(7 - turn)), if turn < 4 { 4.0 } else { 8.0 });
+        let start = if ahead { wire } else { now };
+        gathers.extend([piece, start, start + 3.0]);
+        let begin = now.max(start + 3.0);
+        let computed = if turn < 4 { &mut forward } else { &mut backward };
+        computed.extend([piece, begin, begin + takes]);
+        (wire, now) = (begin.max(start + 3.0), begin + takes);
+    }
+    [
+        ("gather", gathers),
+        ("forward", forward),
+        ("backward", backward),
+        ("update", vec![-1.0, now, now + 1.5]),
+    ]
+}
+
 fn in_chunks() -> BTreeMap<String, Measurement> {
     let mut all = BTreeMap::new();
     let mut add = |name: &str, measurement| _ = all.insert(format!("loss.{name}"), measurement);

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_pieces_are_the_whole_text() {
         let cards = [fixture::solved(), fixture::half_done(), fixture::untouched(), fixture::compiled()];
-        for whole in cards.into_iter().chain([fixture::chunked()]) {
+        for whole in cards.into_iter().chain([fixture::chunked(), fixture::on_ranks()]) {
             for (scope, points) in [(Scope::Score, true), (Scope::Test, false), (Scope::Bench, true)] {
                 for color in [true, false] {
                     let options = Options { color, points, ..Options::default() };

@@ -60,6 +60,15 @@ impl Runs {
         Self { own, called, other, name, held: Held::Part(apart) }.sound()
     }
 
+    /// The runs that `training.one` and `training.rank_0` hold, and how far apart they may be.
+    pub fn ranks(challenge: &Challenge, apart: f64) -> Option<Self> {
+        let (own, other) = (series(challenge, "training.rank_0")?, series(challenge, "training.one")?);
+        let ranks = challenge.measurements.get(&format!("{}.training.ranks", challenge.name));
+        let count = ranks.and_then(|ranks| usable(ranks.value)).map_or("several".into(), tick);
+        let (called, name) = (format!("rank 0 of {count}"), "one rank".into());
+        Self { own, called, other, name, held: Held::Part(apart) }.sound()
+    }
+
     fn sound(self) -> Option<Self> {
         let steps = self.own.len();
         ((2..10_000).contains(&steps) && steps == self.other.len()).then_some(self)

@@ -10,28 +10,34 @@
 //! what do the raw samples look like before anything was averaged? Of a compiled step: [`memory`]: where does each
 //! buffer lie, and for how long? [`timeline`]: what does the step spend its time on? [`curves`]: is the compiled run,
 //! or the chunked one, the same run? Of a chunked loss: [`chunks`]: which bytes are alive, and when? [`sizes`]: what
-//! does a chunk's size cost? [`graph`], [`lives`] and [`prompt`] draw what no scorecard holds, a graph, its launches
-//! and a model's text, and are for the book. Times differ tenfold between cases and meaning lies in ratios, hence
-//! logarithmic axes; where thresholds lie close together the speed-up axis is stretched around them and says so.
+//! does a chunk's size cost? Of a run on ranks: [`gantt`]: does a pipeline keep to its schedule? [`overlap`]: how long
+//! does a step wait for its gathers? [`graph`], [`lives`], [`prompt`] and [`shares`] draw what no scorecard holds - a
+//! graph, its launches, a model's text, a rank's bytes - and are for the book. Times differ tenfold between cases and
+//! meaning lies in ratios, hence logarithmic axes; where thresholds lie close together the speed-up axis is stretched
+//! around them and says so.
 
+mod lane;
 mod plot;
 mod scale;
 
 pub mod beside;
 pub mod chunks;
 pub mod curves;
+pub mod gantt;
 pub mod graph;
 pub mod layers;
 pub mod lives;
 pub mod memory;
 pub mod number;
+pub mod overlap;
 pub mod prompt;
+pub mod shares;
 pub mod sizes;
 pub mod timeline;
 pub mod timing;
 
 pub use layers::Rect;
-pub use plot::{Anchor, Axis, CODE, Ink, Panel, Plot, StepKind, WIDTH, escape, stacked};
+pub use plot::{Anchor, Axis, CODE, Ink, Panel, Pass, Plot, Share, StepKind, WIDTH, escape, stacked};
 pub use scale::{Law, Piece, Scale};
 
 use crate::scorecard::{Challenge, Measurement};
@@ -42,7 +48,7 @@ use timing::Timing;
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// `speedup`, `where_time_stands`, `staircase`, `strip`, `memory`, `timeline`, `losses`,
-    /// `chunks`, `sizes` or `training`.
+    /// `chunks`, `sizes`, `training`, `ranks`, `gantt` or `overlap`.
     pub name: &'static str,
     /// One sentence on how to read it.
     pub caption: &'static str,
@@ -108,6 +114,24 @@ pub fn all(challenge: &Challenge) -> Vec<Figure> {
              is what is between them, between the dashed lines of what is allowed.",
             curves::Runs::chunked(challenge, crate::rubric::LOSSES_APART)
                 .map(|runs| curves::losses(&runs, "The loss, whole and in chunks")),
+        ),
+        figure(
+            "ranks",
+            "The same training run on one rank and on several. One line should lie on the other; beneath is what is \
+             between them, between the dashed lines of what is allowed.",
+            curves::Runs::ranks(challenge, crate::rubric::LOSSES_APART)
+                .map(|runs| curves::losses(&runs, "The loss, on one rank and on several")),
+        ),
+        figure(
+            "gantt",
+            gantt::CAPTION,
+            gantt::Gantt::of(challenge).and_then(|gantt| gantt::chart("A step of the pipeline", &[gantt])),
+        ),
+        figure(
+            "overlap",
+            overlap::CAPTION,
+            overlap::Overlap::of(challenge)
+                .and_then(|both| overlap::steps(&both, "A step with its gathers, late and early")),
         ),
     ];
     figures.into_iter().flatten().collect()

@@ -31,6 +31,10 @@ pub enum Ink {
     Threshold,
     /// What a launch does.
     Step(StepKind),
+    /// What a rank does with a layer, or with all of its layers.
+    Pass(Pass),
+    /// What bytes of a rank are for.
+    Share(Share),
     /// Characters as they stand in a text, each as wide as the others: [`CODE`] units.
     Code,
     /// A number beneath one of them.
@@ -82,6 +86,49 @@ impl StepKind {
             Self::Optimiser => "optimiser",
         }
     }
+}
+
+/// What a rank does with its layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Gets weights: it gathers or dequantises them.
+    Fetch,
+    /// The forward.
+    Forward,
+    /// Computes again what the forward did not keep.
+    Recompute,
+    /// The gradient of the input.
+    Backward,
+    /// The gradient of what is trained, or its update.
+    Weight,
+}
+
+impl Pass {
+    /// All of them.
+    pub const ALL: [Pass; 5] = [Self::Fetch, Self::Forward, Self::Recompute, Self::Backward, Self::Weight];
+}
+
+/// What bytes of a rank are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Share {
+    /// Its shards of frozen weights.
+    Weights,
+    /// Its shards of what is trained, with gradients and moments.
+    Trained,
+    /// Whole parts that are gathered.
+    Gathered,
+    /// What the forward keeps.
+    Activations,
+    /// What a program works in.
+    Arena,
+    /// Anything else.
+    Rest,
+}
+
+impl Share {
+    /// All of them, from what more ranks make less of to what they do not.
+    pub const ALL: [Share; 6] =
+        [Self::Weights, Self::Trained, Self::Gathered, Self::Activations, Self::Arena, Self::Rest];
 }
 
 /// Which end of a text stands at its position.
@@ -156,6 +203,23 @@ const WORK_STYLE: &str = "\
 .wb-fig .wb-scatter{color:#666;color:light-dark(#666,#aaa)}\
 .wb-fig .wb-optimiser{color:#a0527f;color:light-dark(#a0527f,#d991bd)}";
 
+/// Added where a figure shows what ranks do.
+const PASS_STYLE: &str = "\
+.wb-fig .wb-fetch{color:#b97f00;color:light-dark(#b97f00,#e69f00)}\
+.wb-fig .wb-forward{color:#0072b2;color:light-dark(#0072b2,#56b4e9)}\
+.wb-fig .wb-recompute{color:#a0527f;color:light-dark(#a0527f,#d991bd)}\
+.wb-fig .wb-backward{color:#d55e00;color:light-dark(#d55e00,#ff8b4a)}\
+.wb-fig .wb-gradient{color:#007d5b;color:light-dark(#007d5b,#00b988)}";
+
+/// Added where a figure shows what bytes are for.
+const SHARE_STYLE: &str = "\
+.wb-fig .wb-shards{color:#0072b2;color:light-dark(#0072b2,#56b4e9)}\
+.wb-fig .wb-trained{color:#007d5b;color:light-dark(#007d5b,#00b988)}\
+.wb-fig .wb-gathered{color:#b97f00;color:light-dark(#b97f00,#e69f00)}\
+.wb-fig .wb-kept{color:#d55e00;color:light-dark(#d55e00,#ff8b4a)}\
+.wb-fig .wb-arena{color:#a0527f;color:light-dark(#a0527f,#d991bd)}\
+.wb-fig .wb-rest{color:#666;color:light-dark(#666,#aaa)}";
+
 /// Added where a figure shows characters of a text.
 const CODE_STYLE: &str = "\
 .wb-fig .wb-code{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\
@@ -180,6 +244,17 @@ impl Ink {
             Self::Step(StepKind::Dequantise) => "wb-dequantise",
             Self::Step(StepKind::Scatter) => "wb-scatter",
             Self::Step(StepKind::Optimiser) => "wb-optimiser",
+            Self::Pass(Pass::Fetch) => "wb-fetch",
+            Self::Pass(Pass::Forward) => "wb-forward",
+            Self::Pass(Pass::Recompute) => "wb-recompute",
+            Self::Pass(Pass::Backward) => "wb-backward",
+            Self::Pass(Pass::Weight) => "wb-gradient",
+            Self::Share(Share::Weights) => "wb-shards",
+            Self::Share(Share::Trained) => "wb-trained",
+            Self::Share(Share::Gathered) => "wb-gathered",
+            Self::Share(Share::Activations) => "wb-kept",
+            Self::Share(Share::Arena) => "wb-arena",
+            Self::Share(Share::Rest) => "wb-rest",
         }
     }
 }
@@ -307,6 +382,27 @@ impl Plot {
         }
     }
 
+    /// Meanings from the left, in as many lines as they take, behind what `draw` draws where it is told, 12 units wide;
+    /// the base of the last line.
+    pub fn entries<T: Copy>(
+        &mut self,
+        y: f64,
+        entries: &[(T, &str)],
+        draw: impl Fn(&mut Self, (f64, f64), T),
+    ) -> f64 {
+        let (mut x, mut y) = (8.0, y);
+        for (what, meaning) in entries {
+            let words = 5.9 * meaning.chars().count() as f64;
+            if x > 8.0 && x + 16.0 + words > WIDTH - 8.0 {
+                (x, y) = (8.0, y + 16.0);
+            }
+            draw(self, (x, y), *what);
+            self.text((x + 16.0, y), Anchor::Start, Ink::Quiet, meaning);
+            x += 30.0 + words;
+        }
+        y
+    }
+
     /// Grid lines through each band, which leave the words between the bands alone.
     pub fn grid(&mut self, bands: &[Panel], axis: &Axis, ink: Ink) {
         for (band, (value, _)) in
@@ -337,11 +433,21 @@ impl Plot {
             r#"<svg xmlns="http://www.w3.org/2000/svg" class="wb-fig" role="img" viewBox="0 0 {WIDTH} {height}" fill="none">"#
         );
         let _ = writeln!(svg, "<title>{}</title>\n<desc>{}</desc>", self.title, self.alt);
-        let work = StepKind::ALL.iter().any(|work| self.body.contains(Ink::Step(*work).class()));
-        let more = if work { WORK_STYLE } else { "" };
-        let code = if self.body.contains(Ink::Code.class()) { CODE_STYLE } else { "" };
-        let _ = write!(svg, "<style>{STYLE}{more}{code}</style>\n{}</svg>\n", self.body);
+        let more: String = self.more().concat();
+        let _ = write!(svg, "<style>{STYLE}{more}</style>\n{}</svg>\n", self.body);
         svg
+    }
+
+    /// The styles of the inks that are used, beyond those of every figure.
+    fn more(&self) -> [&'static str; 4] {
+        let is_used = |ink: Ink| self.body.contains(ink.class());
+        let style = |is_used: bool, style: &'static str| if is_used { style } else { "" };
+        [
+            style(StepKind::ALL.into_iter().map(Ink::Step).any(is_used), WORK_STYLE),
+            style(Pass::ALL.into_iter().map(Ink::Pass).any(is_used), PASS_STYLE),
+            style(Share::ALL.into_iter().map(Ink::Share).any(is_used), SHARE_STYLE),
+            style(is_used(Ink::Code), CODE_STYLE),
+        ]
     }
 
     fn put(&mut self, element: &str) {

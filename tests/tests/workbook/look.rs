@@ -86,8 +86,8 @@ fn the_html_scorecard_looks_as_kept() {
 #[test]
 fn the_figures_look_as_kept() {
     let (nf4, graph) = (&fixture::solved().challenges[0], &fixture::compiled().challenges[2]);
-    let loss = &fixture::chunked().challenges[4];
-    for figure in [nf4, graph, loss].into_iter().flat_map(grader::figure::all) {
+    let (fsdp, loss) = (&fixture::on_ranks().challenges[1], &fixture::chunked().challenges[4]);
+    for figure in [nf4, fsdp, graph, loss].into_iter().flat_map(grader::figure::all) {
         looks_like(&format!("{}.svg", figure.name), &figure.svg);
     }
 }

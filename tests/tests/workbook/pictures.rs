@@ -1,4 +1,4 @@
-//! Pictures of challenges C and E: nothing overlaps, nothing is cut off, and what is drawn is what was computed.
+//! Pictures of challenges B, C and E: nothing overlaps, nothing is cut off, and what is drawn is what was computed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,14 +7,22 @@ use std::path::PathBuf;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, compile};
+use grader::figure::curves::Runs;
+use grader::figure::gantt::{self, Gantt, chart};
 use grader::figure::graph::{Drawing, one_each, placed, shown, sources};
 use grader::figure::layers::{Item, lay};
 use grader::figure::memory::{Memory, rectangles};
+use grader::figure::overlap::{Overlap, Way, steps};
 use grader::figure::prompt::{self, Arrival, Out, Piece, Role};
-use grader::figure::{Law, Rect, Scale};
+use grader::figure::shares::{Bar, shares};
+use grader::figure::{Law, Pass, Rect, Scale, Share};
 use grader::fixture;
+use grader::scorecard::{Challenge, Measurement};
 use proptest::prelude::*;
 use reference::graph::{Graph, Id};
+use reference::schedule::{
+    Held, Schedule, Shape, Span, Stage, Timeline, Times, Workload, check, one_f_one_b, zero_bubble,
+};
 use tests::graphs;
 use tests::svg::Svg;
 use tests::tiny_llama::TinyLlama;
@@ -25,7 +33,13 @@ use crate::llama::trained;
 /// Every figure of the book that is computed, and every one of a scorecard.
 fn figures() -> Vec<(String, String)> {
     let book = ::book::drawn::figures(&::book::root()).unwrap_or_else(|error| panic!("{error}"));
-    let cards = [fixture::solved(), fixture::half_done(), fixture::compiled(), fixture::chunked()];
+    let cards = [
+        fixture::solved(),
+        fixture::half_done(),
+        fixture::compiled(),
+        fixture::chunked(),
+        fixture::on_ranks(),
+    ];
     let reports = cards.iter().flat_map(|card| &card.challenges).flat_map(grader::figure::all);
     let own = book.into_iter().map(|(name, svg)| (name.to_owned(), svg));
     own.chain(reports.map(|figure| (figure.name.to_owned(), figure.svg))).collect()
@@ -37,7 +51,8 @@ fn every_figure_is_well_formed_and_its_words_stay_inside_and_apart() {
     let graph = ["graph-fusion", "graph-lives", "graph-memory", "graph-losses"];
     let chat = ["chat-prompt", "chat-difference", "chat-stream"];
     let measured = ["memory", "timeline", "losses", "chunks", "sizes", "training"];
-    for name in graph.into_iter().chain(chat).chain(measured) {
+    let ranks = ["fsdp-schedules", "fsdp-bytes", "ranks", "gantt", "overlap"];
+    for name in graph.into_iter().chain(chat).chain(measured).chain(ranks) {
         assert!(figures.iter().any(|(known, _)| known == name), "{name} is not drawn");
     }
     for (name, text) in figures {
@@ -81,6 +96,184 @@ fn the_arena_that_is_drawn_is_that_of_the_table() {
     for bytes in [last("-O2"), last("-O1, no flex")].map(grader::figure::number::bytes) {
         assert!(svg.contains(&bytes), "{bytes} is not in {}", svg.lines().nth(2).unwrap_or_default());
     }
+}
+
+// ---- ranks
+
+fn on_ranks() -> Challenge {
+    fixture::on_ranks().challenges.swap_remove(1)
+}
+
+/// The filled boxes of a figure: left, top, width, height.
+fn boxes(svg: &str) -> Vec<[f64; 4]> {
+    let one = |text: &str| {
+        let numbers = text.split(['h', 'v', ' ']).map(|number| number.parse().ok());
+        numbers.take(4).collect::<Option<Vec<f64>>>()?.try_into().ok()
+    };
+    let paths =
+        svg.lines().filter(|line| line.contains("fill-opacity")).filter_map(|line| line.split("d=\"").nth(1));
+    paths.flat_map(|path| path.split('M').skip(1).filter_map(one)).collect()
+}
+
+#[test]
+fn boxes_stand_where_their_times_say_the_measured_ones_below_the_simulated() {
+    let gantt = Gantt::of(&on_ranks()).expect("a step");
+    let across = gantt::across(std::slice::from_ref(&gantt));
+    let svg = chart("A step", std::slice::from_ref(&gantt)).expect("it is drawn");
+    let of = |height: f64| boxes(&svg).into_iter().filter(move |at| (at[3] - height).abs() < 0.01);
+    let mut seen = 0;
+    for row in &gantt.ranks {
+        for (works, height) in [(&row.simulated, 20.0), (&row.measured, 9.0)] {
+            for work in works.iter().filter(|work| work.micro_batch.is_some()) {
+                let [left, right] = [work.span.start, work.span.end].map(|time| across.at(time));
+                let stands = |at: &[f64; 4]| {
+                    (at[0] - left).abs() < 0.02 && (0.0..0.85).contains(&(right - at[0] - at[2]))
+                };
+                assert_eq!(of(height).filter(stands).count(), 1, "{work:?} from {left} to {right}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!((seen, of(20.0).count() + of(9.0).count()), (64, 64));
+    let tops = |height: f64| -> BTreeSet<i64> { of(height).map(|at| at[1].round() as i64).collect() };
+    let pairs: Vec<(i64, i64)> = tops(20.0).into_iter().zip(tops(9.0)).collect();
+    assert!(pairs.len() == 2 && pairs.iter().all(|(high, low)| low - high == 22), "{pairs:?}");
+}
+
+#[test]
+fn idle_shares_and_bubbles_are_those_of_the_timeline() {
+    let challenge = on_ranks();
+    let gantt = Gantt::of(&challenge).expect("a step");
+    let svg = chart("A step", std::slice::from_ref(&gantt)).expect("it is drawn");
+    let timeline = |way: &str| {
+        let rank = |rank: usize| -> Vec<Span> {
+            let of = format!("fsdp.gantt.{way}.{rank}.");
+            let all = challenge.measurements.iter().filter(|(name, _)| name.starts_with(&of));
+            let samples: Vec<f64> = all.flat_map(|(_, measurement)| measurement.samples.clone()).collect();
+            samples.chunks(3).map(|triple| Span { start: triple[1], end: triple[2] }).collect()
+        };
+        Timeline::new(vec![rank(0), rank(1)])
+    };
+    for (own, timeline) in [
+        (gantt.simulated(), timeline("simulated")),
+        (gantt.measured().expect("it ran"), timeline("measured")),
+    ] {
+        assert_eq!((own.busy(), own.makespan()), (timeline.busy(), timeline.makespan()));
+        assert!(svg.contains(&format!("{:.1} %", 100.0 * timeline.bubble())), "{svg}");
+        for (rank, busy) in timeline.busy().into_iter().enumerate() {
+            let idle = 1.0 - busy / timeline.makespan();
+            assert!((gantt::share(&own, rank) - idle).abs() < 1e-12);
+            assert!(svg.contains(&format!(">{:.1} %<", 100.0 * idle)), "rank {rank}: {idle}");
+        }
+    }
+}
+
+/// Measurements that make no sense: what is changed, and the name of the measurement.
+type Slip = (&'static str, fn(&mut Measurement));
+
+#[test]
+fn broken_triples_give_no_figure() {
+    let slips: [Slip; 11] = [
+        ("a number is missing", |it| _ = it.samples.pop()),
+        ("a time that is none", |it| it.samples[1] = f64::NAN),
+        ("an end without end", |it| it.samples[2] = f64::INFINITY),
+        ("an end before its start", |it| it.samples.swap(1, 2)),
+        ("before the beginning", |it| it.samples[1] = -1.0),
+        ("half a micro-batch", |it| it.samples[0] = 0.5),
+        ("a number below -1", |it| it.samples[0] = -2.0),
+        ("a number that is none", |it| it.samples[0] = f64::NAN),
+        ("another unit", |it| it.unit = "s".into()),
+        ("two at once", |it| it.samples.extend([0.0, it.samples[1], 1e4])),
+        ("more than can be drawn", |it| it.samples = vec![0.0; 300_003]),
+    ];
+    let drawn = |challenge: &Challenge| -> Vec<&str> {
+        grader::figure::all(challenge).into_iter().map(|figure| figure.name).collect()
+    };
+    assert_eq!(drawn(&on_ranks()), ["ranks", "gantt", "overlap"]);
+    for (what, slip) in slips {
+        for (figure, name) in [
+            ("gantt", "gantt.measured.1.F"),
+            ("gantt", "gantt.simulated.0.RBW"),
+            ("overlap", "step.early.backward"),
+        ] {
+            let mut challenge = on_ranks();
+            slip(challenge.measurements.get_mut(&format!("fsdp.{name}")).expect("a measurement"));
+            assert!(!drawn(&challenge).contains(&figure), "{what} in {name}");
+        }
+    }
+}
+
+#[test]
+fn ranks_and_operations_that_make_no_sense_give_no_figure() {
+    let with = |name: &str, number: f64| {
+        let mut challenge = on_ranks();
+        let samples = vec![number, 900.0, 901.0];
+        let measurement = Measurement { value: 1.0, unit: "ms".into(), interval: None, samples };
+        challenge.measurements.insert(format!("fsdp.gantt.{name}"), measurement);
+        Gantt::of(&challenge)
+    };
+    assert!(with("simulated.1.W", 0.0).is_some());
+    let ranks = [
+        "simulated.1000.F",
+        "simulated.99999999999999999999.F",
+        "simulated.3.F",
+        "measured.2.F",
+        "simulated.01.W",
+    ];
+    let kinds =
+        ["simulated.1.BR", "simulated.1.X", "simulated.1.", "simulated.1.W.W", "other.1.W", "simulated.1"];
+    for name in ranks.into_iter().chain(kinds) {
+        assert_eq!(with(name, 0.0), None, "{name}");
+    }
+    for (name, number) in [("simulated.1.D", 0.0), ("simulated.1.W", -1.0)] {
+        assert_eq!(with(name, number), None, "{name} of {number}");
+    }
+    let span = Span { start: 1.0, end: f64::NAN };
+    let (late, early) =
+        (Way { computes: vec![(Pass::Forward, None, span)], ..Way::default() }, Way::default());
+    assert_eq!((steps(&Overlap { late, early }, "A step"), chart("None", &[])), (None, None));
+}
+
+#[test]
+fn the_schedules_that_are_drawn_have_the_bubbles_of_the_chapter() {
+    let figures = ::book::drawn::figures(&::book::root()).unwrap_or_else(|error| panic!("{error}"));
+    let (_, svg) = figures.into_iter().find(|(name, _)| *name == "fsdp-schedules").expect("it is drawn");
+    let at =
+        |bubble: &str| svg.find(&format!(">bubble {bubble} %<")).unwrap_or_else(|| panic!("{bubble}: {svg}"));
+    assert!(at("27.3") < at("17.6"));
+}
+
+#[test]
+fn the_bytes_that_are_drawn_are_those_of_the_forecast() {
+    let forecasts = ::book::ranks::forecasts().unwrap_or_else(|what| panic!("{what}"));
+    let bars: Vec<Bar> = forecasts.iter().map(|forecast| Bar::of("some ranks", forecast)).collect();
+    for (bar, forecast) in bars.iter().zip(&forecasts) {
+        let scratch = forecast.bytes.get("scratch").copied().unwrap_or(0);
+        assert!((bar.total() - (forecast.total() - scratch) as f64).abs() < 0.5);
+        assert!((bar.bytes(Share::Weights) - forecast.bytes["weights"] as f64).abs() < 0.5);
+    }
+    let svg = shares("Bytes", &bars).expect("they are drawn");
+    assert!(bars.iter().all(|bar| svg.contains(&grader::figure::number::bytes(bar.total()))));
+    let shard = |bar: &Bar| bar.bytes(Share::Weights) + bar.bytes(Share::Trained);
+    assert!((0.99..1.01).contains(&(8.0 * shard(&bars[3]) / shard(&bars[0]))), "an eighth on each of eight");
+    assert!(bars[0].bytes(Share::Activations) <= bars[3].bytes(Share::Activations));
+}
+
+#[test]
+fn losses_of_ranks_are_held_to_those_of_one() {
+    let runs = Runs::ranks(&on_ranks(), 1e-6).expect("losses");
+    assert_eq!((runs.called.as_str(), runs.name.as_str(), runs.own.len()), ("rank 0 of 2", "one rank", 60));
+    let mut short = on_ranks();
+    short.measurements.get_mut("fsdp.training.one").expect("losses").samples.pop();
+    assert_eq!(Runs::ranks(&short, 1e-6), None);
+}
+
+/// A schedule, as it is simulated and as it ran so many times as slow.
+fn ran(schedule: &Schedule, workload: &Workload, slower: f64) -> Gantt {
+    let timeline = check(schedule, workload).expect("it can be run").simulate();
+    let slow = |span: &Span| Span { start: span.start * slower, end: span.end * slower };
+    let slow = Timeline::new(timeline.spans().iter().map(|spans| spans.iter().map(slow).collect()).collect());
+    Gantt::new(("a schedule", "time"), schedule, &timeline, (slower > 1.0).then_some(&slow))
 }
 
 #[test]
@@ -184,6 +377,39 @@ proptest! {
             let fault = wrong(&graph, &placed(&graph, &compiled.nodes, room), room);
             prop_assert!(fault.is_none(), "{}\n{graph}\n{:?}", fault.unwrap_or_default(), compiled.nodes);
         }
+    }
+
+    #[test]
+    fn any_schedule_finds_room(
+        (ranks, micro_batches) in (1..10_usize, 1..33_usize),
+        times in prop::array::uniform4(0.01..20.0),
+        slower in 0.9..1.5,
+    ) {
+        let [forward, recompute, backward, weight] = times;
+        let times = Times { forward, backward, weight, recompute, dequantize: 0.0 };
+        let stage = Stage { times, held: Held::default(), recomputed: true, trained: true };
+        let (shape, workload) = (Shape::line(ranks, micro_batches).expect("a shape"), Workload::uniform(stage));
+        let gantt = |schedule: Result<Schedule, _>| ran(&schedule.expect("a schedule"), &workload, slower);
+        let both = [gantt(one_f_one_b(shape, &workload)), gantt(zero_bubble(shape, &workload))];
+        for gantts in [&both[..], &both[..1]] {
+            let drawn = chart("A schedule", gantts).expect("it is drawn");
+            prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+        }
+    }
+
+    #[test]
+    fn any_bytes_and_any_gathers_find_room(
+        bytes in prop::collection::vec(prop::array::uniform6(0.0..1e11), 1..9),
+        gathers in prop::collection::vec((0.0..100.0, 0.1..30.0), 0..40),
+    ) {
+        let bar = |of: &[f64; 6]| Bar { name: "8 ranks".into(), shares: Share::ALL.into_iter().zip(*of).collect() };
+        let drawn = shares("Bytes", &bytes.iter().map(bar).collect::<Vec<_>>()).expect("they are drawn");
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
+        let span = |(start, takes): &(f64, f64)| Span { start: *start, end: start + takes };
+        let gathers = gathers.iter().enumerate().map(|(piece, when)| (Some(piece), span(when))).collect();
+        let way = Way { gathers, computes: vec![(Pass::Forward, Some(0), Span { start: 0.0, end: 60.0 })] };
+        let drawn = steps(&Overlap { early: way.clone(), late: way }, "Two steps").expect("they are drawn");
+        prop_assert_eq!(Svg::read(&drawn).expect("it is well formed").fault(), None, "{}", drawn);
     }
 
     #[test]

@@ -484,6 +484,7 @@ fn a_strangers_report_prints_nothing_but_text() {
         fixture::untouched(),
         fixture::compiled(),
         fixture::chunked(),
+        fixture::on_ranks(),
     ];
     for card in cards {
         for idle in [false, true] {
