@@ -5,9 +5,6 @@ use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Dtype, Group, Tape, Tensor, Type};
 use reference::schedule::{self, Kind, Rule, Schedule, Shape, Workload};
 
-/// Times that are nearer than this part of them are the same: they are sums of the same numbers in another order.
-const SAME: f64 = 1e-9;
-
 /// The attempt.
 pub struct Exercise;
 
@@ -27,9 +24,9 @@ impl Fsdp for Exercise {
     // ANCHOR_END: fsdp-step-2
 
     // ANCHOR: fsdp-step-3
-    // step B.3: keep the last parts that there is room for
+    // step B.3: from the last part to the first, keep each that still fits
     fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
-        todo!("B.3: keep the last parts that there is room for")
+        todo!("B.3: from the last part to the first, keep each that still fits")
     }
     // ANCHOR_END: fsdp-step-3
 
@@ -53,9 +50,9 @@ impl Fsdp for Exercise {
     // ANCHOR_END: fsdp-step-5
 
     // ANCHOR: fsdp-step-6
-    // step B.6: keep what there is room for, move what there is none for
+    // step B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
-        todo!("B.6: keep what there is room for, move what there is none for")
+        todo!("B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last")
     }
     // ANCHOR_END: fsdp-step-6
 

@@ -101,18 +101,15 @@ impl Planned<'_> {
 }
 
 impl Sheet<'_> {
-    /// A step of so many micro-batches of so many rows and tokens. Lengths may grow from step to step, and have to: what
-    /// is counted is the most so far.
+    /// A step of so many micro-batches of so many rows and tokens, after one like it. Lengths may grow from step to step,
+    /// and have to: what is counted is the most so far.
     ///
     /// # Errors
     /// What the session says: a size beyond what the model is made for.
     pub fn step(&mut self, shape: [usize; 2], micro_batches: usize) -> Result<Forecast, Error> {
+        self.run(shape, micro_batches)?; // in the first one the arena grows after other memory was taken
         let (before, gathered) = (self.paper.sent(), self.rank.traffic().gathered_bytes);
-        let batch = Microbatch::padding(shape);
-        let all = vec![(batch, [0; 2]); micro_batches];
-        self.steps += 1;
-        self.rank.accumulate(&all, 1)?;
-        self.rank.update(self.steps, 0.0)?;
+        self.run(shape, micro_batches)?;
         let mut sent = BTreeMap::new();
         for (ranks, bytes) in self.paper.sent() {
             let new = bytes - before.get(&ranks).copied().unwrap_or(0);
@@ -122,6 +119,14 @@ impl Sheet<'_> {
         bytes.insert("scratch", self.paper.counts().scratch_bytes);
         let gathered = self.rank.traffic().gathered_bytes - gathered;
         Ok(Forecast { bytes, weights: self.rank.weight_bytes(), gathered, sent })
+    }
+
+    fn run(&mut self, shape: [usize; 2], micro_batches: usize) -> Result<(), Error> {
+        let all = vec![(Microbatch::padding(shape), [0; 2]); micro_batches];
+        self.steps += 1;
+        self.rank.accumulate(&all, 1)?;
+        self.rank.update(self.steps, 0.0)?;
+        Ok(())
     }
 
     /// The axis along which a group of ranks lies.

@@ -1,7 +1,7 @@
 //! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
 //!
-//! The weights of a 70B model in NF4 are 36 GB: more than a card of 24 GB holds, and all that its ranks do with them is
-//! to read them, layer by layer. So each rank holds 1/n of every weight, and a layer's weights are put together - still
+//! The weights of a 70B model take 39.5 GB, with its layers in NF4 and its embedding and head in bf16: more than a card of
+//! 24 GB holds, and all that its ranks do with them is to read them, layer by layer. So each rank holds 1/n of every weight, and a layer's weights are put together - still
 //! in 4 bits - right before the layer computes, and are gone right after. What is trained, the adapter, lies in shards,
 //! too, with its moments; each rank computes the gradients of its own micro-batches, and their sum is handed out in
 //! shards.
@@ -37,7 +37,7 @@ use crate::linked::{Linked, linked};
 
 pub use compiler::store::Store;
 pub use error::Error;
-pub use rank::{Mark, Moment, Pipeline, Rank, Room, Slice, Team, Trace, Traffic, Turns, What};
+pub use rank::{Mark, Moment, Pipeline, Rank, Room, Slice, Team, Trace, Traffic, Turns, What, recomputed};
 
 /// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
 pub const FSDP: &str = "fsdp";
@@ -63,16 +63,17 @@ pub trait Fsdp: Sync {
     /// shard is larger than a rank's share, rounded up to whole blocks: see [`reference::fsdp::check`].
     fn place(&self, parameter: &Parameter, ranks: usize) -> Placement;
 
-    /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type.
+    /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type. What everyone holds is
+    /// whole already, and not gathered.
     fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
     /// B.3 - whose whole parts stay between forward and backward, in `room` bytes: for each piece of the model, in the
-    /// order of the forward, which take so many `bytes`. What does not stay is gathered again. The last piece is not
-    /// asked about: its backward follows its forward.
+    /// order of the forward, which take so many `bytes`. From the last to the first, each stays that still fits; what does
+    /// not stay is gathered again. `bytes` leaves out the model's last piece, whose backward follows its forward.
     fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool>;
 
     /// B.4 - this rank's shard, f32 ([`Shards::len`]), of the sum of everyone's gradients, each f32 and as large as the
-    /// whole parameter. The padding is zeros.
+    /// whole parameter. The padding is zeros. Of what everyone holds everyone has the whole sum.
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
     /// B.4 - the norm, f32 (), of the gradient of which this rank has some shards, and the other ranks of the groups have
@@ -84,22 +85,27 @@ pub trait Fsdp: Sync {
     /// nothing before it.
     fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool>;
 
-    /// B.6 - what stays of each layer between forward and backward, and where, in `room` bytes of the device.
+    /// B.6 - what stays of each layer between forward and backward, and where, in `room` bytes of the device. Every x comes
+    /// first. If there is no room for all of them, as few layers as can be go to the host, the first ones; if the host is
+    /// not to be used, every x stays on the device all the same, and nothing else. In the room that is left whole layers
+    /// are kept, from the last to the first, each that still fits.
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations>;
 
-    /// B.7 - how the ranks that share a layer share one of its parameters, by its name: a projection's weight or its
-    /// adapter's A (r, in) and B (out, r). Everything else is everyone's.
+    /// B.7 - how the ranks that share a layer share one of its parameters, by its full name, such as
+    /// `model.layers.0.self_attn.q_proj.weight`, or of its adapter's A (r, in) and B (out, r)
+    /// `base_model.model.model.layers.0.mlp.down_proj.lora_A.weight`. Everything else is everyone's.
     fn cut(&self, parameter: &str) -> Cut;
 
-    /// B.7 - what follows a projection, by its name in the layer: `y` (B, T, out) is what this rank's part of its weight
-    /// and its adapter make.
+    /// B.7 - what follows a projection, by its name in the layer, such as `self_attn.o_proj` or `mlp.up_proj`: `y`
+    /// (B, T, out) is what this rank's part of its weight and its adapter make.
     fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor;
 
     /// B.7 - the gradient, f32, of a trained parameter that ranks share in this way, from what this rank makes of it.
     fn total(&self, gradient: &Tensor, cut: Cut, group: &Group) -> Tensor;
 
     /// B.8 - what each rank of a pipeline does, in which order: a schedule that can be run
-    /// ([`check`](reference::schedule::check())), with bubbles as small as the workload lets them be.
+    /// ([`check`](reference::schedule::check())), within the workload's cap, with bubbles as small as the workload lets
+    /// them be, and none slower than 1F1B where 1F1B can be run.
     ///
     /// Fails where the workload makes no sense, or its cap has no room for a micro-batch.
     fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error>;
@@ -128,7 +134,8 @@ pub struct LayerBytes {
 /// What stays of a layer between forward and backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activations {
-    /// What its backward reads; else its x alone, from which the rest is computed again.
+    /// What its backward reads; else its x alone, from which the rest is computed again. Of a layer on the host it goes
+    /// there, too.
     pub is_kept: bool,
     /// In the memory of the host; else in that of the device.
     pub is_on_host: bool,

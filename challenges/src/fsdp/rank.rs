@@ -732,7 +732,7 @@ fn check_sizes(spec: &Spec, place: &Place, stages: Shape) -> Result<(), Error> {
 }
 
 /// What a step costs where layers are computed again and adapters are trained, in the time of a forward.
-fn recomputed() -> Workload {
+pub fn recomputed() -> Workload {
     let times = Times { forward: 1.0, backward: 1.0, weight: 0.1, recompute: 1.0, dequantize: 0.0 };
     let held = Held { forward: 1, recompute: 1, weight: 1 };
     Workload::uniform(Stage { times, held, recomputed: true, trained: true })

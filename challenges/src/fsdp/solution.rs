@@ -5,9 +5,6 @@ use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Dtype, Group, Tape, Tensor, Type};
 use reference::schedule::{self, Kind, Rule, Schedule, Shape, Workload};
 
-/// Times that are nearer than this part of them are the same: they are sums of the same numbers in another order.
-const SAME: f64 = 1e-9;
-
 /// The attempt.
 pub struct Solution;
 
@@ -57,7 +54,7 @@ impl Fsdp for Solution {
     // ANCHOR: fsdp-step-3
     // why: a part that stays is not gathered a second time, and every byte of room spares a byte of traffic, whichever part
     // it is. The backward runs from the end, so the last parts wait the shortest.
-    // step B.3: keep the last parts that there is room for
+    // step B.3: from the last part to the first, keep each that still fits
     fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
         let mut left = room;
         let mut kept: Vec<bool> = vec![false; bytes.len()];
@@ -116,7 +113,7 @@ impl Fsdp for Solution {
     // why: x has to be somewhere, or there is nothing to begin from. If all of them have room, what is left keeps whole
     // layers, the last first, which wait the shortest and spare their recomputation. If they have not, the first ones,
     // which wait the longest, go to the host.
-    // step B.6: keep what there is room for, move what there is none for
+    // step B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
         let mut used: usize = layers.iter().map(|layer| layer.x).sum();
         let mut all = vec![Activations { is_kept: false, is_on_host: false }; layers.len()];
@@ -182,6 +179,7 @@ impl Fsdp for Solution {
     // 30.1 against 34.1, a bubble of 17.61 % against 27.27 %.
     // step B.8: of what can begin first, do B before R before F before W
     fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
+        const SAME: f64 = 1e-9; // times this near are sums of the same numbers in another order
         workload.check(shape)?;
         let preference = [Kind::Backward, Kind::Recompute, Kind::Forward, Kind::Weight];
         let time = |kinds: &[Kind], stage: usize| -> f64 {

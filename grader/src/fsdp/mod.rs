@@ -7,6 +7,7 @@ mod course;
 mod evidence;
 mod guards;
 mod job;
+mod spans;
 mod step_under_test;
 mod train;
 
@@ -23,7 +24,7 @@ use crate::table::{self, Measured};
 type Measure = fn(&mut Child, &dyn Fsdp, Option<&dyn Nf4>);
 
 /// What is measured.
-const MEASURED: [Measured<Measure>; 3] = [
+const MEASURED: [Measured<Measure>; 5] = [
     Measured {
         name: "watch/training",
         seconds: 120,
@@ -46,6 +47,22 @@ const MEASURED: [Measured<Measure>; 3] = [
         fresh: true,
         quick: true,
         run: |child, attempt, _| train::run_in_parts(child, attempt),
+    },
+    Measured {
+        name: "watch/bubbles",
+        seconds: 120,
+        numbers: &["fsdp.bubbles.*", "fsdp.gantt.*"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| spans::bubbles(child, attempt),
+    },
+    Measured {
+        name: "watch/overlap",
+        seconds: 60,
+        numbers: &["fsdp.step.*"],
+        fresh: true,
+        quick: true,
+        run: |child, attempt, _| spans::overlap(child, attempt),
     },
     Measured {
         name: "bench/step",

@@ -48,11 +48,12 @@ fn ranks_have_the_losses_of_one() {
     for (number, mesh) in meshes.iter().enumerate() {
         same_losses(mesh, &of(&format!("dense-{number}"), &[mesh]), &dense);
     }
-    let shapes: [&[&str]; 6] = [
+    let shapes: [&[&str]; 7] = [
         &["load_in_4bit=true"],
         &["load_in_4bit=true", "use_bnb_nested_quant=true"],
         &["packing=true", "max_length=70"],
         &["lora_dropout=0.3"],
+        &["lora_dropout=0.3", "per_device_train_batch_size=7", "max_steps=5"], // an epoch ends with a smaller batch
         &["lora_modules_to_save=[\"embed_tokens\"]"],
         &["trainable_token_indices=[3, 97, 98]"],
     ];
@@ -60,6 +61,10 @@ fn ranks_have_the_losses_of_one() {
         let one = of(&format!("shape-{number}"), shape);
         let several = of(&format!("shape-{number}-2"), &[shape, &["ranks=2"]].concat());
         same_losses(&format!("{shape:?}"), &several, &one);
+    }
+    for schedule in ["GPipe", "ZB-H1", "Fill"] {
+        let set = format!("pipeline_parallel_schedule={schedule}");
+        same_losses(schedule, &of(&format!("dense-{schedule}"), &["mesh=pp=2", &set]), &dense);
     }
     let nested = ["load_in_4bit=true", "use_bnb_nested_quant=true"];
     let staged = of("nested-pp", &[&nested[..], &["mesh=pp=2"]].concat());
@@ -269,6 +274,16 @@ fn a_plan_of_ranks_says_what_each_stage_takes_and_sends() {
     ] {
         assert!(plan.stdout.contains(says), "expected {says:?} in {}", plan.stdout);
     }
+    for (schedule, says) in
+        [("GPipe", "wait 33.3 % of a step (simulated: GPipe"), ("Fill", "wait 23.5 % of a step")]
+    {
+        let set = format!("pipeline_parallel_schedule={schedule}");
+        let plan = example.plan(&["mesh=pp=2,fsdp=2", "gradient_accumulation_steps=4", &set]);
+        assert!(plan.stdout.contains(says), "{schedule}: {}{}", plan.stdout, plan.stderr);
+    }
+    let refused = example.plan(&["ranks=2", "pipeline_parallel_schedule=Fill"]);
+    let says = "pipeline_parallel_schedule: expected a mesh with pp for Fill, found none";
+    assert!(refused.code == 2 && refused.stderr.contains(says), "{}", refused.stderr);
     let refused = example.plan(&["gradient_checkpointing=true"]);
     let says = "gradient_checkpointing: expected false on one rank";
     assert!(refused.code == 2 && refused.stderr.contains(says), "{}", refused.stderr);

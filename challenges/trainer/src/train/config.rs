@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use challenges::fsdp::{FSDP, PP, Room, TP};
+use challenges::fsdp::{self, FSDP, Fsdp as _, PP, Pipeline, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
@@ -19,6 +19,7 @@ use reference::graph::ranks::Mesh;
 use reference::llama::{self, Spec};
 use reference::lora::{self, Module, Modules, Targets};
 use reference::optim::{AdamW, Schedule, Shape};
+use reference::schedule::{Generator, Placement, gpipe, one_f_one_b, zero_bubble};
 use toml::{Table, Value};
 
 use super::paths::Lookup;
@@ -163,14 +164,16 @@ keys! {
     /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
     /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what
-    /// it
-    /// is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks in turn, so a run has the losses
-    /// that it has on one. As many processes under torchrun make a step as many times as large. By default those of
+    /// it is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks, so a run has the losses that
+    /// it has on one. As many processes under torchrun make a step as many times as large. By default those of
     /// `mesh`, or 1. This trainer's own key.
     ranks: Option<u64> = None,
     /// How the ranks lie, from the slowest axis to the fastest: `fsdp` (shards, by default all ranks), `tp` (they share
     /// each layer), `pp` (stages of layers), such as "fsdp=2,tp=2". This trainer's own key.
     mesh: Axes = Axes(Vec::new()),
+    /// In which order the stages of a pipeline work (torchtitan's key): 1F1B; GPipe; ZB-H1, which splits gradients of
+    /// inputs from those of weights; or Fill, challenge B's, which computes layers again while a rank waits.
+    pipeline_parallel_schedule: Pipelining = Pipelining::OneFOneB,
     /// Whether a rank of several keeps of a layer its input alone, and computes the rest again for the backward; on one
     /// rank the compiler chooses what is computed again.
     gradient_checkpointing: bool = false,
@@ -213,6 +216,19 @@ pub enum Sampling {
     Random,
     /// The file's.
     Sequential,
+}
+
+/// The schedule of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipelining {
+    /// One forward, one backward (Narayanan et al., 2021).
+    OneFOneB,
+    /// All forwards, then all backwards (Huang et al., 2019).
+    GPipe,
+    /// The gradients of weights fill the bubble (Qi et al., 2023).
+    ZeroBubble,
+    /// Recomputation fills the bubble: that of challenge B.
+    Fill,
 }
 
 /// When a run is evaluated.
@@ -261,6 +277,12 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
+const PIPELININGS: [(&str, Pipelining); 4] = [
+    ("1F1B", Pipelining::OneFOneB),
+    ("GPipe", Pipelining::GPipe),
+    ("ZB-H1", Pipelining::ZeroBubble),
+    ("Fill", Pipelining::Fill),
+];
 const EVALUATIONS: [(&str, Evaluation); 3] =
     [("no", Evaluation::No), ("steps", Evaluation::Steps), ("epoch", Evaluation::Epoch)];
 const QUANT_TYPES: [(&str, QuantType); 1] = [("nf4", QuantType::Nf4)];
@@ -429,6 +451,37 @@ impl Read for Sampling {
 
     fn shown(&self) -> Option<String> {
         spelled(&SAMPLINGS, self)
+    }
+}
+
+impl Read for Pipelining {
+    const NEED: &'static str = "1F1B, GPipe, ZB-H1 or Fill";
+
+    fn read(value: &Value) -> Option<Self> {
+        word(&PIPELININGS, value)
+    }
+
+    fn shown(&self) -> Option<String> {
+        spelled(&PIPELININGS, self)
+    }
+}
+
+impl Pipelining {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        PIPELININGS.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    }
+
+    /// What stages do by it, where layers are computed again and adapters are trained.
+    pub fn pipeline(self) -> Pipeline<'static> {
+        let schedule: &'static Generator = match self {
+            Self::OneFOneB => &(one_f_one_b as Generator),
+            Self::GPipe => &(gpipe as Generator),
+            Self::ZeroBubble => &(zero_bubble as Generator),
+            Self::Fill => &((|shape, workload| fsdp::Solution.schedule(shape, workload)) as Generator),
+        };
+        let placement = Placement::Looped;
+        Pipeline { chunks: 1, placement, workload: fsdp::recomputed(), schedule, turns: None }
     }
 }
 
@@ -652,6 +705,14 @@ impl Config {
         if let Some(given) = self.ranks.filter(|given| !self.mesh.0.is_empty() && *given != of_mesh as u64) {
             let mesh = self.mesh.shown().unwrap_or_default();
             return Err(format!("ranks: expected the {of_mesh} of mesh = {mesh}, found {given}"));
+        }
+        let (schedule, has_stages) =
+            (self.pipeline_parallel_schedule, self.mesh.0.iter().any(|(axis, _)| axis == PP));
+        if schedule != Pipelining::OneFOneB && !has_stages {
+            let found = schedule.name();
+            return Err(format!(
+                "pipeline_parallel_schedule: expected a mesh with pp for {found}, found none"
+            ));
         }
         let Some(mesh) = self.several() else {
             let says = "gradient_checkpointing: expected false on one rank, where the compiler chooses what is computed \

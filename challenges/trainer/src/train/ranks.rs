@@ -83,6 +83,7 @@ fn together(
     let luggage: Vec<Mutex<Option<Luggage<'_, '_>>>> = luggage.map(|own| Mutex::new(Some(own))).collect();
     drop(state);
     let (room, store) = (job.config.room(), Store::default());
+    let pipeline = job.config.pipeline_parallel_schedule.pipeline();
     let outcomes = threads::launch(ranks, threads::DEFAULT_LIMIT, |comm| {
         let own = luggage[comm.rank()].lock().unwrap_or_else(PoisonError::into_inner).take();
         let Luggage { state, seat } = own.expect("a rank is started once");
@@ -91,7 +92,8 @@ fn together(
         let work = || {
             let world = Arc::clone(&comm);
             let sharding = Sharding::Parameters;
-            let team = Team { world, mesh, pipeline: None, room, sharding, store: store.clone() };
+            let pipeline = Some(&pipeline);
+            let team = Team { world, mesh, pipeline, room, sharding, store: store.clone() };
             let model = Model::part(machine(&cpu), team, job.config, job.model, job.spec.clone(), &state)?;
             drop(state);
             Run::new(job, Peers::of(Arc::clone(&comm)), model, seat, Arc::clone(stop))?.all()

@@ -367,8 +367,9 @@ fn describe(job: &Job<'_>) {
         let (shares, parts) = (mesh.size(FSDP).unwrap_or(1) as u64, config.gradient_accumulation_steps);
         if shares > parts {
             let idle = shares - parts;
+            let batches = if parts == 1 { "micro-batch" } else { "micro-batches" };
             let _ =
-                write!(text, "; a step has {parts} micro-batches, so {idle} of {shares} shares are padding");
+                write!(text, "; a step has {parts} {batches}, so {idle} of {shares} compute padding alone");
         }
     }
     print(&format!("{text}\n"));

@@ -28,6 +28,7 @@ pub(super) fn plan(
     memory: usize,
 ) -> Result<String, Failure> {
     let store = Store::default();
+    let pipeline = config.pipeline_parallel_schedule.pipeline();
     let planned = Planned {
         passes: &graph::Solution,
         dequantizer: &DEQUANTIZER,
@@ -35,7 +36,7 @@ pub(super) fn plan(
         spec,
         recipe: &config.recipe(),
         mesh,
-        pipeline: None,
+        pipeline: Some(&pipeline),
         room: config.room(),
         threads: 1,
         store: &store,
@@ -64,8 +65,9 @@ pub(super) fn plan(
     if let Some(bubble) = bubbles[0] {
         let _ = writeln!(
             text,
-            "ranks of the pipeline wait {:.1} % of a step (simulated: 1F1B, F = B = R = 1, W = 0.1)",
-            100.0 * bubble
+            "ranks of the pipeline wait {:.1} % of a step (simulated: {}, F = B = R = 1, W = 0.1)",
+            100.0 * bubble,
+            config.pipeline_parallel_schedule.name()
         );
     }
     context(&mut text, longest, spec.config.positions, memory);
