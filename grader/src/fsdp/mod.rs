@@ -53,7 +53,7 @@ const MEASURED: [Measured<Measure>; 5] = [
         seconds: 120,
         numbers: &["fsdp.bubbles.*", "fsdp.gantt.*"],
         fresh: true,
-        quick: true,
+        quick: false,
         run: |child, attempt, _| spans::bubbles(child, attempt),
     },
     Measured {
@@ -61,7 +61,7 @@ const MEASURED: [Measured<Measure>; 5] = [
         seconds: 60,
         numbers: &["fsdp.step.*"],
         fresh: true,
-        quick: true,
+        quick: false,
         run: |child, attempt, _| spans::overlap(child, attempt),
     },
     Measured {

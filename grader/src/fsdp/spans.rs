@@ -42,8 +42,8 @@ use crate::timing::median;
 const STEPS: [usize; 3] = [2, 4, 7];
 /// Of more ranks than two: each step is long.
 const FEW: [usize; 3] = [1, 2, 3];
-/// Wide enough for an operation to take far longer than a message.
-const MODEL: Sizes = Sizes { layers: 8, hidden: 256, heads: 4, vocab: 96 };
+/// Wide enough for an operation to take far longer than a message; of a pipeline, with a layer on each rank at least.
+const MODEL: Sizes = Sizes { layers: 4, hidden: 256, heads: 4, vocab: 96 };
 const SHAPE: [usize; 2] = [1, 48];
 const RATE: f64 = 1e-3;
 
@@ -126,7 +126,8 @@ impl Plan<'_> {
     fn timed(&self, seed: u64, workload: &Workload) -> Result<Seen, String> {
         let shape = Shape::line(self.ranks, self.micro_batches).map_err(describe)?;
         let steps = self.steps.iter().sum();
-        let job = Job::drawn(MODEL, seed, RATE, [steps, self.micro_batches], SHAPE)?;
+        let sizes = Sizes { layers: MODEL.layers.max(self.ranks), ..MODEL };
+        let job = Job::drawn(sizes, seed, RATE, [steps, self.micro_batches], SHAPE)?;
         let all = self.traces(&job, workload, steps)?;
         let schedule = self.schedule(shape, workload).map_err(describe)?;
         let checked = check(&schedule, workload).map_err(describe)?;
@@ -267,7 +268,7 @@ pub(super) fn overlap(child: &mut Child, attempt: &dyn Fsdp) {
 
 fn step(attempt: &dyn Fsdp, room: Room, seed: u64) -> Result<Trace, String> {
     let [warm, ..] = STEPS;
-    let job = Job::drawn(Sizes { layers: 4, ..MODEL }, seed, RATE, [warm + 1, 2], SHAPE)?;
+    let job = Job::drawn(MODEL, seed, RATE, [warm + 1, 2], SHAPE)?;
     let (mesh, store) = (Mesh::line(FSDP, 2).map_err(describe)?, Store::default());
     let how = How { attempt, ..solution() };
     let all = on_ranks(2, |world| {
