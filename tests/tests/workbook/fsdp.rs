@@ -1,11 +1,13 @@
 //! Training on several ranks: the losses, norms and adapters of one.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use challenges::fsdp::forecast::Planned;
 use challenges::fsdp::{
-    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Sharding, Store, Team, Traffic,
+    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Sharding, Store, Team, Trace,
+    Traffic, Turns,
 };
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
@@ -73,6 +75,7 @@ struct Trained {
     weight_bytes: usize,
     compilations: usize,
     counts: Counts, // of its device, after the last step
+    trace: Trace,   // of the last step
 }
 
 impl Job<'_> {
@@ -94,7 +97,8 @@ impl Job<'_> {
         }
         let (traffic, weight_bytes) = (rank.traffic(), rank.weight_bytes());
         let (compilations, counts) = (rank.counters().compilations, device.counts());
-        Ok(Trained { reports, state: rank.state()?, traffic, weight_bytes, compilations, counts })
+        let trace = rank.trace().clone();
+        Ok(Trained { reports, state: rank.state()?, traffic, weight_bytes, compilations, counts, trace })
     }
 
     /// Every rank's outcome.
@@ -332,6 +336,100 @@ fn a_rank_may_have_several_stages() {
             }
         }
     }
+}
+
+/// Rows of unequal lengths, more of them than ranks and fewer: each has its own size on its rank, and what is logged
+/// stands in their order.
+#[test]
+fn batches_of_unequal_sizes_have_the_losses_of_one_rank() {
+    let model = SmallLlama::sound().deep(4).quantized(32, true).open().expect("a sound model");
+    let row = |seed: usize, length: usize| {
+        let ids: Vec<i32> = (0..length).map(|i| ((i * 7 + seed * 3) % 17) as i32).collect();
+        batch(&ids, [1, length])
+    };
+    let lengths = [[3, 40, 9, 17, 5], [33, 2, 2, 31, 64], [8, 8, 70, 8, 8]];
+    let steps =
+        lengths.iter().map(|step| step.iter().enumerate().map(|(i, length)| row(i, *length)).collect());
+    let job = Job { steps: steps.collect(), ..small_job(&model, 1, Targets::AllLinear) };
+    let one = job.train(&[("fsdp", 1)], How::default()).remove(0);
+    let all = usize::MAX;
+    let rooms = [
+        Room::default(),
+        Room { prefetch_bytes: all, activation_bytes: all, ..Room::default() },
+        Room { activation_bytes: 3000, host: Host::Used, ..Room::default() },
+    ];
+    for axes in [&[("fsdp", 2)][..], &[("fsdp", 3)], &[("fsdp", 7)], &[("fsdp", 2), ("pp", 2)], &[("pp", 3)]]
+    {
+        for room in rooms {
+            let found = job.train(axes, How { room, ..How::default() }).remove(0);
+            for (found, one) in found.reports.iter().zip(&one.reports) {
+                assert!((found.loss / one.loss - 1.0).abs() < 1e-5, "{axes:?}, {room:?}: {found:?}, {one:?}");
+                let norms = found.grad_norm / one.grad_norm - 1.0;
+                assert!(norms.abs() < 1e-4, "{axes:?}, {room:?}: {found:?}, {one:?}");
+            }
+        }
+    }
+}
+
+/// A step of a pipeline of two or three ranks, of which so many compute at a time.
+fn traced(ranks: usize, turns: Option<&Turns>) -> (Schedule, Vec<Trace>) {
+    let model = SmallLlama::sound().deep(4).quantized(32, true).open().expect("a sound model");
+    let job = small_job(&model, 6, Targets::AllLinear);
+    let own: Generator = |shape, workload| fsdp::Solution.schedule(shape, workload);
+    let (workload, placement) = (workload(true, None), Placement::Looped);
+    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, turns };
+    let all = job.train(&[("pp", ranks)], How { pipeline: Some(&pipeline), ..How::default() });
+    let shape = Shape::line(ranks, 6).expect("a shape");
+    let schedule = own(shape, &pipeline.workload).expect("a schedule");
+    (schedule, all.into_iter().map(|rank| rank.trace).collect())
+}
+
+/// Every operation of the schedule is there once, each after the one before it, and none begins before the rank before
+/// or behind it has sent what it reads.
+#[test]
+fn operations_begin_when_what_they_need_has_ended() {
+    for ranks in [2, 3] {
+        let (schedule, traces) = traced(ranks, None);
+        let mut ends = BTreeMap::new();
+        for (rank, (line, trace)) in schedule.ranks().iter().zip(&traces).enumerate() {
+            assert_eq!(trace.operations.len(), line.len(), "rank {rank}");
+            assert!(trace.operations.windows(2).all(|pair| pair[0].end <= pair[1].begin), "rank {rank}");
+            let done = line.iter().zip(&trace.operations);
+            ends.extend(done.map(|(operation, moment)| ((rank, operation.to_string()), *moment)));
+        }
+        for ((rank, name), moment) in &ends {
+            let other = match name.chars().next() {
+                Some('F') => rank.checked_sub(1),
+                Some('B') => Some(rank + 1).filter(|other| *other < ranks),
+                _ => None,
+            };
+            let Some(other) = other else { continue };
+            let sent = ends[&(other, name.clone())];
+            assert!(
+                sent.begin <= moment.begin,
+                "{name} of rank {rank} begins before it does on rank {other}"
+            );
+        }
+    }
+}
+
+#[test]
+fn ranks_in_turns_compute_one_at_a_time() {
+    let turns = Turns::new(1);
+    let (_, traces) = traced(3, Some(&turns));
+    let mut all: Vec<_> = traces.iter().flat_map(|trace| &trace.operations).collect();
+    all.sort_by_key(|moment| moment.begin);
+    assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].begin));
+    let model = SmallLlama::sound().deep(4).open().expect("a sound model");
+    let job = small_job(&model, 4, Targets::AllLinear);
+    let own: Generator = |shape, workload| fsdp::Solution.schedule(shape, workload);
+    let (workload, placement) = (workload(true, None), Placement::Looped);
+    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, turns: Some(&turns) };
+    let how = How { pipeline: Some(&pipeline), ..How::default() };
+    assert_eq!(
+        refusal(&job, &[("pp", 2), ("fsdp", 2)], how, &fsdp::Solution),
+        "expected a rank for each of 2 stages where ranks take turns, found 4 ranks"
+    );
 }
 
 /// What each rank says of a mesh on which a job cannot be run.

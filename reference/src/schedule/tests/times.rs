@@ -270,3 +270,21 @@ fn a_timeline_prints_as_a_picture() {
     let nothing = Workload::uniform(Stage { times: Times::default(), ..PLAIN });
     assert_eq!(timeline(&schedule, &nothing).picture(&schedule, 3), "0: ...\n1: ...\n");
 }
+
+/// Durations that are the workload's give its simulation; one operation that takes longer moves what waits for it.
+#[test]
+fn durations_that_were_measured_are_replayed() {
+    for (name, schedule, workload) in Draw(15).schedules(60) {
+        let checked = check(&schedule, &workload).unwrap();
+        let simulated = checked.simulate();
+        let takes = |line: &Vec<Span>| line.iter().map(|span| span.end - span.start).collect::<Vec<f64>>();
+        let mut durations: Vec<Vec<f64>> = simulated.spans().iter().map(takes).collect();
+        assert_same(checked.replay(&durations).makespan(), simulated.makespan());
+        durations[0][0] += 5.0;
+        let late = checked.replay(&durations);
+        let moved = late.spans().iter().flatten().zip(simulated.spans().iter().flatten());
+        for (late, on_time) in moved {
+            assert!((on_time.start - SAME..=on_time.start + 5.0 + SAME).contains(&late.start), "{name}");
+        }
+    }
+}
