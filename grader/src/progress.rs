@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_step_that_no_text_has_passed_comes_before_one_that_has_to_run_again() {
-        let checks = vec![check("A.1/x", Outcome::DoesNotCompile, ""), check("A.2/y", Outcome::NotAttempted, "")];
+        let checks =
+            vec![check("A.1/x", Outcome::DoesNotCompile, ""), check("A.2/y", Outcome::NotAttempted, "")];
         let earlier = checks.iter().map(|check| check.name.clone()).collect();
         let passed = BTreeMap::from([("A.1".to_owned(), 1)]);
         let standing = Standing { checks, earlier, passed, ..Standing::default() };

@@ -178,7 +178,9 @@ impl Timed<'_> {
                 job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)
             };
             let begin = || world.exchange("").map(drop).map_err(describe); // all begin together
-            let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &begin, || [&ours, &theirs].iter().for_each(|all| all.forget()))?;
+            let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &begin, || {
+                [&ours, &theirs].iter().for_each(|all| all.forget())
+            })?;
             let steps = self.rounds as u64;
             of_rank.uses = Uses { planned: theirs.uses(steps).calls, ..ours.uses(steps) };
             Ok(of_rank)
@@ -194,7 +196,8 @@ impl Timed<'_> {
         begin: &dyn Fn() -> Result<(), String>,
         warm: impl FnOnce(),
     ) -> Result<OfRank, String> {
-        let mut of_rank = OfRank { times: Default::default(), steps: Default::default(), uses: Uses::default() };
+        let mut of_rank =
+            OfRank { times: Default::default(), steps: Default::default(), uses: Uses::default() };
         let mut step = |way: usize, number: usize| -> Result<f64, String> {
             begin()?;
             let tick = Tick::now();

@@ -141,12 +141,7 @@ impl Job {
     }
 
     /// Trains for some steps on a mesh: every rank's run.
-    pub fn train(
-        &self,
-        axes: &[(&str, usize)],
-        how: How<'_>,
-        steps: usize,
-    ) -> Result<Vec<Trained>, String> {
+    pub fn train(&self, axes: &[(&str, usize)], how: How<'_>, steps: usize) -> Result<Vec<Trained>, String> {
         let mesh = Mesh::new(axes.iter().copied()).map_err(describe)?;
         let store = Store::default();
         on_ranks(mesh.ranks(), |world| {

@@ -72,7 +72,10 @@ impl Trial<'_> {
         if checks::names().into_iter().filter(of_step).any(reaches) {
             return (Outcome::NotAttempted, hole.to_owned());
         }
-        (Outcome::Wrong, format!("expected a step that is written, found a hole that no check reaches: {hole}"))
+        (
+            Outcome::Wrong,
+            format!("expected a step that is written, found a hole that no check reaches: {hole}"),
+        )
     }
 }
 

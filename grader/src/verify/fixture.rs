@@ -196,7 +196,7 @@ const CARD: [(&str, f64); 6] = [
     ("nf4.hinted_store_bytes", 33554432.0),
 ];
 
-const FSDP: [(&str, f64); 35] = [
+const FSDP: [(&str, f64); 37] = [
     ("fsdp.training.ranks", 2.0),
     ("fsdp.training.norms", 0.0),
     ("fsdp.training.adapter", 0.0),
@@ -231,7 +231,9 @@ const FSDP: [(&str, f64); 35] = [
     ("fsdp.dequantizer.wrong_sizes", 0.0),
     ("fsdp.dequantizer.working_bytes", 0.0),
     ("fsdp.dequantizer.apart", 0.0),
+    ("fsdp.flat", 0.0),
     ("fsdp.flat.bytes", 1.2e5),
+    ("fsdp.flat.share", 1.4e5),
 ];
 
 const GRAPH: [(&str, f64); 19] = [

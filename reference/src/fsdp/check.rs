@@ -184,8 +184,13 @@ impl fmt::Display for Fault {
             Self::Ranks { name, found, expected } => {
                 write!(f, "`{name}`: expected a range for each of {expected} ranks, found {found}")
             }
-            Self::Range { name, rank, found, elements, .. } if found.start > found.end || found.end > *elements => {
-                write!(f, "`{name}`, rank {rank}: expected a range within its {elements} elements, found {found:?}")
+            Self::Range { name, rank, found, elements, .. }
+                if found.start > found.end || found.end > *elements =>
+            {
+                write!(
+                    f,
+                    "`{name}`, rank {rank}: expected a range within its {elements} elements, found {found:?}"
+                )
             }
             Self::Range { name, rank, found, len, .. } => write!(
                 f,

@@ -47,11 +47,7 @@ fn trained(shape: [usize; 2]) -> Parameter {
 }
 
 /// The graph that gathers a part on each of the ranks.
-fn gather_graph(
-    attempt: &dyn Fsdp,
-    shards: &Shards,
-    dtype: Dtype,
-) -> Result<Graph, String> {
+fn gather_graph(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype) -> Result<Graph, String> {
     let builder = Builder::new("gather");
     let shard = builder.tape().input("shard", dtype, [shards.len]);
     let whole = attempt.gather(&shard, shards, &Group::new(FSDP, shards.ranks()));
@@ -113,7 +109,8 @@ pub(in crate::fsdp) fn drawn_part(
     let parameter = if random.below(3) == 0 { trained(sizes) } else { packed(sizes) };
     let placement = Solution.place(&parameter, ranks);
     for (part, shards) in parameter.parts().iter().zip(&placement.parts) {
-        let wrong = gathers(attempt, shards, part.dtype, random).and_then(|()| sent(attempt, shards, part.dtype));
+        let wrong =
+            gathers(attempt, shards, part.dtype, random).and_then(|()| sent(attempt, shards, part.dtype));
         if let Err(message) = wrong {
             let shape = &parameter.shape;
             return Ok(Some(format!("`{}`, {shape:?}, on {ranks} ranks: {message}", part.name)));

@@ -233,7 +233,8 @@ fn norm_on_every_rank(
             for rank in first..first + alike {
                 squares.own[rank] += square;
                 squares.shared[rank] += square / alike as f64;
-                values[rank].insert(shard_name(i), Array::floats(Dtype::F32, &[*length], numbers.iter().copied()));
+                values[rank]
+                    .insert(shard_name(i), Array::floats(Dtype::F32, &[*length], numbers.iter().copied()));
             }
         }
     }
@@ -273,7 +274,9 @@ fn norm_graph(
     let groups: Vec<Group> = axes.iter().map(|(axis, size)| Group::new(*axis, *size)).collect();
     let norm = attempt.norm(tape, &gradients, &groups);
     tape.output("norm", &norm);
-    around_a_step(builder, "norm", &Type::scalar(Dtype::F32), |_| "\nlikely cause: a norm is one number, ()".into())
+    around_a_step(builder, "norm", &Type::scalar(Dtype::F32), |_| {
+        "\nlikely cause: a norm is one number, ()".into()
+    })
 }
 
 fn is_near(found: f64, value: f64) -> bool {
@@ -292,7 +295,8 @@ impl Squares {
     fn cause(&self, found: f64, rank: usize, mesh: &Mesh) -> &'static str {
         let sum = |ranks: &[usize]| ranks.iter().map(|rank| self.shared[*rank]).sum::<f64>();
         let roots = |all: &[f64]| all.iter().map(|square| square.sqrt()).sum::<f64>();
-        let alone = |axis: &str| mesh.group(rank, axis).is_some_and(|group| is_near(found, sum(&group).sqrt()));
+        let alone =
+            |axis: &str| mesh.group(rank, axis).is_some_and(|group| is_near(found, sum(&group).sqrt()));
         if [self.own[rank], self.shared[rank]].iter().any(|square| is_near(found, square.sqrt())) {
             "\nlikely cause: the rank's own shards alone"
         } else if mesh.axes().any(alone) {

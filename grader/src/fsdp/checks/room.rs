@@ -67,14 +67,18 @@ pub(super) const ACTIVATIONS: &Rows<Check> = &[
     }),
     ("inputs-that-differ", |steps, random| {
         (0..200).try_for_each(|_| {
-            let layers: Vec<LayerBytes> =
-                sizes(random, 40).iter().map(|kept| LayerBytes { x: 1 + random.below(60), kept: *kept }).collect();
+            let layers: Vec<LayerBytes> = sizes(random, 40)
+                .iter()
+                .map(|kept| LayerBytes { x: 1 + random.below(60), kept: *kept })
+                .collect();
             let all = layers.iter().map(|layer| layer.x + layer.kept).sum::<usize>();
             activations(steps, &layers, random.below(all + 10))
         })
     }),
     ("very-large", |steps, _| {
-        [100, usize::MAX - 1].into_iter().try_for_each(|room| alike(steps, 10, &[usize::MAX, 7, usize::MAX - 9], room))
+        [100, usize::MAX - 1]
+            .into_iter()
+            .try_for_each(|room| alike(steps, 10, &[usize::MAX, 7, usize::MAX - 9], room))
     }),
     ("layers-that-differ", |steps, random| {
         (0..200).try_for_each(|_| {
@@ -102,7 +106,9 @@ fn keeps(attempt: &dyn Fsdp, bytes: &[usize], room: usize) -> Result<(), String>
             (true, Some(rest)) => left = rest,
             (false, None) => {}
             (true, None) => {
-                return Err(format!("{about}: piece {piece} is kept beyond the room: {left} bytes are left for it"));
+                return Err(format!(
+                    "{about}: piece {piece} is kept beyond the room: {left} bytes are left for it"
+                ));
             }
             (false, Some(_)) => {
                 return Err(format!(
@@ -210,9 +216,9 @@ fn moved(layers: &[LayerBytes], room: usize, host: Host, chosen: &[Activations])
         ));
     }
     match chosen.iter().position(|own| !own.is_on_host) {
-        Some(first) if first < needed => {
-            Err(format!("{needed} layers go to the host, and layer {first} is not among them\nthe rule: the first ones do"))
-        }
+        Some(first) if first < needed => Err(format!(
+            "{needed} layers go to the host, and layer {first} is not among them\nthe rule: the first ones do"
+        )),
         _ => Ok(needed),
     }
 }

@@ -139,7 +139,11 @@ fn shorter(attempt: &dyn Fsdp, ranks: usize, micro_batches: usize) -> Result<(),
     if own < known {
         return Ok(());
     }
-    Err(format!("{shape}: expected less than the {} units of time of 1F1B, found {}", units(known), units(own)))
+    Err(format!(
+        "{shape}: expected less than the {} units of time of 1F1B, found {}",
+        units(known),
+        units(own)
+    ))
 }
 
 /// A time as it is read: sums of tenths are no tenths.

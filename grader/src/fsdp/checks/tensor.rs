@@ -63,7 +63,8 @@ fn mesh(ranks: usize) -> Result<Mesh, String> {
 
 fn laid_out(attempt: &dyn Fsdp, ranks: usize) -> Result<Layout, String> {
     let layout = Layout::new(attempt, &spec(), &mesh(ranks)?, Sharding::Parameters).map_err(describe)?;
-    let is_torn = |placed: &&Placed| placed.shared.cut != Cut::Whole && placed.shared.local == placed.shared.whole;
+    let is_torn =
+        |placed: &&Placed| placed.shared.cut != Cut::Whole && placed.shared.local == placed.shared.whole;
     match layout.parameters().iter().find(is_torn) {
         None => Ok(layout),
         Some(Placed { parameter, shared, .. }) => Err(format!(
