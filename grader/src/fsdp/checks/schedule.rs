@@ -102,18 +102,17 @@ fn checked<T>(
     Ok(ask(&checked))
 }
 
-/// That a schedule can be run, in a time that is not below the bound, and not above that of 1F1B where this can be run and
-/// no cap forces a rule to wait.
+/// That a schedule can be run, in a time that is not below the bound, and near that of 1F1B or below it.
 fn runs(attempt: &dyn Fsdp, ranks: usize, micro_batches: usize, workload: &Workload) -> Result<(), String> {
     let shape = Shape::line(ranks, micro_batches).map_err(describe)?;
     let least = bound(shape, workload).map_err(describe)?;
     let found = checked(attempt, shape, workload, |checked| checked.simulate().makespan())?;
-    if found < least * (1.0 - 1e-9) {
+    if found < least * (1.0 - SAME) {
         return Err(format!("{shape}: {} units of time, below the bound of {}", units(found), units(least)));
     }
-    match known(shape, workload).filter(|_| workload.cap.is_none()) {
-        Some(known) if found > known * SLOWER => Err(format!(
-            "{shape}, {workload:?}: {} units of time, and 1F1B takes {}",
+    match known(shape, workload) {
+        Some(known) if found > known * allowed(workload) => Err(format!(
+            "{shape}: {} units of time, and 1F1B takes {}, of\n{workload:?}",
             units(found),
             units(known)
         )),
@@ -121,9 +120,20 @@ fn runs(attempt: &dyn Fsdp, ranks: usize, micro_batches: usize, workload: &Workl
     }
 }
 
-/// What a schedule may take of the time of 1F1B, whatever the workload: a rule that is good for all is not the best for
-/// each.
-const SLOWER: f64 = 1.0 + 1e-9;
+/// Times that are nearer than this part of them are the same.
+const SAME: f64 = 1e-9;
+
+/// What a schedule may take of the time of 1F1B. Where all stages are alike and only their times count, no more than
+/// that; a rule that is good there is not the best for every other workload, and up to a quarter slower for some.
+fn allowed(workload: &Workload) -> f64 {
+    let Workload { stages, latency, buffer, cap, .. } = workload;
+    let is_plain = stages.len() == 1 && *latency == 0.0 && buffer.is_none();
+    match cap {
+        Some(_) => f64::INFINITY, // a tight one lets a rule do one micro-batch at a time
+        None if is_plain => 1.0 + SAME,
+        None => 1.5,
+    }
+}
 
 /// The time of 1F1B, if it can be run.
 fn known(shape: Shape, workload: &Workload) -> Option<f64> {
