@@ -64,7 +64,10 @@ enum Verb {
         challenge: Option<String>,
     },
     /// The steps, and where you stand
-    List,
+    List {
+        /// As for score
+        challenges: Vec<String>,
+    },
     /// A hint for the step that comes next; ask again for a larger one
     Hint {
         /// A challenge or a step: nf4, A, A.4
@@ -87,7 +90,7 @@ enum Verb {
     Doctor,
     /// Runs one check alone and tells all about it
     Replay {
-        /// As a check prints it: nf4:A.4/every-code
+        /// As a check prints it: nf4:A.4/every-code; of a step alone, nf4:A.4, its checks are listed
         case: String,
         /// No time limit: a program at a breakpoint looks like one that hangs
         #[arg(long)]
@@ -178,6 +181,7 @@ fn dispatch(own: &Supplied, command: Command) -> Result<u8, Failure> {
         None if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() => {
             verb::watch(&options, &options.plan(own, &[], Scope::Score)?)
         }
-        Some(Verb::List) | None => verb::list(&options),
+        Some(Verb::List { challenges }) => verb::list(&options, &challenges),
+        None => verb::list(&options, &[]),
     }
 }

@@ -151,18 +151,30 @@ impl Standing {
     }
 
     /// The step to go on with: the one that does not compile, else the first, in their order, of which today's text has
-    /// not passed a check; else the first that was not tried or did not pass before; else the first that has to be run
-    /// again.
+    /// not passed a check; else the first that no text has passed; else the first that has to be run again.
     pub fn next_step<'a>(&self, steps: &'a [Step<'a>]) -> Option<(&'a Step<'a>, Stands)> {
-        let find = |these: &[Stands]| {
-            let mut all = steps.iter().map(|step| (step, self.stands(step.name)));
-            all.find(|(_, stands)| these.contains(stands))
+        let all = || steps.iter().map(|step| (step, self.stands(step.name)));
+        let find = |these: &[Stands]| all().find(|(_, stands)| these.contains(stands));
+        let never = |(step, stands): &(&Step<'_>, Stands)| {
+            let has_passed = *stands == Stands::PassedEarlier || self.passed.contains_key(step.name);
+            *stands != Stands::Passed && !has_passed
         };
         let refused = steps.iter().find(|step| self.is_refused(step.name)).map(|step| (step, Stands::Open));
         refused
             .or_else(|| find(&[Stands::Open]))
+            .or_else(|| all().find(never))
             .or_else(|| find(&[Stands::Untried, Stands::OpenEarlier]))
             .or_else(|| find(&[Stands::PassedEarlier]))
+    }
+
+    /// Steps that have passed, and were not run since the file changed.
+    pub fn stale<'a>(&self, steps: &[Step<'a>]) -> Vec<&'a str> {
+        let is_stale = |step: &&Step<'a>| {
+            let stands = self.stands(step.name);
+            stands == Stands::PassedEarlier
+                || (stands == Stands::OpenEarlier && self.passed.contains_key(step.name))
+        };
+        steps.iter().filter(is_stale).map(|step| step.name).collect()
     }
 }
 
@@ -292,6 +304,17 @@ mod tests {
         assert_eq!((changed.stands("A.1"), changed.points), (Stands::PassedEarlier, Some(3)));
         assert!(known.is_scored("old") && !known.is_scored("new"));
         assert_eq!(known.of_text("old").stands("A.1"), Stands::Passed);
+    }
+
+    #[test]
+    fn a_step_that_no_text_has_passed_comes_before_one_that_has_to_run_again() {
+        let checks =
+            vec![check("A.1/x", Outcome::DoesNotCompile, ""), check("A.2/y", Outcome::NotAttempted, "")];
+        let earlier = checks.iter().map(|check| check.name.clone()).collect();
+        let passed = BTreeMap::from([("A.1".to_owned(), 1)]);
+        let standing = Standing { checks, earlier, passed, ..Standing::default() };
+        assert_eq!(standing.next_step(&STEPS).map(|(step, _)| step.name), Some("A.2"));
+        assert_eq!(standing.stale(&STEPS), ["A.1"]);
     }
 
     #[test]

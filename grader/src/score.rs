@@ -311,10 +311,11 @@ const A_DAY: Duration = Duration::from_hours(24);
 
 /// The items that the scope and `--case` leave.
 fn chosen(plan: &Plan, items: Vec<Item>) -> Vec<Item> {
+    let is_asked = plan.case.is_some(); // by its name: else what takes as long as a measurement is no quick test
     let in_scope = |item: &Item| match plan.scope {
         Scope::Score => true,
-        Scope::Test => item.is_check() || item.group() == "guard",
-        Scope::Bench => matches!(item.group(), "bench" | "watch"),
+        Scope::Test => item.group() == "guard" || (item.is_check() && (is_asked || !item.is_measured())),
+        Scope::Bench => matches!(item.group(), "bench" | "watch") || item.is_measured(),
     };
     let of_step = |item: &Item| plan.step.as_ref().is_none_or(|step| item.group() == step);
     let alone = plan.effort.shows_calls; // a replay: that check, and none whose name holds its name

@@ -2,7 +2,8 @@
 //!
 //! An attempt is graded by what its steps return. A text that reaches for the process around them - its
 //! environment, files, descriptors, what runs before `main`, the functions that a linker would take in place of the
-//! system's, the allocator that counts, the grader, a solution - is refused before it is built, with its line.
+//! system's, the allocator that counts, what of the workbook itself opens files, the grader, a solution - is refused
+//! before it is built, with its line.
 //! Comments and strings name nothing; raw identifiers (`r#fs`), use trees, renames and the arguments of macros do.
 //!
 //! This stops what is written plainly. Machine code that is written to deceive gets past every text; what a child
@@ -28,6 +29,7 @@ const FILES: &str = "an attempt is one text: it takes in no other file and no va
 const MEMORY: &str = "memory is counted by the grader's allocator, whose counters are its own";
 const GRADER: &str = "an attempt does not see who grades it";
 const SOLUTION: &str = "a solution is not an attempt's to call";
+const DOORS: &str = "what of the workbook opens a file or starts a process is no step's to use";
 const RENAMED: &str =
     "a crate of which parts are refused is named in full: `std::thread`, no glob, no other name";
 const HIDDEN: &str = "the name of a macro or a path must stand in the text, not come from a macro's argument";
@@ -52,7 +54,7 @@ const WORDS: [(&str, &str); 14] = [
 ];
 
 /// Paths that are refused, and with them whatever is below.
-const PATHS: [(&[&str], &str); 9] = [
+const PATHS: [(&[&str], &str); 18] = [
     (&["std", "env"], PROCESS),
     (&["std", "fs"], PROCESS),
     (&["std", "net"], PROCESS),
@@ -62,6 +64,15 @@ const PATHS: [(&[&str], &str); 9] = [
     (&["std", "alloc"], MEMORY),
     (&["kernels", "bytes"], MEMORY),
     (&["grader"], GRADER),
+    (&["reference", "atomic_write"], DOORS),
+    (&["reference", "checkpoint"], DOORS),
+    (&["reference", "llama", "Llama"], DOORS),
+    (&["reference", "llama", "Config"], DOORS),
+    (&["reference", "llama", "hub"], DOORS),
+    (&["reference", "lora", "Adapter"], DOORS),
+    (&["reference", "lora", "Config"], DOORS),
+    (&["kernels", "cuda"], DOORS),
+    (&["compiler", "tune"], DOORS),
 ];
 
 /// What inline assembly may not hold.
@@ -462,7 +473,7 @@ mod tests {
     }
 
     /// Texts, each with what is refused in it.
-    const REFUSED: [(&str, &str); 50] = [
+    const REFUSED: [(&str, &str); 59] = [
         ("#[unsafe(link_section = \".init_array\")] static F: fn() = f;", "link_section"),
         ("#[no_mangle] pub fn write() {}", "no_mangle"),
         ("#[unsafe(no_mangle)] pub fn clock_gettime() {}", "no_mangle"),
@@ -509,6 +520,15 @@ mod tests {
         ("use kernels::{Cpu, bytes as b};", "kernels::bytes"),
         ("use kernels as k;", "kernels"),
         ("use grader::Attempts;", "grader"),
+        ("fn f() { reference::atomic_write::write(p, b); }", "reference::atomic_write"),
+        ("use reference::{atomic_write as a, graph::Tape};", "reference::atomic_write"),
+        ("use reference::checkpoint::Checkpoint;", "reference::checkpoint"),
+        ("use reference::llama::{Storage, Llama};", "reference::llama::Llama"),
+        ("fn f() { reference::llama::hub::find(\"x\"); }", "reference::llama::hub"),
+        ("use reference::llama as l;", "reference::llama"),
+        ("use reference::lora::Adapter;", "reference::lora::Adapter"),
+        ("use kernels::{Cpu, cuda::Gpu};", "kernels::cuda"),
+        ("use compiler::{front::capture::Capture, tune};", "compiler::tune"),
         ("fn f() { challenges::nf4::Solution.unpack(a, b) }", "Solution"),
         ("use challenges::nf4::{Nf4, Solution as S};", "Solution"),
         ("fn f() { unsafe{ core::arch::asm!(\"mov eax, 60\", \"syscall\") } }", "asm!: syscall"),
@@ -524,7 +544,7 @@ mod tests {
     }
 
     /// Texts that only look like those.
-    const HONEST: [&str; 19] = [
+    const HONEST: [&str; 21] = [
         "// std::process::exit(0), #[no_mangle], extern",
         "/* /* std::fs */ extern \"C\" */ fn f() {}",
         "/// `std::env` is not used\nfn f() {}",
@@ -544,6 +564,8 @@ mod tests {
         "enum E { A } macro_rules! m { ($v:ident) => { E::$v } } fn f<'r>(x: &'r str) -> E { m!(A) }",
         "macro_rules! m { ($t:ty) => { <$t>::process(); $t::MAX; Vec::<$t>::new() } }",
         "macro_rules! m { ($a:expr) => { $a + $crate::one() } }",
+        "use reference::llama::Storage; use reference::fsdp::{self, Cut}; use reference::schedule::{self, Rule};",
+        "fn f(reference: &[f64]) -> usize { let checkpoint = reference.len(); checkpoint }",
     ];
 
     #[test]

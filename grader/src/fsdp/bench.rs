@@ -1,11 +1,14 @@
 //! The step on two ranks with A's dequantiser, against the same step with the three passes of the usual library, in
 //! turns. A step takes as long as its slowest rank.
+//!
+//! A dequantiser that writes nothing is fast: so A's attempt is tried at the sizes of this model first, and both runs
+//! have to have the same losses and norms in every step, those that are timed among them.
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use challenges::fsdp::{FSDP, Fsdp, Rank, Sharding, Store};
+use challenges::fsdp::{FSDP, Fsdp, Rank, Store};
 use challenges::nf4::{self, Absmax, Dequantizer, Nf4, Output, Weight, baseline::Baseline};
 use kernels::Cpu;
 use kernels::callee::{Callee, HostCallee, Quantized};
@@ -14,10 +17,14 @@ use kernels::tile::Element;
 use reference::graph::ranks::Mesh;
 
 use super::job::{How, Job, on_ranks};
-use super::train::{RANKS, number, told};
+use super::train::{RANKS, how};
+use super::trial::{Stop, TIMED, Trial, number};
 use crate::compare::describe;
 use crate::gather::Child;
 use crate::graph::model::Sizes;
+use crate::loss::series_apart;
+use crate::nf4::{AtSizes, at_sizes};
+use crate::rubric::LOSSES_APART;
 use crate::scorecard::Measurement;
 use crate::timing::{FEWEST_ROUNDS, Pairs, median, speedup};
 
@@ -37,97 +44,195 @@ const WARM: usize = 2;
 pub(super) fn run(child: &mut Child, attempt: &dyn Fsdp, own: Option<&dyn Nf4>) {
     let effort = child.request.effort.clone();
     let rounds = effort.samples.unwrap_or(2 * FEWEST_ROUNDS);
-    let own = own.filter(|own| crate::nf4::is_right(*own, effort.seed)).map(crate::nf4::answer);
-    let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
-    for width in NARROWER.into_iter().filter(|_| !effort.quick) {
-        let measure = || timed(attempt, dequantizer, width, effort.seed, rounds.min(FEW_ROUNDS));
-        let Some(Seen { attempt, baseline, .. }) = told(child, "fsdp.over_baseline", measure) else { return };
-        let (value, interval) = speedup(Pairs { baseline: &baseline, attempt: &attempt });
-        let narrower = Measurement { interval, ..number(value, "x") };
-        child.measured(&format!("fsdp.narrower.{width}"), narrower);
-    }
-    let measure = || timed(attempt, dequantizer, WIDTH, effort.seed, rounds);
-    let Some(seen) = told(child, "fsdp.over_baseline", measure) else { return };
-    let Seen { attempt, baseline, uses } = seen;
-    let (value, interval) = speedup(Pairs { baseline: &baseline, attempt: &attempt });
-    child.measured("fsdp.over_baseline", Measurement { interval, ..number(value, "x") });
-    for (name, samples) in [("attempt", attempt), ("baseline", baseline)] {
-        let measurement = Measurement { value: median(&samples), samples, ..number(0.0, "ms") };
-        child.measured(&format!("fsdp.timed.{name}"), measurement);
-    }
-    child.measured("fsdp.dequantizer.calls", number(uses.calls as f64, "count"));
-    child.measured("fsdp.dequantizer.parts", number(uses.parts as f64, "count"));
-    child.measured("fsdp.dequantizer.weights", number(uses.weights as f64, "count"));
-    child.measured("fsdp.dequantizer.own", number(f64::from(u8::from(own.is_some())), "count"));
+    let run = || {
+        let right = own.filter(|own| crate::nf4::is_right(*own, effort.seed)).map(crate::nf4::answer);
+        let sizes = right.as_ref().map(|own| at_sizes(own, sizes_of(WIDTH), effort.seed));
+        let own = right.filter(|_| sizes.as_ref().is_some_and(|sizes| sizes.wrong == 0));
+        let dequantizer = own.as_ref().map_or(&nf4::Solution as &dyn Nf4, |own| own as &dyn Nf4);
+        let narrower = NARROWER.into_iter().filter(|_| !effort.quick).map(|width| {
+            let few = rounds.min(FEW_ROUNDS);
+            Ok((width, Timed { attempt, dequantizer, width, seed: effort.seed, rounds: few }.run()?))
+        });
+        let narrower = narrower.collect::<Result<Vec<_>, Stop>>()?;
+        let wide = Timed { attempt, dequantizer, width: WIDTH, seed: effort.seed, rounds }.run()?;
+        Ok(All { narrower, wide, sizes, is_own: own.is_some() })
+    };
+    Trial { name: TIMED, attempt }.run(child, run, report);
 }
 
-/// Milliseconds of the slowest rank, and what was asked of the dequantiser.
+/// Everything that was timed and counted.
+struct All {
+    narrower: Vec<(usize, Seen)>,
+    wide: Seen,
+    sizes: Option<AtSizes>, // of an attempt at A that passes its own checks
+    is_own: bool,
+}
+
+fn report(child: &mut Child, seen: &All) -> Result<(), String> {
+    for (width, seen) in &seen.narrower {
+        child.measured(&format!("fsdp.narrower.{width}"), seen.ratio());
+    }
+    child.measured("fsdp.over_baseline", seen.wide.ratio());
+    for (name, times) in [("attempt", &seen.wide.attempt), ("baseline", &seen.wide.baseline)] {
+        let measurement = Measurement { value: median(times), samples: times.clone(), ..number(0.0, "ms") };
+        child.measured(&format!("fsdp.timed.{name}"), measurement);
+    }
+    let All { wide: Seen { uses, apart, .. }, sizes, .. } = seen;
+    let sizes = sizes.clone().unwrap_or_default();
+    for (name, value, unit) in [
+        ("calls", uses.calls as f64, "count"),
+        ("planned", uses.planned as f64, "count"),
+        ("parts", uses.parts as f64, "count"),
+        ("weights", uses.weights as f64, "count"),
+        ("called", uses.called as f64, "count"),
+        ("fewest", uses.fewest as f64, "count"),
+        ("most", uses.most as f64, "count"),
+        ("own", f64::from(u8::from(seen.is_own)), "count"),
+        ("sizes", sizes.tried as f64, "count"),
+        ("wrong_sizes", sizes.wrong as f64, "count"),
+        ("working_bytes", sizes.working_bytes as f64, "B/thread"),
+        ("apart", *apart, "relative"),
+    ] {
+        child.measured(&format!("fsdp.dequantizer.{name}"), number(value, unit));
+    }
+    if *apart <= LOSSES_APART {
+        return Ok(());
+    }
+    Err(format!(
+        "expected the losses and norms of the steps with three passes (within {LOSSES_APART:.0e}), found them \
+         {apart:.1e} apart"
+    ))
+}
+
+/// Milliseconds of the slowest rank, how far the losses are apart, and what was asked of the dequantiser.
 struct Seen {
     attempt: Vec<f64>,
     baseline: Vec<f64>,
+    apart: f64,
     uses: Uses,
+}
+
+impl Seen {
+    fn ratio(&self) -> Measurement {
+        let (value, interval) = speedup(Pairs { baseline: &self.baseline, attempt: &self.attempt });
+        Measurement { interval, ..number(value, "x") }
+    }
 }
 
 /// What one rank asked of a dequantiser in a step.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     calls: u64,
+    /// Those that the programs hold: as many as the three passes are asked for.
+    planned: u64,
     /// Calls for something else than a whole weight of the model.
     parts: u64,
-    /// Different quantised weights.
+    /// Quantised weights of the model.
     weights: u64,
+    /// Those that were asked for.
+    called: u64,
+    /// Calls for the one that was asked for least, and most.
+    fewest: u64,
+    most: u64,
 }
 
-fn timed(attempt: &dyn Fsdp, own: &dyn Nf4, width: usize, seed: u64, rounds: usize) -> Result<Seen, String> {
-    let sizes = Sizes { layers: 1, hidden: width, heads: width / 128, vocab: 96 };
-    let job = Job::drawn(sizes, seed, RATE, [1, RANKS], SHAPE)?;
-    let (mesh, store) = (Mesh::line(FSDP, RANKS).map_err(describe)?, Store::default());
-    let all = on_ranks(RANKS, |world| {
-        let device = Cpu::with_threads(1);
-        let passes = ThreePasses::default();
-        let (ours, theirs) = (Counted::new(own, &job), Counted::new(&passes, &job));
-        let with = |dequantizer| How { attempt, dequantizer, pipeline: None, sharding: Sharding::Parameters };
-        let rank = |counted| {
-            let how = with(counted);
-            job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)
-        };
-        let mut ours = (rank(&ours)?, &ours);
-        let mut theirs = (rank(&theirs)?, &theirs);
-        for number in 1..=WARM {
-            job.step(&mut ours.0, number).map_err(describe)?;
-            job.step(&mut theirs.0, number).map_err(describe)?;
-        }
-        let before = ours.1.calls.load(Ordering::Relaxed);
-        let (mut attempts, mut baselines) = (Vec::new(), Vec::new());
-        for pair in 0..rounds {
-            let number = WARM + 1 + pair;
-            let time = |rank: &mut Rank<'_>| -> Result<f64, String> {
-                world.exchange("").map_err(describe)?; // all begin together
-                let begin = Tick::now();
-                job.step(rank, number).map_err(describe)?;
-                Ok(begin.micros() / 1e3)
+/// A model that is timed.
+fn model(width: usize) -> Sizes {
+    Sizes { layers: 1, hidden: width, heads: width / 128, vocab: 96 }
+}
+
+/// The elements of its quantised weights, each number once.
+fn sizes_of(width: usize) -> BTreeSet<usize> {
+    let config = model(width).config();
+    let quantized = config.tensor_specs().into_iter().filter(|spec| spec.quantizable);
+    quantized.map(|spec| spec.shape.iter().product()).collect()
+}
+
+/// Pairs of steps at some width.
+struct Timed<'a> {
+    attempt: &'a dyn Fsdp,
+    dequantizer: &'a dyn Nf4,
+    width: usize,
+    seed: u64,
+    rounds: usize,
+}
+
+/// What a rank saw: of each way its milliseconds, and the loss and norm of each step.
+struct OfRank {
+    times: [Vec<f64>; 2],
+    steps: [Vec<[f64; 2]>; 2],
+    uses: Uses,
+}
+
+impl Timed<'_> {
+    fn run(&self) -> Result<Seen, Stop> {
+        let job = Job::drawn(model(self.width), self.seed, RATE, [1, RANKS], SHAPE).map_err(Stop::Machine)?;
+        let mesh = Mesh::line(FSDP, RANKS).map_err(|error| Stop::Machine(describe(error)))?;
+        let store = Store::default();
+        let all = on_ranks(RANKS, |world| {
+            let device = Cpu::with_threads(1);
+            let passes = ThreePasses::default();
+            let (ours, theirs) = (Counted::new(self.dequantizer, &job), Counted::new(&passes, &job));
+            let rank = |counted| {
+                let how = How { dequantizer: counted, ..how(self.attempt) };
+                job.rank(how.team(world.clone(), &mesh, &store), &device, how).map_err(describe)
             };
-            let first = pair % 2 == 0; // two pairs are a round: attempt, baseline, baseline, attempt
-            if first {
-                attempts.push(time(&mut ours.0)?);
-            }
-            baselines.push(time(&mut theirs.0)?);
-            if !first {
-                attempts.push(time(&mut ours.0)?);
+            let begin = || world.exchange("").map(drop).map_err(describe); // all begin together
+            let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &begin, || {
+                [&ours, &theirs].iter().for_each(|all| all.forget())
+            })?;
+            let steps = self.rounds as u64;
+            of_rank.uses = Uses { planned: theirs.uses(steps).calls, ..ours.uses(steps) };
+            Ok(of_rank)
+        });
+        all.map(|ranks| self.seen(&ranks)).map_err(Stop::Attempt)
+    }
+
+    /// Steps of both in turn.
+    fn turns(
+        &self,
+        job: &Job,
+        mut ranks: [Rank<'_>; 2],
+        begin: &dyn Fn() -> Result<(), String>,
+        warm: impl FnOnce(),
+    ) -> Result<OfRank, String> {
+        let mut of_rank =
+            OfRank { times: Default::default(), steps: Default::default(), uses: Uses::default() };
+        let mut step = |way: usize, number: usize| -> Result<f64, String> {
+            begin()?;
+            let tick = Tick::now();
+            let loss_and_norm = job.step(&mut ranks[way], number).map_err(describe)?;
+            let time = tick.micros() / 1e3;
+            of_rank.steps[way].push(loss_and_norm);
+            Ok(time)
+        };
+        for number in 1..=WARM {
+            step(0, number)?;
+            step(1, number)?;
+        }
+        warm();
+        for pair in 0..self.rounds {
+            // two pairs are a round: attempt, baseline, baseline, attempt
+            for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+                let time = step(way, WARM + 1 + pair)?;
+                of_rank.times[way].push(time);
             }
         }
-        let calls = (ours.1.calls.load(Ordering::Relaxed) - before) / rounds.max(1) as u64;
-        let parts = ours.1.parts.load(Ordering::Relaxed);
-        Ok((attempts, baselines, Uses { calls, parts, weights: ours.1.weights }))
-    })?;
-    let slowest = |times: &[&Vec<f64>]| -> Vec<f64> {
-        (0..rounds).map(|round| times.iter().map(|rank| rank[round]).fold(0.0, f64::max)).collect()
-    };
-    let attempts: Vec<&Vec<f64>> = all.iter().map(|(attempts, ..)| attempts).collect();
-    let baselines: Vec<&Vec<f64>> = all.iter().map(|(_, baselines, _)| baselines).collect();
-    let least = all.iter().map(|(_, _, uses)| *uses).min_by_key(|uses| uses.calls).unwrap_or_default();
-    let parts = all.iter().map(|(_, _, uses)| uses.parts).sum();
-    Ok(Seen { attempt: slowest(&attempts), baseline: slowest(&baselines), uses: Uses { parts, ..least } })
+        Ok(of_rank)
+    }
+
+    fn seen(&self, ranks: &[OfRank]) -> Seen {
+        let slowest = |way: usize| -> Vec<f64> {
+            let of = |round: usize| ranks.iter().map(|rank| rank.times[way][round]).fold(0.0, f64::max);
+            (0..self.rounds).map(of).collect()
+        };
+        let series = |way: usize, of: usize| ranks[0].steps[way].iter().map(|step| step[of]).collect();
+        let apart = [0, 1].map(|of| series_apart(&[series(1, of), series(0, of)]));
+        let least = ranks.iter().map(|rank| rank.uses).min_by_key(|uses| uses.calls).unwrap_or_default();
+        let parts = ranks.iter().map(|rank| rank.uses.parts).sum();
+        let [attempt, baseline] = [0, 1].map(slowest);
+        Seen { attempt, baseline, apart: apart[0].max(apart[1]), uses: Uses { parts, ..least } }
+    }
 }
 
 /// A dequantiser whose calls are counted.
@@ -135,9 +240,15 @@ struct Counted<'a> {
     inner: Dequantizer<'a>,
     sizes: BTreeSet<usize>, // of whole weights
     weights: u64,
-    calls: AtomicU64,
+    calls: Mutex<BTreeMap<Key, u64>>,
     parts: AtomicU64,
 }
+
+/// How a weight is known again: its elements and how its codes begin.
+type Key = (usize, Vec<u8>);
+
+/// Bytes of codes that tell drawn weights apart.
+const BEGIN: usize = 16;
 
 impl<'a> Counted<'a> {
     fn new(inner: &'a dyn Nf4, job: &Job) -> Self {
@@ -147,8 +258,28 @@ impl<'a> Counted<'a> {
             inner: Dequantizer(inner),
             weights: sizes.len() as u64,
             sizes: sizes.into_iter().collect(),
-            calls: AtomicU64::new(0),
+            calls: Mutex::default(),
             parts: AtomicU64::new(0),
+        }
+    }
+
+    /// What was called so far counts no more.
+    fn forget(&self) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// What each of some steps asked for.
+    fn uses(&self, steps: u64) -> Uses {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_step = |calls: u64| calls / steps.max(1);
+        Uses {
+            calls: of_step(calls.values().sum()),
+            planned: 0,
+            parts: self.parts.load(Ordering::Relaxed),
+            weights: self.weights,
+            called: calls.len() as u64,
+            fewest: calls.values().min().copied().map_or(0, of_step),
+            most: calls.values().max().copied().map_or(0, |calls| calls.div_ceil(steps.max(1))),
         }
     }
 }
@@ -175,7 +306,8 @@ impl HostCallee for Counted<'_> {
         to: Element,
         out: &mut [u8],
     ) -> Result<(), String> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        let key = (weight.len, weight.packed[..weight.packed.len().min(BEGIN)].to_vec());
+        *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default() += 1;
         self.parts.fetch_add(u64::from(!self.sizes.contains(&weight.len)), Ordering::Relaxed);
         self.inner.dequantize(cpu, weight, to, out)
     }

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Sharding, Store, Team};
+use challenges::fsdp::{Error, Fsdp, Pipeline, Rank, Room, Sharding, Store, Team, Traffic};
 use challenges::graph;
 use challenges::train::{Machine, Microbatch};
 use kernels::callee::Callee;
 use kernels::comm::Comm;
 use kernels::{Cpu, threads};
+use reference::fsdp::{Parameter, Placement};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::Mesh;
 use reference::llama::Spec;
 use reference::loss::IGNORED;
 
 use super::checkpoint::{OnDisk, write};
+use super::wire::{Bytes, Counted, Counters};
 use crate::compare::describe;
 use crate::graph::model::{Model, Sizes};
 use crate::random::Random;
@@ -41,13 +43,14 @@ pub(super) struct How<'a> {
     pub dequantizer: &'a dyn Callee,
     pub pipeline: Option<&'a Pipeline<'a>>,
     pub sharding: Sharding,
+    pub room: Room,
 }
 
 impl<'a> How<'a> {
     /// Ranks that compile each program once for all of them.
     pub fn team(self, world: Arc<dyn Comm>, mesh: &'a Mesh, store: &Store) -> Team<'a> {
-        let Self { pipeline, sharding, .. } = self;
-        Team { world, mesh, pipeline, room: Room::default(), sharding, store: store.clone() }
+        let Self { pipeline, sharding, room, .. } = self;
+        Team { world, mesh, pipeline, room, sharding, store: store.clone() }
     }
 }
 
@@ -62,8 +65,12 @@ pub(super) struct Trained {
     pub state: Values<f32>,
     /// Bytes of frozen weights on this rank's device.
     pub weight_bytes: usize,
-    /// Bytes that it gathered.
-    pub gathered_bytes: u64,
+    /// Where each of them lies.
+    pub frozen: Vec<(Parameter, Placement)>,
+    /// What it put on the wire in its steps.
+    pub wire: Bytes,
+    /// What it says that it moved.
+    pub traffic: Traffic,
     /// Compiled programs after the first step, and after the last.
     pub compilations: [usize; 2],
     /// Runs of them.
@@ -108,11 +115,13 @@ impl Job {
         Ok([logged.iter().map(|batch| batch.loss).sum(), norm])
     }
 
-    fn train_on(&self, team: Team<'_>, how: How<'_>) -> Result<Trained, Error> {
+    fn train_on(&self, team: Team<'_>, how: How<'_>, steps: usize) -> Result<Trained, Error> {
         let device = Cpu::with_threads(1);
+        let counters = Arc::<Counters>::default();
+        let team = Team { world: Counted::around(Arc::clone(&team.world), &counters), ..team };
         let mut rank = self.rank(team, &device, how)?;
         let (mut losses, mut norms, mut compilations) = (Vec::new(), Vec::new(), [0; 2]);
-        for number in 1..=self.steps.len() {
+        for number in 1..=steps {
             let [loss, norm] = self.step(&mut rank, number)?;
             losses.push(loss);
             norms.push(norm);
@@ -121,20 +130,30 @@ impl Job {
         Ok(Trained {
             losses,
             norms,
+            wire: counters.bytes(), // before the whole state is put together
             state: rank.state()?,
             weight_bytes: rank.weight_bytes(),
-            gathered_bytes: rank.traffic().gathered_bytes,
+            frozen: frozen(&rank),
+            traffic: rank.traffic(),
             compilations,
             runs: rank.counters().runs,
         })
     }
 
-    /// Trains on a mesh: every rank's run.
-    pub fn train(&self, axes: &[(&str, usize)], how: How<'_>) -> Result<Vec<Trained>, String> {
+    /// Trains for some steps on a mesh: every rank's run.
+    pub fn train(&self, axes: &[(&str, usize)], how: How<'_>, steps: usize) -> Result<Vec<Trained>, String> {
         let mesh = Mesh::new(axes.iter().copied()).map_err(describe)?;
         let store = Store::default();
-        on_ranks(mesh.ranks(), |world| self.train_on(how.team(world, &mesh, &store), how).map_err(describe))
+        on_ranks(mesh.ranks(), |world| {
+            self.train_on(how.team(world, &mesh, &store), how, steps).map_err(describe)
+        })
     }
+}
+
+/// Where the frozen weights of a rank lie.
+fn frozen(rank: &Rank<'_>) -> Vec<(Parameter, Placement)> {
+    let frozen = rank.layout().parameters().iter().filter(|placed| !placed.is_trained);
+    frozen.map(|placed| (placed.parameter.clone(), placed.placement.clone())).collect()
 }
 
 /// What every rank makes of some work; the first reason if one cannot.
@@ -150,10 +169,13 @@ pub(super) fn on_ranks<T: Send>(
         .map_err(hole)
 }
 
+/// How the reason begins where a rank reached a hole.
+pub(super) const HOLE: &str = "not written yet: ";
+
 /// A rank that reached a hole, in the words of one process that does.
 fn hole(message: String) -> String {
-    match message.split_once("not yet implemented: ") {
-        Some((_, hole)) => format!("not written yet: {hole}"),
+    match message.split_once("not yet implemented") {
+        Some((_, hole)) => format!("{HOLE}{}", hole.trim_start_matches(": ")),
         None => message,
     }
 }

@@ -18,10 +18,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use challenges::fsdp::{
-    FSDP, Fsdp, Moment, PP, Pipeline, Room, Sharding, Solution, Store, Team, Trace, Turns, What,
-};
-use challenges::nf4::DEQUANTIZER;
+use challenges::fsdp::{FSDP, Fsdp, Moment, PP, Pipeline, Room, Solution, Store, Trace, Turns, What};
 use kernels::Cpu;
 use reference::graph::ranks::Mesh;
 use reference::schedule::{
@@ -31,9 +28,10 @@ use reference::schedule::{
 
 use super::checks::asked;
 use super::job::{How, Job, on_ranks};
-use super::train::{number, told};
+use super::train;
+use super::trial::number;
 use crate::compare::describe;
-use crate::gather::Child;
+use crate::gather::{Child, Unwound, caught};
 use crate::graph::model::Sizes;
 use crate::scorecard::Measurement;
 use crate::timing::median;
@@ -159,7 +157,7 @@ impl Plan<'_> {
             schedule: &schedule,
             turns: Some(&turns),
         };
-        let how = How { pipeline: Some(&pipeline), ..solution() };
+        let how = How { pipeline: Some(&pipeline), ..train::how(&Solution) };
         on_ranks(self.ranks, |world| {
             let device = Cpu::with_threads(1);
             let mut rank = job.rank(how.team(world, &mesh, &store), &device, how).map_err(describe)?;
@@ -172,8 +170,15 @@ impl Plan<'_> {
     }
 }
 
-fn solution() -> How<'static> {
-    How { attempt: &Solution, dequantizer: &DEQUANTIZER, pipeline: None, sharding: Sharding::Parameters }
+/// What a run gives; or what stood in the way is reported under a name.
+fn told<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
+    let why = match caught(run) {
+        Ok(Ok(seen)) => return Some(seen),
+        Ok(Err(reason)) | Err(Unwound::Panic(reason)) => reason,
+        Err(Unwound::Hole(hole)) => format!("not written yet: {hole}"),
+    };
+    child.unmeasured(name, &why);
+    None
 }
 
 /// When all operations of a step ran, in ms from the first of any rank.
@@ -270,11 +275,10 @@ fn step(attempt: &dyn Fsdp, room: Room, seed: u64) -> Result<Trace, String> {
     let [warm, ..] = STEPS;
     let job = Job::drawn(MODEL, seed, RATE, [warm + 1, 2], SHAPE)?;
     let (mesh, store) = (Mesh::line(FSDP, 2).map_err(describe)?, Store::default());
-    let how = How { attempt, ..solution() };
+    let how = How { room, ..train::how(attempt) };
     let all = on_ranks(2, |world| {
         let device = Cpu::with_threads(1);
-        let team = Team { room, ..how.team(world, &mesh, &store) };
-        let mut rank = job.rank(team, &device, how).map_err(describe)?;
+        let mut rank = job.rank(how.team(world, &mesh, &store), &device, how).map_err(describe)?;
         (1..=warm + 1).try_for_each(|number| job.step(&mut rank, number).map(|_| ())).map_err(describe)?;
         Ok(rank.trace().clone())
     })?;

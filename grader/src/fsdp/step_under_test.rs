@@ -14,7 +14,16 @@ pub(super) type StepUnderTest<'a> = crate::step_under_test::StepUnderTest<'a, dy
 
 /// Nothing of it has run yet.
 pub(super) fn step_under_test<'a>(step: &'a str, attempt: &'a dyn Fsdp) -> StepUnderTest<'a> {
-    StepUnderTest { step, attempt, solution: &Solution, solution_calls, asked: AtomicU64::new(0) }
+    step_among(step, attempt, &Solution)
+}
+
+/// The same where all other steps are those of `others`: so several steps of an attempt are tried together.
+pub(super) fn step_among<'a>(
+    step: &'a str,
+    attempt: &'a dyn Fsdp,
+    others: &'a dyn Fsdp,
+) -> StepUnderTest<'a> {
+    StepUnderTest { step, attempt, solution: others, solution_calls, asked: AtomicU64::new(0) }
 }
 
 impl Fsdp for StepUnderTest<'_> {

@@ -159,6 +159,11 @@ impl Item {
         Kind::of(&self.name) == Kind::Check
     }
 
+    /// Whether it gives numbers.
+    pub fn is_measured(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
     /// The guard that it is, if it is one.
     pub fn guard(&self) -> Option<&str> {
         if let Kind::Guard(name) = Kind::of(&self.name) { Some(name) } else { None }

@@ -43,11 +43,11 @@ pub(crate) const TIMED: Sizes = Sizes { layers: 4, hidden: 512, heads: 8, vocab:
 /// The longest sequence that a drawn model is made for.
 pub(crate) const LONGEST: usize = 4096;
 
-impl Model {
-    /// A drawn one.
-    pub fn drawn(sizes: Sizes, seed: u64) -> Result<Self, String> {
-        let Sizes { layers, hidden, heads, vocab } = sizes;
-        let config = Config {
+impl Sizes {
+    /// Those of everything else follow.
+    pub fn config(self) -> Config {
+        let Self { layers, hidden, heads, vocab } = self;
+        Config {
             vocab,
             hidden,
             intermediate: hidden * 11 / 4,
@@ -60,7 +60,14 @@ impl Model {
             rope: Rope { theta: 10_000.0, scaling: Scaling::None },
             tied: false,
             quantized: true,
-        };
+        }
+    }
+}
+
+impl Model {
+    /// A drawn one.
+    pub fn drawn(sizes: Sizes, seed: u64) -> Result<Self, String> {
+        let (config, hidden) = (sizes.config(), sizes.hidden);
         let mut random = Random::named(seed, "weights");
         let (mut storages, mut values) = (BTreeMap::new(), Values::new());
         for spec in config.tensor_specs() {

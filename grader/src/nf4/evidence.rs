@@ -16,7 +16,7 @@ use crate::timing::{Bounded, FEWEST_ROUNDS, Pairs, Resample, Rounds, Verdict, at
 use crate::verdict::{self, verdict};
 
 /// Working memory of a fused pass: what a thread may hold at most.
-const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
+pub(crate) const BYTES_PER_THREAD: f64 = 64.0 * 1024.0;
 
 /// The facts of A on the CPU, from what was seen.
 pub(crate) fn facts(seen: &Seen<'_>) -> Facts {

@@ -16,12 +16,13 @@ mod watched;
 
 use challenges::nf4::{Absmax, BENCHES, Nf4, Output, Weight, solution_calls};
 use kernels::Cpu;
-use reference::nf4::OutputDtype;
+use kernels::bytes::Peak;
+use reference::nf4::{OutputDtype, dequantize_bits};
 
 pub(crate) use bench::{PAST_THE_BOUND, total_bytes};
 pub(crate) use course::COURSE;
 use evidence::facts;
-pub(crate) use evidence::{former_interval, total as total_speedup};
+pub(crate) use evidence::{BYTES_PER_THREAD, former_interval, total as total_speedup};
 
 use crate::calls;
 use crate::gather::{Child, Effort, Item, Kind};
@@ -122,6 +123,42 @@ pub(crate) fn is_right(attempt: &dyn Nf4, seed: u64) -> bool {
     names
         .into_iter()
         .all(|name| matches!(crate::gather::caught(|| checks::run(&name, attempt, seed)), Ok(Ok(()))))
+}
+
+/// What an attempt's answer does with weights of some sizes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AtSizes {
+    /// Sizes.
+    pub tried: usize,
+    /// Those at which a bit is wrong, or at which it does not run to its end.
+    pub wrong: usize,
+    /// The most bytes that it takes beside its output.
+    pub working_bytes: usize,
+}
+
+/// Tries an attempt's answer at the sizes of a challenge that uses it: into f32, on one thread, bit for bit.
+pub(crate) fn at_sizes(attempt: &dyn Nf4, sizes: impl IntoIterator<Item = usize>, seed: u64) -> AtSizes {
+    let cpu = Cpu::with_threads(1);
+    let mut all = AtSizes::default();
+    for len in sizes {
+        let ran = crate::gather::caught(|| at_size(attempt, &cpu, len, seed));
+        all.tried += 1;
+        all.wrong += usize::from(!matches!(ran, Ok((true, _))));
+        all.working_bytes = all.working_bytes.max(ran.map_or(0, |(_, bytes)| bytes));
+    }
+    all
+}
+
+/// Whether an answer is right to the bit, and the bytes that it took.
+fn at_size(attempt: &dyn Nf4, cpu: &Cpu, len: usize, seed: u64) -> (bool, usize) {
+    let weight = inputs::weight(len, 64, true, inputs::Scale::Plain, seed);
+    let mut out = inputs::Buffer::new(OutputDtype::F32, len, seed);
+    cpu.launch(&mut [0_u8; 64], 1, |_, _| {}); // the thread pool starts its threads at its first use
+    let peak = Peak::begin();
+    attempt.dequantize_fast(cpu, &weight.view(), out.output());
+    let bytes = peak.map_or(usize::MAX, |peak| peak.bytes());
+    let truth = dequantize_bits(&weight.view(), OutputDtype::F32);
+    (truth.iter().enumerate().all(|(element, bits)| out.bits(element) == *bits), bytes)
 }
 
 /// Whether a case's samples are refused by the guard on the physical bound, and what it says then.

@@ -5,6 +5,8 @@
 //! [`crate::figure`] escapes itself. A content security policy forbids scripts and requests besides, so a
 //! report of somebody else's attempt is safe to open. Light and dark follow the reader's system.
 
+use std::collections::BTreeSet;
+
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, Value};
@@ -222,19 +224,19 @@ fn part(challenge: &Challenge) -> Part {
     }
 }
 
-/// The rows; a sentence that the row above said is not said again.
+/// The rows; what a row above said is not said again.
 fn lines(challenge: &Challenge) -> Vec<Line> {
-    let before = std::iter::once("").chain(challenge.rows.iter().map(|row| row.evidence.as_str()));
-    let line = |(row, said): (&Row, &str)| Line {
+    let mut said = BTreeSet::new();
+    let line = |row: &Row, evidence: String| Line {
         tone: Tone::of(challenge, row).name(),
         symbol: Tone::of(challenge, row).symbol(),
         wording: clean(&row.wording),
         fact: truth(row.fact),
         points: points(challenge, row),
         stand_in: stands_in(row),
-        evidence: if row.evidence == said { String::new() } else { clean(&row.evidence) },
+        evidence: clean(&evidence),
     };
-    challenge.rows.iter().zip(before).map(line).collect()
+    challenge.rows.iter().map(|row| line(row, super::unsaid(&mut said, &row.evidence))).collect()
 }
 
 fn stands_in(row: &Row) -> bool {

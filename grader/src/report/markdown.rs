@@ -5,6 +5,8 @@
 //! details go into fences longer than any run of backticks inside them. Neither code nor fences are
 //! searched for `@names`, and an `@` or a web address in a sentence is broken up, so a report notifies nobody.
 
+use std::collections::BTreeSet;
+
 use super::{Finding, Tone, amount, findings, idle, points, ratio, title, truth};
 use crate::figure::beside;
 use crate::figure::number::{Time, digits};
@@ -69,11 +71,9 @@ fn challenge(out: &mut String, challenge: &Challenge) {
         &format!("### {letter} {name}: {score}\n\n{} on {}\n", title(challenge), span(&challenge.device)),
     );
     line(out, "| | rubric | | points | evidence |\n|:-:|:--|:--|--:|:--|");
-    let mut said = "";
+    let mut said = BTreeSet::new();
     for row in &challenge.rows {
-        let again = !row.evidence.is_empty() && row.evidence == said;
-        self::row(out, challenge, row, if again { "as above" } else { &row.evidence });
-        said = &row.evidence;
+        self::row(out, challenge, row, &super::unsaid(&mut said, &row.evidence));
     }
     times(out, challenge);
     if !challenge.checks.is_empty() {

@@ -13,6 +13,8 @@ pub mod text;
 
 pub(crate) mod paper;
 
+use std::collections::BTreeSet;
+
 use reference::clean::clean;
 
 use crate::figure::number::{bytes, digits, quantity, ratio};
@@ -40,8 +42,8 @@ pub enum Tone {
 pub enum Aside {
     /// The published text gives the points once, and the line directly above won them.
     WonAbove,
-    /// The same, by a line that is further away.
-    WonElsewhere,
+    /// The same, by a line that is further away: its number, from 1.
+    WonByLine(usize),
     /// The row can only take points, and took none.
     Avoided,
 }
@@ -110,15 +112,15 @@ impl Aside {
             excluded && other.points >= row.worth
         };
         let winner = line_of(challenge.rows.iter().find(wins)?)?;
-        Some(if winner + 1 == own { Self::WonAbove } else { Self::WonElsewhere })
+        Some(if winner + 1 == own { Self::WonAbove } else { Self::WonByLine(winner + 1) })
     }
 
     /// As every report says it.
-    pub fn words(self) -> &'static str {
+    pub fn words(self) -> String {
         match self {
-            Self::WonAbove => "won by the line above",
-            Self::WonElsewhere => "won by another line",
-            Self::Avoided => "penalty avoided",
+            Self::WonAbove => "won by the line above".into(),
+            Self::WonByLine(number) => format!("won by line {number}"),
+            Self::Avoided => "penalty avoided".into(),
         }
     }
 }
@@ -159,7 +161,7 @@ pub fn truth(truth: Truth) -> &'static str {
 /// The effect of a row beside what it could add: `+3 of 3`, `-3`, `? of 1`; in words where nothing was missed.
 pub fn points(challenge: &Challenge, row: &Row) -> String {
     if let Some(aside) = Aside::of(challenge, row) {
-        return aside.words().to_owned();
+        return aside.words();
     }
     let effect = match row {
         Row { fact: Truth::Unmeasured, .. } => "?".to_owned(),
@@ -167,6 +169,18 @@ pub fn points(challenge: &Challenge, row: &Row) -> String {
         Row { points, .. } => format!("{points:+}"),
     };
     if row.worth > 0 { format!("{effect} of {}", row.worth) } else { effect }
+}
+
+/// What a row's evidence adds to that of the rows above it: parts of the sentence that one of them has are `as above`.
+pub(crate) fn unsaid<'a>(said: &mut BTreeSet<&'a str>, evidence: &'a str) -> String {
+    let parts: Vec<&str> = evidence.split("; ").collect();
+    let new: Vec<&str> = parts.iter().copied().filter(|part| !said.contains(part)).collect();
+    said.extend(&parts);
+    match (evidence.is_empty(), new.len()) {
+        (false, 0) => "as above".into(),
+        (_, count) if count == parts.len() => evidence.into(),
+        _ => format!("as above; {}", new.join("; ")),
+    }
 }
 
 /// The checks that did not pass, gathered by outcome and detail: faults first, then what is missing.
@@ -196,7 +210,10 @@ pub fn tally(challenge: &Challenge) -> String {
         Outcome::NotAttempted,
         Outcome::NotMeasured,
     ];
-    let word = |how: Outcome| if how == Outcome::DoesNotCompile { "not compiling" } else { how.word() };
+    // it is one text that does not compile, whatever it keeps from running
+    let word = |how: Outcome| {
+        if how == Outcome::DoesNotCompile { "not run: the exercise does not compile" } else { how.word() }
+    };
     let ended = |how| challenge.checks.iter().filter(|check| check.outcome == how).count();
     let parts = all.map(|how| (ended(how), word(how))).into_iter().filter(|(n, _)| *n > 0);
     parts.map(|(n, word)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")

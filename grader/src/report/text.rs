@@ -2,8 +2,10 @@
 //!
 //! It is read from the bottom up: the last lines stand above the prompt, so the total, the thresholds and
 //! the guards come last, and the reasons above them. Each row of the rubric has a symbol, a word and its
-//! points - never colour alone - and one sentence of evidence; a sentence that the row above already said
-//! is not said again. Times stand beside the machine's own limit.
+//! points - never colour alone - and one sentence of evidence; what a row above already said is `as above`.
+//! Times stand beside the machine's own limit.
+
+use std::collections::BTreeSet;
 
 use super::paper::{Paper, Style, columns, left, right, wrap};
 use super::{Aside, Before, Finding, Tone, amount, findings, idle, points, ratio, title, truth};
@@ -167,13 +169,13 @@ fn challenge(paper: &mut Paper, challenge: &Challenge, points: bool, before: Opt
 // ---- rows
 
 fn rows(paper: &mut Paper, challenge: &Challenge) {
-    let mut said = "";
+    let mut said = BTreeSet::new();
     for row in &challenge.rows {
         self::row(paper, challenge, row);
-        if !row.evidence.is_empty() && row.evidence != said {
-            paper.wrapped(&[(Style::Plain, "      ")], Style::Quiet, &row.evidence);
+        let evidence = super::unsaid(&mut said, &row.evidence);
+        if !evidence.is_empty() {
+            paper.wrapped(&[(Style::Plain, "      ")], Style::Quiet, &evidence);
         }
-        said = &row.evidence;
     }
     if challenge.rows.iter().any(|row| starred(row).is_some()) {
         paper.gap();

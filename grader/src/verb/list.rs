@@ -37,10 +37,18 @@ struct Entry<'a> {
     standing: Standing,
 }
 
-/// Prints the first screen.
-pub(crate) fn list(_: &Options) -> Result<u8, Failure> {
+/// Prints the first screen, or of it the challenges that are named.
+pub(crate) fn list(options: &Options, named: &[String]) -> Result<u8, Failure> {
     let workbook = Workbook::find().map_err(Failure::Usage)?;
-    print(&first_screen(&workbook));
+    if named.is_empty() {
+        print(&first_screen(&workbook));
+        return Ok(0);
+    }
+    let progress = Progress::load(&workbook);
+    for name in named {
+        let (courses, _) = options.courses(name, Backend::Cpu)?;
+        courses.into_iter().for_each(|course| print(&challenge(&place(&workbook, course, &progress))));
+    }
     Ok(0)
 }
 
@@ -181,9 +189,23 @@ fn to_do(Entry { course, state, standing }: &Entry) -> Option<String> {
             Stands::OpenEarlier | Stands::PassedEarlier => {
                 format!("Next: {} {}, {EARLIER} (`cargo grader test {}`)", step.name, step.task, step.name)
             }
-            _ => format!("Next: {} {} (`cargo grader hint {}` helps)", step.name, step.task, step.name),
+            _ => format!(
+                "Next: {} {} (`cargo grader hint {}` helps){}",
+                step.name,
+                step.task,
+                step.name,
+                beside(&standing.stale(&steps), course)
+            ),
         }),
     }
+}
+
+/// A note on the steps that passed before the file changed; empty where there are none.
+fn beside(stale: &[&str], course: &Course) -> String {
+    if stale.is_empty() {
+        return String::new();
+    }
+    format!(". Passed, and {EARLIER}: {} (`cargo grader test {}`)", stale.join(", "), course.name)
 }
 
 /// What is said of a step whose outcome is that of an earlier text.

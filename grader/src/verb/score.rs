@@ -6,7 +6,9 @@ use std::path::Path;
 use reference::atomic_write;
 use reference::clean::clean;
 
+use crate::course::Course;
 use crate::courses::{self, Supplied};
+use crate::gather::Effort;
 use crate::live::Live;
 use crate::options::{Failure, Options};
 use crate::progress::Progress;
@@ -157,6 +159,9 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
             plan.courses = vec![course]; // a step says itself of which part it is, and where it runs
         }
     }
+    if !name.contains('/') {
+        return Err(Failure::Usage(checks_of(plan.courses[0], challenge, name)));
+    }
     plan.case = Some(name.to_owned());
     plan.effort.shows_calls = true;
     plan.has_no_limit = debugger;
@@ -173,6 +178,21 @@ pub(crate) fn replay(options: &Options, own: &Supplied, case: &str, debugger: bo
         print(&format!("\ncalls (>), and what your code printed:\n{}\n", capped(&clean(&printed))));
     }
     Ok(u8::from(!matches!(check.outcome, Outcome::Passed | Outcome::NotMeasured)))
+}
+
+/// What can be replayed of a step, or of everything where there is no such step.
+fn checks_of(course: &Course, challenge: &str, step: &str) -> String {
+    let items = (course.items)(&Effort::default());
+    let all = || items.iter().filter(|item| item.is_check());
+    let of_step: Vec<&str> =
+        all().filter(|item| item.group() == step).map(|item| item.name.as_str()).collect();
+    if of_step.is_empty() {
+        let mut steps: Vec<&str> = all().map(|item| item.group()).collect();
+        steps.dedup();
+        return format!("expected a check of one of the steps {}, found {step:?}", steps.join(", "));
+    }
+    let commands = of_step.iter().map(|name| format!("\n  cargo grader replay {challenge}:{name}"));
+    format!("expected one check of {step}, found the step. It has these:{}", commands.collect::<String>())
 }
 
 /// Lines of what was printed that are shown at either end.

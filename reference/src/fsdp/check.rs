@@ -184,9 +184,18 @@ impl fmt::Display for Fault {
             Self::Ranks { name, found, expected } => {
                 write!(f, "`{name}`: expected a range for each of {expected} ranks, found {found}")
             }
-            Self::Range { name, rank, found, elements, len } => write!(
+            Self::Range { name, rank, found, elements, .. }
+                if found.start > found.end || found.end > *elements =>
+            {
+                write!(
+                    f,
+                    "`{name}`, rank {rank}: expected a range within its {elements} elements, found {found:?}"
+                )
+            }
+            Self::Range { name, rank, found, len, .. } => write!(
                 f,
-                "`{name}`, rank {rank}: expected a range of at most {len} of {elements} elements, found {found:?}"
+                "`{name}`: rank {rank} has {} elements ({found:?}), and `len` says that a shard has {len}",
+                found.len()
             ),
             Self::Order { name, rank, found, covered } => write!(
                 f,

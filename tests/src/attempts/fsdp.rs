@@ -1,12 +1,15 @@
 //! Attempts at challenge B that cheat, each in one way, some that slip, each in one step, and an honest twin.
 
 use challenges::fsdp::{Activations, Fsdp, Gradient, Host, LayerBytes};
+use challenges::nf4::{Nf4, Output, Weight};
+use kernels::Cpu;
 use reference::fsdp::{Cut, Parameter, Placement, Shards};
 use reference::graph::{Dtype, Group, Tape, Tensor};
 use reference::schedule::{self, Schedule, Shape, Workload, shortest};
 
-use super::Entry;
 use super::honest::fsdp::Solution;
+use super::honest::nf4::Solution as A;
+use super::{Entry, last};
 
 /// Every cheat, then the honest one.
 pub const SHARDERS: [Entry; 7] = [
@@ -20,7 +23,7 @@ pub const SHARDERS: [Entry; 7] = [
 ];
 
 /// Every slip.
-pub const SHARD_SLIPS: [Entry; 11] = [
+pub const SHARD_SLIPS: [Entry; 27] = [
     Entry { name: "divides elements by ranks", hand_in: |all| all.fsdp(Slips(Slip::Elements)) },
     Entry { name: "leaves the padding in", hand_in: |all| all.fsdp(Slips(Slip::Padding)) },
     Entry { name: "keeps what it has no room for", hand_in: |all| all.fsdp(Slips(Slip::KeepsAll)) },
@@ -32,7 +35,44 @@ pub const SHARD_SLIPS: [Entry; 11] = [
     Entry { name: "joins nothing", hand_in: |all| all.fsdp(Slips(Slip::Apart)) },
     Entry { name: "leaves gradients of what is whole", hand_in: |all| all.fsdp(Slips(Slip::NoTotal)) },
     Entry { name: "does one F and one B in turn", hand_in: |all| all.fsdp(Slips(Slip::OneFOneB)) },
+    Entry { name: "gathers a row", hand_in: |all| all.fsdp(Slips(Slip::Row)) },
+    Entry { name: "gathers right on five ranks only", hand_in: |all| all.fsdp(Slips(Slip::FiveRanks)) },
+    Entry { name: "gathers small parts in wide numbers", hand_in: |all| all.fsdp(Slips(Slip::SmallWide)) },
+    Entry { name: "pads nothing", hand_in: |all| all.fsdp(Slips(Slip::NoPadding)) },
+    Entry { name: "writes an output of its own", hand_in: |all| all.fsdp(Slips(Slip::OwnOutput)) },
+    Entry { name: "takes the root before the sum", hand_in: |all| all.fsdp(Slips(Slip::RootFirst)) },
+    Entry { name: "leaves a group out", hand_in: |all| all.fsdp(Slips(Slip::OneGroup)) },
+    Entry { name: "keeps the first pieces", hand_in: |all| all.fsdp(Slips(Slip::KeepsFirst)) },
+    Entry { name: "keeps layers a byte beyond the room", hand_in: |all| all.fsdp(Slips(Slip::OneByte)) },
+    Entry { name: "cuts what is as large on each rank", hand_in: |all| all.fsdp(Slips(Slip::CutsA)) },
+    Entry { name: "searches where no guard looks", hand_in: |all| all.fsdp(Slips(Slip::SearchElsewhere)) },
+    Entry { name: "forgets the cap", hand_in: |all| all.fsdp(Slips(Slip::NoCap)) },
+    Entry { name: "panics among ranks that train", hand_in: |all| all.fsdp(Slips(Slip::Panics)) },
+    Entry { name: "has a hole that training reaches", hand_in: |all| all.fsdp(Slips(Slip::Hole)) },
+    Entry { name: "sums everything where it trains", hand_in: |all| all.fsdp(Slips(Slip::TrainedAllReduce)) },
+    Entry { name: "has no pipeline to run", hand_in: |all| all.fsdp(Slips(Slip::NoPipeline)) },
 ];
+
+/// Attempts at A beside an honest one at B: one that is right at the sizes that A's own checks have.
+pub const BESIDE: [Entry; 2] = [
+    Entry {
+        name: "dequantises nothing at the sizes of B",
+        hand_in: |all| all.fsdp(Slips(Slip::None)).nf4(last(skips_large)),
+    },
+    Entry {
+        name: "an honest sharder with its dequantiser",
+        hand_in: |all| {
+            all.fsdp(Slips(Slip::None)).nf4(last(|cpu, weight, out| A.dequantize_fast(cpu, weight, out)))
+        },
+    },
+];
+
+/// The projections of a Llama of 1B in B's timed step.
+fn skips_large(cpu: &Cpu, weight: &Weight<'_>, out: Output<'_>) {
+    if ![1024 * 2048, 2048 * 2048, 5632 * 2048].contains(&weight.len) {
+        A.dequantize_fast(cpu, weight, out);
+    }
+}
 
 /// What is done otherwise than the solution does it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,6 +95,22 @@ enum Slip {
     Apart,
     NoTotal,
     OneFOneB,
+    Row,
+    FiveRanks,
+    SmallWide,
+    NoPadding,
+    OwnOutput,
+    RootFirst,
+    OneGroup,
+    KeepsFirst,
+    OneByte,
+    CutsA,
+    SearchElsewhere,
+    NoCap,
+    Panics,
+    Hole,
+    TrainedAllReduce,
+    NoPipeline,
 }
 
 /// The solution's steps, typed in, but for one.
@@ -82,6 +138,12 @@ fn elements(parameter: &Parameter, ranks: usize) -> Placement {
 impl Fsdp for Slips {
     fn place(&self, parameter: &Parameter, ranks: usize) -> Placement {
         let parts = parameter.parts().into_iter();
+        let is_trained = parameter.name.contains("lora_"); // as no check names what it places
+        match self.0 {
+            Slip::Panics => assert!(!is_trained || ranks != 2, "no trained parameter lies on two ranks"),
+            Slip::Hole if is_trained => todo!("B.1: the trained ones"),
+            _ => {}
+        }
         match self.0 {
             Slip::Replicated => {
                 Placement { parts: parts.map(|part| Shards::replicated(part.elements(), ranks)).collect() }
@@ -100,12 +162,29 @@ impl Fsdp for Slips {
                 Solution.gather(&shard.cast(Dtype::F32), shards, group).cast(Dtype::U8)
             }
             Slip::Padding if !shards.is_replicated() => shard.all_gather(0, group),
+            Slip::Row => Solution.gather(shard, shards, group).reshape([1, whole(shards)]),
+            Slip::FiveRanks if shards.ranks() > 5 && !shards.is_replicated() => {
+                shard.all_gather(0, group).slice(0, 0, whole(shards))
+            }
+            Slip::SmallWide if shards.len < 2000 && shard.ty().dtype == Dtype::U8 => {
+                Solution.gather(&shard.cast(Dtype::F32), shards, group).cast(Dtype::U8)
+            }
             _ => Solution.gather(shard, shards, group),
         }
     }
 
     fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool> {
-        if self.0 == Slip::KeepsAll { vec![true; bytes.len()] } else { Solution.keep(bytes, room) }
+        let mut left = room;
+        let mut first = |bytes: &usize| {
+            let rest = left.checked_sub(*bytes);
+            left = rest.unwrap_or(left);
+            rest.is_some()
+        };
+        match self.0 {
+            Slip::KeepsAll => vec![true; bytes.len()],
+            Slip::KeepsFirst => bytes.iter().map(&mut first).collect(),
+            _ => Solution.keep(bytes, room),
+        }
     }
 
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor {
@@ -116,6 +195,14 @@ impl Fsdp for Slips {
                 &Solution.reduce(&(gradient * 0.0), shards, group) + &own(gradient, shards, ranks)
             }
             Slip::AllReduce => Solution.reduce(&(&gradient.all_reduce(group) * (1.0 / ranks)), shards, group),
+            // where a gradient is as large as those of training, and no check draws one
+            Slip::TrainedAllReduce if shards.ranks() == 2 && whole(shards) % 1024 == 0 => {
+                Solution.reduce(&(&gradient.all_reduce(group) * (1.0 / ranks)), shards, group)
+            }
+            Slip::NoPadding => gradient
+                .reshape([reference::graph::product(gradient.shape())])
+                .slice(0, 0, whole(shards) / shards.ranks() as i64 * shards.ranks() as i64)
+                .reduce_scatter(0, group),
             _ => Solution.reduce(gradient, shards, group),
         }
     }
@@ -123,6 +210,15 @@ impl Fsdp for Slips {
     fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor {
         match self.0 {
             Slip::OwnNorm => Solution.norm(tape, gradients, &[]),
+            Slip::OwnOutput => {
+                let norm = Solution.norm(tape, gradients, groups);
+                tape.output("norm", &norm);
+                norm
+            }
+            Slip::RootFirst => {
+                groups.iter().fold(Solution.norm(tape, gradients, &[]), |sum, group| sum.all_reduce(group))
+            }
+            Slip::OneGroup => Solution.norm(tape, gradients, &groups[..groups.len().min(1)]),
             Slip::Copies => {
                 let once = |gradient: &Gradient| Gradient { copies: 1, ..gradient.clone() };
                 Solution.norm(tape, &gradients.iter().map(once).collect::<Vec<_>>(), groups)
@@ -140,12 +236,17 @@ impl Fsdp for Slips {
             Slip::AllMoved if host == Host::Used => {
                 vec![Activations { is_kept: false, is_on_host: true }; layers.len()]
             }
+            Slip::OneByte => Solution.activations(layers, room.saturating_add(1), host),
             _ => Solution.activations(layers, room, host),
         }
     }
 
     fn cut(&self, parameter: &str) -> Cut {
-        if self.0 == Slip::Whole { Cut::Whole } else { Solution.cut(parameter) }
+        match self.0 {
+            Slip::Whole => Cut::Whole,
+            Slip::CutsA if parameter.contains("q_proj.lora_A") => Cut::Rows,
+            _ => Solution.cut(parameter),
+        }
     }
 
     fn join(&self, module: &str, y: &Tensor, group: &Group) -> Tensor {
@@ -159,6 +260,17 @@ impl Fsdp for Slips {
     fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error> {
         match self.0 {
             Slip::OneFOneB => schedule::one_f_one_b(shape, workload),
+            Slip::SearchElsewhere if shape.ranks() == 2 && shape.micro_batches() == 4 => {
+                let found = shortest(shape, workload, 300_000)?;
+                found.map_or_else(|| Solution.schedule(shape, workload), |found| Ok(found.schedule))
+            }
+            Slip::NoCap if shape.micro_batches() != 8 => {
+                Solution.schedule(shape, &Workload { cap: None, ..workload.clone() })
+            }
+            Slip::NoPipeline => {
+                assert!(std::thread::current().name() == Some("main"), "no rank runs this");
+                Solution.schedule(shape, workload)
+            }
             Slip::Search if shape.ranks() * shape.micro_batches() <= 6 => {
                 let found = shortest(shape, workload, 1_000_000)?;
                 found.map_or_else(|| Solution.schedule(shape, workload), |found| Ok(found.schedule))
@@ -166,6 +278,11 @@ impl Fsdp for Slips {
             _ => Solution.schedule(shape, workload),
         }
     }
+}
+
+/// Elements of the whole part.
+fn whole(shards: &Shards) -> i64 {
+    shards.ranges.iter().map(|range| range.end).max().unwrap_or(0) as i64
 }
 
 /// The first elements of a gradient, as many as a shard has, as often as there are ranks.

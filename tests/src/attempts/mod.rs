@@ -30,7 +30,7 @@ pub use chat::{CHAT_SLIPS, CHATTERS};
 pub use cheats::{ASKERS, CHEATS};
 pub use faults::{FAULTS, PID_FILE};
 pub use forgers::{FORGERS, LEAVERS};
-pub use fsdp::{SHARD_SLIPS, SHARDERS};
+pub use fsdp::{BESIDE, SHARD_SLIPS, SHARDERS};
 pub use gates::{GATED, Gates};
 pub use graph::{COMPILERS, SLIPS, TRIED, with_buckets};
 pub use loss::{CHUNK_SLIPS, CHUNKERS};
@@ -66,6 +66,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .chain(&CHUNK_SLIPS)
         .chain(&SHARDERS)
         .chain(&SHARD_SLIPS)
+        .chain(&BESIDE)
         .chain(&CHATTERS)
         .chain(&CHAT_SLIPS)
         .find(|entry| entry.name == name)

@@ -4,11 +4,11 @@ use challenges::fsdp::{FSDP, Fsdp, Solution};
 use reference::fsdp::{Parameter, Shards};
 use reference::graph::interpret::Values;
 use reference::graph::ranks::{Mesh, interpret_ranks};
-use reference::graph::{Array, Builder, Collective, Dim, Dtype, Graph, Group, Op};
+use reference::graph::{Array, Builder, Collective, Dim, Dtype, Graph, Group, Op, Type};
 use reference::llama::Storage;
 use reference::nf4::NESTED_BLOCK;
 
-use super::{Check, Rows};
+use super::{Check, Rows, around_a_step};
 use crate::compare::describe;
 use crate::random::Random;
 
@@ -26,10 +26,16 @@ pub(super) const CHECKS: &Rows<Check> = &[
     ("nothing-to-gather", |steps, random| {
         let shards = Shards::replicated(16, 3);
         gathers(steps, &shards, Dtype::F32, random)?;
-        sent(steps, &shards, Dtype::F32, 0)
+        sent(steps, &shards, Dtype::F32)
     }),
+    ("any-part-on-any-ranks", |steps, random| any_part(steps, random)),
     ("four-bits-on-the-wire", |steps, _| four_bits(steps)),
 ];
+
+/// The most ranks that a part is drawn for.
+pub(super) const MOST_RANKS: usize = 9;
+/// Parts that are drawn for each number of them.
+const DRAWN: usize = 4;
 
 fn packed(shape: [usize; 2]) -> Parameter {
     let storage = Storage::Nf4 { dtype: Dtype::Bf16, block_size: 64, nested: Some(NESTED_BLOCK) };
@@ -41,20 +47,17 @@ fn trained(shape: [usize; 2]) -> Parameter {
 }
 
 /// The graph that gathers a part on each of the ranks.
-pub(in crate::fsdp) fn gather_graph(
-    attempt: &dyn Fsdp,
-    shards: &Shards,
-    dtype: Dtype,
-) -> Result<Graph, String> {
+fn gather_graph(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype) -> Result<Graph, String> {
     let builder = Builder::new("gather");
     let shard = builder.tape().input("shard", dtype, [shards.len]);
     let whole = attempt.gather(&shard, shards, &Group::new(FSDP, shards.ranks()));
     builder.tape().output("whole", &whole);
-    builder.finish().map_err(describe)
+    let expected = Type::new(dtype, [shards.ranges.iter().map(|range| range.end).max().unwrap_or(0)]);
+    around_a_step(builder, "whole", &expected, |found| size_cause(found, shards))
 }
 
 /// Bytes that all ranks together put on the wire in a graph, the own shard of each among them.
-pub(in crate::fsdp) fn bytes_on_the_wire(graph: &Graph, ranks: usize) -> usize {
+pub(super) fn bytes_on_the_wire(graph: &Graph, ranks: usize) -> usize {
     let of = |id| {
         let node = graph.node(id);
         let Op::Collective { kind, .. } = &node.op else { return 0 };
@@ -86,6 +89,36 @@ fn every_part(
     Ok(())
 }
 
+/// That parts of any size, quantised or trained, are gathered on any number of ranks, each shard once and as it is.
+fn any_part(attempt: &dyn Fsdp, random: &mut Random) -> Result<(), String> {
+    for ranks in 1..=MOST_RANKS {
+        for _ in 0..DRAWN {
+            drawn_part(attempt, ranks, random)?.map_or(Ok(()), Err)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the gather of a drawn parameter's parts, if anything is.
+pub(in crate::fsdp) fn drawn_part(
+    attempt: &dyn Fsdp,
+    ranks: usize,
+    random: &mut Random,
+) -> Result<Option<String>, String> {
+    let sizes = [1 + random.below(120), 32 * (1 + random.below(8))];
+    let parameter = if random.below(3) == 0 { trained(sizes) } else { packed(sizes) };
+    let placement = Solution.place(&parameter, ranks);
+    for (part, shards) in parameter.parts().iter().zip(&placement.parts) {
+        let wrong =
+            gathers(attempt, shards, part.dtype, random).and_then(|()| sent(attempt, shards, part.dtype));
+        if let Err(message) = wrong {
+            let shape = &parameter.shape;
+            return Ok(Some(format!("`{}`, {shape:?}, on {ranks} ranks: {message}", part.name)));
+        }
+    }
+    Ok(None)
+}
+
 /// That every rank has the whole, to the bit, whatever its bytes mean.
 fn gathers(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype, random: &mut Random) -> Result<(), String> {
     let graph = gather_graph(attempt, shards, dtype)?;
@@ -102,16 +135,7 @@ fn gathers(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype, random: &mut Rando
     let mesh = Mesh::line(FSDP, ranks).map_err(describe)?;
     let all = interpret_ranks(&[&graph], &mesh, &values).map_err(describe)?;
     all.iter().enumerate().try_for_each(|(rank, outputs)| {
-        let got = &outputs[0];
-        let found: usize = got.shape.iter().product();
-        if found != elements || got.dtype != dtype {
-            return Err(format!(
-                "rank {rank}: expected {elements} elements of {dtype:?}, found {found} of {:?}{}",
-                got.dtype,
-                size_cause(found, shards)
-            ));
-        }
-        let got = got.to_memory();
+        let got = outputs[0].to_memory();
         let Some(at) = got.iter().zip(&bytes).position(|(got, want)| got != want) else { return Ok(()) };
         let cause = if shards.pieces().len() > 1 {
             "\nlikely cause: shards overlap, or padding lies between them: `pieces` says what to take"
@@ -123,23 +147,33 @@ fn gathers(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype, random: &mut Rando
 }
 
 /// Why there may be so many elements.
-fn size_cause(found: usize, shards: &Shards) -> &'static str {
-    if found == shards.len {
-        "\nlikely cause: nothing is gathered"
-    } else if found == shards.len * shards.ranks() {
-        "\nlikely cause: padding, or what two ranks hold, is still there"
+fn size_cause(found: &Type, shards: &Shards) -> String {
+    let elements = found.shape.iter().filter_map(Dim::as_fixed).product::<i64>() as usize;
+    let cause = if found.shape.len() != 1 {
+        "a whole part has one dimension, (elements)"
+    } else if elements == shards.len {
+        "nothing is gathered"
+    } else if elements == shards.len * shards.ranks() {
+        "padding, or what two ranks hold, is still there"
     } else {
-        ""
-    }
+        return String::new();
+    };
+    format!("\nlikely cause: {cause}")
 }
 
-/// That ranks send so many bytes and no more.
-fn sent(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype, expected: usize) -> Result<(), String> {
+/// That each rank sends its shard once, as it is stored; what everyone holds, nobody sends.
+fn sent(attempt: &dyn Fsdp, shards: &Shards, dtype: Dtype) -> Result<(), String> {
+    let most = if shards.is_replicated() { 0 } else { shards.ranks() * shards.len * dtype.bytes() };
     let found = bytes_on_the_wire(&gather_graph(attempt, shards, dtype)?, shards.ranks());
-    if found <= expected {
+    if found <= most {
         return Ok(());
     }
-    Err(format!("{} ranks send {found} bytes (at most {expected})", shards.ranks()))
+    let cause = if most == 0 {
+        "a part that everyone holds (`shards.is_replicated()`) was gathered"
+    } else {
+        "a part is cast before it is gathered, or gathered twice"
+    };
+    Err(format!("{} ranks send {found} bytes (at most {most})\nlikely cause: {cause}", shards.ranks()))
 }
 
 /// That a large weight travels as it is stored: half a byte an element, and its scales.

@@ -11,13 +11,16 @@ mod schedule;
 mod tensor;
 
 use challenges::fsdp::Fsdp;
+use reference::graph::{Builder, Graph, Type};
+use reference::schedule::oracle_calls;
 
-pub(super) use gather::{bytes_on_the_wire, gather_graph};
+pub(super) use gather::drawn_part;
 pub(super) use place::{drawn_parameters, held_bytes};
 pub(super) use reduce::left_out;
 pub(super) use schedule::asked;
 
 use super::step_under_test::{StepUnderTest, step_under_test};
+use crate::compare::describe;
 use crate::random::Random;
 use crate::table::{self, Rows, Steps};
 
@@ -41,10 +44,40 @@ pub(super) fn names() -> Vec<String> {
     table::checks(STEPS)
 }
 
-/// Runs one check by its name. Says how often the attempt's step asked the solution.
+/// Runs one check by its name. Says how often the attempt's step asked the solution. The search for the shortest
+/// schedule is no step's to call, whatever it is asked for.
 pub(super) fn run(name: &str, attempt: &dyn Fsdp, seed: u64) -> Result<u64, String> {
     let (step, _, run) = table::check(STEPS, name)?;
     let steps = step_under_test(step, attempt);
+    let before = oracle_calls();
     run(&steps, &mut Random::named(seed, name))?;
-    Ok(steps.asked.into_inner())
+    match oracle_calls() - before {
+        0 => Ok(steps.asked.into_inner()),
+        calls => Err(format!(
+            "expected the step's own work, found {calls} calls of the search for the shortest schedule"
+        )),
+    }
+}
+
+/// The graph around a step: what the step returned is its only output, `name`, and of this type.
+fn around_a_step(
+    builder: Builder,
+    name: &str,
+    expected: &Type,
+    cause: impl FnOnce(&Type) -> String,
+) -> Result<Graph, String> {
+    let graph = builder.finish().map_err(describe)?;
+    if let [(_, id)] = graph.outputs() {
+        let found = graph.ty(*id);
+        if found == expected {
+            return Ok(graph);
+        }
+        return Err(format!("expected {expected}, found {found}{}", cause(found)));
+    }
+    let own = graph.outputs().split_last().map_or(&[][..], |(_, own)| own);
+    let names: Vec<String> = own.iter().map(|(own, _)| format!("`{own}`")).collect();
+    Err(format!(
+        "expected a step that returns its tensor and writes no output of its own, found {} beside `{name}`",
+        names.join(", ")
+    ))
 }

@@ -1,5 +1,7 @@
 //! B.1: where the parts of a parameter lie.
 
+use std::ops::RangeInclusive;
+
 use challenges::fsdp::Fsdp;
 use reference::fsdp::{Fault, Parameter, Placement, check};
 use reference::graph::Dtype;
@@ -29,7 +31,7 @@ pub(super) const CHECKS: &Rows<Check> = &[
         every_rank_count(steps, &[quantized([24, 12], 64, true), quantized([20, 12], 32, false)])?;
         every_rank_count(steps, &[quantized([7, 13], 64, true), quantized([5, 200], 128, true)])
     }),
-    ("any-parameter", |steps, random| every_rank_count(steps, &drawn_parameters(random))),
+    ("any-parameter", |steps, random| on_ranks(steps, &drawn_parameters(random), 1..=9)),
     ("shards-decode-alone", |steps, random| {
         for (shape, block) in [([24, 12], 64), ([192, 96], 32), ([41, 64], 64), ([5, 200], 128)] {
             for is_nested in [false, true] {
@@ -70,8 +72,17 @@ pub(in crate::fsdp) fn drawn_parameters(random: &mut Random) -> Vec<Parameter> {
 
 /// That parameters lie where they may, on 1 to 5 ranks.
 fn every_rank_count(attempt: &dyn Fsdp, parameters: &[Parameter]) -> Result<(), String> {
+    on_ranks(attempt, parameters, 1..=5)
+}
+
+/// That parameters lie where they may.
+fn on_ranks(
+    attempt: &dyn Fsdp,
+    parameters: &[Parameter],
+    counts: RangeInclusive<usize>,
+) -> Result<(), String> {
     for parameter in parameters {
-        for ranks in 1..=5 {
+        for ranks in counts.clone() {
             let placement = attempt.place(parameter, ranks);
             let wrong = check(parameter, &placement, ranks);
             wrong.map_err(|fault| diagnosed(parameter, ranks, &fault))?;
@@ -97,9 +108,10 @@ fn cause(fault: &Fault) -> Option<&'static str> {
             "elements or rows were divided by the ranks; what is divided are groups of `fewest_rows` rows",
         ),
         Fault::Missing { .. } => Some("a division rounds down, so that the last rows are on no rank"),
-        Fault::Range { .. } => {
-            Some("a rank's end is not held to the parameter's, or `len` is not the longest range's length")
+        Fault::Range { found, elements, .. } if found.end > *elements => {
+            Some("a rank's range is not clamped to the end of the parameter")
         }
+        Fault::Range { .. } => Some("`len` is not the length of the longest range"),
         Fault::Lacks { name, .. } if name.contains("nested") => {
             Some("a second-level scale stands for blocks of two ranks: both of them hold it (`standing_for`)")
         }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use challenges::fsdp::programs::{self, Layout};
+use challenges::fsdp::programs::{self, Layout, Placed};
 use challenges::fsdp::{FSDP, Fsdp, Sharding, TP};
+use reference::fsdp::Cut;
 use reference::graph::interpret::Values;
 use reference::graph::ranks::{Mesh, interpret_ranks};
 use reference::graph::{Array, Dim, Dtype, Graph, interpret};
@@ -22,10 +23,10 @@ pub(super) const CHECKS: &Rows<Check> = &[
     }),
     ("forward", |steps, random| [2, 3].into_iter().try_for_each(|ranks| layer(steps, ranks, &["y"], random))),
     ("gradient-of-the-stream", |steps, random| {
-        [2, 3].into_iter().try_for_each(|ranks| layer(steps, ranks, &[STREAM_GRAD], random))
+        [2, 3].into_iter().try_for_each(|ranks| gradients(steps, ranks, STREAM_GRAD, random))
     }),
     ("gradients-of-adapters", |steps, random| {
-        [2, 3].into_iter().try_for_each(|ranks| layer(steps, ranks, &["grad."], random))
+        [2, 3].into_iter().try_for_each(|ranks| gradients(steps, ranks, "grad.", random))
     }),
 ];
 
@@ -61,7 +62,29 @@ fn mesh(ranks: usize) -> Result<Mesh, String> {
 }
 
 fn laid_out(attempt: &dyn Fsdp, ranks: usize) -> Result<Layout, String> {
-    Layout::new(attempt, &spec(), &mesh(ranks)?, Sharding::Parameters).map_err(describe)
+    let layout = Layout::new(attempt, &spec(), &mesh(ranks)?, Sharding::Parameters).map_err(describe)?;
+    let is_torn =
+        |placed: &&Placed| placed.shared.cut != Cut::Whole && placed.shared.local == placed.shared.whole;
+    match layout.parameters().iter().find(is_torn) {
+        None => Ok(layout),
+        Some(Placed { parameter, shared, .. }) => Err(format!(
+            "`{}`: expected {:?}, found {:?}: on each of {ranks} ranks it is as large as the whole, {:?}",
+            parameter.name,
+            Cut::Whole,
+            shared.cut,
+            shared.whole
+        )),
+    }
+}
+
+/// [`layer`] of gradients. While the forward is wrong, what they look like says nothing about their own cause.
+fn gradients(attempt: &dyn Fsdp, ranks: usize, outputs: &str, random: &mut Random) -> Result<(), String> {
+    let Err(message) = layer(attempt, ranks, &[outputs], random) else { return Ok(()) };
+    if layer(attempt, ranks, &["y"], random).is_ok() {
+        return Err(message);
+    }
+    let found = message.split("\nlikely cause: ").next().unwrap_or_default();
+    Err(format!("{found}\nthe forward is wrong as well (B.7/forward): it comes first"))
 }
 
 /// Rows and tokens of the micro-batch.
@@ -169,7 +192,7 @@ fn same(layout: &Layout, name: &str, ranks: &[&Array<f64>], want: &Array<f64>) -
     let placed = layout.placed(parameter).ok_or("no such parameter")?;
     let row = placed.shared.whole.get(1).copied().unwrap_or(1);
     let parts: Vec<Vec<u8>> = ranks.iter().map(|own| exactly(&own.wide())).collect();
-    if placed.shared.cut == reference::fsdp::Cut::Whole {
+    if placed.shared.cut == Cut::Whole {
         return ranks.iter().enumerate().try_for_each(|(rank, own)| {
             near(&own.wide(), &truth).map_err(|message| {
                 format!(
