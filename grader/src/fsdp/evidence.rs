@@ -107,10 +107,18 @@ impl Answer<'_> {
         let fact = fact.unwrap_or_else(|fact| fact);
         match self.verdict(rests) {
             Verdict::Unmet(_) if fact.truth == Truth::Unmet => fact,
-            Verdict::Unmet(reason) => unmet(&reason),
+            Verdict::Unmet(reason) => unmet(&self.with_cause(rests, &reason)),
             Verdict::Unmeasured(reason) => self.hole(rests).unwrap_or_else(|| unmeasured(&reason)),
             Verdict::Sound => fact,
         }
+    }
+
+    /// A reason that names the run, with what went wrong in it.
+    fn with_cause(&self, rests: &Rests<'_>, reason: &str) -> String {
+        let run = self.seen.checks.iter().find(|check| check.name == rests.run);
+        let cause =
+            run.and_then(|check| check.detail.lines().next()).filter(|_| reason.starts_with(rests.run));
+        cause.map_or(reason.to_owned(), |cause| format!("{reason}: {cause}"))
     }
 
     /// Guards first; of the checks one that is wrong before one that is not there.
@@ -149,7 +157,9 @@ impl Answer<'_> {
             let mut of_step = self.seen.checks.iter().filter(|check| check.step() == **step);
             of_step.any(|check| check.outcome == Outcome::NotAttempted)
         };
-        let step = rests.steps.iter().find(is_hole).filter(|_| is_begun)?;
+        let is_run = |check: &&Check| check.name == rests.run && check.outcome == Outcome::NotAttempted;
+        let of_run = self.seen.checks.iter().find(is_run).and_then(|check| check.detail.split(':').next());
+        let step = rests.steps.iter().find(is_hole).copied().or(of_run).filter(|_| is_begun)?;
         Some(unmet(&format!("not attempted: {step} is not written yet")))
     }
 
@@ -210,7 +220,9 @@ impl Answer<'_> {
              {BYTES_PER_THREAD:.0}: a single pass); losses and norms are {apart:.1e} from those with three passes (limit \
              {LOSSES_APART:.0e})"
         );
-        let is_one_call = called == weights && parts == 0.0 && calls == planned && fewest > 0.0;
+        let counts = |of: f64| of as u64;
+        let is_as_planned = [called, calls].map(counts) == [weights, planned].map(counts);
+        let is_one_call = is_as_planned && parts == 0.0 && fewest > 0.0;
         if !is_one_call || bytes > BYTES_PER_THREAD || apart > LOSSES_APART {
             return Ok(unmet(&uses));
         }
@@ -423,7 +435,7 @@ mod tests {
         assert_eq!(met(&only_parts), [PARTS, SHOWN, BUBBLE]);
         unmet(&only_parts, &[FSDP2, FSDP1]);
         let only_flat = judged(|challenge, _| {
-            end(challenge, &["B.3", "B.6", "B.7", "B.8", IN_SHARDS, SHARED, PIPELINE], Outcome::NotAttempted)
+            end(challenge, &["B.3", "B.6", "B.7", "B.8", IN_SHARDS, SHARED, PIPELINE], Outcome::NotAttempted);
         });
         assert_eq!(only_flat[FSDP1].truth, Truth::Met);
         unmet(&only_flat, &[FSDP2, PARTS, BUBBLE]);
