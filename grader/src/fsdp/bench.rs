@@ -78,7 +78,7 @@ fn report(child: &mut Child, seen: &All) -> Result<(), String> {
         child.measured(&format!("fsdp.timed.{name}"), measurement);
     }
     let All { wide: Seen { uses, apart, .. }, sizes, .. } = seen;
-    let sizes = sizes.clone().unwrap_or_default();
+    let sizes = sizes.unwrap_or_default();
     for (name, value, unit) in [
         ("calls", uses.calls as f64, "count"),
         ("planned", uses.planned as f64, "count"),
@@ -179,7 +179,9 @@ impl Timed<'_> {
             };
             let begin = || world.exchange("").map(drop).map_err(describe); // all begin together
             let mut of_rank = self.turns(&job, [rank(&ours)?, rank(&theirs)?], &begin, || {
-                [&ours, &theirs].iter().for_each(|all| all.forget())
+                for all in [&ours, &theirs] {
+                    all.forget();
+                }
             })?;
             let steps = self.rounds as u64;
             of_rank.uses = Uses { planned: theirs.uses(steps).calls, ..ours.uses(steps) };

@@ -13,7 +13,6 @@ use super::{checks, guards};
 use crate::evidence::{Seen, met, unmeasured, unmet};
 use crate::nf4::BYTES_PER_THREAD;
 use crate::rubric::{Fact, Facts, LOSSES_APART};
-use crate::score::is_attempt;
 use crate::scorecard::{Check, Outcome, Truth};
 use crate::timing::{Verdict as Timed, at_least};
 use crate::verdict::{Verdict, outcomes, verdict};
@@ -107,10 +106,18 @@ impl Answer<'_> {
         let fact = fact.unwrap_or_else(|fact| fact);
         match self.verdict(rests) {
             Verdict::Unmet(_) if fact.truth == Truth::Unmet => fact,
-            Verdict::Unmet(reason) => unmet(&reason),
+            Verdict::Unmet(reason) => unmet(&self.with_cause(rests, &reason)),
             Verdict::Unmeasured(reason) => self.hole(rests).unwrap_or_else(|| unmeasured(&reason)),
             Verdict::Sound => fact,
         }
+    }
+
+    /// A reason that names the run, with what went wrong in it.
+    fn with_cause(&self, rests: &Rests<'_>, reason: &str) -> String {
+        let run = self.seen.checks.iter().find(|check| check.name == rests.run);
+        let cause =
+            run.and_then(|check| check.detail.lines().next()).filter(|_| reason.starts_with(rests.run));
+        cause.map_or(reason.to_owned(), |cause| format!("{reason}: {cause}"))
     }
 
     /// Guards first; of the checks one that is wrong before one that is not there.
@@ -144,12 +151,15 @@ impl Answer<'_> {
 
     /// Where something else is written, a step that is not is no way to win: the lines for less follow.
     fn hole(&self, rests: &Rests<'_>) -> Option<Fact> {
-        let is_begun = self.seen.checks.iter().any(|check| is_attempt(check.outcome));
+        let is_begun =
+            self.seen.checks.iter().any(|check| matches!(check.outcome, Outcome::Passed | Outcome::Wrong));
         let is_hole = |step: &&&str| {
             let mut of_step = self.seen.checks.iter().filter(|check| check.step() == **step);
             of_step.any(|check| check.outcome == Outcome::NotAttempted)
         };
-        let step = rests.steps.iter().find(is_hole).filter(|_| is_begun)?;
+        let is_run = |check: &&Check| check.name == rests.run && check.outcome == Outcome::NotAttempted;
+        let of_run = self.seen.checks.iter().find(is_run).and_then(|check| check.detail.split(':').next());
+        let step = rests.steps.iter().find(is_hole).copied().or(of_run).filter(|_| is_begun)?;
         Some(unmet(&format!("not attempted: {step} is not written yet")))
     }
 
@@ -210,7 +220,9 @@ impl Answer<'_> {
              {BYTES_PER_THREAD:.0}: a single pass); losses and norms are {apart:.1e} from those with three passes (limit \
              {LOSSES_APART:.0e})"
         );
-        let is_one_call = called == weights && parts == 0.0 && calls == planned && fewest > 0.0;
+        let counts = |of: f64| of as u64;
+        let is_as_planned = [called, calls].map(counts) == [weights, planned].map(counts);
+        let is_one_call = is_as_planned && parts == 0.0 && fewest > 0.0;
         if !is_one_call || bytes > BYTES_PER_THREAD || apart > LOSSES_APART {
             return Ok(unmet(&uses));
         }
@@ -321,113 +333,5 @@ impl Answer<'_> {
             Some((what, _)) => shown(what),
             None => shards,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::scorecard::{Challenge, Guard, Scorecard};
-    use crate::verify::fixture;
-
-    /// A report in which every row holds, and what is changed in it.
-    fn judged(change: impl FnOnce(&mut Challenge, &mut Vec<Guard>)) -> Facts {
-        let Scorecard { mut challenges, mut guards, .. } = fixture::whole(false);
-        let mut challenge = challenges.swap_remove(1);
-        guards.retain(|guard| guard.challenge == challenge.name);
-        change(&mut challenge, &mut guards);
-        let (checks, measurements) = (&challenge.checks, &challenge.measurements);
-        facts(&Seen { checks, guards: &guards, measurements, unmeasured: &BTreeMap::new() })
-    }
-
-    fn end(challenge: &mut Challenge, steps: &[&str], how: Outcome) {
-        let own = |check: &&mut Check| steps.iter().any(|step| check.name.starts_with(step));
-        challenge.checks.iter_mut().filter(own).for_each(|check| check.outcome = how);
-    }
-
-    fn met(facts: &Facts) -> Vec<&'static str> {
-        facts.iter().filter(|(_, fact)| fact.truth == Truth::Met).map(|(name, _)| *name).collect()
-    }
-
-    fn unmet(facts: &Facts, names: &[&str]) {
-        for name in names {
-            assert_eq!(facts[name].truth, Truth::Unmet, "{name}: {}", facts[name].evidence);
-        }
-    }
-
-    const FSDP2: &str = "FSDP2_works_with_QLoRA";
-    const FSDP1: &str = "FSDP1_works_with_QLoRA";
-    const PARTS: &str = "TP_or_PP_with_QLoRA";
-    const BUBBLE: &str = "zero_bubble";
-    const SHOWN: &str = "kaggle_notebook_2_tesla_t4_example";
-    const PART_A: &str = "uses_part_A_and_single_kernel_and_faster";
-
-    #[test]
-    fn a_guard_that_trips_takes_every_row_that_rests_on_it() {
-        assert_eq!(met(&judged(|_, _| ())).len(), 7);
-        for name in guards::NAMES {
-            let facts = judged(|_, all| {
-                let guard = all.iter_mut().find(|guard| guard.name == name).expect("every guard ran");
-                (guard.tripped, guard.detail) = (true, "seen".into());
-            });
-            unmet(&facts, &[FSDP2, FSDP1, SHOWN]);
-            assert_eq!(facts[BUBBLE].truth == Truth::Unmet, name == guards::ORACLE, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_number_beyond_its_limit_takes_its_row() {
-        for (number, value, names) in [
-            ("fsdp.training.gathered", 1.0e8, &[FSDP2][..]),
-            ("fsdp.training.reduced", 1.0e8, &[FSDP2]),
-            ("fsdp.training.norms", 1e-3, &[FSDP2]),
-            ("fsdp.training.adapter", 1e-2, &[FSDP2]),
-            ("fsdp.training.beyond_share", 1.0, &[FSDP2]),
-            ("fsdp.training.room", 1.0, &[FSDP2]),
-            ("fsdp.pipeline", 1e-3, &[BUBBLE]),
-            ("fsdp.dequantizer.apart", 1e-3, &[PART_A]),
-            ("fsdp.dequantizer.wrong_sizes", 1.0, &[PART_A]),
-            ("fsdp.dequantizer.working_bytes", 1e6, &[PART_A]),
-            ("fsdp.dequantizer.calls", 20.0, &[PART_A]),
-        ] {
-            let facts = judged(|challenge, _| {
-                challenge.measurements.get_mut(number).expect("it is there").value = value;
-            });
-            unmet(&facts, names);
-        }
-    }
-
-    #[test]
-    fn a_run_that_fails_takes_its_rows() {
-        for (run, names) in [
-            (IN_SHARDS, &[FSDP2, "torch_compile_works"][..]),
-            (PIPELINE, &[BUBBLE]),
-            (FLAT, &[FSDP1]),
-            (TIMED, &[PART_A]),
-        ] {
-            unmet(&judged(|challenge, _| end(challenge, &[run], Outcome::Wrong)), names);
-        }
-    }
-
-    #[test]
-    fn who_wrote_less_wins_the_lines_for_less() {
-        let shards = ["B.1", "B.2", "B.3", "B.4", "B.5", "B.6", IN_SHARDS, FLAT, TIMED];
-        let only_parts = judged(|challenge, all| {
-            end(challenge, &shards, Outcome::NotAttempted);
-            for guard in all.iter_mut().filter(|guard| guard.name != guards::ORACLE) {
-                (guard.ran, guard.detail) = (false, "not written yet: B.1: cut".into());
-            }
-        });
-        assert_eq!(met(&only_parts), [PARTS, SHOWN, BUBBLE]);
-        unmet(&only_parts, &[FSDP2, FSDP1]);
-        let only_flat = judged(|challenge, _| {
-            end(challenge, &["B.3", "B.6", "B.7", "B.8", IN_SHARDS, SHARED, PIPELINE], Outcome::NotAttempted)
-        });
-        assert_eq!(only_flat[FSDP1].truth, Truth::Met);
-        unmet(&only_flat, &[FSDP2, PARTS, BUBBLE]);
-        let nothing = judged(|challenge, _| end(challenge, &["B"], Outcome::NotAttempted));
-        assert!(nothing.values().filter(|fact| fact.truth == Truth::Unmet).count() == 2, "{nothing:#?}");
     }
 }

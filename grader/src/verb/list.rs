@@ -47,7 +47,9 @@ pub(crate) fn list(options: &Options, named: &[String]) -> Result<u8, Failure> {
     let progress = Progress::load(&workbook);
     for name in named {
         let (courses, _) = options.courses(name, Backend::Cpu)?;
-        courses.into_iter().for_each(|course| print(&challenge(&place(&workbook, course, &progress))));
+        for course in courses {
+            print(&challenge(&place(&workbook, course, &progress)));
+        }
     }
     Ok(0)
 }

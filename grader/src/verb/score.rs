@@ -8,7 +8,7 @@ use reference::clean::clean;
 
 use crate::course::Course;
 use crate::courses::{self, Supplied};
-use crate::gather::Effort;
+use crate::gather::{Effort, Item};
 use crate::live::Live;
 use crate::options::{Failure, Options};
 use crate::progress::Progress;
@@ -187,7 +187,7 @@ fn checks_of(course: &Course, challenge: &str, step: &str) -> String {
     let of_step: Vec<&str> =
         all().filter(|item| item.group() == step).map(|item| item.name.as_str()).collect();
     if of_step.is_empty() {
-        let mut steps: Vec<&str> = all().map(|item| item.group()).collect();
+        let mut steps: Vec<&str> = all().map(Item::group).collect();
         steps.dedup();
         return format!("expected a check of one of the steps {}, found {step:?}", steps.join(", "));
     }

@@ -11,6 +11,8 @@ mod again;
 pub mod fixture;
 mod names;
 mod numbers;
+#[cfg(test)]
+mod ranks;
 mod rows;
 
 use std::fmt;

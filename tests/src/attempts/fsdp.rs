@@ -236,7 +236,14 @@ impl Fsdp for Slips {
             Slip::AllMoved if host == Host::Used => {
                 vec![Activations { is_kept: false, is_on_host: true }; layers.len()]
             }
-            Slip::OneByte => Solution.activations(layers, room.saturating_add(1), host),
+            Slip::OneByte => {
+                let more = Solution.activations(layers, room.saturating_add(1), host);
+                let own = |(own, more): (Activations, Activations)| Activations {
+                    is_kept: more.is_kept && !own.is_on_host,
+                    ..own
+                };
+                Solution.activations(layers, room, host).into_iter().zip(more).map(own).collect()
+            }
             _ => Solution.activations(layers, room, host),
         }
     }

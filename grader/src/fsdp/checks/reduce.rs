@@ -230,11 +230,10 @@ fn norm_on_every_rank(
             let numbers = eighths(*length, random);
             let square: f64 = numbers.iter().map(|x| x * x).sum();
             squares.whole += square;
-            for rank in first..first + alike {
+            for (rank, own) in values.iter_mut().enumerate().skip(first).take(alike) {
                 squares.own[rank] += square;
                 squares.shared[rank] += square / alike as f64;
-                values[rank]
-                    .insert(shard_name(i), Array::floats(Dtype::F32, &[*length], numbers.iter().copied()));
+                own.insert(shard_name(i), Array::floats(Dtype::F32, &[*length], numbers.iter().copied()));
             }
         }
     }
