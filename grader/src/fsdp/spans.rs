@@ -37,7 +37,7 @@ use crate::scorecard::Measurement;
 use crate::timing::median;
 
 /// Steps before any is timed, steps that say what operations cost, and steps that are held to it.
-const STEPS: [usize; 3] = [2, 4, 7];
+const STEPS: [usize; 3] = [2, 3, 5];
 /// Of more ranks than two: each step is long.
 const FEW: [usize; 3] = [1, 2, 3];
 /// Wide enough for an operation to take far longer than a message; of a pipeline, with a layer on each rank at least.
