@@ -3,7 +3,8 @@
 //! A pure function of what a report holds, so that `verify-report` can compute it again.
 //!
 //! A row rests on its steps' checks, on the run in which these steps train, and on guards; each of them can take it
-//! away. What is not written yet is not there: the lines that the published scheme gives for less are judged without it.
+//! away. What is not written yet is not there: the lines that the published scheme gives for less are judged without
+//! it.
 
 use super::bench::NARROWER;
 use super::job::HOLE;
@@ -67,11 +68,11 @@ pub(super) fn training(of: Numbers<'_>) -> Option<(bool, String)> {
         "{STEPS} steps of a small Llama on {ranks:.0} ranks: largest relative difference from one rank's of the losses \
          {apart:.1e} (limit {LOSSES_APART:.0e}), of the norms {norms:.1e} (limit {NORMS_APART:.0e}), of the adapter \
          {adapter:.1e} (limit {ADAPTER_APART:.0e}); frozen weights on a rank: {bytes:.0} B (limit {share:.0}: \
-         1/{ranks:.0} of each, in whole blocks, and tables) of {all:.0}, {beyond:.0} of {weights:.0} beyond their share; \
-         put on the wire by a rank: {gathered:.0} B in gathers (limit {gathered_most:.0}: its shards as they are \
-         stored, and 1 %), {reduced:.0} B in sums (limit {reduced_most:.0}: an f32 for each trained element and \
-         micro-batch, and 1 %); of {STEPS_WITH_ROOM} steps with room to keep and to prefetch {room:.0} losses and norms \
-         have other bits"
+         1/{ranks:.0} of each, in whole blocks, and tables) of {all:.0}, {beyond:.0} of {weights:.0} beyond their \
+         share; put on the wire by a rank: {gathered:.0} B in gathers (limit {gathered_most:.0}: its shards as they \
+         are stored, and 1 %), {reduced:.0} B in sums (limit {reduced_most:.0}: an f32 for each trained element and \
+         micro-batch, and 1 %); of {STEPS_WITH_ROOM} steps with room to keep and to prefetch {room:.0} losses and \
+         norms have other bits"
     );
     let is_near = apart <= LOSSES_APART && norms <= NORMS_APART && adapter <= ADAPTER_APART;
     let is_in_shards = ranks >= RANKS as f64 && bytes <= share && share < all && beyond == 0.0;
@@ -214,11 +215,11 @@ impl Answer<'_> {
         let [weights, called, fewest, most] = [of("weights")?, of("called")?, of("fewest")?, of("most")?];
         let [bytes, apart] = [of("working_bytes")?, of("apart")?];
         let uses = format!(
-            "the attempt at A is called {calls:.0} times a step on a rank ({planned:.0} in the programs): {called:.0} of \
-             {weights:.0} weights, each {fewest:.0} to {most:.0} times, forward, backward and where it is computed \
-             again, {parts:.0} calls for a part; it takes {bytes:.0} B beside its output at these sizes (limit \
-             {BYTES_PER_THREAD:.0}: a single pass); losses and norms are {apart:.1e} from those with three passes (limit \
-             {LOSSES_APART:.0e})"
+            "the attempt at A is called {calls:.0} times a step on a rank ({planned:.0} in the programs): \
+             {called:.0} of {weights:.0} weights, each {fewest:.0} to {most:.0} times, forward, backward and where \
+             it is computed again, {parts:.0} calls for a part; it takes {bytes:.0} B beside its output at these \
+             sizes (limit {BYTES_PER_THREAD:.0}: a single pass); losses and norms are {apart:.1e} from those with \
+             three passes (limit {LOSSES_APART:.0e})"
         );
         let counts = |of: f64| of as u64;
         let is_as_planned = [called, calls].map(counts) == [weights, planned].map(counts);
@@ -282,9 +283,9 @@ impl Answer<'_> {
             let [apart, bytes, share] =
                 [self.value("fsdp.flat")?, self.value("fsdp.flat.bytes")?, self.value("fsdp.flat.share")?];
             let evidence = format!(
-                "flat rows on {RANKS} ranks by B.1, B.2 and B.4, all other steps the solution's: losses {apart:.1e} from \
-                 one rank's (limit {LOSSES_APART:.0e}); frozen weights on a rank: {bytes:.0} B (limit {share:.0}: what \
-                 shards of each parameter take)"
+                "flat rows on {RANKS} ranks by B.1, B.2 and B.4, all other steps the solution's: losses {apart:.1e} \
+                 from one rank's (limit {LOSSES_APART:.0e}); frozen weights on a rank: {bytes:.0} B (limit \
+                 {share:.0}: what shards of each parameter take)"
             );
             let holds = apart <= LOSSES_APART && bytes <= share;
             Ok(if holds { met(&evidence) } else { unmet(&evidence) })

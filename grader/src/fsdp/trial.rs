@@ -1,8 +1,8 @@
 //! Runs of several steps together: each is a check, whose outcome says whose fault it is that a run gave no numbers.
 //!
-//! A step that is right alone may fail among ranks that train: it panics there, gives up, or leaves the process. That is
-//! the attempt's fault, and wrong with its cause. A hole is not attempted where a check of its step reaches it, too; one
-//! that only training reaches is none. What this machine cannot do is not measured.
+//! A step that is right alone may fail among ranks that train: it panics there, gives up, or leaves the process. That
+//! is the attempt's fault, and wrong with its cause. A hole is not attempted where a check of its step reaches it, too;
+//! one that only training reaches is none. What this machine cannot do is not measured.
 
 use challenges::fsdp::Fsdp;
 

@@ -51,9 +51,9 @@ pub(super) const PREFETCH: &Rows<Check> = &[
     }),
 ];
 
-/// B.6: every x comes first. Where the x of all layers do not fit and the host may be used, as few layers as possible go
-/// there, the first ones; in the room that is left whole layers are kept, from the last to the first. Whether a layer on
-/// the host is whole there or its x alone is anyone's choice.
+/// B.6: every x comes first. Where the x of all layers do not fit and the host may be used, as few layers as possible
+/// go there, the first ones; in the room that is left whole layers are kept, from the last to the first. Whether a
+/// layer on the host is whole there or its x alone is anyone's choice.
 pub(super) const ACTIVATIONS: &Rows<Check> = &[
     ("everything", |steps, _| alike(steps, 10, &[70, 70, 70], usize::MAX)),
     ("inputs-alone", |steps, _| alike(steps, 10, &[70, 70, 70], 30)),
