@@ -105,7 +105,7 @@ pub trait Fsdp: Sync {
 
     /// B.8 - what each rank of a pipeline does, in which order: a schedule that can be run
     /// ([`check`](reference::schedule::check())), within the workload's cap, with bubbles as small as the workload lets
-    /// them be, and none slower than 1F1B where 1F1B can be run.
+    /// them be; where all stages are alike, no slower than 1F1B.
     ///
     /// Fails where the workload makes no sense, or its cap has no room for a micro-batch.
     fn schedule(&self, shape: Shape, workload: &Workload) -> Result<Schedule, schedule::Error>;
