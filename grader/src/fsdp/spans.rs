@@ -63,7 +63,7 @@ pub(super) fn bubbles(child: &mut Child, attempt: &dyn Fsdp) {
             let run = || Plan { ranks, micro_batches, steps, name, attempt, cores }.run(effort.seed);
             let Some(seen) = told(child, &format!("{shape}.{name}.measured"), run) else { return };
             for (what, value) in [("simulated", seen.simulated.bubble()), ("measured", seen.bubble())] {
-                child.measured(&format!("{shape}.{name}.{what}"), number(value, "part"));
+                child.measured(&format!("{shape}.{name}.{what}"), number(value, "share"));
             }
             if ranks == 2 && *name == "own" {
                 picture(child, &seen);
@@ -292,7 +292,7 @@ fn triples(trace: &Trace) -> [(&'static str, Vec<f64>); 4] {
         let own = trace.marks.iter().filter(|mark| mark.what == what);
         own.flat_map(|mark| {
             let Span { start, end } = in_ms(mark.when, origin);
-            [if what == What::Update { -1.0 } else { mark.piece as f64 }, start, end]
+            [mark.piece as f64, start, end]
         })
         .collect()
     };

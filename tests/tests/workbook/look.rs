@@ -55,7 +55,7 @@ fn the_screen_of_the_readme_is_the_kept_report() {
     let read =
         |name: &str| fs::read_to_string(tests::place::workbook().join(name)).expect("a file of the workbook");
     let kept: Scorecard =
-        serde_json::from_str(&read("book/src/results/xeon-2-cores.json")).expect("a scorecard");
+        serde_json::from_str(&read("book/src/results/epyc-2-cores.json")).expect("a scorecard");
     let screen = text::render(&kept, Options::default());
     assert!(
         read("README.md").replace("\r\n", "\n").contains(screen.trim()),
