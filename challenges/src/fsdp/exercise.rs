@@ -50,11 +50,9 @@ impl Fsdp for Exercise {
     // ANCHOR_END: fsdp-step-5
 
     // ANCHOR: fsdp-step-6
-    // step B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last
+    // step B.6: keep every x, moving the first where there is no room; then whole layers, from the last
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
-        todo!(
-            "B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last"
-        )
+        todo!("B.6: keep every x, moving the first where there is no room; then whole layers, from the last")
     }
     // ANCHOR_END: fsdp-step-6
 

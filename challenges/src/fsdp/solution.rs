@@ -113,7 +113,7 @@ impl Fsdp for Solution {
     // why: x has to be somewhere, or there is nothing to begin from. If all of them have room, what is left keeps whole
     // layers, the last first, which wait the shortest and spare their recomputation. If they have not, the first ones,
     // which wait the longest, go to the host.
-    // step B.6: keep every x, moving the first ones where they do not fit; then keep whole layers, from the last
+    // step B.6: keep every x, moving the first where there is no room; then whole layers, from the last
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations> {
         let mut used: usize = layers.iter().map(|layer| layer.x).sum();
         let mut all = vec![Activations { is_kept: false, is_on_host: false }; layers.len()];
