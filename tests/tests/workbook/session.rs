@@ -335,8 +335,8 @@ fn a_tensor_of_its_buckets_size_is_not_copied_and_its_padding_not_read() {
     }
 }
 
-/// What follows from sizes is taken from the run before; what tensors hold is not, whether they are copied into a bucket
-/// or have its size, and neither is a size that changes and comes back.
+/// What follows from sizes is taken from the run before; what tensors hold is not, whether they are copied into a
+/// bucket or have its size, and neither is a size that changes and comes back.
 #[test]
 fn runs_of_the_same_sizes_read_what_they_are_given() {
     let (graph, device) = (summed(), Cpu::with_threads(2));
