@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 
 use challenges::fsdp::forecast::{Forecast, Planned};
 use challenges::fsdp::{self, FSDP, Fsdp, Room, Store};
-use challenges::graph;
-use challenges::nf4::DEQUANTIZER;
 use grader::figure::gantt::{Gantt, chart};
 use grader::figure::shares::{Bar, shares};
 use reference::graph::Dtype;
@@ -97,18 +95,9 @@ fn counted() -> Result<Vec<Forecast>, String> {
     let (spec, store) = (eight_billion(), Store::default());
     let recipe = Recipe { optimizer: AdamW::default(), max_norm: 0.3 };
     let on = |ranks: usize| -> Result<Forecast, String> {
-        let planned = Planned {
-            passes: &graph::Solution,
-            dequantizer: &DEQUANTIZER,
-            attempt: &fsdp::Solution,
-            spec: &spec,
-            recipe: &recipe,
-            mesh: &Mesh::line(FSDP, ranks).map_err(said)?,
-            pipeline: None,
-            room: Room { prefetch_bytes: usize::MAX, ..Room::default() },
-            threads: 1,
-            store: &store,
-        };
+        let mesh = Mesh::line(FSDP, ranks).map_err(said)?;
+        let room = Room { prefetch_bytes: usize::MAX, ..Room::default() };
+        let planned = Planned { room, ..Planned::new(&spec, &recipe, &mesh, &store) };
         planned.on_paper(0, |sheet| sheet.step(ROWS, MICRO_BATCHES * ranks)).map_err(said)
     };
     RANKS.into_iter().map(on).collect()

@@ -166,7 +166,7 @@ struct Ready<'a> {
 /// of what a run costs the host.
 struct Resolved {
     given: Sizes,
-    inputs: Vec<Given>,
+    inputs: Vec<InputShape>,
     sizes: Sizes,
     rounded: Sizes,
     key: Vec<i64>,
@@ -174,7 +174,7 @@ struct Resolved {
 }
 
 /// An input as it was given.
-struct Given {
+struct InputShape {
     name: String,
     shape: Vec<usize>,
     bytes: usize,
@@ -338,13 +338,15 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As [`Self::run`].
-    pub fn make_ready(&mut self, program: Program, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
+    pub fn prepare_for(&mut self, program: Program, sizes: &BTreeMap<Symbol, i64>) -> Result<(), Error> {
         let mut all = self.loaded[program.0].fixed.clone();
         all.extend(sizes.clone());
         self.loaded[program.0].collectives.bind(&self.groups, &mut all).map_err(Error::Groups)?;
         let rounded = self.rounded(program, &all)?;
         let message = self.others(program);
-        self.is_ready(program, &rounded).map(|_| ()).inspect_err(|error| message.abort(&error.to_string()))
+        self.ensure_ready(program, &rounded)
+            .map(|_| ())
+            .inspect_err(|error| message.abort(&error.to_string()))
     }
 
     /// What is compiled of a program so far, by the sizes of its symbols.
@@ -373,7 +375,7 @@ impl<'a> Session<'a> {
     ) -> Result<MemoryProfile, Error> {
         if self.loaded[program.0].ready.is_empty() {
             let rounded = self.rounded(program, sizes)?;
-            self.is_ready(program, &rounded)?;
+            self.ensure_ready(program, &rounded)?;
         }
         let compiled = self.all_compiled(program).next();
         Ok(compiled.map(|compiled| compiled.memory_profile()).unwrap_or_default())
@@ -525,7 +527,7 @@ impl<'a> Session<'a> {
         let sized = sized.and_then(|resolved| {
             let collectives = &self.loaded[program.0].collectives;
             collectives.agree(&self.groups, &resolved.sizes).map_err(Error::Groups)?;
-            self.counters.hits += usize::from(self.is_ready(program, &resolved.rounded)?);
+            self.counters.hits += usize::from(self.ensure_ready(program, &resolved.rounded)?);
             Ok(resolved)
         });
         sized.inspect_err(|error| message.abort(&error.to_string()))
@@ -534,7 +536,7 @@ impl<'a> Session<'a> {
     /// What follows from the sizes of the run before, if this one has the same.
     fn as_before(&self, program: Program, io: &Io<'_>) -> Option<Arc<Resolved>> {
         let last = self.loaded[program.0].last.as_ref()?;
-        let is_same = |given: &Given| {
+        let is_same = |given: &InputShape| {
             let found = self.input(&given.name, io);
             found.is_ok_and(|found| found.shape == given.shape && found.buffer.bytes() == given.bytes)
         };
@@ -553,7 +555,7 @@ impl<'a> Session<'a> {
             let has_bucket = is_compiled && !io.sizes.is_empty();
             fits(graph, name, id, given, if has_bucket { &rounded } else { &sizes })?;
             let (name, shape, bytes) = (name.to_owned(), given.shape.clone(), given.buffer.bytes());
-            inputs.push(Given { name, shape, bytes, is_padded: !is_compiled });
+            inputs.push(InputShape { name, shape, bytes, is_padded: !is_compiled });
         }
         let outputs = graph.outputs().iter().map(|(name, id)| Ok((name.clone(), shape(graph, *id, &sizes)?)));
         let outputs = outputs.collect::<Result<_, Error>>()?;
@@ -591,7 +593,7 @@ impl<'a> Session<'a> {
     }
 
     /// Compiles for these sizes, which are buckets, if need be; whether that was done already.
-    fn is_ready(&mut self, program: Program, rounded: &Sizes) -> Result<bool, Error> {
+    fn ensure_ready(&mut self, program: Program, rounded: &Sizes) -> Result<bool, Error> {
         let key: Vec<i64> = rounded.values().copied().collect();
         let is_there = self.loaded[program.0].ready.contains_key(&key);
         if !is_there {

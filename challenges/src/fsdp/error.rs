@@ -35,7 +35,7 @@ pub enum Error {
         stages: usize,
     },
     /// Ranks of which some at a time compute, and that gather within an operation.
-    Turns {
+    Slots {
         /// Ranks of the mesh.
         ranks: usize,
         /// Stages of the pipeline.
@@ -156,7 +156,7 @@ impl fmt::Display for Error {
             Self::Stages { layers, stages } => {
                 write!(f, "expected at least a layer for each of {stages} stages, found {layers} layers")
             }
-            Self::Turns { ranks, stages } => {
+            Self::Slots { ranks, stages } => {
                 write!(
                     f,
                     "expected a rank for each of {stages} stages where ranks take turns, found {ranks} ranks"
@@ -198,7 +198,7 @@ impl std::error::Error for Error {
             | Self::Flat { .. }
             | Self::Dropout { .. }
             | Self::Axis { .. } => None,
-            Self::Stages { .. } | Self::Turns { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
+            Self::Stages { .. } | Self::Slots { .. } | Self::Pipeline { .. } | Self::TwoStages { .. } => None,
             Self::Graph(error) => Some(error),
             Self::Model(error) => Some(&**error),
             Self::Weights(error) => Some(&**error),

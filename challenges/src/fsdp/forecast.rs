@@ -1,8 +1,8 @@
 //! What a run on ranks takes of each of them, before anything runs.
 //!
-//! A rank is made and does a step on a [device on paper](kernels::paper): what it allocates and what it sends is counted
-//! as it would happen, whatever the mesh, the schedule and the steps of the attempt make of it. Weights are not needed:
-//! the model's sizes are enough.
+//! A rank is made and does a step on a [device on paper](kernels::paper): what it allocates and what it sends is
+//! counted as it would happen, whatever the mesh, the schedule and the steps of the attempt make of it. Weights are not
+//! needed: the model's sizes are enough.
 //!
 //! Ranks of one stage differ by padding alone, so the first of each stage stands for all.
 
@@ -14,8 +14,9 @@ use reference::llama::Spec;
 use reference::llama::train::Recipe;
 
 use super::rank::{Pipeline, Rank, Room, Team};
-use super::{Error, Fsdp, PP, Sharding, Store};
-use crate::graph::Compile;
+use super::{Error, Fsdp, PP, Sharding, Solution, Store};
+use crate::graph::{self, Compile};
+use crate::nf4::DEQUANTIZER;
 use crate::train::{Machine, Microbatch};
 
 /// A run on ranks that is planned.
@@ -72,6 +73,16 @@ pub struct Sheet<'a> {
     steps: u64,
 }
 
+impl<'a> Planned<'a> {
+    /// With the solutions' steps, compiler and dequantiser, 1F1B where there are stages, no room beyond what a rank
+    /// needs, and a thread a rank.
+    pub fn new(spec: &'a Spec, recipe: &'a Recipe, mesh: &'a Mesh, store: &'a Store) -> Self {
+        let (passes, dequantizer, attempt) = (&graph::Solution, &DEQUANTIZER, &Solution);
+        let (pipeline, room, threads) = (None, Room::default(), 1);
+        Self { passes, dequantizer, attempt, spec, recipe, mesh, pipeline, room, threads, store }
+    }
+}
+
 impl Planned<'_> {
     /// How many stages there are.
     pub fn stages(&self) -> usize {
@@ -101,8 +112,8 @@ impl Planned<'_> {
 }
 
 impl Sheet<'_> {
-    /// A step of so many micro-batches of so many rows and tokens, after one like it. Lengths may grow from step to step,
-    /// and have to: what is counted is the most so far.
+    /// A step of so many micro-batches of so many rows and tokens, after one like it. Lengths may grow from step to
+    /// step, and have to: what is counted is the most so far.
     ///
     /// # Errors
     /// What the session says: a size beyond what the model is made for.

@@ -1,10 +1,10 @@
 //! (B) `fsdp`: QLoRA over many ranks, with the loss of one.
 //!
-//! The weights of a 70B model take 39.5 GB, with its layers in NF4 and its embedding and head in bf16: more than a card of
-//! 24 GB holds, and all that its ranks do with them is to read them, layer by layer. So each rank holds 1/n of every weight, and a layer's weights are put together - still
-//! in 4 bits - right before the layer computes, and are gone right after. What is trained, the adapter, lies in shards,
-//! too, with its moments; each rank computes the gradients of its own micro-batches, and their sum is handed out in
-//! shards.
+//! The weights of a 70B model take 39.5 GB, with its layers in NF4 and its embedding and head in bf16: more than a card
+//! of 24 GB holds, and all that its ranks do with them is to read them, layer by layer. So each rank holds 1/n of every
+//! weight, and a layer's weights are put together - still in 4 bits - right before the layer computes, and are gone
+//! right after. What is trained, the adapter, lies in shards, too, with its moments; each rank computes the gradients
+//! of its own micro-batches, and their sum is handed out in shards.
 //!
 //! ```text
 //! each layer, forward     gather its shards in 4 bits -> dequantise -> compute           -> free
@@ -12,8 +12,8 @@
 //! the end of a step       norm over all shards -> AdamW on the own shards
 //! ```
 //!
-//! **What is given.** Parameters: names, shapes, how they are stored ([`reference::fsdp`]); graphs of the model's pieces
-//! ([`reference::llama::Piece`]), which know nothing of ranks. **What comes out.** Values: a placement of every
+//! **What is given.** Parameters: names, shapes, how they are stored ([`reference::fsdp`]); graphs of the model's
+//! pieces ([`reference::llama::Piece`]), which know nothing of ranks. **What comes out.** Values: a placement of every
 //! parameter, what is written around a piece's graph. Each is checked before any rank runs it. **What it means.** The
 //! losses, norms and adapters of one rank that does all micro-batches.
 //!
@@ -37,7 +37,9 @@ use crate::linked::{Linked, linked};
 
 pub use compiler::store::Store;
 pub use error::Error;
-pub use rank::{Mark, Moment, Pipeline, Rank, Room, Slice, Team, Trace, Traffic, Turns, What, recomputed};
+pub use rank::{
+    Event, EventKind, Interval, Pipeline, Rank, Room, Semaphore, Slice, Team, Trace, Traffic, recomputed,
+};
 
 /// The axis of a mesh along which parameters lie in shards, and micro-batches are dealt out.
 pub const FSDP: &str = "fsdp";
@@ -63,32 +65,32 @@ pub trait Fsdp: Sync {
     /// shard is larger than a rank's share, rounded up to whole blocks: see [`reference::fsdp::check`].
     fn place(&self, parameter: &Parameter, ranks: usize) -> Placement;
 
-    /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type. What everyone holds is
-    /// whole already, and not gathered.
+    /// B.2 - a whole part, (elements), from this rank's shard of it, ([`Shards::len`]), of any type. What everyone
+    /// holds is whole already, and not gathered.
     fn gather(&self, shard: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
     /// B.3 - whose whole parts stay between forward and backward, in `room` bytes: for each piece of the model, in the
-    /// order of the forward, which take so many `bytes`. From the last to the first, each stays that still fits; what does
-    /// not stay is gathered again. `bytes` leaves out the model's last piece, whose backward follows its forward.
+    /// order of the forward, which take so many `bytes`. From the last to the first, each stays that still fits; what
+    /// does not stay is gathered again. `bytes` leaves out the model's last piece, whose backward follows its forward.
     fn keep(&self, bytes: &[usize], room: usize) -> Vec<bool>;
 
     /// B.4 - this rank's shard, f32 ([`Shards::len`]), of the sum of everyone's gradients, each f32 and as large as the
     /// whole parameter. The padding is zeros. Of what everyone holds everyone has the whole sum.
     fn reduce(&self, gradient: &Tensor, shards: &Shards, group: &Group) -> Tensor;
 
-    /// B.4 - the norm, f32 (), of the gradient of which this rank has some shards, and the other ranks of the groups have
-    /// the others.
+    /// B.4 - the norm, f32 (), of the gradient of which this rank has some shards, and the other ranks of the groups
+    /// have the others.
     fn norm(&self, tape: &Tape, gradients: &[Gradient], groups: &[Group]) -> Tensor;
 
-    /// B.5 - which gathers start while the work before them is done, in `room` bytes: for each gather of a micro-batch, in
-    /// their order, which make so many `bytes`. What one has gathered is freed when its work is done; the first has
+    /// B.5 - which gathers start while the work before them is done, in `room` bytes: for each gather of a micro-batch,
+    /// in their order, which make so many `bytes`. What one has gathered is freed when its work is done; the first has
     /// nothing before it.
     fn prefetch(&self, bytes: &[usize], room: usize) -> Vec<bool>;
 
-    /// B.6 - what stays of each layer between forward and backward, and where, in `room` bytes of the device. Every x comes
-    /// first. If there is no room for all of them, as few layers as can be go to the host, the first ones; if the host is
-    /// not to be used, every x stays on the device all the same, and nothing else. In the room that is left whole layers
-    /// are kept, from the last to the first, each that still fits.
+    /// B.6 - what stays of each layer between forward and backward, and where, in `room` bytes of the device. Every x
+    /// comes first. If there is no room for all of them, as few layers as can be go to the host, the first ones; if the
+    /// host is not to be used, every x stays on the device all the same, and nothing else. In the room that is left
+    /// whole layers are kept, from the last to the first, each that still fits.
     fn activations(&self, layers: &[LayerBytes], room: usize, host: Host) -> Vec<Activations>;
 
     /// B.7 - how the ranks that share a layer share one of its parameters, by its full name, such as

@@ -72,7 +72,7 @@ pub struct Graphs {
     /// there is nothing to gather.
     pub gather: Option<Graph>,
     /// What it puts together.
-    pub gathered: Vec<Room>,
+    pub gathered: Vec<PartSpec>,
     /// Its shards.
     pub shards: Vec<ShardName>,
     /// The shapes in which the other graphs read whole parts.
@@ -85,9 +85,9 @@ pub struct Graphs {
     pub training: Graph,
 }
 
-/// Memory for a tensor of a size that does not change.
+/// A tensor whose size does not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct PartSpec {
     /// Its canonical name.
     pub name: String,
     /// Dimensions.
@@ -107,15 +107,15 @@ pub struct ShardName {
     pub of: String,
 }
 
-/// What the outputs of a graph take.
-pub fn rooms(graph: &Graph) -> Vec<Room> {
-    let room = |(name, id): &(String, Id)| {
+/// The outputs of a graph.
+pub fn part_specs(graph: &Graph) -> Vec<PartSpec> {
+    let spec = |(name, id): &(String, Id)| {
         let ty = graph.ty(*id);
         let shape: Vec<usize> = ty.shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
         let bytes = shape.iter().product::<usize>() * ty.dtype.bytes();
-        Room { name: name.clone(), shape, bytes }
+        PartSpec { name: name.clone(), shape, bytes }
     };
-    graph.outputs().iter().map(room).collect()
+    graph.outputs().iter().map(spec).collect()
 }
 
 fn shard_names(gather: &Graph) -> Vec<ShardName> {
@@ -373,7 +373,7 @@ fn written(attempt: &dyn Fsdp, layout: &Layout, piece: Piece, source: &Source) -
         |id: Id| training.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
     let shapes = training.inputs().map(|(name, id)| (name.to_owned(), fixed(id))).collect();
     let training = in_shards(attempt, layout, piece, training, source.is_stream_needed)?;
-    let gathered = gather.as_ref().map(rooms).unwrap_or_default();
+    let gathered = gather.as_ref().map(part_specs).unwrap_or_default();
     let shards = gather.as_ref().map(shard_names).unwrap_or_default();
     Ok(Graphs { gather, gathered, shards, shapes, forward, evaluation, training })
 }

@@ -55,7 +55,7 @@ use place::Place;
 use work::Work;
 
 pub use shards::Slice;
-pub use trace::{Mark, Moment, Trace, Turns, What};
+pub use trace::{Event, EventKind, Interval, Semaphore, Trace};
 pub use work::Traffic;
 
 /// The ranks that train a model together.
@@ -104,8 +104,9 @@ pub struct Pipeline<'a> {
     pub workload: Workload,
     /// The schedule of a step, by its shape.
     pub schedule: &'a Schedules<'a>,
-    /// Whose turn it is to compute, where there are more ranks than cores and operations are timed.
-    pub turns: Option<&'a Turns>,
+    /// How many ranks compute at a time, where there are more of them than cores and operations are timed; `None` if
+    /// all do.
+    pub slots: Option<&'a Semaphore>,
 }
 
 /// Schedules by their shape.
@@ -138,12 +139,12 @@ pub struct Rank<'a> {
 }
 
 impl<'a> Rank<'a> {
-    /// This rank's part of a model, where it was when `state` was saved: A, B and, but at the beginning, moments, all of
-    /// them whole. Every rank of the world calls this.
+    /// This rank's part of a model, where it was when `state` was saved: A, B and, but at the beginning, moments, all
+    /// of them whole. Every rank of the world calls this.
     ///
     /// # Errors
-    /// If a placement is none, what the attempt writes is not what its steps ask for, ranks cannot share the model as the
-    /// mesh says, or the device lacks the memory.
+    /// If a placement is none, what the attempt writes is not what its steps ask for, ranks cannot share the model as
+    /// the mesh says, or the device lacks the memory.
     pub fn new(
         on: Machine<'a>,
         team: Team<'a>,
@@ -195,8 +196,8 @@ impl<'a> Rank<'a> {
         let (chunks, placement) = pipeline.map_or((1, Placement::Looped), |it| (it.chunks, it.placement));
         let stages = Shape::new(place.at.stages, chunks, 1, placement)?;
         check_sizes(&spec, &place, stages)?;
-        if pipeline.is_some_and(|it| it.turns.is_some()) && mesh.ranks() > place.at.stages {
-            return Err(Error::Turns { ranks: mesh.ranks(), stages: place.at.stages });
+        if pipeline.is_some_and(|it| it.slots.is_some()) && mesh.ranks() > place.at.stages {
+            return Err(Error::Slots { ranks: mesh.ranks(), stages: place.at.stages });
         }
         let layout = Layout::new(attempt, &spec, mesh, sharding)?;
         let overlapped = Options { in_flight: IN_FLIGHT, ..Level::default().options() };
@@ -262,8 +263,8 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// B.6: what stays of each layer of the step's largest micro-batch, and where. The same on every rank, since ranks run
-    /// the same programs.
+    /// B.6: what stays of each layer of the step's largest micro-batch, and where. The same on every rank, since ranks
+    /// run the same programs.
     fn choose_activations(&mut self) -> Result<(), Error> {
         let tokens = |sizes: &&BTreeMap<Symbol, i64>| sizes.values().product::<i64>();
         let Some(largest) = self.work.sizes.iter().max_by_key(tokens).cloned() else { return Ok(()) };
@@ -327,8 +328,8 @@ impl<'a> Rank<'a> {
     }
 
     /// Adds the micro-batches of a step, those of all ranks, each with what the masks of its dropout are drawn from;
-    /// `items` are the tokens that count in all of them. They are dealt out in turn, and this rank computes its own. What
-    /// is logged of each, on every rank.
+    /// `items` are the tokens that count in all of them. They are dealt out, and this rank computes its own.
+    /// What is logged of each, on every rank.
     ///
     /// # Errors
     /// What the session says, or another rank.
@@ -365,8 +366,8 @@ impl<'a> Rank<'a> {
         self.in_turn(&flights, &deal, all.len())
     }
 
-    /// Deals micro-batches out to the ranks along the axis of shards: those of a round are as large as each other as can
-    /// be, since ranks wait for each other at every gather. Where all are equally large that is in turn.
+    /// Deals micro-batches out to the ranks along the axis of shards: those of a round are as large as each other as
+    /// can be, since ranks wait for each other at every gather. Where all are equally large that is in turn.
     fn deal<'b>(&mut self, all: impl Iterator<Item = &'b Microbatch>) -> Result<Vec<Round>, Error> {
         let shapes: Vec<[usize; 2]> = all.map(|batch| batch.shape).collect();
         let sizes = shapes.iter().map(|shape| self.rounded(*shape)).collect::<Result<Vec<_>, _>>()?;
@@ -384,8 +385,8 @@ impl<'a> Rank<'a> {
         Ok(order.chunks(self.layout.ranks()).map(round).collect())
     }
 
-    /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and B
-    /// are what they are now.
+    /// What is logged of micro-batches that are only read, each with the tokens that count in it; on every rank. A and
+    /// B are what they are now.
     ///
     /// # Errors
     /// What the session says, or another rank.
@@ -449,7 +450,7 @@ impl<'a> Rank<'a> {
             is_evaluation,
             buffered: self.pipeline.and_then(|it| it.workload.buffer).map_or(1, |buffer| buffer.chunks),
             stream: &stream,
-            turns: self.pipeline.and_then(|it| it.turns),
+            slots: self.pipeline.and_then(|it| it.slots),
         };
         self.work.trace = Trace::default();
         self.work.trace.operations = line.run(&mut self.work, flights)?;
@@ -532,8 +533,8 @@ impl<'a> Rank<'a> {
     }
 
     /// Ends a step; `step` counts the updates that were made, this one among them. The norm of its gradient before the
-    /// bound, the same on every rank: where it is not finite, A, B and the moments are what they were, and the update is
-    /// not to be counted.
+    /// bound, the same on every rank: where it is not finite, A, B and the moments are what they were, and the update
+    /// is not to be counted.
     ///
     /// # Errors
     /// What the session says, or another rank.
@@ -552,7 +553,7 @@ impl<'a> Rank<'a> {
         io.donated = self.work.trained.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let begin = Instant::now();
         let outputs = self.updates.run(self.update, io)?;
-        self.work.trace.mark(0, What::Update, begin);
+        self.work.trace.record(0, EventKind::Update, begin);
         let norm = outputs.array("grad_norm")?;
         let norm = norm.wide().first().copied().unwrap_or(f64::NAN);
         if let Some(scale) = &mut self.scale {
@@ -614,24 +615,14 @@ impl<'a> Rank<'a> {
         (0..self.stages.ranks()).find(reads).unwrap_or(0)
     }
 
-    /// The schedule of a step of so many micro-batches a lane, as it is run, and what it is made for; `None` if there is
-    /// one stage.
-    ///
-    /// # Errors
-    /// If there is no such schedule.
-    pub fn planned(&self, micro_batches: usize) -> Result<Option<(Schedule, Workload)>, Error> {
-        let Some(schedule) = self.schedule(micro_batches)? else { return Ok(None) };
-        let workload = self.pipeline.map_or_else(recomputed, |it| it.workload.clone());
-        Ok(Some((schedule, workload)))
-    }
-
     /// The share of a step of so many micro-batches a lane in which ranks of the pipeline wait, as it is simulated;
     /// `None` if there is one stage.
     ///
     /// # Errors
     /// If there is no such schedule.
     pub fn bubble(&self, micro_batches: usize) -> Result<Option<f64>, Error> {
-        let Some((schedule, workload)) = self.planned(micro_batches)? else { return Ok(None) };
+        let Some(schedule) = self.schedule(micro_batches)? else { return Ok(None) };
+        let workload = self.pipeline.map_or_else(recomputed, |it| it.workload.clone());
         Ok(Some(schedule::check(&schedule, &workload)?.simulate().bubble()))
     }
 

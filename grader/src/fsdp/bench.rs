@@ -345,3 +345,22 @@ impl Nf4 for ThreePasses {
         passes.dequantize(cpu, weight, out);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rank 0 is slower in one round, rank 1 in the other.
+    #[test]
+    fn a_step_takes_as_long_as_its_slowest_rank() {
+        let of_rank = |times: [[f64; 2]; 2]| OfRank {
+            times: times.map(|times| times.to_vec()),
+            steps: [vec![[1.0, 2.0]; 2], vec![[1.0, 2.0]; 2]],
+            uses: Uses::default(),
+        };
+        let (attempt, dequantizer) = (&challenges::fsdp::Solution, &nf4::Solution);
+        let timed = Timed { attempt, dequantizer, width: 512, seed: 1, rounds: 2 };
+        let seen = timed.seen(&[of_rank([[1.0, 4.0], [5.0, 5.0]]), of_rank([[3.0, 2.0], [1.0, 9.0]])]);
+        assert_eq!((seen.attempt, seen.baseline, seen.apart), (vec![3.0, 4.0], vec![5.0, 9.0], 0.0));
+    }
+}

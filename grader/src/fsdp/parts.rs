@@ -75,7 +75,7 @@ fn in_stages(job: &Job, attempt: &dyn Fsdp) -> Result<f64, Stop> {
     let schedule = |shape: Shape, workload: &Workload| attempt.schedule(shape, workload);
     let workload = asked(None, None);
     let pipeline =
-        Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &schedule, turns: None };
+        Pipeline { chunks: 1, placement: Placement::Looped, workload, schedule: &schedule, slots: None };
     apart(job, &[(PP, RANKS)], How { pipeline: Some(&pipeline), ..how(&Solution) })
 }
 

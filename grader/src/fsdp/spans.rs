@@ -1,7 +1,7 @@
 //! When ranks did what, by the clock: schedules of a pipeline beside their simulation, and a step with its gathers.
 //!
-//! A schedule is run for some steps, in which each kind of operation is timed on each rank: the median is what it costs.
-//! The schedule is simulated with these costs, and its bubble stands beside that of other steps, as they ran:
+//! A schedule is run for some steps, in which each kind of operation is timed on each rank: the median is what it
+//! costs. The schedule is simulated with these costs, and its bubble stands beside that of other steps, as they ran:
 //!
 //! ```text
 //! warm    programs are compiled, memory is there
@@ -9,16 +9,18 @@
 //! held    begins and ends on all ranks -> measured
 //! ```
 //!
-//! Where a machine has fewer cores than there are ranks, ranks take [`Turns`]: an operation then takes what it takes on a
-//! core of its own, and `measured` is what these times come to in the order of the schedule. Whether a step ran by the
-//! clock or was put together so is `fsdp.bubbles.SHAPE.cores`: as many as ranks, or fewer.
+//! Where a machine has fewer cores than there are ranks, ranks share them by a [`Semaphore`]: an operation then takes
+//! what it takes on a core of its own, and `measured` is what these times come to in the order of the schedule. Whether
+//! a step ran by the clock or was put together so is `fsdp.bubbles.SHAPE.cores`: as many as ranks, or fewer.
 //!
 //! No line of the scheme rests on these numbers: they are for who wants to know what a simulated bubble is worth.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use challenges::fsdp::{FSDP, Fsdp, Moment, PP, Pipeline, Room, Solution, Store, Trace, Turns, What};
+use challenges::fsdp::{
+    EventKind, FSDP, Fsdp, Interval, PP, Pipeline, Room, Semaphore, Solution, Store, Trace,
+};
 use kernels::Cpu;
 use reference::graph::ranks::Mesh;
 use reference::schedule::{
@@ -46,22 +48,22 @@ const SHAPE: [usize; 2] = [1, 48];
 const RATE: f64 = 1e-3;
 
 /// A pipeline: its ranks, its micro-batches, its steps, and the schedules that are run.
-type Line = (usize, usize, [usize; 3], &'static [&'static str]);
+type Case = (usize, usize, [usize; 3], &'static [&'static str]);
 
-const LINES: [Line; 3] =
+const CASES: [Case; 3] =
     [(2, 8, STEPS, &["1f1b", "zero-bubble", "own"]), (4, 8, FEW, &["1f1b", "own"]), (8, 32, FEW, &["own"])];
 
 /// Times schedules; B.8 is the attempt's, everything else the solution's.
 pub(super) fn bubbles(child: &mut Child, attempt: &dyn Fsdp) {
     let effort = child.request.effort.clone();
     let cores = Cpu::new().threads();
-    let lines = LINES.into_iter().filter(|(ranks, ..)| !effort.quick || *ranks == 2);
-    for (ranks, micro_batches, steps, names) in lines {
+    let cases = CASES.into_iter().filter(|(ranks, ..)| !effort.quick || *ranks == 2);
+    for (ranks, micro_batches, steps, names) in cases {
         let shape = format!("fsdp.bubbles.{ranks}x{micro_batches}");
         child.measured(&format!("{shape}.cores"), number(cores.min(ranks) as f64, "count"));
         for name in names {
-            let run = || Plan { ranks, micro_batches, steps, name, attempt, cores }.run(effort.seed);
-            let Some(seen) = told(child, &format!("{shape}.{name}.measured"), run) else { return };
+            let run = || ScheduleRun { ranks, micro_batches, steps, name, attempt, cores }.run(effort.seed);
+            let Some(seen) = reported(child, &format!("{shape}.{name}.measured"), run) else { return };
             for (what, value) in [("simulated", seen.simulated.bubble()), ("measured", seen.bubble())] {
                 child.measured(&format!("{shape}.{name}.{what}"), number(value, "share"));
             }
@@ -73,7 +75,7 @@ pub(super) fn bubbles(child: &mut Child, attempt: &dyn Fsdp) {
 }
 
 /// A schedule that is run.
-struct Plan<'a> {
+struct ScheduleRun<'a> {
     ranks: usize,
     micro_batches: usize,
     steps: [usize; 3],
@@ -101,7 +103,7 @@ impl Seen {
     }
 }
 
-impl Plan<'_> {
+impl ScheduleRun<'_> {
     /// The schedule with costs that are not known yet, and then with those that it had.
     fn run(&self, seed: u64) -> Result<Seen, String> {
         let guess = asked(None, None);
@@ -136,7 +138,7 @@ impl Plan<'_> {
         Ok(Seen { simulated, measured: held, schedule })
     }
 
-    /// A step by the clock, or, of ranks that took turns, of its operations' times.
+    /// A step by the clock, or, of ranks that shared cores, of its operations' times.
     fn as_it_ran(&self, checked: &Checked<'_>, spans: &[Vec<Span>]) -> Timeline {
         if self.ranks <= self.cores {
             return Timeline::new(spans.to_vec());
@@ -148,14 +150,14 @@ impl Plan<'_> {
     /// What each rank did in each step.
     fn traces(&self, job: &Job, workload: &Workload, steps: usize) -> Result<Vec<Vec<Trace>>, String> {
         let (mesh, store) = (Mesh::line(PP, self.ranks).map_err(describe)?, Store::default());
-        let turns = Turns::new(self.cores);
+        let slots = Semaphore::new(self.cores);
         let schedule = |shape: Shape, workload: &Workload| self.schedule(shape, workload);
         let pipeline = Pipeline {
             chunks: 1,
             placement: Placement::Looped,
             workload: workload.clone(),
             schedule: &schedule,
-            turns: Some(&turns),
+            slots: Some(&slots),
         };
         let how = How { pipeline: Some(&pipeline), ..train::how(&Solution) };
         on_ranks(self.ranks, |world| {
@@ -171,7 +173,7 @@ impl Plan<'_> {
 }
 
 /// What a run gives; or what stood in the way is reported under a name.
-fn told<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
+fn reported<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String>) -> Option<T> {
     let why = match caught(run) {
         Ok(Ok(seen)) => return Some(seen),
         Ok(Err(reason)) | Err(Unwound::Panic(reason)) => reason,
@@ -184,12 +186,12 @@ fn told<T>(child: &mut Child, name: &str, run: impl FnOnce() -> Result<T, String
 /// When all operations of a step ran, in ms from the first of any rank.
 fn spans(ranks: &[Vec<Trace>], step: usize) -> Vec<Vec<Span>> {
     let lines = || ranks.iter().map(|steps| &steps[step].operations);
-    let origin = lines().flatten().map(|moment| moment.begin).min().unwrap_or_else(Instant::now);
-    lines().map(|line| line.iter().map(|moment| in_ms(*moment, origin)).collect()).collect()
+    let origin = lines().flatten().map(|interval| interval.begin).min().unwrap_or_else(Instant::now);
+    lines().map(|line| line.iter().map(|interval| in_ms(*interval, origin)).collect()).collect()
 }
 
-fn in_ms(moment: Moment, origin: Instant) -> Span {
-    let Span { start, end } = moment.span(origin);
+fn in_ms(interval: Interval, origin: Instant) -> Span {
+    let Span { start, end } = interval.span(origin);
     Span { start: start * 1e3, end: end * 1e3 }
 }
 
@@ -263,7 +265,7 @@ pub(super) fn overlap(child: &mut Child, attempt: &dyn Fsdp) {
     for (way, prefetch_bytes) in [("late", 0), ("early", usize::MAX)] {
         let room = Room { prefetch_bytes, activation_bytes: usize::MAX, ..Room::default() };
         let run = || step(attempt, room, seed);
-        let Some(trace) = told(child, &format!("fsdp.step.{way}.gather"), run) else { return };
+        let Some(trace) = reported(child, &format!("fsdp.step.{way}.gather"), run) else { return };
         for (what, samples) in triples(&trace) {
             let last = samples.last().copied().unwrap_or_default();
             child.measured(&format!("fsdp.step.{way}.{what}"), Measurement { samples, ..number(last, "ms") });
@@ -287,19 +289,19 @@ fn step(attempt: &dyn Fsdp, room: Room, seed: u64) -> Result<Trace, String> {
 
 /// Programs as triples of piece, start and end, in ms from the first.
 fn triples(trace: &Trace) -> [(&'static str, Vec<f64>); 4] {
-    let origin = trace.marks.iter().map(|mark| mark.when.begin).min().unwrap_or_else(Instant::now);
-    let of = |what: What| {
-        let own = trace.marks.iter().filter(|mark| mark.what == what);
-        own.flat_map(|mark| {
-            let Span { start, end } = in_ms(mark.when, origin);
-            [mark.piece as f64, start, end]
+    let origin = trace.events.iter().map(|event| event.when.begin).min().unwrap_or_else(Instant::now);
+    let of = |kind: EventKind| {
+        let own = trace.events.iter().filter(|event| event.kind == kind);
+        own.flat_map(|event| {
+            let Span { start, end } = in_ms(event.when, origin);
+            [event.piece as f64, start, end]
         })
         .collect()
     };
     [
-        ("gather", of(What::Gather)),
-        ("forward", of(What::Forward)),
-        ("backward", of(What::Backward)),
-        ("update", of(What::Update)),
+        ("gather", of(EventKind::Gather)),
+        ("forward", of(EventKind::Forward)),
+        ("backward", of(EventKind::Backward)),
+        ("update", of(EventKind::Update)),
     ]
 }

@@ -41,8 +41,8 @@ impl Checked<'_> {
         self.timeline(|(rank, position)| self.takes(rank, self.schedule.ranks()[rank][position]))
     }
 
-    /// When each operation runs if each of them takes as long as `durations` say, which were measured: a number for each
-    /// operation of each rank, in the order of the schedule and in the workload's unit of time.
+    /// When each operation runs if each of them takes as long as `durations` say, which were measured: a number for
+    /// each operation of each rank, in the order of the schedule and in the workload's unit of time.
     ///
     /// # Panics
     /// If there is not one for each operation.

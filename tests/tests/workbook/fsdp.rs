@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use challenges::fsdp::forecast::Planned;
 use challenges::fsdp::{
-    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Sharding, Store, Team, Trace,
-    Traffic, Turns,
+    self, Activations, Fsdp, Gradient, Host, LayerBytes, Pipeline, Rank, Room, Semaphore, Sharding, Store,
+    Team, Trace, Traffic,
 };
 use challenges::graph;
 use challenges::nf4::DEQUANTIZER;
@@ -212,7 +212,7 @@ fn every_schedule_is_as_near_the_truth_as_the_original_is() {
                     placement: Placement::Looped,
                     workload,
                     schedule: &generator,
-                    turns: None,
+                    slots: None,
                 };
                 check_mesh(&[("pp", 2)], How { pipeline: Some(&pipeline), ..How::default() });
             }
@@ -323,7 +323,7 @@ fn a_rank_may_have_several_stages() {
                 [None, Some(Buffer { chunks: 1, reads: None }), Some(Buffer { chunks: 2, reads: None })]
             {
                 let workload = workload(true, buffer);
-                let pipeline = Pipeline { chunks: 2, placement, workload, schedule: &generator, turns: None };
+                let pipeline = Pipeline { chunks: 2, placement, workload, schedule: &generator, slots: None };
                 let how = How { pipeline: Some(&pipeline), ..How::default() };
                 let found = job.train(&[("pp", 2)], how).remove(0);
                 for (found, one) in found.reports.iter().zip(&one.reports) {
@@ -372,12 +372,12 @@ fn batches_of_unequal_sizes_have_the_losses_of_one_rank() {
 }
 
 /// A step of a pipeline of two or three ranks, of which so many compute at a time.
-fn traced(ranks: usize, turns: Option<&Turns>) -> (Schedule, Vec<Trace>) {
+fn traced(ranks: usize, slots: Option<&Semaphore>) -> (Schedule, Vec<Trace>) {
     let model = SmallLlama::sound().deep(4).quantized(32, true).open().expect("a sound model");
     let job = small_job(&model, 6, Targets::AllLinear);
     let own: Generator = |shape, workload| fsdp::Solution.schedule(shape, workload);
     let (workload, placement) = (workload(true, None), Placement::Looped);
-    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, turns };
+    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, slots };
     let all = job.train(&[("pp", ranks)], How { pipeline: Some(&pipeline), ..How::default() });
     let shape = Shape::line(ranks, 6).expect("a shape");
     let schedule = own(shape, &pipeline.workload).expect("a schedule");
@@ -414,9 +414,9 @@ fn operations_begin_when_what_they_need_has_ended() {
 }
 
 #[test]
-fn ranks_in_turns_compute_one_at_a_time() {
-    let turns = Turns::new(1);
-    let (_, traces) = traced(3, Some(&turns));
+fn ranks_that_share_a_core_compute_one_at_a_time() {
+    let slots = Semaphore::new(1);
+    let (_, traces) = traced(3, Some(&slots));
     let mut all: Vec<_> = traces.iter().flat_map(|trace| &trace.operations).collect();
     all.sort_by_key(|moment| moment.begin);
     assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].begin));
@@ -424,7 +424,7 @@ fn ranks_in_turns_compute_one_at_a_time() {
     let job = small_job(&model, 4, Targets::AllLinear);
     let own: Generator = |shape, workload| fsdp::Solution.schedule(shape, workload);
     let (workload, placement) = (workload(true, None), Placement::Looped);
-    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, turns: Some(&turns) };
+    let pipeline = Pipeline { chunks: 1, placement, workload, schedule: &own, slots: Some(&slots) };
     let how = How { pipeline: Some(&pipeline), ..How::default() };
     assert_eq!(
         refusal(&job, &[("pp", 2), ("fsdp", 2)], how, &fsdp::Solution),
@@ -648,18 +648,8 @@ fn a_program_is_compiled_once_for_all_layers_and_ranks() {
 }
 
 fn planned<'a>(job: &'a Job<'_>, mesh: &'a Mesh, how: How<'a>, store: &'a Store) -> Planned<'a> {
-    Planned {
-        passes: &graph::Solution,
-        dequantizer: &DEQUANTIZER,
-        attempt: &fsdp::Solution,
-        spec: &job.spec,
-        recipe: &job.recipe,
-        mesh,
-        pipeline: how.pipeline,
-        room: how.room,
-        threads: 1,
-        store,
-    }
+    let How { pipeline, room, .. } = how;
+    Planned { pipeline, room, ..Planned::new(&job.spec, &job.recipe, mesh, store) }
 }
 
 /// What is planned on paper is what a rank's device counts, to the byte.
@@ -740,18 +730,7 @@ fn a_rank_holds_its_share_and_two_layers_and_gathers_four_bits() {
     let on = |ranks: usize| {
         let mesh = Mesh::line("fsdp", ranks).expect("a mesh");
         let room = Room { prefetch_bytes: usize::MAX, ..Room::default() };
-        let planned = Planned {
-            passes: &graph::Solution,
-            dequantizer: &DEQUANTIZER,
-            attempt: &fsdp::Solution,
-            spec: &spec,
-            recipe: &recipe,
-            mesh: &mesh,
-            pipeline: None,
-            room,
-            threads: 1,
-            store: &store,
-        };
+        let planned = Planned { room, ..Planned::new(&spec, &recipe, &mesh, &store) };
         planned.on_paper(0, |sheet| sheet.step([1, 512], ranks)).expect("a forecast")
     };
     let (hidden, wide, layers, vocab) = (2048_u64, 8192_u64, 16_u64, 128_256_u64);

@@ -335,6 +335,40 @@ fn a_tensor_of_its_buckets_size_is_not_copied_and_its_padding_not_read() {
     }
 }
 
+/// What follows from sizes is taken from the run before; what tensors hold is not, whether they are copied into a
+/// bucket or have its size, and neither is a size that changes and comes back.
+#[test]
+fn runs_of_the_same_sizes_read_what_they_are_given() {
+    let (graph, device) = (summed(), Cpu::with_threads(2));
+    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    let program = session.load(&graph).expect("it can be padded");
+    let tensor = |rows: usize, from: f32| {
+        let numbers = (0..3 * rows).flat_map(|i| (from + i as f32).to_ne_bytes()).collect::<Vec<u8>>();
+        DeviceTensor::new(&device, &[rows, 3], &numbers).expect("room")
+    };
+    let sums = |rows: i64, from: f32| {
+        [0.0, 1.0, 2.0].map(|at| (0..rows).map(|row| from + at + 3.0 * row as f32).sum::<f32>())
+    };
+    for from in [0.0, 7.0, -2.0] {
+        let x = tensor(5, from); // copied into its bucket
+        let none = BTreeMap::new();
+        let outputs = session.run(program, io(&x, &none)).expect("it runs");
+        assert_eq!(outputs.array("sum").expect("an output").as_floats(), sums(5, from), "from {from}");
+    }
+    for (rows, from) in [(5, 1.0), (7, 1.0), (5, 1.0), (5, 4.0), (8, 4.0), (7, 4.0)] {
+        let sizes = BTreeMap::from([("N".into(), rows)]);
+        let x = tensor(8, from); // has its bucket's size
+        let outputs = session.run(program, io(&x, &sizes)).expect("it runs");
+        assert_eq!(outputs.array("twice").expect("an output").shape, [rows as usize, 3]);
+        let found = outputs.array("sum").expect("an output");
+        assert_eq!(found.as_floats(), sums(rows, from), "{rows} rows from {from}");
+    }
+    session.seal();
+    let (sizes, x) = (BTreeMap::from([("N".into(), 6)]), tensor(8, 4.0));
+    let outputs = session.run(program, io(&x, &sizes)).expect("8 rows are compiled");
+    assert_eq!(outputs.array("sum").expect("an output").as_floats(), sums(6, 4.0));
+}
+
 #[test]
 fn a_tensor_of_neither_size_is_refused_by_name() {
     let (graph, device) = (summed(), Cpu::with_threads(2));

@@ -264,11 +264,12 @@ fn a_plan_of_ranks_says_what_each_stage_takes_and_sends() {
     assert_eq!(plan.code, 0, "{}", plan.stderr);
     for says in [
         "4 ranks, pp 2 x fsdp 2; a step has 4 micro-batches of 8 rows of ",
+        "MiB on a rank at its fullest:",
         "stage 0   stage 1",
         "  weights  ",
         "stage 1: a step gathers ",
-        "fsdp 0.",
-        "pp 0.",
+        " MiB of whole parts, and a rank sends, in MiB: fsdp ",
+        ", pp ",
         "ranks of the pipeline wait 33.3 % of a step",
         "the whole context fits into 24.0 GiB a rank",
     ] {

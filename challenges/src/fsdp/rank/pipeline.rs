@@ -25,7 +25,7 @@ use reference::llama::Piece;
 use reference::schedule::{Kind, Kinds, Operation, Shape};
 
 use super::flight::Flight;
-use super::trace::{Moment, Turns};
+use super::trace::{Interval, Semaphore};
 use super::work::Work;
 use crate::fsdp::Error;
 use crate::fsdp::tasks::Task;
@@ -46,8 +46,8 @@ pub(super) struct Line<'l> {
     pub buffered: usize,
     /// Dimensions and bytes of a micro-batch's x.
     pub stream: &'l dyn Fn(&Flight) -> (Vec<usize>, usize),
-    /// Whose turn it is to compute; `None` if every rank may.
-    pub turns: Option<&'l Turns>,
+    /// How many ranks compute at a time; `None` if all do.
+    pub slots: Option<&'l Semaphore>,
 }
 
 /// Which way a message goes.
@@ -67,15 +67,15 @@ pub(super) fn pieces_of(stage: usize, stages: usize, layers: usize) -> Range<usi
 
 impl Line<'_> {
     /// Runs it on this rank's micro-batches: when each operation ran.
-    pub fn run(&self, work: &mut Work<'_>, flights: &mut [Flight]) -> Result<Vec<Moment>, Error> {
+    pub fn run(&self, work: &mut Work<'_>, flights: &mut [Flight]) -> Result<Vec<Interval>, Error> {
         let mut sent = Vec::new();
-        let mut moments = Vec::with_capacity(self.operations.len());
+        let mut intervals = Vec::with_capacity(self.operations.len());
         let mut buffer: Vec<usize> = Vec::new(); // chunks, the one that was dequantised longest ago first
         for operation in self.operations {
             if operation.has_micro_batch() {
                 self.receive(work, &mut flights[operation.micro_batch], *operation)?;
             }
-            let _turn = self.turns.map(Turns::wait);
+            let _permit = self.slots.map(Semaphore::acquire);
             let begin = Instant::now();
             if operation.kinds.contains(Kind::Dequantize) {
                 self.dequantize(work, &mut buffer, operation.chunk)?;
@@ -83,7 +83,7 @@ impl Line<'_> {
             if operation.has_micro_batch() {
                 self.compute(work, &mut flights[operation.micro_batch], *operation, &mut sent)?;
             }
-            moments.push(Moment::since(begin));
+            intervals.push(Interval::since(begin));
         }
         for chunk in buffer {
             self.forget(work, chunk);
@@ -91,7 +91,7 @@ impl Line<'_> {
         if let Some(stages) = self.stages {
             sent.into_iter().try_for_each(|ticket| stages.wait(ticket, (&mut [][..]).into()))?;
         }
-        Ok(moments)
+        Ok(intervals)
     }
 
     /// What an operation does with a micro-batch, whose message is there.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! operations    a line of a pipeline's schedule: from when its message was there to its end
-//! marks         programs: gathers that are waited for, forwards, backwards, the update. A gather that is started
+//! events        programs: gathers that are waited for, forwards, backwards, the update. A gather that is started
 //!               early is there from the start of the program that it runs beside to that program's end
 //! ```
 //!
-//! What lies between two operations is waiting, for another rank or for a [turn](Turns).
+//! What lies between two operations is waiting, for another rank or for a [permit](Semaphore).
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -17,14 +17,14 @@ use reference::schedule::Span;
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// Operations, in the order of the schedule.
-    pub operations: Vec<Moment>,
+    pub operations: Vec<Interval>,
     /// Programs, in the order in which they began.
-    pub marks: Vec<Mark>,
+    pub events: Vec<Event>,
 }
 
 /// From when to when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
+pub struct Interval {
     /// The beginning.
     pub begin: Instant,
     /// The end.
@@ -33,18 +33,18 @@ pub struct Moment {
 
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct Event {
     /// The number of its piece.
     pub piece: usize,
     /// What it does.
-    pub what: What,
+    pub kind: EventKind,
     /// When.
-    pub when: Moment,
+    pub when: Interval,
 }
 
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// Puts whole parts together.
     Gather,
     /// Computes a piece's y, or what its backward reads.
@@ -55,7 +55,7 @@ pub enum What {
     Update,
 }
 
-impl Moment {
+impl Interval {
     /// From a beginning to now.
     pub(super) fn since(begin: Instant) -> Self {
         Self { begin, end: Instant::now() }
@@ -70,41 +70,42 @@ impl Moment {
 
 impl Trace {
     /// Notes a program that has just ended.
-    pub(super) fn mark(&mut self, piece: usize, what: What, begin: Instant) {
-        self.marks.push(Mark { piece, what, when: Moment::since(begin) });
+    pub(super) fn record(&mut self, piece: usize, kind: EventKind, begin: Instant) {
+        self.events.push(Event { piece, kind, when: Interval::since(begin) });
     }
 }
 
-/// How many ranks may compute at the same time, where there are more of them than cores: an operation then takes what it
-/// takes on a core of its own, and only the order of operations, not the time between them, is that of as many cores.
+/// How many ranks may compute at the same time, where there are more of them than cores: an operation then takes what
+/// it takes on a core of its own, and only the order of operations, not the time between them, is that of as many
+/// cores.
 ///
-/// For the stages of a pipeline alone: ranks that gather within an operation would wait for one that has no turn.
+/// For the stages of a pipeline alone: ranks that gather within an operation would wait for one that has no permit.
 #[derive(Debug)]
-pub struct Turns {
+pub struct Semaphore {
     free: Mutex<usize>,
     changed: Condvar,
 }
 
-impl Turns {
+impl Semaphore {
     /// So many at a time, at least one.
     pub fn new(at_once: usize) -> Self {
         Self { free: Mutex::new(at_once.max(1)), changed: Condvar::new() }
     }
 
-    /// Waits for a turn, which lasts until it is dropped.
-    pub(super) fn wait(&self) -> Turn<'_> {
+    /// Waits for a permit, which lasts until it is dropped.
+    pub(super) fn acquire(&self) -> Permit<'_> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free =
             self.changed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        Turn(self)
+        Permit(self)
     }
 }
 
-/// A rank's turn.
-pub(super) struct Turn<'t>(&'t Turns);
+/// That a rank may compute.
+pub(super) struct Permit<'t>(&'t Semaphore);
 
-impl Drop for Turn<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.changed.notify_one();

@@ -9,9 +9,9 @@ use reference::llama::Piece;
 use reference::llama::train::STREAM_GRAD;
 
 use super::flight::{Flight, HostTensor, Pool, shape};
-use super::trace::{Trace, What};
+use super::trace::{EventKind, Trace};
 use crate::fsdp::load::Tensors;
-use crate::fsdp::programs::{GRADIENT, PieceGraphs, Room, rooms};
+use crate::fsdp::programs::{GRADIENT, PartSpec, PieceGraphs, part_specs};
 use crate::fsdp::tasks::{self, KEPT, NEXT, SAVED, Task, Y_GRAD};
 use crate::fsdp::{Activations, Error, LayerBytes};
 use crate::train::Logged;
@@ -213,14 +213,14 @@ impl<'a> Work<'a> {
         let begin = Instant::now();
         let Self { session, loaded: all, pieces, weights, trained, whole, trace, .. } = self;
         let Loaded { program, .. } = &all[loaded];
-        make_room(session, whole, &pieces[number].gathered)?;
+        allocate(session, whole, &pieces[number].gathered)?;
         let shards = shards_of(session, weights, &pieces[number])?;
         let mut io = Io::default();
         io.inputs.extend(own_shards(weights, trained, &shards, &pieces[number], false));
         io.donated = whole.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         session.run(*program, io)?;
         as_read(whole, &pieces[number]);
-        trace.mark(number, What::Gather, begin);
+        trace.record(number, EventKind::Gather, begin);
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl<'a> Work<'a> {
         if let Some(loaded) = self.program(piece, Task::Dequantize)? {
             let Self { session, loaded: all, pieces, weights, whole, .. } = self;
             let Loaded { graph, program } = &all[loaded];
-            make_room(session, &mut own, &rooms(graph))?;
+            allocate(session, &mut own, &part_specs(graph))?;
             let mut io = Io::default();
             add_parts(&mut io, graph, pieces[piece].piece, whole, weights);
             io.donated = own.iter_mut().map(|(name, tensor)| (name.as_str(), tensor)).collect();
@@ -264,7 +264,7 @@ impl<'a> Work<'a> {
     /// Memory for the parts of a piece that are gathered while another one's work is done.
     fn room_for_next(&mut self, next: usize) -> Result<Named, Error> {
         let mut parts = std::mem::take(&mut self.spare);
-        make_room(&self.session, &mut parts, &self.pieces[next].gathered)?;
+        allocate(&self.session, &mut parts, &self.pieces[next].gathered)?;
         Ok(parts.into_iter().map(|(name, tensor)| (format!("{NEXT}{name}"), tensor)).collect())
     }
 
@@ -290,7 +290,7 @@ impl<'a> Work<'a> {
             self.traffic.early += 1;
         }
         for sizes in &self.sizes {
-            self.session.make_ready(self.loaded[loaded].program, sizes)?;
+            self.session.prepare_for(self.loaded[loaded].program, sizes)?;
         }
         let piece = self.pieces[number].piece;
         let begin = Instant::now();
@@ -325,9 +325,9 @@ impl<'a> Work<'a> {
         trained.extend(summed.into_iter().map(|(name, tensor)| (piece.own_name(&name), tensor)));
         flight.logged = logged?.unwrap_or(flight.logged);
         let is_forward = matches!(task, Task::Evaluate | Task::Forward | Task::Keep | Task::Recompute);
-        self.trace.mark(number, if is_forward { What::Forward } else { What::Backward }, begin);
+        self.trace.record(number, if is_forward { EventKind::Forward } else { EventKind::Backward }, begin);
         if let Some(next) = next {
-            self.trace.mark(next, What::Gather, begin);
+            self.trace.record(next, EventKind::Gather, begin);
         }
         if let Some(next) = next {
             let plain = |name: String| name.strip_prefix(NEXT).map_or(name.clone(), str::to_owned);
@@ -483,17 +483,17 @@ fn as_read(parts: &mut Named, graphs: &PieceGraphs) {
 }
 
 /// Memory for tensors, kept where it is as large already.
-fn make_room(session: &Session<'_>, all: &mut Named, rooms: &[Room]) -> Result<(), Error> {
-    let fits = |room: &Room| all.get(&room.name).is_some_and(|old| old.buffer.bytes() == room.bytes);
-    if all.len() == rooms.len() && rooms.iter().all(fits) {
-        for Room { name, shape, .. } in rooms {
+fn allocate(session: &Session<'_>, all: &mut Named, specs: &[PartSpec]) -> Result<(), Error> {
+    let fits = |spec: &PartSpec| all.get(&spec.name).is_some_and(|old| old.buffer.bytes() == spec.bytes);
+    if all.len() == specs.len() && specs.iter().all(fits) {
+        for PartSpec { name, shape, .. } in specs {
             let old = all.get_mut(name).expect("it fits");
             old.shape.clone_from(shape);
         }
         return Ok(());
     }
     all.clear(); // first, so that both are never there together
-    for Room { name, shape, bytes } in rooms {
+    for PartSpec { name, shape, bytes } in specs {
         let buffer = session.device().alloc("parts", *bytes);
         let buffer = buffer.map_err(|source| Error::Device { input: name.clone(), source })?;
         all.insert(name.clone(), DeviceTensor { shape: shape.clone(), buffer });

@@ -173,7 +173,7 @@ keys! {
     mesh: Axes = Axes(Vec::new()),
     /// In which order the stages of a pipeline work (torchtitan's key): 1F1B; GPipe; ZB-H1, which splits gradients of
     /// inputs from those of weights; or Fill, challenge B's, which computes layers again while a rank waits.
-    pipeline_parallel_schedule: Pipelining = Pipelining::OneFOneB,
+    pipeline_parallel_schedule: PipelineSchedule = PipelineSchedule::OneFOneB,
     /// Whether a rank of several keeps of a layer its input alone, and computes the rest again for the backward; on one
     /// rank the compiler chooses what is computed again.
     gradient_checkpointing: bool = false,
@@ -220,7 +220,7 @@ pub enum Sampling {
 
 /// The schedule of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pipelining {
+pub enum PipelineSchedule {
     /// One forward, one backward (Narayanan et al., 2021).
     OneFOneB,
     /// All forwards, then all backwards (Huang et al., 2019).
@@ -277,11 +277,11 @@ const SCHEDULERS: [(&str, Scheduler); 4] = [
     ("constant_with_warmup", Scheduler::ConstantWithWarmup),
 ];
 const SAMPLINGS: [(&str, Sampling); 2] = [("random", Sampling::Random), ("sequential", Sampling::Sequential)];
-const PIPELININGS: [(&str, Pipelining); 4] = [
-    ("1F1B", Pipelining::OneFOneB),
-    ("GPipe", Pipelining::GPipe),
-    ("ZB-H1", Pipelining::ZeroBubble),
-    ("Fill", Pipelining::Fill),
+const PIPELINE_SCHEDULES: [(&str, PipelineSchedule); 4] = [
+    ("1F1B", PipelineSchedule::OneFOneB),
+    ("GPipe", PipelineSchedule::GPipe),
+    ("ZB-H1", PipelineSchedule::ZeroBubble),
+    ("Fill", PipelineSchedule::Fill),
 ];
 const EVALUATIONS: [(&str, Evaluation); 3] =
     [("no", Evaluation::No), ("steps", Evaluation::Steps), ("epoch", Evaluation::Epoch)];
@@ -454,22 +454,22 @@ impl Read for Sampling {
     }
 }
 
-impl Read for Pipelining {
+impl Read for PipelineSchedule {
     const NEED: &'static str = "1F1B, GPipe, ZB-H1 or Fill";
 
     fn read(value: &Value) -> Option<Self> {
-        word(&PIPELININGS, value)
+        word(&PIPELINE_SCHEDULES, value)
     }
 
     fn shown(&self) -> Option<String> {
-        spelled(&PIPELININGS, self)
+        spelled(&PIPELINE_SCHEDULES, self)
     }
 }
 
-impl Pipelining {
+impl PipelineSchedule {
     /// Its name.
     pub fn name(self) -> &'static str {
-        PIPELININGS.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+        PIPELINE_SCHEDULES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
     }
 
     /// What stages do by it, where layers are computed again and adapters are trained.
@@ -481,7 +481,7 @@ impl Pipelining {
             Self::Fill => &((|shape, workload| fsdp::Solution.schedule(shape, workload)) as Generator),
         };
         let placement = Placement::Looped;
-        Pipeline { chunks: 1, placement, workload: fsdp::recomputed(), schedule, turns: None }
+        Pipeline { chunks: 1, placement, workload: fsdp::recomputed(), schedule, slots: None }
     }
 }
 
@@ -708,7 +708,7 @@ impl Config {
         }
         let (schedule, has_stages) =
             (self.pipeline_parallel_schedule, self.mesh.0.iter().any(|(axis, _)| axis == PP));
-        if schedule != Pipelining::OneFOneB && !has_stages {
+        if schedule != PipelineSchedule::OneFOneB && !has_stages {
             let found = schedule.name();
             return Err(format!(
                 "pipeline_parallel_schedule: expected a mesh with pp for {found}, found none"

@@ -5,8 +5,6 @@ use std::fmt::Write as _;
 
 use challenges::fsdp::forecast::{Forecast, Planned, Sheet};
 use challenges::fsdp::{self, Error, Store};
-use challenges::graph;
-use challenges::nf4::DEQUANTIZER;
 use reference::graph::ranks::Mesh;
 use reference::llama::Spec;
 
@@ -29,18 +27,9 @@ pub(super) fn plan(
 ) -> Result<String, Failure> {
     let store = Store::default();
     let pipeline = config.pipeline_parallel_schedule.pipeline();
-    let planned = Planned {
-        passes: &graph::Solution,
-        dequantizer: &DEQUANTIZER,
-        attempt: &fsdp::Solution,
-        spec,
-        recipe: &config.recipe(),
-        mesh,
-        pipeline: Some(&pipeline),
-        room: config.room(),
-        threads: 1,
-        store: &store,
-    };
+    let (recipe, room) = (config.recipe(), config.room());
+    let pipeline = Some(&pipeline);
+    let planned = Planned { pipeline, room, ..Planned::new(spec, &recipe, mesh, &store) };
     let ask = |stage| {
         planned.on_paper(stage, |sheet| {
             Ok((sheet.step(step.shape, step.micro_batches)?, sheet.bubble(lane(mesh, step))?))
@@ -50,18 +39,20 @@ pub(super) fn plan(
     let longest = |stage| planned.on_paper(stage, |sheet| longest(sheet, step, memory));
     let longest = all(&planned, longest)?;
     let (forecasts, bubbles): (Vec<Forecast>, Vec<Option<f64>>) = stages.into_iter().unzip();
+    let unit = Unit::of(&forecasts);
     let [rows, tokens] = step.shape;
     let axes: Vec<String> =
         mesh.axes().map(|axis| format!("{axis} {}", mesh.size(axis).unwrap_or(1))).collect();
     let mut text = format!(
-        "{} ranks, {}; a step has {} micro-batches of {rows} rows of {tokens} tokens\nGiB of a rank when they are \
-         most:\n",
+        "{} ranks, {}; a step has {} micro-batches of {rows} rows of {tokens} tokens\n{} on a rank at its \
+         fullest:\n",
         mesh.ranks(),
         axes.join(" x "),
-        step.micro_batches
+        step.micro_batches,
+        unit.name
     );
-    table(&mut text, &forecasts);
-    traffic(&mut text, &forecasts);
+    table(&mut text, &forecasts, unit);
+    traffic(&mut text, &forecasts, unit);
     if let Some(bubble) = bubbles[0] {
         let _ = writeln!(
             text,
@@ -72,6 +63,25 @@ pub(super) fn plan(
     }
     context(&mut text, longest, spec.config.positions, memory);
     Ok(text)
+}
+
+/// What bytes are told in.
+#[derive(Clone, Copy)]
+struct Unit {
+    name: &'static str,
+    bytes: f64,
+}
+
+impl Unit {
+    /// GiB, or MiB where no stage takes a GiB.
+    fn of(stages: &[Forecast]) -> Self {
+        let most = stages.iter().map(Forecast::total).max().unwrap_or(0) as f64;
+        if most < GIB { Self { name: "MiB", bytes: GIB / 1024.0 } } else { Self { name: "GiB", bytes: GIB } }
+    }
+
+    fn show(self, bytes: u64) -> String {
+        format!("{:.3}", bytes as f64 / self.bytes)
+    }
 }
 
 /// What each stage answers.
@@ -93,7 +103,7 @@ fn longest(sheet: &mut Sheet<'_>, step: &Step, memory: usize) -> Result<Longest,
 }
 
 /// A row for each thing that takes memory, a column for each stage.
-fn table(text: &mut String, stages: &[Forecast]) {
+fn table(text: &mut String, stages: &[Forecast], unit: Unit) {
     let mut rows: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (stage, forecast) in stages.iter().enumerate() {
         for (name, bytes) in &forecast.bytes {
@@ -107,21 +117,21 @@ fn table(text: &mut String, stages: &[Forecast]) {
     }
     let totals = stages.iter().map(Forecast::total).collect();
     for (name, bytes) in rows.into_iter().chain([("all", totals)]) {
-        let cells: Vec<String> = bytes.iter().map(|bytes| format!("{:>10.3}", *bytes as f64 / GIB)).collect();
+        let cells: Vec<String> = bytes.iter().map(|bytes| format!("{:>10}", unit.show(*bytes))).collect();
         let _ = writeln!(text, "  {name:<11}{}", cells.concat());
     }
 }
 
-fn traffic(text: &mut String, stages: &[Forecast]) {
+fn traffic(text: &mut String, stages: &[Forecast], unit: Unit) {
     for (stage, forecast) in stages.iter().enumerate() {
         let of = if stages.len() > 1 { format!("stage {stage}: ") } else { String::new() };
         let sent: Vec<String> =
-            forecast.sent.iter().map(|(axis, bytes)| format!("{axis} {:.3}", *bytes as f64 / GIB)).collect();
+            forecast.sent.iter().map(|(axis, bytes)| format!("{axis} {}", unit.show(*bytes))).collect();
         let sent = if sent.is_empty() { "nothing".to_owned() } else { sent.join(", ") };
-        let gathered = forecast.gathered as f64 / GIB;
+        let (gathered, unit) = (unit.show(forecast.gathered), unit.name);
         let _ = writeln!(
             text,
-            "{of}a step gathers {gathered:.3} GiB of whole parts, and a rank sends, in GiB: {sent}"
+            "{of}a step gathers {gathered} {unit} of whole parts, and a rank sends, in {unit}: {sent}"
         );
     }
 }
