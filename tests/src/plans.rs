@@ -540,19 +540,27 @@ impl HostCallee for Sum {
 ///
 /// # Panics
 /// If it writes anything but its outputs.
-pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
+pub fn hold(plan: Plan, device: &dyn Device, spare: usize) -> Outcome {
+    ran(plan, device, spare).0
+}
+
+/// The same, with what the arena and the donated buffers hold in the end, if it ran to its end.
+///
+/// # Panics
+/// As [`hold`].
+pub fn ran(plan: Plan, device: &dyn Device, spare: usize) -> (Outcome, Vec<Vec<u8>>) {
     _ = plan.to_string();
     let plan = Arc::new(plan);
     if plan.check().is_err() {
-        return Outcome::Refused;
+        return (Outcome::Refused, Vec::new());
     }
     if work(&plan) > 1 << 20 || memory(&plan) > 1 << 20 {
-        return Outcome::Large;
+        return (Outcome::Large, Vec::new());
     }
     let alone: Vec<Arc<dyn Comm>> =
         threads::world(1, LIMIT).into_iter().map(|comm| Arc::new(comm) as Arc<dyn Comm>).collect();
     let prepared = device.prepare(plan.clone(), &Links { callees: &[&Sum], groups: &alone });
-    let Ok(mut executable) = prepared else { return Outcome::Refused };
+    let Ok(mut executable) = prepared else { return (Outcome::Refused, Vec::new()) };
     let plan = &*plan;
     let buffer = |bytes: &usize| filled(device, bytes + spare);
     let given: Vec<Buffer> = plan.inputs.iter().map(buffer).collect();
@@ -564,6 +572,7 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
         &given.iter().collect::<Vec<_>>(),
         &mut carried.iter_mut().collect::<Vec<_>>(),
     );
+    let ran = ran.and_then(|()| device.sync());
     let written = written(plan);
     let in_arena = |at: usize| {
         written
@@ -574,21 +583,25 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
             })
             .any(|(first, after)| (first..after).contains(&at))
     };
-    unchanged(&arena, in_arena, plan);
+    let mut contents = vec![contents(device, &arena)];
+    unchanged(&contents[0], in_arena, plan);
     for (number, buffer) in carried.iter().enumerate() {
         let ours = |at: usize| {
             written.iter().any(|(memory, first, after)| {
                 *memory == Memory::InOut(number) && (*first..*after).contains(&at)
             })
         };
-        unchanged(buffer, ours, plan);
+        contents.push(self::contents(device, buffer));
+        unchanged(&contents[1 + number], ours, plan);
     }
     for buffer in &given {
-        unchanged(buffer, |_| false, plan);
+        unchanged(&self::contents(device, buffer), |_| false, plan);
     }
     match ran {
-        Ok(()) => Outcome::Ran,
-        Err(DeviceError::RowIndex { .. } | DeviceError::DivisionByZero { .. }) => Outcome::Failed,
+        Ok(()) => (Outcome::Ran, contents),
+        Err(DeviceError::RowIndex { .. } | DeviceError::DivisionByZero { .. }) => {
+            (Outcome::Failed, Vec::new())
+        }
         Err(error) => panic!("a sound plan fails on its data only: {error}\n{plan}"),
     }
 }
@@ -600,14 +613,20 @@ fn before(at: usize, bytes: usize) -> u8 {
     number.to_le_bytes()[byte]
 }
 
-fn filled(device: &Cpu, bytes: usize) -> Buffer {
+fn filled(device: &dyn Device, bytes: usize) -> Buffer {
     let mut buffer = device.alloc("drawn", bytes).expect("little");
-    buffer.view_mut::<u8>().iter_mut().enumerate().for_each(|(at, byte)| *byte = before(at, bytes));
+    let all: Vec<u8> = (0..bytes).map(|at| before(at, bytes)).collect();
+    device.upload(&mut buffer, &all).expect("as many bytes");
     buffer
 }
 
-fn unchanged(buffer: &Buffer, ours: impl Fn(usize) -> bool, plan: &Plan) {
-    let bytes = buffer.view::<u8>();
+fn contents(device: &dyn Device, buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.bytes()];
+    device.download(buffer, &mut bytes).expect("as many bytes");
+    bytes
+}
+
+fn unchanged(bytes: &[u8], ours: impl Fn(usize) -> bool, plan: &Plan) {
     let changed = |(at, byte): (usize, &u8)| (*byte != before(at, bytes.len()) && !ours(at)).then_some(at);
     let first = bytes.iter().enumerate().find_map(changed);
     assert_eq!(first, None, "a byte that no step may write, of\n{plan}{:?}", plan.steps);

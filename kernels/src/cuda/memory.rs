@@ -51,6 +51,7 @@ pub struct Allocation {
     address: CUdeviceptr,
     bytes: usize,
     tag: &'static str,
+    is_counted: bool, // not what the device holds for itself
     pool: Arc<Pool>,
 }
 
@@ -65,6 +66,20 @@ impl Pool {
 
     /// Memory with whatever was in it.
     pub fn take(self: &Arc<Self>, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
+        let mut allocation = self.hold(tag, bytes)?;
+        allocation.is_counted = true;
+        let usage = &mut self.state().usage;
+        usage.current += bytes;
+        usage.peak = usage.peak.max(usage.current);
+        usage.total += bytes as u64;
+        let (current, peak) = usage.tags.entry(tag).or_default();
+        *current += bytes;
+        *peak = (*peak).max(*current);
+        Ok(allocation)
+    }
+
+    /// The same, for the device itself: no buffer, and not counted as one.
+    fn hold(self: &Arc<Self>, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
         self.context.enter()?;
         if isize::try_from(bytes).is_err() {
             return Err(CudaError::Memory { tag, asked: bytes, free: self.free_bytes()? });
@@ -74,14 +89,7 @@ impl Pool {
             Some(address) => address,
             None => self.ask(tag, bytes)?,
         };
-        let usage = &mut self.state().usage;
-        usage.current += bytes;
-        usage.peak = usage.peak.max(usage.current);
-        usage.total += bytes as u64;
-        let (current, peak) = usage.tags.entry(tag).or_default();
-        *current += bytes;
-        *peak = (*peak).max(*current);
-        Ok(Allocation { address, bytes, tag, pool: Arc::clone(self) })
+        Ok(Allocation { address, bytes, tag, is_counted: false, pool: Arc::clone(self) })
     }
 
     /// From the driver; when it has none left, once more after giving back what is kept.
@@ -228,6 +236,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.free.entry(rounded(self.bytes)).or_default().push(self.address);
+        if !self.is_counted {
+            return;
+        }
         state.usage.current -= self.bytes;
         if let Some((current, _)) = state.usage.tags.get_mut(self.tag) {
             *current -= self.bytes;
@@ -249,6 +260,27 @@ impl Gpu {
             sys::cuMemsetD8Async(allocation.address, 0, bytes.max(1), self.stream().handle())
         })?;
         Ok(allocation)
+    }
+
+    /// Device memory that the device holds for itself, with whatever was in it: no buffer, and not counted as one.
+    pub(super) fn hold(&self, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
+        self.inner.pool.hold(tag, bytes)
+    }
+
+    /// Makes the memory that plans share as large as one of them needs. What was queued over the old one runs to its
+    /// end in it: memory is handed out again in the order of the stream.
+    pub(super) fn grow_scratch(&self, bytes: usize) -> Result<(), CudaError> {
+        let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > 0 && scratch.as_ref().is_none_or(|scratch| scratch.bytes() < bytes) {
+            *scratch = None; // first, so that both are never there together
+            *scratch = Some(Arc::new(self.hold("scratch", bytes)?));
+        }
+        Ok(())
+    }
+
+    /// The memory that plans share.
+    pub(super) fn scratch(&self) -> Option<Arc<Allocation>> {
+        self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes from the host in device memory.

@@ -82,7 +82,7 @@ pub struct Arguments {
 const WORDS: usize = 96;
 
 /// Arguments that a kernel may take.
-pub(super) const COUNT: usize = 24;
+const COUNT: usize = 24;
 
 impl Default for Arguments {
     fn default() -> Self {
@@ -211,10 +211,36 @@ impl Gpu {
         grid: Grid,
         mut arguments: Arguments,
     ) -> Result<(), CudaError> {
+        arguments.check(function)?;
+        self.launch_pointers(stream, function, grid, &mut arguments.pointers())
+    }
+
+    /// Queues a kernel whose one argument is a struct of so many words, and counts it.
+    pub(super) fn launch_words(
+        &self,
+        stream: &Stream,
+        function: &Function,
+        grid: Grid,
+        words: &mut [u64],
+    ) -> Result<(), CudaError> {
+        self.launch_pointers(stream, function, grid, &mut [words.as_mut_ptr().cast()])
+    }
+
+    /// Counts a launch.
+    pub(super) fn count_launch(&self) {
+        self.inner.launches.fetch_add(1, Relaxed);
+    }
+
+    fn launch_pointers(
+        &self,
+        stream: &Stream,
+        function: &Function,
+        grid: Grid,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
         if grid.blocks == 0 {
             return Ok(()); // nothing to do is no launch
         }
-        arguments.check(function)?;
         stream.enter()?;
         let mut overlap = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -238,12 +264,12 @@ impl Gpu {
             sys::cuLaunchKernelEx(
                 &raw const config,
                 function.handle,
-                arguments.pointers().as_mut_ptr(),
+                arguments.as_mut_ptr(),
                 std::ptr::null_mut(),
             )
         })
         .map_err(|error| function.explained(error, grid))?;
-        self.inner.launches.fetch_add(1, Relaxed);
+        self.count_launch();
         self.note(stream, function);
         Ok(())
     }

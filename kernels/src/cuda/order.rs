@@ -107,6 +107,9 @@ pub struct Graph {
     _kernels: Vec<Function>, // stay loaded as long as the graph can be launched
 }
 
+// SAFETY: its handles are names that the driver accepts from any thread; one thread at a time launches it.
+unsafe impl Send for Graph {}
+
 impl Graph {
     /// Queues all of it.
     pub fn launch(&self, stream: &Stream) -> Result<(), CudaError> {

@@ -1,0 +1,297 @@
+//! Attention as kernels: the template of `kernels/cu/attention.cuh` with an attention's programs spliced in.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::text::{self, Lanes};
+use super::words::{Word, Words};
+use super::{Grid, Piece};
+use crate::plan::{Attention, AttentionGrad, View};
+use crate::tile::{Element, Index, Op, Program, Value};
+
+/// The template.
+const TEMPLATE: &str = include_str!("../../../cu/attention.cuh");
+
+/// Rows and columns of a tile, as the template has them.
+const TILE: usize = 64;
+
+/// Threads of a block of every kernel here.
+const THREADS: u32 = 256;
+
+/// Which program of an attention a fault is in: added to the step's site.
+pub(super) const SCORE: usize = 0;
+pub(super) const MASK: usize = 1;
+pub(super) const SLOPE: usize = 2;
+
+/// The kernels of a step, in order, and the bytes of scratch memory that they share.
+pub(super) struct Kernels {
+    /// The text; `KERNEL` stands for the attention's name.
+    pub text: String,
+    /// The argument of all of them.
+    pub words: Vec<Word>,
+    /// Each with its name and its grid.
+    pub pieces: Vec<Piece>,
+    /// Bytes.
+    pub scratch: usize,
+}
+
+/// The kernels of an attention.
+pub(super) fn forward(attention: &Attention, output: &View, lse: Option<&View>, site: usize) -> Kernels {
+    let mut writer = Writer::new(attention, None);
+    writer.tensor("o", output);
+    if let Some(lse) = lse {
+        writer.tensor("lse", lse);
+    }
+    let tiles = |size: usize| size.div_ceil(TILE);
+    let blocks = attention.batch * attention.heads * tiles(attention.queries) * tiles(attention.width);
+    writer.define("FORWARD", true);
+    writer.define("HAS_LSE", lse.is_some());
+    writer.finish(site, 0, vec![("attention", blocks)])
+}
+
+/// The kernels of an attention's gradients.
+pub(super) fn backward(grad: &AttentionGrad, site: usize) -> Kernels {
+    let of = &grad.attention;
+    let mut writer = Writer::new(of, Some(grad));
+    let read = [("o", Some(&grad.output)), ("lse", Some(&grad.lse)), ("g", Some(&grad.grad))];
+    let written = [("dq", grad.wrt_q.as_ref()), ("dk", grad.wrt_k.as_ref()), ("dv", grad.wrt_v.as_ref())];
+    for (name, view) in read.into_iter().chain(written) {
+        if let Some(view) = view {
+            writer.tensor(name, view);
+        }
+    }
+    for (define, view) in ["HAS_DQ", "HAS_DK", "HAS_DV"].into_iter().zip(written) {
+        writer.define(define, view.1.is_some());
+    }
+    writer.define("FORWARD", false);
+    let tiles = |size: usize| size.div_ceil(TILE);
+    let queries = of.batch * of.heads * of.queries;
+    let of_query = of.batch * of.heads * tiles(of.queries) * tiles(of.depth);
+    let keys = of.batch * of.groups * tiles(of.keys);
+    let of_key = if grad.wrt_k.is_some() { keys * tiles(of.depth) } else { 0 };
+    let of_value = if grad.wrt_v.is_some() { keys * tiles(of.width) } else { 0 };
+    let needs_delta = grad.wrt_q.is_some() || grad.wrt_k.is_some();
+    let mut kernels = Vec::new();
+    if needs_delta {
+        kernels.push(("attention_delta", queries.div_ceil(8)));
+    }
+    if grad.wrt_q.is_some() {
+        kernels.push(("attention_dq", of_query));
+    }
+    kernels.push(("attention_dkv", of_key + of_value));
+    writer.finish(site, queries * size_of::<f32>(), kernels)
+}
+
+/// Writes an attention's text and gathers its words.
+struct Writer<'a> {
+    attention: &'a Attention,
+    defines: String,
+    words: Words,
+    programs: [Option<&'a Program>; 3],
+    has_map: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>) -> Self {
+        let mut words = Words::default();
+        let Attention { batch, heads, groups, queries, keys, depth, width, .. } = *attention;
+        let tiles = |size: usize| size.div_ceil(TILE);
+        let sizes = [
+            ("batches", batch),
+            ("heads", heads),
+            ("groups", groups),
+            ("queries", queries),
+            ("keys", keys),
+            ("depth", depth),
+            ("width", width),
+            ("rows", tiles(queries)),
+            ("columns", tiles(keys)),
+            ("depths", tiles(depth)),
+            ("widths", tiles(width)),
+            ("scale", attention.scale.to_bits() as usize),
+        ];
+        for (name, size) in sizes {
+            words.number(name, size);
+        }
+        let slope = grad.and_then(|grad| grad.slope.as_deref());
+        let programs = [attention.score.as_deref(), attention.mask.as_deref(), slope];
+        let reads_score = |mask: &Program| mask.ops.iter().any(|op| matches!(op, Op::Load { input: 0, .. }));
+        let has_map = programs[MASK].is_some_and(|mask| !reads_score(mask));
+        let mut writer = Self { attention, defines: String::new(), words, programs, has_map };
+        for (name, view) in [("q", &attention.q), ("k", &attention.k), ("v", &attention.v)] {
+            writer.tensor(name, view);
+        }
+        writer.define("HAS_MASK", programs[MASK].is_some());
+        writer.define("HAS_MAP", has_map);
+        writer
+    }
+
+    fn tensor(&mut self, name: &str, view: &View) {
+        self.words.view(name, view, Element::F32.bytes(), &view.strides);
+    }
+
+    fn define(&mut self, name: &str, is: bool) {
+        let _ = writeln!(self.defines, "#define {name} {}", u8::from(is));
+    }
+
+    /// What the programs read of the extras.
+    fn extras(&mut self) {
+        let mut views = BTreeSet::new();
+        let mut bases = BTreeSet::new();
+        for (which, program) in self.programs.into_iter().enumerate() {
+            let own = own_inputs(which);
+            for op in program.iter().flat_map(|program| &program.ops) {
+                match *op {
+                    Op::Load { input, element, index: Index::View } if input >= own => {
+                        views.insert((input - own, text::element(element), element.bytes()));
+                    }
+                    _ => bases.extend(
+                        Program::reads(op).filter(|(input, _)| *input >= own).map(|(input, _)| input - own),
+                    ),
+                }
+            }
+        }
+        for (extra, element, bytes) in views {
+            let view = &self.attention.extras[extra];
+            self.words.view(&format!("x{extra}_{element}"), view, bytes, &view.strides);
+        }
+        for extra in bases {
+            let view = &self.attention.extras[extra];
+            self.words.push(format!("x{extra}"), Word::Address(view.memory, 0));
+            self.words.number(format!("x{extra}_bytes"), view.bytes);
+        }
+    }
+
+    /// The kernels, the one that looks at the mask first; `scratch` bytes are theirs beside the map.
+    fn finish(mut self, site: usize, scratch: usize, kernels: Vec<(&str, usize)>) -> Kernels {
+        self.extras();
+        self.words.fault(site);
+        self.words.push("delta", Word::Scratch(0));
+        let at_map = scratch.next_multiple_of(256);
+        let tiles = |size: usize| size.div_ceil(TILE);
+        let of = self.attention;
+        let varies = |dim: usize| self.programs[MASK].is_some_and(|mask| varies(mask, &of.extras, dim));
+        let map = [
+            ("map_batches", if varies(0) { of.batch } else { 1 }),
+            ("map_heads", if varies(1) { of.heads } else { 1 }),
+            ("map_rows", tiles(of.queries)),
+            ("map_columns", tiles(of.keys)),
+        ];
+        self.words.push("map", Word::Scratch(at_map as u64));
+        for (name, size) in map {
+            self.words.number(name, size);
+        }
+        let tiles: usize = map.iter().map(|(_, size)| size).product();
+        let first = self.has_map.then_some(("attention_map", tiles));
+        let of_kernel = |(name, blocks): (&str, usize)| Piece {
+            name: format!("{name}_KERNEL"),
+            grid: Grid { blocks, threads: THREADS },
+        };
+        let pieces = first.into_iter().chain(kernels).map(of_kernel).collect();
+        let scratch = if self.has_map { at_map + tiles } else { scratch };
+        Kernels { text: self.text(), words: self.words.finish(), pieces, scratch }
+    }
+
+    fn text(&self) -> String {
+        let functions: String = (0..3).map(|which| self.function(which)).collect();
+        let macros =
+            ["NAME", "WORDS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK"];
+        let undo = macros.iter().chain(&["HAS_DV"]).fold(String::new(), |mut text, name| {
+            let _ = writeln!(text, "#undef {name}");
+            text
+        });
+        format!(
+            "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E F32\n{}{functions}\
+             {TEMPLATE}{undo}}}\n",
+            self.words.declaration("KERNEL_words"),
+            self.defines
+        )
+    }
+
+    /// A program as a function of a score and its place.
+    fn function(&self, which: usize) -> String {
+        let (name, kind, extra) = match which {
+            SCORE => ("score", "float", ""),
+            MASK => ("mask", "bool", ""),
+            _ => ("slope", "float", "float ds, "),
+        };
+        let head = format!(
+            "__device__ __forceinline__ {kind} {name}(const WORDS& p, float s, {extra}u64 batch, u64 head, u64 query, \
+             u64 key) {{\n"
+        );
+        let Some(program) = self.programs[which] else {
+            let same = ["s", "true", "ds"][which];
+            return format!("{head}return {same};\n}}\n");
+        };
+        let (lanes, whole) = (Score { which }, program.kinds());
+        let statements = (0..program.ops.len()).fold(String::new(), |mut text, number| {
+            let _ = writeln!(text, "{}", text::statement(&lanes, program, &whole, number));
+            text
+        });
+        let value = program.stores[0].value;
+        let value = if which == MASK { format!("v{value} != 0") } else { format!("v{value}") };
+        format!("{head}{statements}return {value};\n}}\n")
+    }
+}
+
+/// How many inputs of a program are the score and its gradient.
+fn own_inputs(which: usize) -> usize {
+    if which == SLOPE { 2 } else { 1 }
+}
+
+/// Whether a mask's values depend on the index along a dimension.
+fn varies(mask: &Program, extras: &[View], dim: usize) -> bool {
+    mask.ops.iter().any(|op| match *op {
+        Op::Coordinate(one) => one == dim,
+        Op::Load { input, index: Index::View, .. } if input > 0 => extras[input - 1].strides[dim] != 0,
+        _ => false, // one element for all, or made of other values
+    })
+}
+
+/// A place among the scores.
+struct Score {
+    which: usize,
+}
+
+impl Score {
+    fn extra(&self, input: usize) -> usize {
+        input - own_inputs(self.which)
+    }
+}
+
+impl Lanes for Score {
+    fn leaf(&self, _: Value, op: &Op) -> String {
+        match *op {
+            Op::Load { input: 0, .. } => "s".into(),
+            Op::Load { input: 1, .. } if self.which == SLOPE => "ds".into(),
+            Op::Load { input, element, index: Index::View } => {
+                let (extra, element) = (self.extra(input), text::element(element));
+                let x = format!("p.x{extra}_{element}");
+                format!(
+                    "fetch<{element}>({x}, batch * {x}_s0 + head * {x}_s1 + query * {x}_s2 + key * {x}_s3)"
+                )
+            }
+            Op::Load { input, element, .. } => {
+                format!("fetch<{}>({}, 0)", text::element(element), self.base(input))
+            }
+            Op::Coordinate(dim) => format!("(int){}", ["batch", "head", "query", "key"][dim]),
+            _ => unreachable!("the plan's check lets no other operation read memory here"),
+        }
+    }
+
+    fn base(&self, input: usize) -> String {
+        format!("p.x{}", self.extra(input))
+    }
+
+    fn limit(&self, input: usize, element: Element) -> String {
+        format!("p.x{}_bytes / {}", self.extra(input), element.bytes())
+    }
+
+    fn lane(&self) -> String {
+        "((batch * p.heads + head) * p.queries + query) * p.keys + key".into()
+    }
+
+    fn site(&self) -> String {
+        format!("(u32)p.site + {}", self.which)
+    }
+}
