@@ -8,12 +8,20 @@ use compiler::Compile;
 use compiler::compile::Compiled;
 use compiler::session::{Counters, DeviceTensor, Error, Io, Program, Session, Settings};
 use compiler::tune::Tuned;
-use kernels::{Cpu, Device};
+use kernels::{Cpu, Device, Which};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Graph};
 
 /// A device of two threads that lives as long as the tests.
 pub static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
+
+/// The devices that plans run on: the CPU, and a card where one answers with what plans need.
+pub fn devices() -> Vec<&'static dyn Device> {
+    static CARD: LazyLock<Option<Box<dyn Device>>> =
+        LazyLock::new(|| Which::Cuda(0).open().inspect_err(|reason| println!("not measured: {reason}")).ok());
+    let card = CARD.as_ref().map(|card| &**card);
+    [&*CPU as &dyn Device].into_iter().chain(card).collect()
+}
 
 /// A graph in a session.
 pub struct OneGraph<'a> {

@@ -5,7 +5,8 @@
 //! the numbers that a score is made of. Plain allocations only: no managed memory, no overcommitment.
 //!
 //! Memory that was freed may be handed out again at once. On one stream that is safe, since work runs in the
-//! order in which it was queued; whoever uses another stream keeps the memory until that stream is done.
+//! order in which it was queued; whoever uses another stream keeps the memory until that stream is done. Copies
+//! between host and card are queued on the GPU's stream, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub context: Arc<Context>,
+    stream: Arc<Stream>, // the GPU's own
     state: Mutex<State>,
 }
 
@@ -56,8 +58,8 @@ pub struct Allocation {
 }
 
 impl Pool {
-    pub fn new(context: Arc<Context>) -> Self {
-        Self { context, state: Mutex::default() }
+    pub fn new(context: Arc<Context>, stream: Arc<Stream>) -> Self {
+        Self { context, stream, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,24 +160,28 @@ impl Allocation {
         self.tag
     }
 
-    /// Copies from the host to `at` bytes from its beginning, and waits.
+    /// Copies from the host to `at` bytes from its beginning, after everything queued on the GPU's stream, and waits.
     pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), CudaError> {
         self.within(at, from.len());
         self.pool.context.enter()?;
-        // SAFETY: the range lies inside the allocation; the call returns when the host's bytes are read.
-        check("cuMemcpyHtoD_v2", unsafe {
-            sys::cuMemcpyHtoD_v2(self.address + at as u64, from.as_ptr().cast(), from.len())
-        })
+        let stream = self.pool.stream.handle();
+        // SAFETY: the range lies inside the allocation; the host's bytes are there until the stream is done.
+        check("cuMemcpyHtoDAsync_v2", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(self.address + at as u64, from.as_ptr().cast(), from.len(), stream)
+        })?;
+        self.pool.stream.sync()
     }
 
-    /// Copies to the host from `at` bytes from its beginning, and waits.
+    /// Copies to the host from `at` bytes from its beginning, after everything queued on the GPU's stream, and waits.
     pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), CudaError> {
         self.within(at, to.len());
         self.pool.context.enter()?;
-        // SAFETY: the range lies inside the allocation; the call returns when the host's bytes are written.
-        check("cuMemcpyDtoH_v2", unsafe {
-            sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), self.address + at as u64, to.len())
-        })
+        let stream = self.pool.stream.handle();
+        // SAFETY: the range lies inside the allocation; the host's bytes are there until the stream is done.
+        check("cuMemcpyDtoHAsync_v2", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), self.address + at as u64, to.len(), stream)
+        })?;
+        self.pool.stream.sync()
     }
 
     /// Queues a fill of `count` 16-bit words from byte `at` on.

@@ -25,6 +25,7 @@ struct Handle {
     code: CUmodule,
     name: String,
     context: Arc<Context>,
+    stream: Arc<Stream>, // the GPU's own, which its globals are copied on
 }
 
 // SAFETY: a module's handle is a name that the driver accepts from any thread.
@@ -189,7 +190,14 @@ impl Gpu {
             let text = if said.is_empty() { error.to_string() } else { format!("{error}\n{said}") };
             return Err(CudaError::Image { module: name.into(), text });
         }
-        Ok(Module { inner: Arc::new(Handle { code: module, name: name.into(), context }) })
+        Ok(Module {
+            inner: Arc::new(Handle {
+                code: module,
+                name: name.into(),
+                context,
+                stream: Arc::clone(&self.inner.stream),
+            }),
+        })
     }
 
     /// Queues a kernel on the GPU's own stream.
@@ -293,21 +301,22 @@ impl Module {
         Ok(Function { handle: function, name: name.into(), module: Arc::clone(handle) })
     }
 
-    /// The bytes of a global variable.
+    /// The bytes of a global variable, after everything queued on the GPU's stream.
     ///
     /// # Errors
     /// There is none of this name.
     pub fn global(&self, name: &str) -> Result<Vec<u8>, CudaError> {
         let (address, length) = self.place(name)?;
-        let mut bytes = vec![0; length];
-        // SAFETY: the variable has this many bytes, and so has the vector.
-        check("cuMemcpyDtoH_v2", unsafe {
-            sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), address, bytes.len())
+        let (mut bytes, stream) = (vec![0; length], &self.inner.stream);
+        // SAFETY: the variable has this many bytes, and so has the vector, which is there until the stream is done.
+        check("cuMemcpyDtoHAsync_v2", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), address, bytes.len(), stream.handle())
         })?;
+        stream.sync()?;
         Ok(bytes)
     }
 
-    /// Writes a global variable; as many bytes as it has, or fewer.
+    /// Writes a global variable, after everything queued on the GPU's stream; as many bytes as it has, or fewer.
     ///
     /// # Errors
     /// There is none of this name, or it is smaller.
@@ -316,8 +325,12 @@ impl Module {
         if bytes.len() > length {
             return Err(CudaError::Small { name: name.into(), needed: bytes.len(), bytes: length });
         }
-        // SAFETY: the variable has at least this many bytes.
-        check("cuMemcpyHtoD_v2", unsafe { sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()) })
+        let stream = &self.inner.stream;
+        // SAFETY: the variable has at least this many bytes; they are there until the stream is done.
+        check("cuMemcpyHtoDAsync_v2", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream.handle())
+        })?;
+        stream.sync()
     }
 
     fn place(&self, name: &str) -> Result<(u64, usize), CudaError> {

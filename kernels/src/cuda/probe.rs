@@ -122,7 +122,7 @@ pub struct Gpu {
 pub(super) struct Inner {
     pub card: Card,
     pub pool: Arc<Pool>,
-    pub stream: Stream,
+    pub stream: Arc<Stream>,
     pub launches: AtomicU64,
     pub read: AtomicU64,       // bytes, by steps of plans
     pub written: AtomicU64,    // bytes, by steps of plans
@@ -277,8 +277,8 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
     check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) })?;
     let context = Arc::new(Context { handle, device });
     context.enter()?;
-    let stream = Stream::new(&context)?;
-    let pool = Arc::new(Pool::new(context));
+    let stream = Arc::new(Stream::new(&context)?);
+    let pool = Arc::new(Pool::new(context, Arc::clone(&stream)));
     Ok(Gpu {
         inner: Arc::new(Inner {
             card,
