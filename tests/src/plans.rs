@@ -312,6 +312,7 @@ impl Draw<'_> {
             keys,
             depth,
             width,
+            element: self.of(&[Element::F32, Element::F32, Element::Bf16, Element::F16]),
             scale: 0.5,
             score,
             mask,

@@ -541,6 +541,8 @@ impl Planned<'_> {
         let extras = self.views(&attend.flex.extras)?;
         let [batch, heads, queries, depth] = [q[0], q[1], q[2], q[3]];
         let (groups, keys, width) = (k[1], k[2], v[3]);
+        let first = attend::inputs(self.sized, attend.node)[0];
+        let element = element(self.sized.graph.ty(first).dtype);
         let [q, k, v] = attend.qkv.each_ref().map(|layout| self.view(layout));
         let (q, k, v, scale) = (q?, k?, v?, of.scale as f32);
         Ok(plan::Attention {
@@ -551,6 +553,7 @@ impl Planned<'_> {
             keys,
             depth,
             width,
+            element,
             scale,
             score,
             mask,

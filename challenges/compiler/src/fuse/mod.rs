@@ -431,7 +431,7 @@ impl Fusion<'_> {
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let output = match output {
             Some(id) => fused.layouts[&id].clone(),
-            None => fused.fresh(&[q[0], q[1], q[2], v[3]]),
+            None => fused.fresh(&[q[0], q[1], q[2], v[3]], of_attention(sized, id)),
         };
         let mut attend = attend(self.passes, sized, fused, id, output)?;
         attend.lse = lse.map(|id| fused.layouts[&id].clone());
@@ -504,14 +504,14 @@ impl Fusion<'_> {
         let place = if let Some(place) = groups.all.iter().position(twin) {
             place
         } else {
-            let output = fused.fresh(&shape);
+            let output = fused.fresh(&shape, of_attention(sized, id));
             groups.push(FusionGroup::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
             groups.all.len() - 1
         };
         let FusionGroup::Whole(Part::Attention(attend)) = &mut groups.all[place] else {
             return Err((id, LowerError::Unsupported));
         };
-        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
+        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3], Dtype::F32));
         let attend = attend.clone();
         groups.note(place);
         Ok(attend)
@@ -778,6 +778,11 @@ fn attend(
     Ok(Attend { node: id, qkv: [q?, k?, v?], flex, output, lse: None })
 }
 
+/// The type that an attention, or the one that a gradient is of, reads and writes.
+fn of_attention(sized: &Sized, id: Id) -> Dtype {
+    sized.graph.ty(attend::inputs(sized, id)[0]).dtype
+}
+
 /// Where a tensor's elements are, through views.
 fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, LowerError)> {
     if let Some(own) = fused.layouts.get(&tensor) {
@@ -800,9 +805,9 @@ impl Fused {
         self.layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
     }
 
-    /// A buffer of f32 that is no node's.
-    fn fresh(&mut self, shape: &[usize]) -> Layout {
-        self.bytes.push(shape.iter().product::<usize>() * Dtype::F32.bytes());
+    /// A buffer that is no node's.
+    fn fresh(&mut self, shape: &[usize], dtype: Dtype) -> Layout {
+        self.bytes.push(shape.iter().product::<usize>() * dtype.bytes());
         Layout { buffer: self.bytes.len() - 1, offset: 0, strides: contiguous(shape) }
     }
 }

@@ -127,7 +127,8 @@ impl<'a> Writer<'a> {
     }
 
     fn tensor(&mut self, name: &str, view: &View) {
-        self.words.view(name, view, Element::F32.bytes(), &view.strides);
+        let element = if name == "lse" { Element::F32 } else { self.attention.element };
+        self.words.view(name, view, element.bytes(), &view.strides);
     }
 
     fn define(&mut self, name: &str, is: bool) {
@@ -201,9 +202,10 @@ impl<'a> Writer<'a> {
             text
         });
         format!(
-            "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E F32\n{}{functions}\
+            "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
              {TEMPLATE}{undo}}}\n",
             self.words.declaration("KERNEL_words"),
+            text::element(self.attention.element),
             self.defines
         )
     }
