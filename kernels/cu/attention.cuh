@@ -17,7 +17,7 @@
 // (2024).
 //
 // Defined before: NAME(x), which makes names of this attention's own; its struct of words; the type E of Q, K, V and O;
-// HAS_MAP; score, mask and slope.
+// HAS_MAP; score, mask and slope; USES_MMA: the kernels of attention_mma.cuh stand for the plain ones.
 
 constexpr u32 TILE = 64, INNER = 32, PAD = 1;
 constexpr u8 EMPTY = 0, PARTIAL = 1, FULL = 2;
@@ -136,6 +136,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __gr
 #endif
 
 #if FORWARD
+#if !USES_MMA
 extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_constant__ WORDS p) {
     __shared__ Inner left, right;
     __shared__ Square weights;
@@ -197,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_c
 #endif
     }
 }
+#endif
 #else
 
 // delta[q] = G[q] . O[q], a warp a query.
@@ -213,6 +215,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __
     if (own < count && threadIdx.x % 32 == 0) ((float*)p.delta)[n] = sum;
 }
 
+#if !USES_MMA
 // The probabilities of a tile, and the gradients of its scores if they are asked for, in `to`.
 template <bool OF_SCORES>
 __device__ __forceinline__ void probabilities(const WORDS& p, u64 batch, u64 head, u64 row, u64 key, u8 tile,
@@ -320,5 +323,6 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_dkv)(const __gr
         of_keys<false>(p, own - of_k, left, right, weights);
     }
 }
+#endif
 #endif
 #endif

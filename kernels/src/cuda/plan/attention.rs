@@ -6,8 +6,11 @@ use std::fmt::Write;
 use super::text::{self, Lanes};
 use super::words::{Word, Words};
 use super::{Grid, Piece};
-use crate::plan::{Attention, AttentionGrad, View};
+use crate::plan::{Attention, AttentionGrad, Memory, View};
 use crate::tile::{Element, Index, Op, Program, Value};
+
+/// The template on tensor cores.
+const MMA: &str = include_str!("../../../cu/attention_mma.cuh");
 
 /// The template.
 const TEMPLATE: &str = include_str!("../../../cu/attention.cuh");
@@ -36,8 +39,15 @@ pub(super) struct Kernels {
 }
 
 /// The kernels of an attention.
-pub(super) fn forward(attention: &Attention, output: &View, lse: Option<&View>, site: usize) -> Kernels {
-    let mut writer = Writer::new(attention, None);
+pub(super) fn forward(
+    attention: &Attention,
+    output: &View,
+    lse: Option<&View>,
+    site: usize,
+    limits: Limits,
+) -> Kernels {
+    let uses_mma = limits.allow(attention, &[output]) && limits.shared_bytes >= shared::forward(attention);
+    let mut writer = Writer::new(attention, None, uses_mma);
     writer.tensor("o", output);
     if let Some(lse) = lse {
         writer.tensor("lse", lse);
@@ -46,13 +56,22 @@ pub(super) fn forward(attention: &Attention, output: &View, lse: Option<&View>, 
     let blocks = attention.batch * attention.heads * tiles(attention.queries) * tiles(attention.width);
     writer.define("FORWARD", true);
     writer.define("HAS_LSE", lse.is_some());
-    writer.finish(site, 0, vec![("attention", blocks)])
+    if uses_mma {
+        let heads = attention.batch * attention.heads;
+        let blocks = heads * attention.queries.div_ceil(ROWS);
+        return writer.finish(site, 0, vec![("attention_mma", blocks, 128, shared::forward(attention))]);
+    }
+    writer.finish(site, 0, vec![("attention", blocks, THREADS, 0)])
 }
 
 /// The kernels of an attention's gradients.
-pub(super) fn backward(grad: &AttentionGrad, site: usize) -> Kernels {
+pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Kernels {
     let of = &grad.attention;
-    let mut writer = Writer::new(of, Some(grad));
+    let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().flatten();
+    let views: Vec<&View> = [&grad.grad].into_iter().chain(wrt).collect();
+    let shared = shared::of_queries(of).max(shared::of_keys(of));
+    let uses_mma = limits.allow(of, &views) && limits.shared_bytes >= shared;
+    let mut writer = Writer::new(of, Some(grad), uses_mma);
     let read = [("o", Some(&grad.output)), ("lse", Some(&grad.lse)), ("g", Some(&grad.grad))];
     let written = [("dq", grad.wrt_q.as_ref()), ("dk", grad.wrt_k.as_ref()), ("dv", grad.wrt_v.as_ref())];
     for (name, view) in read.into_iter().chain(written) {
@@ -73,13 +92,90 @@ pub(super) fn backward(grad: &AttentionGrad, site: usize) -> Kernels {
     let needs_delta = grad.wrt_q.is_some() || grad.wrt_k.is_some();
     let mut kernels = Vec::new();
     if needs_delta {
-        kernels.push(("attention_delta", queries.div_ceil(8)));
+        kernels.push(("attention_delta", queries.div_ceil(8), THREADS, 0));
     }
-    if grad.wrt_q.is_some() {
-        kernels.push(("attention_dq", of_query));
+    let of_keys = grad.wrt_k.is_some() || grad.wrt_v.is_some();
+    if uses_mma {
+        let (queries, keys) = (of.queries.div_ceil(ROWS), of.keys.div_ceil(ROWS));
+        if grad.wrt_q.is_some() {
+            let blocks = of.batch * of.heads * queries;
+            kernels.push(("attention_mma_dq", blocks, 128, shared::of_queries(of)));
+        }
+        if of_keys {
+            kernels.push(("attention_mma_dkv", of.batch * of.groups * keys, THREADS, shared::of_keys(of)));
+        }
+    } else {
+        if grad.wrt_q.is_some() {
+            kernels.push(("attention_dq", of_query, THREADS, 0));
+        }
+        if of_keys {
+            kernels.push(("attention_dkv", of_key + of_value, THREADS, 0));
+        }
     }
-    kernels.push(("attention_dkv", of_key + of_value));
     writer.finish(site, queries * size_of::<f32>(), kernels)
+}
+
+/// Rows of a block on tensor cores.
+const ROWS: usize = 128;
+
+/// The largest depth and width on tensor cores.
+const MOST_MMA: usize = 128;
+
+/// What a card can do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Its compute capability.
+    pub capability: (i32, i32),
+    /// Bytes of shared memory that a block may ask for.
+    pub shared_bytes: usize,
+}
+
+impl Limits {
+    /// Whether an attention that writes, or reads, some views more can be computed on tensor cores.
+    fn allow(self, of: &Attention, views: &[&View]) -> bool {
+        let fits = |size: usize| size > 0 && size <= MOST_MMA && size.is_multiple_of(16);
+        let is_aligned = |view: &&View| {
+            let base = if let Memory::Arena(at) = view.memory { at } else { 0 };
+            let first = base + view.offset * of.element.bytes();
+            let outer = &view.strides[..3];
+            view.strides[3] == 1
+                && first.is_multiple_of(16)
+                && outer.iter().all(|stride| stride.is_multiple_of(8))
+        };
+        let own = [&of.q, &of.k, &of.v];
+        self.capability >= (8, 0)
+            && of.element != Element::F32
+            && fits(of.depth)
+            && fits(of.width)
+            && own.iter().chain(views).all(is_aligned)
+    }
+}
+
+/// Bytes of shared memory of the kernels on tensor cores, as `attention_mma.cuh` lays it out.
+mod shared {
+    use super::{Attention, ROWS};
+
+    /// So many rows of a tensor, each with the 16 bytes behind it.
+    fn rows(count: usize, length: usize) -> usize {
+        count * (length + 8) * 2
+    }
+
+    pub fn forward(of: &Attention) -> usize {
+        rows(ROWS, of.depth) + 2 * (rows(64, of.depth) + rows(64, of.width))
+    }
+
+    pub fn of_queries(of: &Attention) -> usize {
+        let keys = if of.depth.max(of.width) > 64 { 32 } else { 64 };
+        rows(ROWS, of.depth) + rows(ROWS, of.width) + 2 * (rows(keys, of.depth) + rows(keys, of.width))
+    }
+
+    pub fn of_keys(of: &Attention) -> usize {
+        let per_query = 2 * 2 * 64 * size_of::<f32>(); // L and delta
+        rows(ROWS, of.depth)
+            + rows(ROWS, of.width)
+            + 2 * (rows(64, of.depth) + rows(64, of.width))
+            + per_query
+    }
 }
 
 /// Writes an attention's text and gathers its words.
@@ -89,10 +185,11 @@ struct Writer<'a> {
     words: Words,
     programs: [Option<&'a Program>; 3],
     has_map: bool,
+    uses_mma: bool,
 }
 
 impl<'a> Writer<'a> {
-    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>) -> Self {
+    fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>, uses_mma: bool) -> Self {
         let mut words = Words::default();
         let Attention { batch, heads, groups, queries, keys, depth, width, .. } = *attention;
         let tiles = |size: usize| size.div_ceil(TILE);
@@ -117,12 +214,19 @@ impl<'a> Writer<'a> {
         let programs = [attention.score.as_deref(), attention.mask.as_deref(), slope];
         let reads_score = |mask: &Program| mask.ops.iter().any(|op| matches!(op, Op::Load { input: 0, .. }));
         let has_map = programs[MASK].is_some_and(|mask| !reads_score(mask));
-        let mut writer = Self { attention, defines: String::new(), words, programs, has_map };
+        let mut writer = Self { attention, defines: String::new(), words, programs, has_map, uses_mma };
         for (name, view) in [("q", &attention.q), ("k", &attention.k), ("v", &attention.v)] {
             writer.tensor(name, view);
         }
         writer.define("HAS_MASK", programs[MASK].is_some());
         writer.define("HAS_MAP", has_map);
+        writer.define("USES_MMA", uses_mma);
+        writer.define(
+            "IS_SCALED",
+            programs[SCORE].is_some() || !(attention.scale > 0.0 && attention.scale.is_finite()),
+        );
+        writer.define("HAS_SLOPE", programs[SLOPE].is_some());
+        writer.define("IS_BF16", attention.element == Element::Bf16);
         writer
     }
 
@@ -164,7 +268,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The kernels, the one that looks at the mask first; `scratch` bytes are theirs beside the map.
-    fn finish(mut self, site: usize, scratch: usize, kernels: Vec<(&str, usize)>) -> Kernels {
+    fn finish(mut self, site: usize, scratch: usize, kernels: Vec<(&str, usize, u32, usize)>) -> Kernels {
         self.extras();
         self.words.fault(site);
         self.words.push("delta", Word::Scratch(0));
@@ -183,10 +287,10 @@ impl<'a> Writer<'a> {
             self.words.number(name, size);
         }
         let tiles: usize = map.iter().map(|(_, size)| size).product();
-        let first = self.has_map.then_some(("attention_map", tiles));
-        let of_kernel = |(name, blocks): (&str, usize)| Piece {
+        let first = self.has_map.then_some(("attention_map", tiles, THREADS, 0));
+        let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| Piece {
             name: format!("{name}_KERNEL"),
-            grid: Grid { blocks, threads: THREADS },
+            grid: Grid { blocks, threads, shared_bytes: shared_bytes as u32 },
         };
         let pieces = first.into_iter().chain(kernels).map(of_kernel).collect();
         let scratch = if self.has_map { at_map + tiles } else { scratch };
@@ -197,13 +301,20 @@ impl<'a> Writer<'a> {
         let functions: String = (0..3).map(|which| self.function(which)).collect();
         let macros =
             ["NAME", "WORDS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK"];
-        let undo = macros.iter().chain(&["HAS_DV"]).fold(String::new(), |mut text, name| {
+        let more = ["HAS_DV", "USES_MMA", "IS_SCALED", "HAS_SLOPE", "IS_BF16", "DEPTH", "WIDTH", "FACTOR"];
+        let undo = macros.iter().chain(&more).fold(String::new(), |mut text, name| {
             let _ = writeln!(text, "#undef {name}");
             text
         });
+        let Attention { depth, width, .. } = *self.attention;
+        let mma = if self.uses_mma {
+            format!("#define DEPTH {depth}\n#define WIDTH {width}\n{MMA}")
+        } else {
+            String::new()
+        };
         format!(
             "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
-             {TEMPLATE}{undo}}}\n",
+             {TEMPLATE}{mma}{undo}}}\n",
             self.words.declaration("KERNEL_words"),
             text::element(self.attention.element),
             self.defines

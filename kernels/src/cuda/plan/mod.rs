@@ -31,6 +31,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use self::attention::Limits;
 use self::call::Call;
 use self::fault::Sites;
 use self::words::{MOST, Word};
@@ -53,6 +54,9 @@ const PRELUDE: &str = include_str!("../../../cu/plan.cuh");
 /// The template of a scatter.
 const SCATTER: &str = include_str!("../../../cu/scatter.cuh");
 
+/// Bytes of shared memory that a block gets without asking.
+const STATIC_SHARED: u32 = 48 << 10;
+
 /// Captured graphs that a plan holds, for memories that take turns.
 const GRAPHS: usize = 4;
 
@@ -61,6 +65,7 @@ const GRAPHS: usize = 4;
 struct Grid {
     blocks: usize,
     threads: u32,
+    shared_bytes: u32,
 }
 
 /// A kernel of a step by its name in the step's text.
@@ -196,7 +201,8 @@ impl<'a> CudaPlan<'a> {
             match work {
                 Work::Kernel { function, values, grid, .. } => {
                     let blocks = u32::try_from(grid.blocks).unwrap_or(u32::MAX); // refused when it was prepared
-                    let grid = module::Grid { blocks, threads: grid.threads, ..module::Grid::default() };
+                    let Grid { threads, shared_bytes, .. } = *grid;
+                    let grid = module::Grid { blocks, threads, shared_bytes, overlap: false };
                     gpu.launch_words(gpu.stream(), function, grid, values)?;
                 }
                 Work::Product { matmul, views } => {
@@ -349,14 +355,17 @@ impl<'d, 'a> Drafting<'d, 'a> {
             Step::Pass { program, space, inputs, outputs } => {
                 let passes::Kernel { text, words, blocks, threads } =
                     passes::kernel(program, space, inputs, outputs, site);
-                let grid = Grid { blocks, threads: threads as u32 };
+                let grid = Grid { blocks, threads: threads as u32, shared_bytes: 0 };
                 vec![self.draft(number, text, "KERNEL", words, grid)?]
             }
             Step::Product(product) => self.product(number, product)?,
-            Step::Attention { attention, output, lse } => {
-                self.attention(number, attention::forward(attention, output, lse.as_ref(), site))?
+            Step::Attention { attention, output, lse } => self.attention(
+                number,
+                attention::forward(attention, output, lse.as_ref(), site, self.limits()),
+            )?,
+            Step::AttentionGrad(grad) => {
+                self.attention(number, attention::backward(grad, site, self.limits()))?
             }
-            Step::AttentionGrad(grad) => self.attention(number, attention::backward(grad, site))?,
             Step::Scatter { rows, index, to, count, width, table } => {
                 let mut words = words::Words::default();
                 for (name, view) in [("rows", rows), ("index", index), ("to", to)] {
@@ -369,7 +378,7 @@ impl<'d, 'a> Drafting<'d, 'a> {
                 words.fault(site);
                 let text = format!("{}{SCATTER}", words.declaration("KERNEL_words"));
                 let zeros = Work::Zeros { to: to.memory, bytes: table * width * size_of::<f32>() };
-                let grid = Grid { blocks: *count, threads: 256 };
+                let grid = Grid { blocks: *count, threads: 256, shared_bytes: 0 };
                 vec![Draft::Ready(zeros), self.draft(number, text, "KERNEL", words.finish(), grid)?]
             }
             Step::Call { callee, name, what, inputs, output } => {
@@ -386,6 +395,15 @@ impl<'d, 'a> Drafting<'d, 'a> {
                     .refused(number, "ranks of the CPU: a card's ranks do not communicate yet"));
             }
         })
+    }
+
+    /// What the card can do; without one, everything.
+    fn limits(&self) -> Limits {
+        let card = self.gpu.map(Gpu::card);
+        Limits {
+            capability: card.map_or((9, 0), |card| card.capability),
+            shared_bytes: card.map_or(usize::MAX, |card| card.shared_bytes),
+        }
     }
 
     fn draft(
@@ -483,8 +501,11 @@ fn compiled<'a>(
             Draft::Ready(work) => work,
             Draft::Kernel { name, words, grid } => {
                 let module = module.as_ref().expect("a kernel has a text");
-                let values = vec![0; words.len()];
-                Work::Kernel { function: module.function(&name)?, words, values, grid }
+                let (values, function) = (vec![0; words.len()], module.function(&name)?);
+                if grid.shared_bytes > STATIC_SHARED {
+                    function.allow_shared(grid.shared_bytes)?;
+                }
+                Work::Kernel { function, words, values, grid }
             }
         })
     };

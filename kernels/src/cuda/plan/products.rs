@@ -65,5 +65,5 @@ pub(super) fn kernel(product: &Product) -> Kernel {
         types[2]
     );
     let blocks = batch.iter().product::<usize>() * rows * columns;
-    Kernel { text, words: words.finish(), grid: Grid { blocks, threads: 256 } }
+    Kernel { text, words: words.finish(), grid: Grid { blocks, threads: 256, shared_bytes: 0 } }
 }
