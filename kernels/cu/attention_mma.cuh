@@ -168,6 +168,24 @@ __device__ __forceinline__ u8 seen_of(const WORDS& p, u64 batch, u64 head, u64 r
 #endif
 }
 
+// The tiles in which a mask leaves something, in order, in shared memory: number * 4 + what it leaves. Written by the
+// first warp; the block waits for it. The map is read once, before the products, since a read of it takes as long as a
+// tile's products.
+template <class Seen> __device__ __forceinline__ void list_tiles(u32* list, u32* count, u32 tiles, const Seen& seen) {
+    if (threadIdx.x < 32) {
+        u32 found = 0;
+        for (u32 first = 0; first < tiles; first += 32) {
+            const u32 n = first + threadIdx.x;
+            const u8 state = n < tiles ? seen(n) : EMPTY;
+            const u32 lanes = __ballot_sync(0xffffffffu, state != EMPTY);
+            if (state != EMPTY) list[found + __popc(lanes & ((1u << threadIdx.x) - 1))] = n * 4 + state;
+            found += __popc(lanes);
+        }
+        if (threadIdx.x == 0) *count = found;
+    }
+    __syncthreads();
+}
+
 // The score of a lane from q . k; in what units, see FACTOR.
 __device__ __forceinline__ float score_of(const WORDS& p, float product, float scale, u8 tile, u64 batch, u64 head,
                                           u64 query, u64 key) {
@@ -222,10 +240,8 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __gr
     const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), k = MATRIX(k, batch, group, p.keys, p.depth),
                  v = MATRIX(v, batch, group, p.keys, p.width);
     const float scale = __uint_as_float((u32)p.scale), factor = FACTOR(scale);
-    const auto next = [&](u64 key) {
-        while (key < p.keys && seen_of<QUERIES, KEYS>(p, batch, head, row, key) == EMPTY) key += KEYS;
-        return key;
-    };
+    u32* list = (u32*)(memory + QUERIES * DEPTH_ROW * 2 + 2 * STAGE);
+    __shared__ u32 count;
     const auto load = [&](u32 stage, u64 key) {
         begin_copy<KEYS, DEPTH, 128>(stages + stage * STAGE, k, key);
         begin_copy<KEYS, WIDTH, 128>(stages + stage * STAGE + K_BYTES, v, key);
@@ -233,16 +249,18 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __gr
     float output[2][WIDTH / 8][4] = {}, largest[2][2], total[2][2] = {};
     for (u32 i = 0; i < 4; ++i) largest[i / 2][i % 2] = NONE;
     begin_copy<QUERIES, DEPTH, 128>(of_q, q, row);
-    u64 key = next(0);
-    if (key < p.keys) load(0, key);
+    list_tiles(list, &count, (u32)((p.keys + KEYS - 1) / KEYS),
+               [&](u32 n) { return seen_of<QUERIES, KEYS>(p, batch, head, row, (u64)n * KEYS); });
+    if (count > 0) load(0, list[0] / 4 * KEYS);
     commit();
-    for (u32 stage = 0; key < p.keys; stage ^= 1) {
-        const u64 following = next(key + KEYS);
-        if (following < p.keys) load(stage ^ 1, following);
+    for (u32 n = 0; n < count; ++n) {
+        const u32 stage = n % 2;
+        if (n + 1 < count) load(stage ^ 1, list[n + 1] / 4 * KEYS);
         commit();
         wait<1>();
         __syncthreads();
-        const u8 tile = seen_of<QUERIES, KEYS>(p, batch, head, row, key);
+        const u8 tile = list[n] % 4;
+        const u64 key = list[n] / 4 * KEYS;
         float s[2][KEYS / 8][4] = {};
         rows_by_rows<2, KEYS, DEPTH>(s, of_q, warp * 32, stages + stage * STAGE);
         if (IS_SCALED || tile != FULL || key + KEYS > p.keys) {
@@ -289,7 +307,6 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __gr
         }
         weighted_rows<2, KEYS, WIDTH>(output, s, stages + stage * STAGE + K_BYTES);
         __syncthreads();
-        key = following;
     }
     wait<0>();
     float factors[2][2];
@@ -349,10 +366,8 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
     const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), k = MATRIX(k, batch, group, p.keys, p.depth),
                  v = MATRIX(v, batch, group, p.keys, p.width), g = MATRIX(g, batch, head, p.queries, p.width);
     const float scale = __uint_as_float((u32)p.scale), factor = FACTOR(scale);
-    const auto next = [&](u64 key) {
-        while (key < p.keys && seen_of<QUERIES, GRAD_KEYS>(p, batch, head, row, key) == EMPTY) key += GRAD_KEYS;
-        return key;
-    };
+    u32* list = (u32*)(memory + (stages - of_q) + 2 * STAGE);
+    __shared__ u32 count;
     const auto load = [&](u32 stage, u64 key) {
         begin_copy<GRAD_KEYS, DEPTH, 128>(stages + stage * STAGE, k, key);
         begin_copy<GRAD_KEYS, WIDTH, 128>(stages + stage * STAGE + K_BYTES, v, key);
@@ -367,16 +382,18 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
     }
     begin_copy<QUERIES, DEPTH, 128>(of_q, q, row);
     begin_copy<QUERIES, WIDTH, 128>(of_g, g, row);
-    u64 key = next(0);
-    if (key < p.keys) load(0, key);
+    list_tiles(list, &count, (u32)((p.keys + GRAD_KEYS - 1) / GRAD_KEYS),
+               [&](u32 n) { return seen_of<QUERIES, GRAD_KEYS>(p, batch, head, row, (u64)n * GRAD_KEYS); });
+    if (count > 0) load(0, list[0] / 4 * GRAD_KEYS);
     commit();
-    for (u32 stage = 0; key < p.keys; stage ^= 1) {
-        const u64 following = next(key + GRAD_KEYS);
-        if (following < p.keys) load(stage ^ 1, following);
+    for (u32 n = 0; n < count; ++n) {
+        const u32 stage = n % 2;
+        if (n + 1 < count) load(stage ^ 1, list[n + 1] / 4 * GRAD_KEYS);
         commit();
         wait<1>();
         __syncthreads();
-        const u8 tile = seen_of<QUERIES, GRAD_KEYS>(p, batch, head, row, key);
+        const u8 tile = list[n] % 4;
+        const u64 key = list[n] / 4 * GRAD_KEYS;
         const bool is_plain = !IS_SCALED && tile == FULL && key + GRAD_KEYS <= p.keys;
         float s[2][GRAD_KEYS / 8][4] = {}, ds[2][GRAD_KEYS / 8][4] = {};
         rows_by_rows<2, GRAD_KEYS, DEPTH>(s, of_q, warp * 32, stages + stage * STAGE);
@@ -395,7 +412,6 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
         }
         weighted_rows<2, GRAD_KEYS, DEPTH>(sums, ds, stages + stage * STAGE);
         __syncthreads();
-        key = following;
     }
     wait<0>();
     const float factors[2][2] = {{scale, scale}, {scale, scale}};
@@ -417,13 +433,11 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_mma_dkv)(const 
     const u64 batch = blockIdx.x % groups / p.groups;
     const Matrix k = MATRIX(k, batch, group, p.keys, p.depth), v = MATRIX(v, batch, group, p.keys, p.width);
     const float scale = __uint_as_float((u32)p.scale), factor = FACTOR(scale);
-    const u64 tiles = (p.queries + OF_QUERIES - 1) / OF_QUERIES, end = share * tiles;
-    const auto next = [&](u64 n) {
-        while (n < end && seen_of<OF_QUERIES, OWN_KEYS>(p, batch, group * share + n / tiles, n % tiles * OF_QUERIES, key) == EMPTY) ++n;
-        return n;
-    };
-    const auto load = [&](u32 stage, u64 n) {
-        const u64 head = group * share + n / tiles, row = n % tiles * OF_QUERIES;
+    const u32 tiles = (u32)((p.queries + OF_QUERIES - 1) / OF_QUERIES);
+    u32* list = (u32*)(rows_of + 2);
+    __shared__ u32 count;
+    const auto load = [&](u32 stage, u32 n) {
+        const u64 head = group * share + n / tiles, row = (u64)(n % tiles) * OF_QUERIES;
         const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), g = MATRIX(g, batch, head, p.queries, p.width);
         begin_copy<OF_QUERIES, DEPTH, 256>(stages + stage * STAGE, q, row);
         begin_copy<OF_QUERIES, WIDTH, 256>(stages + stage * STAGE + Q_BYTES, g, row);
@@ -435,16 +449,19 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_mma_dkv)(const 
     float dk[1][DEPTH / 8][4] = {}, dv[1][WIDTH / 8][4] = {};
     begin_copy<OWN_KEYS, DEPTH, 256>(of_k, k, key);
     begin_copy<OWN_KEYS, WIDTH, 256>(of_v, v, key);
-    u64 n = next(0);
-    if (n < end) load(0, n);
+    list_tiles(list, &count, (u32)share * tiles, [&](u32 n) {
+        return seen_of<OF_QUERIES, OWN_KEYS>(p, batch, group * share + n / tiles, (u64)(n % tiles) * OF_QUERIES, key);
+    });
+    if (count > 0) load(0, list[0] / 4);
     commit();
-    for (u32 stage = 0; n < end; stage ^= 1) {
-        const u64 following = next(n + 1), head = group * share + n / tiles, row = n % tiles * OF_QUERIES;
-        if (following < end) load(stage ^ 1, following);
+    for (u32 n = 0; n < count; ++n) {
+        const u32 stage = n % 2, own = list[n] / 4;
+        const u64 head = group * share + own / tiles, row = (u64)(own % tiles) * OF_QUERIES;
+        if (n + 1 < count) load(stage ^ 1, list[n + 1] / 4);
         commit();
         wait<1>();
         __syncthreads();
-        const u8 tile = seen_of<OF_QUERIES, OWN_KEYS>(p, batch, head, row, key);
+        const u8 tile = list[n] % 4;
         const bool is_plain = !IS_SCALED && tile == FULL && key + OWN_KEYS <= p.keys && row + OF_QUERIES <= p.queries;
         const u32 of_q = stages + stage * STAGE, of_g = of_q + Q_BYTES;
         float s[1][OF_QUERIES / 8][4] = {}, ds[1][OF_QUERIES / 8][4] = {}; // transposed: rows are keys
@@ -462,7 +479,6 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_mma_dkv)(const 
         weighted_rows<1, OF_QUERIES, WIDTH>(dv, s, of_g);
         weighted_rows<1, OF_QUERIES, DEPTH>(dk, ds, of_q);
         __syncthreads();
-        n = following;
     }
     wait<0>();
 #if HAS_DK

@@ -706,7 +706,8 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
     fused
 }
 
-/// A product or an attention that is only used transposed, its gradient aside, is written the way that it is used.
+/// A product or an attention that is only used transposed, in one way, its gradient aside, is written the way that it is
+/// used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;
@@ -714,9 +715,13 @@ fn strides(sized: &Sized, id: Id) -> Vec<usize> {
         return contiguous(shape);
     }
     let is_grad = |user: &&Id| matches!(sized.graph.node(**user).op, Op::AttentionGrad { .. });
-    let users: Vec<&Id> = sized.users(id).iter().filter(|user| !is_grad(user)).collect();
-    let [user] = users[..] else { return contiguous(shape) };
-    let Op::Transpose { order } = &sized.graph.node(*user).op else { return contiguous(shape) };
+    let mut users = sized.users(id).iter().filter(|user| !is_grad(user));
+    let Some(user) = users.next() else { return contiguous(shape) };
+    let of_first = &sized.graph.node(*user).op;
+    let Op::Transpose { order } = of_first else { return contiguous(shape) };
+    if users.any(|user| sized.graph.node(*user).op != *of_first) {
+        return contiguous(shape);
+    }
     let transposed = contiguous(sized.shape(*user));
     let mut strides = vec![0; shape.len()];
     order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);

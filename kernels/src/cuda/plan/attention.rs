@@ -160,21 +160,26 @@ mod shared {
         count * (length + 8) * 2
     }
 
+    /// The list of a block's tiles.
+    fn list(tiles: usize) -> usize {
+        tiles * size_of::<u32>()
+    }
+
     pub fn forward(of: &Attention) -> usize {
-        rows(ROWS, of.depth) + 2 * (rows(64, of.depth) + rows(64, of.width))
+        rows(ROWS, of.depth) + 2 * (rows(64, of.depth) + rows(64, of.width)) + list(of.keys.div_ceil(64))
     }
 
     pub fn of_queries(of: &Attention) -> usize {
         let keys = if of.depth.max(of.width) > 64 { 32 } else { 64 };
-        rows(ROWS, of.depth) + rows(ROWS, of.width) + 2 * (rows(keys, of.depth) + rows(keys, of.width))
+        let own = rows(ROWS, of.depth) + rows(ROWS, of.width);
+        own + 2 * (rows(keys, of.depth) + rows(keys, of.width)) + list(of.keys.div_ceil(keys))
     }
 
     pub fn of_keys(of: &Attention) -> usize {
+        let own = rows(ROWS, of.depth) + rows(ROWS, of.width);
         let per_query = 2 * 2 * 64 * size_of::<f32>(); // L and delta
-        rows(ROWS, of.depth)
-            + rows(ROWS, of.width)
-            + 2 * (rows(64, of.depth) + rows(64, of.width))
-            + per_query
+        let tiles = of.heads / of.groups.max(1) * of.queries.div_ceil(64);
+        own + 2 * (rows(64, of.depth) + rows(64, of.width)) + per_query + list(tiles)
     }
 }
 
