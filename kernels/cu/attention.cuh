@@ -208,9 +208,17 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __
     const u64 query = n % p.queries, head = n / p.queries % p.heads, batch = n / p.queries / p.heads;
     const Matrix o = MATRIX(o, batch, head, p.queries, p.width), g = MATRIX(g, batch, head, p.queries, p.width);
     float sum = 0.0f;
+#if USES_MMA // rows lie side by side, in whole packs
+    for (u64 w = threadIdx.x % 32 * 4; w < p.width; w += 128) {
+        const auto a = load<E, 4>(g.at, query * g.row + w), b = load<E, 4>(o.at, query * o.row + w);
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i) sum = __fmaf_rn(E::read(a.bits[i]), E::read(b.bits[i]), sum);
+    }
+#else
     for (u64 w = threadIdx.x % 32; w < p.width; w += 32) {
         sum = __fmaf_rn(element_of(g, query, w), element_of(o, query, w), sum);
     }
+#endif
     sum = together<Sum, 32>(sum, nullptr);
     if (own < count && threadIdx.x % 32 == 0) ((float*)p.delta)[n] = sum;
 }

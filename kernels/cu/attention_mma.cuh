@@ -1,7 +1,7 @@
 // The same attention on tensor cores: f16 or bf16, depths and widths of up to 128, sm_80 and later.
 //
-//   Threads. Forward and dQ: 4 warps of 32 queries against tiles of keys; dK and dV: 8 warps of 16 keys against tiles of
-//     64 queries. A warp's 32 rows read a tile of shared memory once for two products: with 16 the shared memory, not the
+//   Threads. Forward and dQ: 4 warps of 32 queries against tiles of keys; dK and dV: 4 or 8 warps of 16 keys against tiles
+//     of 64 queries. A warp's 32 rows read a tile of shared memory once for two products: with 16 the shared memory, not the
 //     tensor cores, is what limits. Scores and probabilities never leave the registers: what mma gives as a result it
 //     takes as a left factor.
 //   Bytes. Tiles come by cp.async, 16 bytes a time, one tile ahead of what is computed. Rows in shared memory are 16
@@ -10,13 +10,14 @@
 //
 // Reads: Dao, "FlashAttention-2" (2023); PTX ISA 9.0, "mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async".
 //
-// Defined before, beside what attention.cuh needs: DEPTH and WIDTH, multiples of 16; IS_SCALED: scores are multiplied
+// Defined before, beside what attention.cuh needs: DEPTH and WIDTH, multiples of 16; OWN_KEYS, keys of a block of dK and
+// dV; IS_SCALED: scores are multiplied
 // before they are used, as a program or a scale below zero asks; attention.cuh itself, of which the map, delta and the
 // helpers are used.
 
 #if __CUDA_ARCH__ >= 800
 constexpr u32 QUERIES = 128, KEYS = 64, GRAD_KEYS = DEPTH > 64 || WIDTH > 64 ? 32 : 64;
-constexpr u32 OWN_KEYS = 128, OF_QUERIES = 64;
+constexpr u32 OF_QUERIES = 64;
 constexpr float LOG2E = 1.4426950408889634f;
 
 // Rows of a tile in shared memory, in elements.
@@ -420,8 +421,8 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
 #endif
 
 #if HAS_DK || HAS_DV
-// A block has 128 keys of one head, and goes along the queries of all heads that they serve.
-extern "C" __global__ void __launch_bounds__(256) NAME(attention_mma_dkv)(const __grid_constant__ WORDS p) {
+// A block has 128 keys of one head, or 64 where there are few blocks, and goes along the queries of all heads that they serve.
+extern "C" __global__ void __launch_bounds__(2 * OWN_KEYS) NAME(attention_mma_dkv)(const __grid_constant__ WORDS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 Q_BYTES = OF_QUERIES * DEPTH_ROW * 2, STAGE = Q_BYTES + OF_QUERIES * WIDTH_ROW * 2;
     const u32 of_k = shared_address(memory), of_v = of_k + OWN_KEYS * DEPTH_ROW * 2;
@@ -439,16 +440,16 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_mma_dkv)(const 
     const auto load = [&](u32 stage, u32 n) {
         const u64 head = group * share + n / tiles, row = (u64)(n % tiles) * OF_QUERIES;
         const Matrix q = MATRIX(q, batch, head, p.queries, p.depth), g = MATRIX(g, batch, head, p.queries, p.width);
-        begin_copy<OF_QUERIES, DEPTH, 256>(stages + stage * STAGE, q, row);
-        begin_copy<OF_QUERIES, WIDTH, 256>(stages + stage * STAGE + Q_BYTES, g, row);
+        begin_copy<OF_QUERIES, DEPTH, 2 * OWN_KEYS>(stages + stage * STAGE, q, row);
+        begin_copy<OF_QUERIES, WIDTH, 2 * OWN_KEYS>(stages + stage * STAGE + Q_BYTES, g, row);
         if (threadIdx.x < OF_QUERIES) {
             rows_of[stage][0][threadIdx.x] = lse_of(p, batch, head, row + threadIdx.x);
             rows_of[stage][1][threadIdx.x] = delta_of(p, batch, head, row + threadIdx.x);
         }
     };
     float dk[1][DEPTH / 8][4] = {}, dv[1][WIDTH / 8][4] = {};
-    begin_copy<OWN_KEYS, DEPTH, 256>(of_k, k, key);
-    begin_copy<OWN_KEYS, WIDTH, 256>(of_v, v, key);
+    begin_copy<OWN_KEYS, DEPTH, 2 * OWN_KEYS>(of_k, k, key);
+    begin_copy<OWN_KEYS, WIDTH, 2 * OWN_KEYS>(of_v, v, key);
     list_tiles(list, &count, (u32)share * tiles, [&](u32 n) {
         return seen_of<OF_QUERIES, OWN_KEYS>(p, batch, group * share + n / tiles, (u64)(n % tiles) * OF_QUERIES, key);
     });

@@ -68,10 +68,14 @@ pub(super) fn forward(
 pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Kernels {
     let of = &grad.attention;
     let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().flatten();
-    let views: Vec<&View> = [&grad.grad].into_iter().chain(wrt).collect();
-    let shared = shared::of_queries(of).max(shared::of_keys(of));
+    let views: Vec<&View> = [&grad.grad, &grad.output].into_iter().chain(wrt).collect();
+    let own_keys = limits.own_keys(of);
+    let shared = shared::of_queries(of).max(shared::of_keys(of, own_keys));
     let uses_mma = limits.allow(of, &views) && limits.shared_bytes >= shared;
     let mut writer = Writer::new(of, Some(grad), uses_mma);
+    if uses_mma {
+        let _ = writeln!(writer.defines, "#define OWN_KEYS {own_keys}");
+    }
     let read = [("o", Some(&grad.output)), ("lse", Some(&grad.lse)), ("g", Some(&grad.grad))];
     let written = [("dq", grad.wrt_q.as_ref()), ("dk", grad.wrt_k.as_ref()), ("dv", grad.wrt_v.as_ref())];
     for (name, view) in read.into_iter().chain(written) {
@@ -96,13 +100,14 @@ pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Ker
     }
     let of_keys = grad.wrt_k.is_some() || grad.wrt_v.is_some();
     if uses_mma {
-        let (queries, keys) = (of.queries.div_ceil(ROWS), of.keys.div_ceil(ROWS));
+        let (queries, keys) = (of.queries.div_ceil(ROWS), of.keys.div_ceil(own_keys));
         if grad.wrt_q.is_some() {
             let blocks = of.batch * of.heads * queries;
             kernels.push(("attention_mma_dq", blocks, 128, shared::of_queries(of)));
         }
         if of_keys {
-            kernels.push(("attention_mma_dkv", of.batch * of.groups * keys, THREADS, shared::of_keys(of)));
+            let (blocks, threads) = (of.batch * of.groups * keys, 2 * own_keys as u32);
+            kernels.push(("attention_mma_dkv", blocks, threads, shared::of_keys(of, own_keys)));
         }
     } else {
         if grad.wrt_q.is_some() {
@@ -128,9 +133,18 @@ pub(super) struct Limits {
     pub capability: (i32, i32),
     /// Bytes of shared memory that a block may ask for.
     pub shared_bytes: usize,
+    /// Multiprocessors.
+    pub sms: usize,
 }
 
 impl Limits {
+    /// Keys of a block of dK and dV: half as many where larger blocks would be too few to keep every multiprocessor at
+    /// work to the end, since causal blocks differ in length.
+    fn own_keys(self, of: &Attention) -> usize {
+        let blocks = of.batch * of.groups * of.keys.div_ceil(ROWS);
+        if blocks < 4 * self.sms { ROWS / 2 } else { ROWS }
+    }
+
     /// Whether an attention that writes, or reads, some views more can be computed on tensor cores.
     fn allow(self, of: &Attention, views: &[&View]) -> bool {
         let fits = |size: usize| size > 0 && size <= MOST_MMA && size.is_multiple_of(16);
@@ -175,8 +189,8 @@ mod shared {
         own + 2 * (rows(keys, of.depth) + rows(keys, of.width)) + list(of.keys.div_ceil(keys))
     }
 
-    pub fn of_keys(of: &Attention) -> usize {
-        let own = rows(ROWS, of.depth) + rows(ROWS, of.width);
+    pub fn of_keys(of: &Attention, own_keys: usize) -> usize {
+        let own = rows(own_keys, of.depth) + rows(own_keys, of.width);
         let per_query = 2 * 2 * 64 * size_of::<f32>(); // L and delta
         let tiles = of.heads / of.groups.max(1) * of.queries.div_ceil(64);
         own + 2 * (rows(64, of.depth) + rows(64, of.width)) + per_query + list(tiles)
@@ -306,7 +320,17 @@ impl<'a> Writer<'a> {
         let functions: String = (0..3).map(|which| self.function(which)).collect();
         let macros =
             ["NAME", "WORDS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK"];
-        let more = ["HAS_DV", "USES_MMA", "IS_SCALED", "HAS_SLOPE", "IS_BF16", "DEPTH", "WIDTH", "FACTOR"];
+        let more = [
+            "HAS_DV",
+            "USES_MMA",
+            "IS_SCALED",
+            "HAS_SLOPE",
+            "IS_BF16",
+            "DEPTH",
+            "WIDTH",
+            "FACTOR",
+            "OWN_KEYS",
+        ];
         let undo = macros.iter().chain(&more).fold(String::new(), |mut text, name| {
             let _ = writeln!(text, "#undef {name}");
             text

@@ -403,6 +403,7 @@ impl<'d, 'a> Drafting<'d, 'a> {
         Limits {
             capability: card.map_or((9, 0), |card| card.capability),
             shared_bytes: card.map_or(usize::MAX, |card| card.shared_bytes),
+            sms: card.map_or(1, |card| card.sms as usize),
         }
     }
 
