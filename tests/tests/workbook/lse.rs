@@ -7,7 +7,6 @@ use reference::grad::differentiate;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, ScoreEntry, mask};
 use reference::graph::{Array, Attention, Builder, Dtype, Graph, Id, Real, Tensor, interpret};
-
 use tests::one_graph::devices;
 
 use crate::compiled::Runner;
