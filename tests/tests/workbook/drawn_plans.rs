@@ -1,5 +1,5 @@
-//! Plans on a card: what a drawn one leaves behind is what it leaves on the CPU, and the text of its kernels compiles for
-//! every architecture.
+//! Plans on a card: what a drawn one leaves behind is what it leaves on the CPU, and the text of its kernels compiles
+//! for every architecture.
 //!
 //! A text needs NVRTC and no card: where there is no NVRTC, or no card, tests print "not measured".
 
