@@ -7,6 +7,7 @@ use kernels::callee::Dequantize;
 use kernels::plan::{Attention, AttentionGrad, Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError};
+use tests::one_graph::devices;
 use tests::plans::{execute, prepare};
 
 const HUGE: usize = usize::MAX / 2 + 1;
@@ -32,10 +33,14 @@ fn plan(step: Step) -> Plan {
     Plan { name: "trial".into(), arena_bytes: 256, inputs: vec![256], donated: vec![], steps: vec![step] }
 }
 
-/// Why a step is refused; empty if it is not.
+/// Why every device refuses a step; empty if none does.
 fn refusal(step: Step) -> String {
-    let device = Cpu::with_threads(1);
-    prepare(&device, plan(step)).err().map(|error| error.to_string()).unwrap_or_default()
+    let of = |device: &'static dyn Device| {
+        prepare(device, plan(step.clone())).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let all: Vec<String> = devices().into_iter().map(of).collect();
+    assert!(all.iter().all(|message| *message == all[0]), "{all:?}");
+    all[0].clone()
 }
 
 fn pass(program: Arc<Program>, space: &[usize], inputs: Vec<View>, to: View) -> Step {
