@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn rows_side_by_side_change_places() {
         let form = Form::of(&product([[5, 1], [7, 1], [7, 1]], [3, 7, 5])).expect("it has a form");
-        let matrix = |rows, columns, stride| Columns { rows, count, stride, is_transposed: false, batch: 0 };
+        let matrix = |rows, count, stride| Columns { rows, count, stride, is_transposed: false, batch: 0 };
         assert_eq!(form.matrices, [matrix(7, 5, 7), matrix(5, 3, 5), matrix(7, 3, 7)]);
         assert!(form.is_turned);
     }

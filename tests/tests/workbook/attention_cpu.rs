@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use half::{bf16, f16};
 use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
@@ -11,7 +12,7 @@ use reference::graph::programs::{
     ScoreEntry, alibi, and, causal, document, mask, score, sliding_window, softcap,
 };
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
-use tests::one_graph::{card, devices, floats};
+use tests::one_graph::{CPU, card, devices, floats};
 use tests::plans::{execute, prepare};
 
 /// An attention that both sides compute.
@@ -26,7 +27,8 @@ struct Case {
     width: usize,
     offset: usize, // of the first query
     kind: Kind,
-    apart: bool, // whether a head's rows lie apart: (batch, row, head, column)
+    apart: bool,      // whether a head's rows lie apart: (batch, row, head, column)
+    element: Element, // of the tensors
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +53,20 @@ const NAMES: [&str; 4] = ["output", "wrt q", "wrt k", "wrt v"];
 impl Case {
     fn new(queries: usize, keys: usize, kind: Kind) -> Self {
         let (offset, apart) = (keys.saturating_sub(queries), queries % 2 == 1);
-        Self { batch: 1, heads: 2, groups: 1, queries, keys, depth: 8, width: 8, offset, kind, apart }
+        let element = Element::F32;
+        Self {
+            batch: 1,
+            heads: 2,
+            groups: 1,
+            queries,
+            keys,
+            depth: 8,
+            width: 8,
+            offset,
+            kind,
+            apart,
+            element,
+        }
     }
 
     fn shapes(&self) -> [[usize; 4]; 4] {
@@ -70,8 +85,35 @@ impl Case {
         let mut seed = 1_u32;
         self.shapes().map(|shape| {
             seed += 77;
-            numbers(shape.iter().product(), seed)
+            numbers(shape.iter().product(), seed).into_iter().map(|x| self.rounded(x)).collect()
         })
+    }
+
+    /// A number as the tensors hold it.
+    fn rounded(&self, x: f32) -> f32 {
+        match self.element {
+            Element::F16 => f16::from_f32(x).to_f32(),
+            Element::Bf16 => bf16::from_f32(x).to_f32(),
+            _ => x,
+        }
+    }
+
+    /// Numbers in the type of the tensors.
+    fn to_bytes(&self, x: &[f32]) -> Vec<u8> {
+        match self.element {
+            Element::F16 => x.iter().flat_map(|x| f16::from_f32(*x).to_ne_bytes()).collect(),
+            Element::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_ne_bytes()).collect(),
+            _ => x.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        }
+    }
+
+    fn of_bytes(&self, bytes: &[u8]) -> Vec<f32> {
+        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+        match self.element {
+            Element::F16 => pairs().map(|pair| f16::from_ne_bytes(pair).to_f32()).collect(),
+            Element::Bf16 => pairs().map(|pair| bf16::from_ne_bytes(pair).to_f32()).collect(),
+            _ => bytes.chunks_exact(4).map(|x| f32::from_ne_bytes([x[0], x[1], x[2], x[3]])).collect(),
+        }
     }
 
     /// The document of each place.
@@ -344,7 +386,7 @@ impl Case {
     }
 
     fn view(&self, memory: Memory, shape: [usize; 4]) -> View {
-        let bytes = shape.iter().product::<usize>() * 4;
+        let bytes = shape.iter().product::<usize>() * self.element.bytes();
         View { memory, bytes, offset: 0, strides: self.strides(shape) }
     }
 
@@ -366,6 +408,7 @@ impl Case {
         let ids =
             View { memory: Memory::Input(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
         Attention {
+            element: self.element,
             batch,
             heads,
             groups,
@@ -421,7 +464,7 @@ impl Case {
             wrt_k: Some(to(to_k, k)),
             wrt_v: Some(to(to_v, v)),
         }));
-        let sizes = self.given().map(|x| x.len() * 4);
+        let sizes = self.given().map(|x| x.len() * self.element.bytes());
         let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
         Plan {
             name: "trial".into(),
@@ -435,7 +478,7 @@ impl Case {
     fn buffers(&self, device: &dyn Device) -> Vec<Buffer> {
         let floats = self.shapes().into_iter().zip(self.given());
         let floats = floats.map(|(shape, x)| self.relaid(shape, &x, false));
-        let bytes = floats.map(|x| x.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
+        let bytes = floats.map(|x| self.to_bytes(&x));
         let ids = self.ids().iter().flat_map(|id| id.to_ne_bytes()).collect();
         let upload = |bytes: Vec<u8>| {
             let mut buffer = device.alloc("given", bytes.len()).expect("room");
@@ -470,11 +513,13 @@ impl Case {
         let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
         prepared.run(&mut memories, Some(&mut |step, _| watch(step)))?;
         device.sync()?;
+        let mut bytes = vec![0; arena.bytes()];
+        device.download(&arena, &mut bytes)?;
         let (floats, places) = (floats(device, &arena), self.places());
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
-            let count = shape.iter().product::<usize>();
-            self.relaid(shape, &floats[places[i] / 4..][..count], true)
+            let count = shape.iter().product::<usize>() * self.element.bytes();
+            self.relaid(shape, &self.of_bytes(&bytes[places[i]..][..count]), true)
         });
         tensors.iter_mut().flatten().for_each(|x| *x += 0.0); // -0 is 0
         let lse = floats[places[4] / 4..][..self.batch * self.heads * self.queries].to_vec();
@@ -575,6 +620,47 @@ fn hold_found(case: &Case, found: &Found, [truth, naive]: [&[Vec<f64>; 4]; 2], d
         assert!(error <= fair, "{case:?}, {name} on {device}: off by {error:e}, fair is {fair:e}");
         let f16 = truth[i].iter().map(|x| f32::nearest(*x, Dtype::F16).wide());
         assert!(!case.shows() || apart(&truth[i], f16) > fair, "{case:?}, {name}: f16 would do, too");
+    }
+}
+
+/// Holds a case in a narrow type against the definition of its rounded inputs, on every device: off by some roundings of
+/// the type, which stand for those of the probabilities, of the output and of what is read of it.
+fn hold_narrow(case: &Case) {
+    let (truth, terms) = (case.by_definition::<f64>(), case.terms());
+    let unit = if case.element == Element::F16 { 1.0 / 2048.0 } else { 1.0 / 256.0 };
+    for device in [Some(&*CPU as &dyn Device), card()].into_iter().flatten() {
+        let found = case.run(device).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        for (i, name) in NAMES.iter().enumerate() {
+            let error = apart(&truth[i], found.tensors[i].iter().map(|x| f64::from(*x)));
+            let fair = ROUNDINGS * unit * (largest(&truth[i]) + terms[i]);
+            let on = device.name();
+            assert!(error <= fair, "{case:?}, {name} on {on}: off by {error:e}, fair is {fair:e}");
+        }
+    }
+}
+
+#[test]
+fn attention_in_f16_and_bf16_is_its_definition() {
+    let kinds = [
+        Kind::Plain,
+        Kind::Causal,
+        Kind::Window(70),
+        Kind::Document,
+        Kind::Everything,
+        Kind::PerHead(40),
+        Kind::Blind,
+    ];
+    for kind in kinds {
+        for (element, [depth, width]) in [
+            (Element::Bf16, [64, 64]),
+            (Element::Bf16, [128, 48]),
+            (Element::F16, [80, 96]),
+            (Element::F16, [7, 5]),
+        ] {
+            for (queries, keys) in [(1, 1), (65, 65), (127, 200), (200, 200)] {
+                hold_narrow(&Case { element, depth, width, ..Case::new(queries, keys, kind) });
+            }
+        }
     }
 }
 

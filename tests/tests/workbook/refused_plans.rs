@@ -84,6 +84,7 @@ fn product(sizes: [usize; 3], strides: [[usize; 2]; 3]) -> Product {
 fn attention(batch: usize, heads: usize, rows: usize, numbers: usize) -> Attention {
     let still = view(Memory::Input(0), 256, &[0; 4]);
     Attention {
+        element: Element::F32,
         batch,
         heads,
         groups: 1,
