@@ -103,6 +103,11 @@ __device__ __forceinline__ u8 seen(const WORDS& p, u64 batch, u64 head, u64 row,
 #endif
 }
 
+// scale q . k; a product of no numbers is 0, whatever the scale.
+__device__ __forceinline__ float raw_score(const WORDS& p, float product) {
+    return p.depth == 0 ? 0.0f : __fmul_rn(product, __uint_as_float((u32)p.scale));
+}
+
 // The score of a lane as its programs make it, -inf where it does not count. `raw` is scale q . k.
 __device__ __forceinline__ float scored(const WORDS& p, float raw, u8 tile, u64 batch, u64 head, u64 query, u64 key) {
     if (query >= p.queries || key >= p.keys) return NONE;
@@ -162,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_c
         for (u32 i = 0; i < 4; ++i) {
             float most = NONE;
             for (u32 j = 0; j < 4; ++j) {
-                const float raw = __fmul_rn(s[i][j], __uint_as_float((u32)p.scale));
+                const float raw = raw_score(p, s[i][j]);
                 s[i][j] = scored(p, raw, tile, batch, head, row + y + 16 * i, key + x + 16 * j);
                 most = larger(most, s[i][j]);
             }
@@ -246,7 +251,7 @@ __device__ __forceinline__ void probabilities(const WORDS& p, u64 batch, u64 hea
         const float delta = OF_SCORES && is_there ? ((const float*)p.delta)[n] : 0.0f;
         for (u32 j = 0; j < 4; ++j) {
             const u64 at = key + x + 16 * j;
-            const float raw = __fmul_rn(s[i][j], __uint_as_float((u32)p.scale));
+            const float raw = raw_score(p, s[i][j]);
             const float now = scored(p, raw, tile, batch, head, query, at);
             float value = now == NONE || lse == NONE ? 0.0f : expf(now - lse);
             if (OF_SCORES && is_there && at < p.keys) {

@@ -28,8 +28,16 @@ struct F32 {
 };
 struct F16 {
     typedef u16 Bits;
-    static __device__ __forceinline__ float read(u16 bits) { return __nvvm_h2f(bits); }
-    static __device__ __forceinline__ u16 write(float value) { return (u16)__nvvm_f2h_rn(value); }
+    static __device__ __forceinline__ float read(u16 bits) {
+        float value;                           // PTX ISA, "cvt"; the compiler's own function is not there for sm_100
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+        return value;
+    }
+    static __device__ __forceinline__ u16 write(float value) {
+        u16 bits;
+        asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+        return bits;
+    }
 };
 struct Bf16 {
     typedef u16 Bits;

@@ -719,14 +719,14 @@ fn written(plan: &Plan) -> Vec<Written> {
             Step::Attention { attention, output, lse } => {
                 let shape = attention.output_shape();
                 let lse = lse.iter().flat_map(|lse| elements(lse, &shape[..3], Element::F32));
-                elements(output, &shape, Element::F32).into_iter().chain(lse).collect()
+                elements(output, &shape, attention.element).into_iter().chain(lse).collect()
             }
             Step::AttentionGrad(grad) => {
                 let attention = &grad.attention;
                 let shapes = [attention.q_shape(), attention.k_shape(), attention.v_shape()];
                 let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(shapes);
                 wrt.flat_map(|(view, shape)| {
-                    view.iter().flat_map(move |view| elements(view, &shape, Element::F32))
+                    view.iter().flat_map(move |view| elements(view, &shape, attention.element))
                 })
                 .collect()
             }

@@ -91,6 +91,10 @@ impl Device for Gpu {
         all.map(Choice::Way).collect()
     }
 
+    fn attends_narrow(&self) -> bool {
+        self.card().capability >= (8, 0) // has the instructions of attention_mma.cuh
+    }
+
     fn identity(&self) -> String {
         let version = library::open(Kind::CublasLt).ok().and_then(|found| found.version).unwrap_or_default();
         format!("{} {} cuBLASLt {}.{}", self.name(), self.card().name, version.0, version.1)

@@ -609,10 +609,12 @@ fn hold(case: &Case) {
 
 fn hold_found(case: &Case, found: &Found, [truth, naive]: [&[Vec<f64>; 4]; 2], device: &str) {
     let terms = case.terms();
+    // A card's e^x is two units off where the CPU's is one (CUDA C++ Programming Guide, Mathematical Functions).
+    let of_device = if device == "cpu" { ROUNDINGS } else { ROUNDINGS + 2.0 };
     let finite = found.lse.iter().filter(|lse| lse.is_finite());
     let lse = finite.fold(0.0, |most: f64, lse| most.max(f64::from(lse.abs())));
     for (i, name) in NAMES.iter().enumerate() {
-        let roundings = if i == 0 { ROUNDINGS } else { ROUNDINGS + lse / 2.0 };
+        let roundings = if i == 0 { of_device } else { of_device + lse / 2.0 };
         let slack = roundings * f64::from(f32::EPSILON) * (largest(&truth[i]) + terms[i]);
         let fair = apart(&truth[i], naive[i].iter().copied()) + slack;
         assert_eq!(found.tensors[i].len(), truth[i].len());

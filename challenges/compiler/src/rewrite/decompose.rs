@@ -3,7 +3,7 @@
 //! What a graph multiplies, scatters or attends in f16 or bf16 means sums in f32 that are rounded once, at the end.
 //! Casts before and after an operation in f32 say the same. They cost a product nothing: its step reads and writes f16
 //! and bf16 itself, so where what is cast has a buffer, [`fuse`](crate::fuse) takes the cast into the product. An
-//! attention that reads and writes one narrow type is left as it is: its step is in that type. And a
+//! attention that reads and writes one narrow type may be left as it is, for a step in that type. And a
 //! quantised weight is dequantised anew for each product that reads it, since four bits and a table are cheaper to keep
 //! than a float.
 
@@ -11,15 +11,16 @@ use std::collections::BTreeSet;
 
 use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 
-/// The same graph, in which what the machine does in f32 is done in f32.
+/// The same graph, in which what the machine does in f32 is done in f32: attention too, unless it may be narrow.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn upcast_contractions(graph: &Graph) -> Result<Graph, Error> {
+pub fn upcast_contractions(graph: &Graph, narrow_attention: bool) -> Result<Graph, Error> {
     let rewritten = graph.rewrite(|rewrite, id| {
         let node = rewrite.node(id);
         let first = node.inputs.first().map_or(node.ty.dtype, |input| graph.ty(*input).dtype);
         let is_narrow = [node.ty.dtype, first].iter().any(|dtype| *dtype != Dtype::F32);
-        let widens = is_short(&node.op) && is_narrow && !attends_in_one_type(graph, id);
+        let stays = narrow_attention && attends_in_one_type(graph, id);
+        let widens = is_short(&node.op) && is_narrow && !stays;
         let here = if widens { in_f32(rewrite, id)? } else { rewrite.copy(id)? };
         Ok(Some(here))
     })?;

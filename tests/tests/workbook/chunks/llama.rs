@@ -15,8 +15,11 @@ use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
 
-/// Of one loss: what the order of a sum may cost.
-const NEAR: f64 = 1e-6;
+/// Of one loss: what the order of a sum may cost. A library of a card chooses the order by the number of rows, so that
+/// chunks differ in more than where they are cut; the original's own run is 1.5e-5 from the truth.
+fn near(device: &dyn Device) -> f64 {
+    if device.name() == "cpu" { 1e-6 } else { 5e-6 }
+}
 
 #[test]
 fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
@@ -28,7 +31,7 @@ fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
             let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
             let apart = apart.fold(0.0, f64::max);
             println!("{size} rows at a time on {on}: {apart:e} from all logits at once");
-            assert!(apart <= NEAR, "{size} rows at a time on {on}: {apart} from all logits at once");
+            assert!(apart <= near(device), "{size} rows at a time on {on}: {apart} from all logits at once");
         }
     }
 }
