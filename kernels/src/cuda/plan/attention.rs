@@ -53,7 +53,8 @@ pub(super) fn forward(
         writer.tensor("lse", lse);
     }
     let tiles = |size: usize| size.div_ceil(TILE);
-    let blocks = attention.batch * attention.heads * tiles(attention.queries) * tiles(attention.width);
+    let of_row = attention.batch * attention.heads * tiles(attention.queries);
+    let blocks = of_row * tiles(attention.width).max(1);
     writer.define("FORWARD", true);
     writer.define("HAS_LSE", lse.is_some());
     if uses_mma {
@@ -223,7 +224,7 @@ impl<'a> Writer<'a> {
             ("rows", tiles(queries)),
             ("columns", tiles(keys)),
             ("depths", tiles(depth)),
-            ("widths", tiles(width)),
+            ("widths", tiles(width).max(1)), // L has to be written where values have no numbers
             ("scale", attention.scale.to_bits() as usize),
         ];
         for (name, size) in sizes {
