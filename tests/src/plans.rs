@@ -579,7 +579,9 @@ pub fn ran(plan: Plan, device: &dyn Device, spare: usize) -> (Outcome, Vec<Vec<u
     let contents: Vec<Vec<u8>> =
         [&arena].into_iter().chain(&carried).map(|buffer| contents(device, buffer)).collect();
     let mut is_ours: Vec<Vec<bool>> = contents.iter().map(|bytes| vec![false; bytes.len()]).collect();
-    written.iter().for_each(|one| is_ours[one.memory][one.bytes()].fill(true));
+    for one in &written {
+        is_ours[one.memory][one.bytes()].fill(true);
+    }
     for (bytes, is_ours) in contents.iter().zip(&is_ours) {
         unchanged(bytes, |at| is_ours[at], plan);
     }

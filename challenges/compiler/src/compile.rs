@@ -135,7 +135,7 @@ pub struct Options {
     pub donate: bool,
     /// Whether an attention in f16 or bf16 is a step in that type; else it is one in f32, between casts. A step in the
     /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored, rounded,
-    /// as those of FlashAttention do. [`Session`](crate::session::Session) asks the device.
+    /// as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
     pub narrow_attention: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].

@@ -80,7 +80,11 @@ fn attends_in_one_type(graph: &Graph, id: Id) -> bool {
         Op::AttentionGrad { wrt, .. } => {
             wrt < 3 && one && of(node.inputs.last()) == first && Some(node.ty.dtype) == first
         }
-        _ => false,
+        Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => false,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
     }
 }
 
