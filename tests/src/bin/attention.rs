@@ -17,7 +17,7 @@ use compiler::session::{DeviceTensor, Session, Settings};
 use kernels::{Device, Which};
 use reference::grad;
 use reference::graph::programs::{ScoreEntry, and, causal, document, mask, sliding_window};
-use reference::graph::{Attention, Builder, Dtype, Graph, Id, Tensor, Type};
+use reference::graph::{Attention, Builder, Dim, Dtype, Graph, Id, Tensor, Type};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -129,7 +129,7 @@ fn time(device: &dyn Device, graph: &Graph, documents: &[i32]) -> Result<f64, Fa
     let mut state = 1_u32;
     for (name, id) in graph.inputs() {
         let shape: Vec<usize> =
-            graph.ty(id).shape.iter().filter_map(|dim| dim.as_fixed()).map(|size| size as usize).collect();
+            graph.ty(id).shape.iter().filter_map(Dim::as_fixed).map(|size| size as usize).collect();
         let mut next = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             half::bf16::from_f32((state >> 8) as f32 / (1 << 22) as f32 - 2.0).to_ne_bytes()

@@ -206,7 +206,7 @@ fn list(session: &mut Session<'_>, program: Program, given: &Tensors) -> Result<
     let mut watch = |step: usize, clock: Duration| {
         if let Some(last) = last {
             let (count, time) = all.entry(kind(&plan.steps[step])).or_default();
-            (*count, *time) = (*count + 1, *time + (clock - last));
+            (*count, *time) = (*count + 1, *time + clock.saturating_sub(last));
         }
         last = Some(clock);
     };

@@ -99,7 +99,7 @@ impl Case {
     }
 
     /// Numbers in the type of the tensors.
-    fn to_bytes(&self, x: &[f32]) -> Vec<u8> {
+    fn bytes_of(&self, x: &[f32]) -> Vec<u8> {
         match self.element {
             Element::F16 => x.iter().flat_map(|x| f16::from_f32(*x).to_ne_bytes()).collect(),
             Element::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_ne_bytes()).collect(),
@@ -107,7 +107,7 @@ impl Case {
         }
     }
 
-    fn of_bytes(&self, bytes: &[u8]) -> Vec<f32> {
+    fn read(&self, bytes: &[u8]) -> Vec<f32> {
         let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
         match self.element {
             Element::F16 => pairs().map(|pair| f16::from_ne_bytes(pair).to_f32()).collect(),
@@ -478,7 +478,7 @@ impl Case {
     fn buffers(&self, device: &dyn Device) -> Vec<Buffer> {
         let floats = self.shapes().into_iter().zip(self.given());
         let floats = floats.map(|(shape, x)| self.relaid(shape, &x, false));
-        let bytes = floats.map(|x| self.to_bytes(&x));
+        let bytes = floats.map(|x| self.bytes_of(&x));
         let ids = self.ids().iter().flat_map(|id| id.to_ne_bytes()).collect();
         let upload = |bytes: Vec<u8>| {
             let mut buffer = device.alloc("given", bytes.len()).expect("room");
@@ -519,7 +519,7 @@ impl Case {
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
             let count = shape.iter().product::<usize>() * self.element.bytes();
-            self.relaid(shape, &self.of_bytes(&bytes[places[i]..][..count]), true)
+            self.relaid(shape, &self.read(&bytes[places[i]..][..count]), true)
         });
         tensors.iter_mut().flatten().for_each(|x| *x += 0.0); // -0 is 0
         let lse = floats[places[4] / 4..][..self.batch * self.heads * self.queries].to_vec();
@@ -660,7 +660,7 @@ fn attention_in_f16_and_bf16_is_its_definition() {
             (Element::F16, [7, 5]),
         ] {
             for (queries, keys) in [(1, 1), (65, 65), (127, 200), (200, 200)] {
-                hold_narrow(&Case { element, depth, width, ..Case::new(queries, keys, kind) });
+                hold_narrow(&Case { depth, width, element, ..Case::new(queries, keys, kind) });
             }
         }
     }

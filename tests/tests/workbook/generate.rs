@@ -205,7 +205,9 @@ fn a_cache_changes_no_logit_on_a_card() {
     let row = |length: i32, seed: i32| (0..length).map(|i| (i * i * 3 + seed * 5) % 17).collect::<Vec<_>>();
     let rows = [row(32, 1), row(1, 2), row(19, 3)];
     for pieces in [vec![1; 32], vec![32], vec![3, 1, 1, 7, 2, 20], vec![16, 1, 1, 1, 13]] {
-        [false, true].into_iter().for_each(|quantized| changes_no_logit(card, quantized, &rows, &pieces));
+        for quantized in [false, true] {
+            changes_no_logit(card, quantized, &rows, &pieces);
+        }
     }
 }
 

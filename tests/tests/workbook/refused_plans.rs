@@ -34,6 +34,7 @@ fn plan(step: Step) -> Plan {
 }
 
 /// Why every device refuses a step; empty if none does.
+#[allow(clippy::needless_pass_by_value)] // each caller makes one for it
 fn refusal(step: Step) -> String {
     let of = |device: &'static dyn Device| {
         prepare(device, plan(step.clone())).err().map(|error| error.to_string()).unwrap_or_default()

@@ -154,7 +154,9 @@ fn not_a_bit_changes_whatever_is_computed_again() {
         let (graph, values) = model.step();
         let values = model.at(&values, [2, 13]);
         let policies: Vec<RematPolicy> = subsets(model.layers).collect();
-        devices().into_iter().for_each(|device| changes_nothing(device, &graph, &values, &policies));
+        for device in devices() {
+            changes_nothing(device, &graph, &values, &policies);
+        }
     }
 }
 
@@ -175,7 +177,9 @@ proptest! {
         let (graph, values) = model.step();
         let values = model.at(&values, [size.0, size.1]);
         let policies = [RematPolicy { cheap, layers: chosen }];
-        devices().into_iter().for_each(|device| changes_nothing(device, &graph, &values, &policies));
+        for device in devices() {
+            changes_nothing(device, &graph, &values, &policies);
+        }
     }
 }
 
@@ -333,7 +337,9 @@ fn a_graph_without_layers_keeps_to_a_cap() {
     assert_eq!(seen.rematerialised.policy, RematPolicy::cheap());
     assert!(seen.arena.bytes < none);
     let policies = [RematPolicy::cheap(), RematPolicy::layers(0..3)];
-    devices().into_iter().for_each(|device| changes_nothing(device, &graph, &values, &policies));
+    for device in devices() {
+        changes_nothing(device, &graph, &values, &policies);
+    }
 }
 
 const LENGTHS: [usize; 4] = [1, 7, 64, 96];

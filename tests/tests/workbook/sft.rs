@@ -154,7 +154,9 @@ pub(crate) fn close(run: &str, key: &str, log: &[Value], own: &[Value], most: f6
 /// The logs of the three runs, or of those of another set.
 #[test]
 fn runs_are_the_librarys_number_for_number() {
-    on_devices().into_iter().for_each(|device| runs_are_the_librarys(&[device]));
+    for device in on_devices() {
+        runs_are_the_librarys(&[device]);
+    }
 }
 
 /// The same with a few tokens' logits at a time.

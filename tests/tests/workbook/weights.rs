@@ -117,11 +117,15 @@ fn a_weight_that_is_not_finite_is_not_quantised() {
 fn loaded_weights_have_the_bytes_that_numbers_would_give() {
     for (name, small) in models() {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
-        devices().into_iter().for_each(|device| agrees(device, &name, &llama));
+        for device in devices() {
+            agrees(device, &name, &llama);
+        }
     }
     let Some(tiny) = TinyLlama::find() else { return };
     for name in ["nf4", "dense"] {
-        devices().into_iter().for_each(|device| agrees(device, name, &tiny.open(name)));
+        for device in devices() {
+            agrees(device, name, &tiny.open(name));
+        }
     }
 }
 
