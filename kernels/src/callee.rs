@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use crate::cpu::Cpu;
+use crate::cuda::{CudaError, Gpu};
 use crate::tile::Element;
 
 /// A dequantiser in the forms that it has.
@@ -20,6 +21,58 @@ pub trait Callee: Sync {
 
     /// Its form in Rust, if there is one.
     fn host(&self) -> Option<&dyn HostCallee>;
+
+    /// Its form in CUDA C++, if there is one.
+    fn card(&self) -> Option<&dyn CardCallee> {
+        None
+    }
+}
+
+/// A dequantiser in CUDA C++.
+pub trait CardCallee: Sync {
+    /// Compiles it for a card, to write elements of a type: f16, bf16 or f32.
+    ///
+    /// # Errors
+    /// What the compiler says of its text, what the driver says of the code, and what its launch asks for in vain.
+    fn load(&self, gpu: &Gpu, element: Element) -> Result<Box<dyn CardDequantizer>, CudaError>;
+}
+
+/// A dequantiser that is loaded on a card.
+pub trait CardDequantizer: Send + Sync {
+    /// Whether it takes weights with such blocks.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn check(&self, weight: &CardWeight) -> Result<(), String>;
+
+    /// Queues it on the card's stream: every element of the weight, rounded, from address `out` on.
+    ///
+    /// # Errors
+    /// A launch that the card refuses.
+    fn launch(&self, gpu: &Gpu, weight: &CardWeight, out: u64) -> Result<(), CudaError>;
+}
+
+/// A weight of 4-bit codes in a card's memory: addresses of its parts, and what a kernel takes by value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CardWeight {
+    /// Elements.
+    pub len: usize,
+    /// Elements that share one scale.
+    pub block_size: usize,
+    /// Blocks that share one second-level scale; `None` if scales are f32.
+    pub nested: Option<usize>,
+    /// ceil(len / 2) bytes; an even element is the high half of its byte.
+    pub packed: u64,
+    /// A byte a block, or 0 if scales are f32.
+    pub codes: u64,
+    /// The scales in f32: of the second level, or all of them.
+    pub scales: u64,
+    /// The 256 values in f32 that a byte stands for, or 0 if scales are f32.
+    pub code2: u64,
+    /// Added to every scale of two levels.
+    pub offset: f32,
+    /// The values that a code stands for.
+    pub table: [f32; 16],
 }
 
 /// A dequantiser in Rust.
@@ -150,15 +203,19 @@ impl Dequantize {
         (start != 0 && self.block_size % 2 != 0).then_some("a part that begins with a whole byte of codes")
     }
 
-    /// The parts of the weight's bytes that its parts lie in, as a callee takes them: at most two, each with the place
-    /// of its first element in the result. The bytes are those of [`Self::input_bytes`], checked.
-    pub(crate) fn weights<'a>(&self, inputs: &Inputs<'a>) -> [Option<(Quantized<'a>, usize)>; 2] {
+    /// What is wanted, as a callee takes it: at most two parts, each of which begins with a group of blocks, or lies
+    /// within one.
+    pub(crate) fn parts(&self) -> [Option<Range<usize>>; 2] {
         let Range { start, end } = self.part;
         let group = self.block_size.saturating_mul(self.nested.unwrap_or(1));
         let cut = if start % group == 0 { start } else { start.next_multiple_of(group).min(end) };
-        let one =
-            |part: Range<usize>| (!part.is_empty()).then(|| (self.weight(inputs, &part), part.start - start));
-        [one(start..cut), one(cut..end)]
+        [start..cut, cut..end].map(|part| (!part.is_empty()).then_some(part))
+    }
+
+    /// The weight's bytes that each of its [parts](Self::parts) lies in, with the place of its first element in the
+    /// result. The bytes are those of [`Self::input_bytes`], checked.
+    pub(crate) fn weights<'a>(&self, inputs: &Inputs<'a>) -> [Option<(Quantized<'a>, usize)>; 2] {
+        self.parts().map(|part| part.map(|part| (self.weight(inputs, &part), part.start - self.part.start)))
     }
 
     /// A part of the weight that begins with a group of blocks, or ends where one does.

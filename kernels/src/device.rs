@@ -55,6 +55,11 @@ pub trait Device: Send + Sync {
     /// empty.
     fn choices(&self, product: &Product) -> Vec<Choice>;
 
+    /// Whether it attends faster in f16 and bf16 than in f32, so that an attention in such a type is best left in it.
+    fn attends_narrow(&self) -> bool {
+        false
+    }
+
     /// What an answer of tuning holds for: the device, as far as it decides how fast a product is, on one line.
     fn identity(&self) -> String;
 

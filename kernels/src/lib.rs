@@ -17,6 +17,7 @@ pub mod philox;
 pub mod plan;
 pub mod threads;
 pub mod tile;
+mod which;
 
 pub use buffer::Buffer;
 pub use callee::Callee;
@@ -24,3 +25,4 @@ pub use cpu::{Cpu, Vector};
 pub use device::{Counts, Device, Executable, Links, Memories, Trial, Watch};
 pub use error::DeviceError;
 pub use paper::Paper;
+pub use which::{NoDevice, Which};

@@ -86,7 +86,8 @@ pub struct Product {
     pub choice: Choice,
 }
 
-/// How a product is computed: the candidates of tuning. On a CPU, how it is cut among threads.
+/// How a product is computed: the candidates of tuning. On a CPU, how it is cut among threads; on a card, by which of
+/// its library's kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choice {
     /// As the library does by itself.
@@ -103,10 +104,12 @@ pub enum Choice {
     /// Each thread its own blocks of the result, with the factors copied stretch by stretch into memory of its own that
     /// its cache holds. A product with a factor or a result that is not f32 is always computed so.
     Packed,
+    /// On a card: one of the ways that its library proposes, by number, the library's favourite first.
+    Way(u8),
 }
 
 impl Choice {
-    /// Every one.
+    /// Every one on a CPU.
     pub const ALL: [Choice; 6] =
         [Choice::Library, Choice::Rows, Choice::Columns, Choice::Batch, Choice::Single, Choice::Packed];
 

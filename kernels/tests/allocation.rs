@@ -159,6 +159,7 @@ fn attention() -> Vec<Step> {
         Arc::new(Program { name: "flex".into(), ops, stores: vec![store(value, element, false)] })
     };
     let attention = Attention {
+        element: Element::F32,
         batch,
         heads,
         groups: heads,

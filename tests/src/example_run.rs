@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::one_graph::card;
 use crate::place;
 use crate::program::{self, Ran};
 
@@ -82,6 +83,11 @@ impl Example {
         assert_eq!(ran.code, 0, "{settings:?}: {}{}", ran.stdout, ran.stderr);
         metrics(output)
     }
+}
+
+/// The settings of a run on each device that there is.
+pub fn on_devices() -> Vec<&'static str> {
+    ["device=cpu"].into_iter().chain(card().map(|_| "device=cuda")).collect()
 }
 
 /// The lines of a run's metrics.

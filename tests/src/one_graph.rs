@@ -1,19 +1,62 @@
 //! One graph in a session of its own: what most tests of compiled graphs run.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use challenges::nf4;
 use compiler::Compile;
 use compiler::compile::Compiled;
 use compiler::session::{Counters, DeviceTensor, Error, Io, Program, Session, Settings};
 use compiler::tune::Tuned;
-use kernels::{Cpu, Device};
+use kernels::{Buffer, Cpu, Device, Which};
 use reference::graph::interpret::Values;
-use reference::graph::{Array, Graph};
+use reference::graph::{Array, Dtype, Graph};
 
 /// A device of two threads that lives as long as the tests.
 pub static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
+
+/// The devices that plans run on: the CPU, and a card where one answers with what plans need.
+///
+/// No other thread uses the card meanwhile: a graph that is captured from its stream would have the work of both, and
+/// what a lane of one test does wrong would come up in another.
+pub fn devices() -> Vec<&'static dyn Device> {
+    [&*CPU as &dyn Device].into_iter().chain(card()).collect()
+}
+
+/// This thread's card, if one answers; if none does, its test says why it measures nothing there.
+pub fn card() -> Option<&'static dyn Device> {
+    thread_local! {
+        static LENT: Lent = Lent::new();
+    }
+    LENT.with(|lent| lent.0)
+}
+
+/// A card as long as a thread lives, which hands it on when it ends.
+struct Lent(Option<&'static dyn Device>);
+
+/// Cards that were opened and that no thread has.
+static FREE: Mutex<Vec<&'static dyn Device>> = Mutex::new(Vec::new());
+
+fn free() -> MutexGuard<'static, Vec<&'static dyn Device>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Lent {
+    fn new() -> Self {
+        let found = free().pop();
+        let open = || Which::Cuda(0).open().inspect_err(|reason| println!("not measured: {reason}")).ok();
+        Self(found.or_else(|| open().map(|card| &*Box::leak(card))))
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(card) = self.0 {
+            _ = card.sync(); // what went wrong in a test that failed is no other test's
+            free().push(card);
+        }
+    }
+}
 
 /// A graph in a session.
 pub struct OneGraph<'a> {
@@ -118,4 +161,30 @@ pub fn upload(device: &dyn Device, values: &Values<f32>) -> BTreeMap<String, Dev
         (name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory()).expect("room"))
     };
     values.iter().map(one).collect()
+}
+
+/// The bytes of a buffer, wherever it is.
+///
+/// # Panics
+/// If something went wrong on its device.
+pub fn bytes(device: &dyn Device, buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.bytes()];
+    device.download(buffer, &mut bytes).unwrap_or_else(|error| panic!("{error}"));
+    bytes
+}
+
+/// Its numbers, if it has f32.
+///
+/// # Panics
+/// As [`bytes`].
+pub fn floats(device: &dyn Device, buffer: &Buffer) -> Vec<f32> {
+    bytes(device, buffer).as_chunks().0.iter().map(|x| f32::from_ne_bytes(*x)).collect()
+}
+
+/// A tensor of some type, on the host.
+///
+/// # Panics
+/// As [`bytes`].
+pub fn array(device: &dyn Device, dtype: Dtype, tensor: &DeviceTensor) -> Array<f32> {
+    Array::from_memory(dtype, &tensor.shape, &bytes(device, &tensor.buffer))
 }

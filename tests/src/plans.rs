@@ -4,6 +4,7 @@
 //! Most drawn plans are sound; up to two of their numbers are then bent to ones that a hostile plan would have. The
 //! fuzz target `plan` and the tests share this file, so it uses the machine only.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -312,6 +313,7 @@ impl Draw<'_> {
             keys,
             depth,
             width,
+            element: self.of(&[Element::F32, Element::F32, Element::Bf16, Element::F16]),
             scale: 0.5,
             score,
             mask,
@@ -540,19 +542,27 @@ impl HostCallee for Sum {
 ///
 /// # Panics
 /// If it writes anything but its outputs.
-pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
+pub fn hold(plan: Plan, device: &dyn Device, spare: usize) -> Outcome {
+    ran(plan, device, spare).0
+}
+
+/// The same, with what the arena and the donated buffers hold in the end, if it ran to its end.
+///
+/// # Panics
+/// As [`hold`].
+pub fn ran(plan: Plan, device: &dyn Device, spare: usize) -> (Outcome, Vec<Vec<u8>>) {
     _ = plan.to_string();
     let plan = Arc::new(plan);
     if plan.check().is_err() {
-        return Outcome::Refused;
+        return (Outcome::Refused, Vec::new());
     }
     if work(&plan) > 1 << 20 || memory(&plan) > 1 << 20 {
-        return Outcome::Large;
+        return (Outcome::Large, Vec::new());
     }
     let alone: Vec<Arc<dyn Comm>> =
         threads::world(1, LIMIT).into_iter().map(|comm| Arc::new(comm) as Arc<dyn Comm>).collect();
     let prepared = device.prepare(plan.clone(), &Links { callees: &[&Sum], groups: &alone });
-    let Ok(mut executable) = prepared else { return Outcome::Refused };
+    let Ok(mut executable) = prepared else { return (Outcome::Refused, Vec::new()) };
     let plan = &*plan;
     let buffer = |bytes: &usize| filled(device, bytes + spare);
     let given: Vec<Buffer> = plan.inputs.iter().map(buffer).collect();
@@ -564,31 +574,25 @@ pub fn hold(plan: Plan, device: &Cpu, spare: usize) -> Outcome {
         &given.iter().collect::<Vec<_>>(),
         &mut carried.iter_mut().collect::<Vec<_>>(),
     );
+    let ran = ran.and_then(|()| device.sync());
     let written = written(plan);
-    let in_arena = |at: usize| {
-        written
-            .iter()
-            .filter_map(move |(memory, first, after)| match memory {
-                Memory::Arena(base) => Some((base + first, base + after)),
-                _ => None,
-            })
-            .any(|(first, after)| (first..after).contains(&at))
-    };
-    unchanged(&arena, in_arena, plan);
-    for (number, buffer) in carried.iter().enumerate() {
-        let ours = |at: usize| {
-            written.iter().any(|(memory, first, after)| {
-                *memory == Memory::InOut(number) && (*first..*after).contains(&at)
-            })
-        };
-        unchanged(buffer, ours, plan);
+    let contents: Vec<Vec<u8>> =
+        [&arena].into_iter().chain(&carried).map(|buffer| contents(device, buffer)).collect();
+    let mut is_ours: Vec<Vec<bool>> = contents.iter().map(|bytes| vec![false; bytes.len()]).collect();
+    for one in &written {
+        is_ours[one.memory][one.bytes()].fill(true);
+    }
+    for (bytes, is_ours) in contents.iter().zip(&is_ours) {
+        unchanged(bytes, |at| is_ours[at], plan);
     }
     for buffer in &given {
-        unchanged(buffer, |_| false, plan);
+        unchanged(&self::contents(device, buffer), |_| false, plan);
     }
     match ran {
-        Ok(()) => Outcome::Ran,
-        Err(DeviceError::RowIndex { .. } | DeviceError::DivisionByZero { .. }) => Outcome::Failed,
+        Ok(()) => (Outcome::Ran, contents),
+        Err(DeviceError::RowIndex { .. } | DeviceError::DivisionByZero { .. }) => {
+            (Outcome::Failed, Vec::new())
+        }
         Err(error) => panic!("a sound plan fails on its data only: {error}\n{plan}"),
     }
 }
@@ -600,14 +604,20 @@ fn before(at: usize, bytes: usize) -> u8 {
     number.to_le_bytes()[byte]
 }
 
-fn filled(device: &Cpu, bytes: usize) -> Buffer {
+fn filled(device: &dyn Device, bytes: usize) -> Buffer {
     let mut buffer = device.alloc("drawn", bytes).expect("little");
-    buffer.view_mut::<u8>().iter_mut().enumerate().for_each(|(at, byte)| *byte = before(at, bytes));
+    let all: Vec<u8> = (0..bytes).map(|at| before(at, bytes)).collect();
+    device.upload(&mut buffer, &all).expect("as many bytes");
     buffer
 }
 
-fn unchanged(buffer: &Buffer, ours: impl Fn(usize) -> bool, plan: &Plan) {
-    let bytes = buffer.view::<u8>();
+fn contents(device: &dyn Device, buffer: &Buffer) -> Vec<u8> {
+    let mut bytes = vec![0; buffer.bytes()];
+    device.download(buffer, &mut bytes).expect("as many bytes");
+    bytes
+}
+
+fn unchanged(bytes: &[u8], ours: impl Fn(usize) -> bool, plan: &Plan) {
     let changed = |(at, byte): (usize, &u8)| (*byte != before(at, bytes.len()) && !ours(at)).then_some(at);
     let first = bytes.iter().enumerate().find_map(changed);
     assert_eq!(first, None, "a byte that no step may write, of\n{plan}{:?}", plan.steps);
@@ -635,8 +645,68 @@ fn work(plan: &Plan) -> usize {
     plan.steps.iter().map(step).fold(0, usize::saturating_add)
 }
 
-/// The bytes that a plan's steps may write, element by element: memory, the first, and the one after the last.
-fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
+/// An element that a step may write.
+#[derive(Clone, Copy)]
+struct Written {
+    memory: usize, // the arena, then what is donated
+    first: usize,  // byte
+    element: Element,
+}
+
+impl Written {
+    fn bytes(&self) -> Range<usize> {
+        self.first..self.first + self.element.bytes()
+    }
+}
+
+/// Where two runs of a plan, as [`ran`] left them, differ by more than rounding: a float by more than 2e-5 of itself or
+/// of 1, one of f16 or bf16 by more than two units in its last place, a whole number by more than one, which a rounding
+/// may have decided. Bytes that no step wrote last as one element are not looked at.
+pub fn difference(plan: &Plan, want: &[Vec<u8>], got: &[Vec<u8>]) -> Option<String> {
+    let written = written(plan);
+    let mut last: Vec<Vec<Option<usize>>> = want.iter().map(|bytes| vec![None; bytes.len()]).collect();
+    for (number, one) in written.iter().enumerate() {
+        last[one.memory][one.bytes()].fill(Some(number));
+    }
+    written.iter().enumerate().find_map(|(number, one)| {
+        let Written { memory, first, element } = *one;
+        if last[memory][one.bytes()].iter().any(|last| *last != Some(number)) {
+            return None;
+        }
+        let [want, got] = [want, got].map(|all| &all[memory][one.bytes()]);
+        let text = || format!("memory {memory}, byte {first}, {element:?}: expected {want:?}, found {got:?}");
+        (!is_near(element, want, got)).then(text)
+    })
+}
+
+fn is_near(element: Element, want: &[u8], got: &[u8]) -> bool {
+    let word = |bytes: &[u8]| i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    match element {
+        Element::F32 => {
+            let [want, got] = [want, got].map(|bytes| f32::from_bits(word(bytes).cast_unsigned()));
+            let is_same = want.to_bits() == got.to_bits() || (want.is_nan() && got.is_nan());
+            is_same || (want - got).abs() <= 2e-5 * want.abs().max(1.0)
+        }
+        Element::F16 => are_near_halves(0x7c00, want, got),
+        Element::Bf16 => are_near_halves(0x7f80, want, got),
+        Element::I32 => word(want).abs_diff(word(got)) <= 1,
+        Element::U8 => want[0].abs_diff(got[0]) <= 1,
+    }
+}
+
+/// Of two bytes each, whose infinity has these bits.
+fn are_near_halves(infinity: u16, want: &[u8], got: &[u8]) -> bool {
+    let [want, got] = [want, got].map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let [is_nan, is_too] = [want, got].map(|bits| bits & 0x7fff > infinity);
+    let place = |bits: u16| {
+        let size = i32::from(bits & 0x7fff); // the numbers of one sign are in the order of their bits
+        if bits >> 15 == 1 { -size } else { size }
+    };
+    if is_nan || is_too { is_nan && is_too } else { place(want).abs_diff(place(got)) <= 2 }
+}
+
+/// What a plan's steps may write, in their order.
+fn written(plan: &Plan) -> Vec<Written> {
     plan.steps
         .iter()
         .flat_map(|step| match step {
@@ -646,48 +716,61 @@ fn written(plan: &Plan) -> Vec<(Memory, usize, usize)> {
             }
             Step::Product(product) => {
                 let shape = [&product.batch[..], &[product.m, product.n]].concat();
-                elements(&product.to, &shape, product.elements[2].bytes())
+                elements(&product.to, &shape, product.elements[2])
             }
             Step::Attention { attention, output, lse } => {
                 let shape = attention.output_shape();
-                let lse = lse.iter().flat_map(|lse| elements(lse, &shape[..3], 4));
-                elements(output, &shape, 4).into_iter().chain(lse).collect()
+                let lse = lse.iter().flat_map(|lse| elements(lse, &shape[..3], Element::F32));
+                elements(output, &shape, attention.element).into_iter().chain(lse).collect()
             }
             Step::AttentionGrad(grad) => {
                 let attention = &grad.attention;
                 let shapes = [attention.q_shape(), attention.k_shape(), attention.v_shape()];
                 let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(shapes);
-                wrt.flat_map(|(view, shape)| view.iter().flat_map(move |view| elements(view, &shape, 4)))
-                    .collect()
+                wrt.flat_map(|(view, shape)| {
+                    view.iter().flat_map(move |view| elements(view, &shape, attention.element))
+                })
+                .collect()
             }
-            Step::Scatter { to, width, table, .. } => vec![(to.memory, 0, table * width * 4)],
-            Step::Call { what, output, .. } => vec![(output.memory, 0, what.output_bytes())],
+            Step::Scatter { to, width, table, .. } => in_order(to.memory, 0, table * width, Element::F32),
+            Step::Call { what, output, .. } => in_order(output.memory, 0, what.output_bytes(), Element::U8),
             Step::Start(start) => start.output.iter().flat_map(|to| landed(start, to)).collect(),
             Step::Wait { .. } => vec![],
         })
         .collect()
 }
 
-/// What an operation between ranks writes.
-fn landed(start: &Start, to: &View) -> Vec<(Memory, usize, usize)> {
-    let bytes = start.what.output_bytes(start.world).expect("checked");
-    let first = to.offset * start.what.element.bytes();
-    vec![(to.memory, first, first + bytes)]
+/// Elements from a place of a memory on.
+fn in_order(memory: Memory, first: usize, count: usize, element: Element) -> Vec<Written> {
+    let (memory, base) = match memory {
+        Memory::Arena(base) => (0, base),
+        Memory::InOut(number) => (1 + number, 0),
+        Memory::Input(_) => panic!("no step writes an input"),
+    };
+    let one = |at: usize| Written { memory, first: base + (first + at) * element.bytes(), element };
+    (0..count).map(one).collect()
 }
 
-fn stored(store: &Store, space: &[usize], to: &View) -> Vec<(Memory, usize, usize)> {
+/// What an operation between ranks writes.
+fn landed(start: &Start, to: &View) -> Vec<Written> {
+    let element = start.what.element;
+    let bytes = start.what.output_bytes(start.world).expect("checked");
+    in_order(to.memory, to.offset, bytes / element.bytes(), element)
+}
+
+fn stored(store: &Store, space: &[usize], to: &View) -> Vec<Written> {
     let mut space = space.to_vec();
     if store.per_row {
         *space.last_mut().expect("a dimension") = 1;
     }
     match store.index {
-        Index::View => elements(to, &space, store.element.bytes()),
-        _ => vec![(to.memory, 0, space.iter().product::<usize>() * store.element.bytes())],
+        Index::View => elements(to, &space, store.element),
+        _ => in_order(to.memory, 0, space.iter().product(), store.element),
     }
 }
 
 /// Every element of a view, one by one.
-fn elements(view: &View, space: &[usize], bytes: usize) -> Vec<(Memory, usize, usize)> {
+fn elements(view: &View, space: &[usize], element: Element) -> Vec<Written> {
     let count: usize = if space.contains(&0) { 0 } else { space.iter().product() };
     let place = |lane: usize| {
         let mut rest = lane;
@@ -696,7 +779,7 @@ fn elements(view: &View, space: &[usize], bytes: usize) -> Vec<(Memory, usize, u
             at += rest % size * stride;
             rest /= size;
         }
-        (view.memory, at * bytes, (at + 1) * bytes)
+        in_order(view.memory, at, 1, element)
     };
-    (0..count).map(place).collect()
+    (0..count).flat_map(place).collect()
 }

@@ -133,6 +133,10 @@ pub struct Options {
     /// Whether an output with the name and the type of an input ends in that input's memory. See
     /// [`Compiled::donated`].
     pub donate: bool,
+    /// Whether an attention in f16 or bf16 is a step in that type; else it is one in f32, between casts. A step in the
+    /// type reads half the bytes and multiplies on tensor cores; its gradients read the output as it is stored, rounded,
+    /// as those of `FlashAttention` do. [`Session`](crate::session::Session) asks the device.
+    pub narrow_attention: bool,
     /// How many operations between ranks may be in flight while this rank computes. With none, each is waited for where
     /// it is started; all ranks have to agree. See [`overlap`].
     pub in_flight: usize,
@@ -166,7 +170,17 @@ impl Level {
         let from = |level: Level| self >= level;
         let (prune, place) = (from(Level::O1), from(Level::O1));
         let (fuse, remat) = (from(Level::O2), from(Level::O2));
-        Options { prune, place, fuse, flex: true, remat, cap: None, donate: false, in_flight: 0 }
+        Options {
+            prune,
+            place,
+            fuse,
+            flex: true,
+            remat,
+            cap: None,
+            donate: false,
+            narrow_attention: false,
+            in_flight: 0,
+        }
     }
 }
 
@@ -334,7 +348,7 @@ fn simpler(passes: &dyn Compile, graph: Graph, options: Options) -> Result<Graph
         collective::kept(&graph, &pruned).map_err(|what| Error::Collectives { what })?;
         Ok(pruned)
     };
-    prune(decompose::upcast_contractions(&prune(graph)?).map_err(Error::Graph)?)
+    prune(decompose::upcast_contractions(&prune(graph)?, options.narrow_attention).map_err(Error::Graph)?)
 }
 
 /// Fuses a graph and plans its memory.
@@ -541,6 +555,8 @@ impl Planned<'_> {
         let extras = self.views(&attend.flex.extras)?;
         let [batch, heads, queries, depth] = [q[0], q[1], q[2], q[3]];
         let (groups, keys, width) = (k[1], k[2], v[3]);
+        let first = attend::inputs(self.sized, attend.node)[0];
+        let element = element(self.sized.graph.ty(first).dtype);
         let [q, k, v] = attend.qkv.each_ref().map(|layout| self.view(layout));
         let (q, k, v, scale) = (q?, k?, v?, of.scale as f32);
         Ok(plan::Attention {
@@ -551,6 +567,7 @@ impl Planned<'_> {
             keys,
             depth,
             width,
+            element,
             scale,
             score,
             mask,

@@ -184,10 +184,12 @@ struct InputShape {
 type Sizes = BTreeMap<Symbol, i64>;
 
 impl Settings {
-    /// The passes, under the tighter of both caps.
-    fn passes(&self) -> Options {
+    /// The passes for a device, under the tighter of both caps.
+    fn passes(&self, device: &dyn Device) -> Options {
         let options = self.options.unwrap_or(self.level.options());
-        Options { cap: options.cap.into_iter().chain(self.cap).min(), donate: self.donate, ..options }
+        let (cap, narrow_attention) =
+            (options.cap.into_iter().chain(self.cap).min(), device.attends_narrow());
+        Options { cap, donate: self.donate, narrow_attention, ..options }
     }
 }
 
@@ -654,7 +656,7 @@ impl<'a> Session<'a> {
             return Err(Error::Sealed { sizes: listed(&names, &key), compiled });
         }
         let start = Instant::now();
-        let (padded, options) = (&self.loaded[program.0].padded, self.settings.passes());
+        let (padded, options) = (&self.loaded[program.0].padded, self.settings.passes(self.device));
         let found = self.store.get(padded, sizes, options, || compile(self.passes, padded, sizes, options));
         let Found { mut compiled, was_there } = found.map_err(Error::Compile)?;
         if self.settings.level.tunes() {

@@ -43,15 +43,22 @@ pub struct Error {
 pub const LARGEST: u64 = 16 << 20;
 
 /// The name of a choice in a file.
-fn name(choice: Choice) -> &'static str {
+fn name(choice: Choice) -> String {
     match choice {
-        Choice::Library => "library",
-        Choice::Rows => "rows",
-        Choice::Columns => "columns",
-        Choice::Batch => "batch",
-        Choice::Single => "single",
-        Choice::Packed => "packed",
+        Choice::Library => "library".into(),
+        Choice::Rows => "rows".into(),
+        Choice::Columns => "columns".into(),
+        Choice::Batch => "batch".into(),
+        Choice::Single => "single".into(),
+        Choice::Packed => "packed".into(),
+        Choice::Way(way) => format!("way {way}"),
     }
+}
+
+/// The choice of a name in a file.
+fn named(text: &str) -> Option<Choice> {
+    let way = || Some(Choice::Way(text.strip_prefix("way ")?.parse().ok()?));
+    Choice::ALL.into_iter().find(|choice| name(*choice) == text).or_else(way)
 }
 
 /// The bytes of a regular file that is not too large.
@@ -71,8 +78,7 @@ impl Tuned {
     pub fn read(path: &Path) -> Self {
         let answer = |line: &str| {
             let (key, answer) = line.rsplit_once('\t')?;
-            let choice = Choice::ALL.into_iter().find(|choice| name(*choice) == answer)?;
-            Some((key.to_owned(), choice))
+            Some((key.to_owned(), named(answer)?))
         };
         let bytes = contents(path).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);

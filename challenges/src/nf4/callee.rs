@@ -1,14 +1,17 @@
 //! A dequantiser as what a plan calls.
 
+use std::sync::LazyLock;
+
 use half::{bf16, f16};
 use kernels::Cpu;
 use kernels::buffer::cast_mut;
-use kernels::callee::{Callee, HostCallee, Quantized, Scales};
+use kernels::callee::{Callee, CardCallee, HostCallee, Quantized, Scales};
 use kernels::tile::Element;
 
+use super::cuda::Attempt;
 use super::{Absmax, Nf4, Output, Solution, Weight};
 
-/// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU.
+/// A dequantiser, to be linked to a plan: [`Nf4::dequantize_fast`] on the CPU, and on a card the solution's last kernel.
 #[derive(Clone, Copy)]
 pub struct Dequantizer<'a>(pub &'a dyn Nf4);
 
@@ -22,6 +25,11 @@ impl Callee for Dequantizer<'_> {
 
     fn host(&self) -> Option<&dyn HostCallee> {
         Some(self)
+    }
+
+    fn card(&self) -> Option<&dyn CardCallee> {
+        static SOLUTION: LazyLock<Attempt> = LazyLock::new(Attempt::solution);
+        Some(&*SOLUTION)
     }
 }
 

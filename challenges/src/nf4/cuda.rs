@@ -15,6 +15,7 @@
 //!
 //! Kernels include "warpbook.cuh", which declares the weight they get; [`OnCard::argument`] is its twin here.
 
+use kernels::callee::{CardCallee, CardDequantizer, CardWeight};
 use kernels::cuda::{
     Allocation, Arguments, CudaError, Function, Gpu, Grid, Module, PRELUDE, Source, output_defines,
 };
@@ -193,10 +194,41 @@ impl Kernel {
     /// # Errors
     /// A launch that the card refuses.
     pub fn run(&self, gpu: &Gpu, weight: &OnCard, out: u64) -> Result<(), CudaError> {
-        let arguments = Arguments::new().raw(&weight.argument()).u64(out);
+        self.launch(gpu, &weight.parts(), out)
+    }
+}
+
+impl CardDequantizer for Kernel {
+    fn check(&self, weight: &CardWeight) -> Result<(), String> {
+        let is_fit = |size: usize| size.is_power_of_two() && (32..=4096).contains(&size);
+        if !is_fit(weight.block_size) {
+            let found = weight.block_size;
+            return Err(format!("expected blocks of 32 to 4096 elements, a power of two, found {found}"));
+        }
+        match weight.nested {
+            Some(nested) if !nested.is_power_of_two() => {
+                Err(format!("expected groups of scales of a power of two, found {nested}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn launch(&self, gpu: &Gpu, weight: &CardWeight, out: u64) -> Result<(), CudaError> {
+        let arguments = Arguments::new().raw(&argument(weight)).u64(out);
         gpu.launch(&self.function, self.grid(gpu, weight.len)?, arguments)
     }
 }
+
+impl CardCallee for Attempt {
+    fn load(&self, gpu: &Gpu, element: Element) -> Result<Box<dyn CardDequantizer>, CudaError> {
+        let defines = output_defines(element);
+        let module = gpu.build(&source(self, &defines))?;
+        Ok(Box::new(Kernel::of(&module, FASTEST)?))
+    }
+}
+
+/// The kernel of the last step: what a plan calls.
+pub const FASTEST: &str = "dequantize";
 
 /// A weight in a card's memory.
 #[derive(Debug)]
@@ -244,26 +276,44 @@ impl OnCard {
         Ok(Self { len, packed, shift, codes, scales, code2, offset, block_size, nested_block_size, table })
     }
 
+    /// Where its parts lie, and what a kernel takes by value.
+    pub fn parts(&self) -> CardWeight {
+        let address = |part: &Option<Allocation>| part.as_ref().map_or(0, Allocation::address);
+        CardWeight {
+            len: self.len,
+            block_size: self.block_size,
+            nested: Some(self.nested_block_size),
+            packed: self.packed.address() + self.shift as u64,
+            codes: address(&self.codes),
+            scales: self.scales.address(),
+            code2: address(&self.code2),
+            offset: self.offset,
+            table: self.table,
+        }
+    }
+
     /// The struct `Weight` of warpbook.cuh, as its bytes.
     pub fn argument(&self) -> [u8; WEIGHT_BYTES] {
-        let address = |part: &Option<Allocation>| part.as_ref().map_or(0, Allocation::address);
-        let mut bytes = [0; WEIGHT_BYTES]; // a struct with 64-bit members ends on 8 bytes: four of padding
-        let mut at = 0;
-        let mut put = |part: &[u8]| {
-            bytes[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        };
-        put(&(self.packed.address() + self.shift as u64).to_ne_bytes());
-        put(&address(&self.codes).to_ne_bytes());
-        put(&self.scales.address().to_ne_bytes());
-        put(&address(&self.code2).to_ne_bytes());
-        put(&(self.len as u64).to_ne_bytes());
-        put(&self.offset.to_ne_bytes());
-        put(&self.block_size.trailing_zeros().to_ne_bytes());
-        put(&self.nested_block_size.trailing_zeros().to_ne_bytes());
-        self.table.iter().for_each(|value| put(&value.to_ne_bytes()));
-        bytes
+        argument(&self.parts())
     }
+}
+
+/// The struct `Weight` of warpbook.cuh, as its bytes.
+fn argument(weight: &CardWeight) -> [u8; WEIGHT_BYTES] {
+    let mut bytes = [0; WEIGHT_BYTES]; // a struct with 64-bit members ends on 8 bytes: four of padding
+    let mut at = 0;
+    let mut put = |part: &[u8]| {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    };
+    for word in [weight.packed, weight.codes, weight.scales, weight.code2, weight.len as u64] {
+        put(&word.to_ne_bytes());
+    }
+    put(&weight.offset.to_ne_bytes());
+    put(&weight.block_size.trailing_zeros().to_ne_bytes());
+    put(&weight.nested.unwrap_or(1).trailing_zeros().to_ne_bytes());
+    weight.table.iter().for_each(|value| put(&value.to_ne_bytes()));
+    bytes
 }
 
 /// Bytes of the struct `Weight` of warpbook.cuh.

@@ -69,6 +69,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (code, message) = match done {
         Ok(code) => return ExitCode::from(code),
         Err(Failure::Usage(message)) => (2, message),
+        Err(Failure::Device(message)) => (3, message),
         Err(Failure::Fault(message)) => (6, message),
     };
     warn(&message);

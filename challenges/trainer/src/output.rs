@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kernels::{Device, Which};
 use reference::atomic_write;
 use reference::clean::clean;
 
@@ -13,6 +14,8 @@ use reference::clean::clean;
 pub enum Failure {
     /// The command line asks for something that does not exist or is not what it should be: 2.
     Usage(String),
+    /// The asked device cannot be had: 3.
+    Device(String),
     /// Writing failed: 6.
     Fault(String),
 }
@@ -36,7 +39,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Usage(reason) | Failure::Fault(reason)) = self;
+        let (Failure::Usage(reason) | Failure::Device(reason) | Failure::Fault(reason)) = self;
         f.write_str(reason)
     }
 }
@@ -51,6 +54,11 @@ pub(crate) struct Options {
     /// Where the output goes instead of standard output
     #[arg(short, long, global = true, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// The device of a name.
+pub(crate) fn opened(which: Which) -> Result<Box<dyn Device>, Failure> {
+    which.open().map_err(|reason| Failure::Device(format!("{which}: {reason}")))
 }
 
 /// Says what went wrong; the words may be a stranger's.

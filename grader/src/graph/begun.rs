@@ -87,6 +87,7 @@ impl Begun {
             remat: self.has("C.4"),
             cap: None,
             donate: false,
+            narrow_attention: false,
             in_flight: 0,
         };
         let level = if self.has("C.7") { Level::O3 } else { Level::O2 };

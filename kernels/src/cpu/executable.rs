@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::attention::{self, AttentionCall, Gradients, MapMemory, Programs, Rows, map_size};
 use super::engine::{Binding, Launch, Pass};
+use super::narrow::{Cast, Wide, widened};
 use super::product::{Matrices, is_packed, ready};
 use super::{Cpu, packed_gemm};
 use crate::buffer::{Buffer, cast, cast_mut};
@@ -38,6 +39,8 @@ pub(super) struct CpuPlan<'a> {
     traffic: Vec<(u64, u64)>, // bytes read and written by each step
     bases: Bases,
     map: MapMemory,
+    wide_bytes: usize,
+    wide: Option<Buffer>, // copies in f32 of narrow tensors of attention: the last of what is donated
     thread_bytes: usize,
     blocks: AtomicU64, // of attention, by the step that runs
     counts: Counts,
@@ -49,10 +52,26 @@ enum Ready<'a> {
     Pass { launch: Box<Launch>, inputs: Vec<Binding>, outputs: Vec<Binding> },
     Product(Box<Product>),
     Attention { programs: Box<Programs>, extras: Vec<Binding> },
+    Narrow { before: Vec<CastPass>, step: Box<Step>, ready: Box<Ready<'a>>, after: Vec<CastPass> },
     Call { host: &'a dyn HostCallee, checked: [u64; MOST_INPUTS] },
     Scatter,
     Start { comm: Arc<dyn Comm>, ticket: Option<Ticket> }, // the ticket while it is in flight
     Wait { start: usize },                                 // the step that starts it
+}
+
+/// A tensor that is copied to another type.
+struct CastPass {
+    launch: Launch,
+    from: View,
+    to: View,
+}
+
+impl CastPass {
+    fn of(Cast { program, space, from, to }: Cast) -> Self {
+        let schedule = Arc::new(Schedule::of(&program, &[]));
+        let strides = [vec![from.strides.clone()], vec![to.strides.clone()]];
+        Self { launch: Launch::new(program, schedule, space, strides, |_| false), from, to }
+    }
 }
 
 /// Where the memories of a run begin, and what names the inputs' contents.
@@ -126,14 +145,27 @@ fn strides(views: &[View]) -> Vec<Vec<usize>> {
 impl<'a> CpuPlan<'a> {
     /// Checks a plan and makes everything that its runs need.
     pub fn new(cpu: &'a Cpu, plan: &Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
-        prepare_together(plan, links.groups, || Self::of_checked(cpu, Arc::clone(plan), links))
+        prepare_together(plan, links.groups, || {
+            let mut ready = Self::of_checked(cpu, Arc::clone(plan), links)?;
+            if ready.wide_bytes > 0 {
+                ready.wide = Some(Buffer::new("wide", ready.wide_bytes)?);
+            }
+            Ok(ready)
+        })
     }
 
     fn of_checked(cpu: &'a Cpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
         let mut known = Schedules::new();
-        let (mut steps, mut thread_bytes, mut map) = (Vec::new(), 0, [0, 0]);
+        let (mut steps, mut thread_bytes, mut map, mut wide) = (Vec::new(), 0, [0, 0], 0);
+        let copies = Memory::InOut(plan.donated.len());
         for (number, step) in plan.steps.iter().enumerate() {
-            let ready = Ready::of(&plan, number, links, &mut known)?;
+            let ready = match widened(step, copies) {
+                Some(widened) => {
+                    wide = wide.max(widened.bytes);
+                    Ready::narrow(&plan, number, links, widened, &mut known)?
+                }
+                None => Ready::of(&plan, number, step, links, &mut known)?,
+            };
             thread_bytes = thread_bytes.max(ready.thread_bytes(step, cpu));
             let [cells, kept] = ready.map_size(step);
             map = [cells.max(map[0]), kept.max(map[1])];
@@ -142,7 +174,7 @@ impl<'a> CpuPlan<'a> {
         cpu.scratch.grow(thread_bytes)?;
         let bases = Bases {
             inputs: vec![Base::default(); plan.inputs.len()],
-            donated: vec![Base::default(); plan.donated.len()],
+            donated: vec![Base::default(); plan.donated.len() + 1],
             versions: vec![0; plan.inputs.len()],
             ..Bases::default()
         };
@@ -150,6 +182,8 @@ impl<'a> CpuPlan<'a> {
             cpu,
             traffic: plan.steps.iter().map(Step::traffic).collect(),
             map: MapMemory::new(map)?,
+            wide_bytes: wide,
+            wide: None,
             plan,
             steps,
             bases,
@@ -223,7 +257,9 @@ impl<'a> CpuPlan<'a> {
             self.bases.inputs[number] = Base(input.view::<u8>().as_ptr().cast_mut()); // and only read
             self.bases.versions[number] = input.version();
         }
-        for (base, buffer) in self.bases.donated.iter_mut().zip(donated.iter_mut()) {
+        let copies = self.wide.iter_mut();
+        let donated = donated.iter_mut().map(|buffer| &mut **buffer).chain(copies);
+        for (base, buffer) in self.bases.donated.iter_mut().zip(donated) {
             *base = Base(buffer.view_mut::<u8>().as_mut_ptr());
         }
         Ok(())
@@ -236,7 +272,7 @@ impl Executable for CpuPlan<'_> {
     }
 
     fn scratch_bytes(&self) -> usize {
-        self.cpu.threads * self.thread_bytes + self.map.bytes()
+        self.cpu.threads * self.thread_bytes + self.map.bytes() + self.wide_bytes
     }
 
     fn counts(&self) -> Counts {
@@ -254,10 +290,11 @@ impl<'a> Ready<'a> {
     fn of(
         plan: &Plan,
         number: usize,
+        step: &Step,
         links: &Links<'_, 'a>,
         known: &mut Schedules,
     ) -> Result<Self, DeviceError> {
-        Ok(match &plan.steps[number] {
+        Ok(match step {
             Step::Pass { program, space, inputs, outputs } => {
                 let schedule = schedule(known, program, inputs);
                 check_kept(plan, number, &schedule)?;
@@ -292,10 +329,28 @@ impl<'a> Ready<'a> {
         })
     }
 
+    /// A step in f32 between casts.
+    fn narrow(
+        plan: &Plan,
+        number: usize,
+        links: &Links<'_, 'a>,
+        wide: Wide,
+        known: &mut Schedules,
+    ) -> Result<Self, DeviceError> {
+        let ready = Box::new(Self::of(plan, number, &wide.step, links, known)?);
+        let [before, after] =
+            [wide.before, wide.after].map(|casts| casts.into_iter().map(CastPass::of).collect());
+        Ok(Self::Narrow { before, step: Box::new(wide.step), ready, after })
+    }
+
     /// Bytes that each thread needs.
     fn thread_bytes(&self, step: &Step, cpu: &Cpu) -> usize {
         match (self, step) {
             (Self::Pass { launch, .. }, _) => launch.machine_bytes(),
+            (Self::Narrow { before, step, ready, after }, _) => {
+                let casts = before.iter().chain(after).map(|cast| cast.launch.machine_bytes());
+                casts.max().unwrap_or(0).max(ready.thread_bytes(step, cpu))
+            }
             (Self::Product(product), _) if is_packed(product) => packed_gemm::block_bytes(product, cpu),
             (Self::Attention { programs, .. }, Step::AttentionGrad(grad)) => {
                 attention::block_bytes(&grad.attention, programs, true)
@@ -314,6 +369,7 @@ impl<'a> Ready<'a> {
             None => [0, 0],
         };
         match (self, step) {
+            (Self::Narrow { step, ready, .. }, _) => ready.map_size(step),
             (Self::Attention { programs, .. }, Step::AttentionGrad(grad)) => of(&grad.attention, programs),
             (Self::Attention { programs, .. }, Step::Attention { attention, .. }) => of(attention, programs),
             _ => [0, 0],
@@ -359,6 +415,14 @@ impl Run<'_> {
                 unsafe { self.cpu.product(product, Matrices { a: a.cast_const(), b: b.cast_const(), to }) };
                 Ok(())
             }
+            (_, Ready::Narrow { before, step, ready, after }) => {
+                // SAFETY: the caller's, and the copies have memory of their own.
+                unsafe {
+                    before.iter().try_for_each(|cast| self.cast(cast))?;
+                    self.step(step, ready, map)?;
+                    after.iter().try_for_each(|cast| self.cast(cast))
+                }
+            }
             (Step::Attention { attention, output, lse }, Ready::Attention { programs, extras }) => {
                 let shape = attention.output_shape();
                 let lse = lse.as_ref().map(|lse| self.rows(lse, &shape[..3]));
@@ -402,6 +466,15 @@ impl Run<'_> {
             }
             _ => unreachable!("each step's own is made when its plan is prepared"),
         }
+    }
+
+    /// Copies a tensor to another type.
+    unsafe fn cast(&self, CastPass { launch, from, to }: &CastPass) -> Result<(), DeviceError> {
+        let bound =
+            |view: &View| Binding { base: self.base(view.memory), bytes: view.bytes, offset: view.offset };
+        let (inputs, outputs) = ([bound(from)], [bound(to)]);
+        // SAFETY: the caller's.
+        unsafe { self.cpu.pass(Pass { launch, origin: &[], inputs: &inputs, outputs: &outputs }) }
     }
 
     /// Waits for what a step has started.

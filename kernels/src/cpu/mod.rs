@@ -10,6 +10,7 @@ mod engine;
 mod executable;
 mod host;
 mod lanes;
+mod narrow;
 mod packed_gemm;
 mod product;
 mod scratch;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use super::blas;
 use super::compile::{Source, Target, compile};
 use super::error::CudaError;
 use super::kept::Kept;
+use super::library::{self, Kind};
 use super::module::Module;
 use super::plan::CudaPlan;
 use super::probe::Gpu;
@@ -54,12 +56,14 @@ impl Device for Gpu {
     fn download_at(&self, from: &Buffer, first: usize, to: &mut [u8]) -> Result<(), DeviceError> {
         from.has(first, to.len())?;
         from.on_card()?.read(first, to)?;
+        self.check_faults()?;
         self.inner.downloaded.fetch_add(to.len() as u64, Relaxed);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
-        Ok(self.stream().sync()?)
+        self.stream().sync()?;
+        self.check_faults()
     }
 
     fn clock(&self) -> Duration {
@@ -75,18 +79,25 @@ impl Device for Gpu {
             allocated_bytes: usage.total,
             live_bytes: usage.current as u64,
             peak_bytes: usage.peak as u64,
-            scratch_bytes: 0,
+            scratch_bytes: self.scratch().map_or(0, |scratch| scratch.bytes() as u64),
             uploaded_bytes: self.inner.uploaded.load(Relaxed),
             downloaded_bytes: self.inner.downloaded.load(Relaxed),
         }
     }
 
-    fn choices(&self, _: &Product) -> Vec<Choice> {
-        vec![Choice::Library]
+    fn choices(&self, product: &Product) -> Vec<Choice> {
+        let ways = if blas::is_expressible(product) { self.count_ways(product).unwrap_or(0) } else { 0 };
+        let all = (0..ways.max(1)).filter_map(|way| u8::try_from(way).ok());
+        all.map(Choice::Way).collect()
+    }
+
+    fn attends_narrow(&self) -> bool {
+        self.card().capability >= (8, 0) // has the instructions of attention_mma.cuh
     }
 
     fn identity(&self) -> String {
-        format!("{} {}", self.name(), self.card().name)
+        let version = library::open(Kind::CublasLt).ok().and_then(|found| found.version).unwrap_or_default();
+        format!("{} {} cuBLASLt {}.{}", self.name(), self.card().name, version.0, version.1)
     }
 
     fn trial<'a>(&'a self, product: &Product) -> Result<Box<dyn Trial + 'a>, DeviceError> {
@@ -96,9 +107,9 @@ impl Device for Gpu {
     fn prepare<'a>(
         &'a self,
         plan: Arc<Plan>,
-        _: &Links<'_, 'a>,
+        links: &Links<'_, 'a>,
     ) -> Result<Box<dyn Executable + 'a>, DeviceError> {
-        Ok(Box::new(CudaPlan::new(self, plan)?))
+        Ok(Box::new(CudaPlan::new(self, plan, links)?))
     }
 }
 

@@ -8,7 +8,7 @@ use super::error::CudaError;
 
 /// Every symbol that this room calls: all of them are in drivers since CUDA 12.0. A driver is asked for each
 /// before it is called at all, since the bindings end the process at a missing one.
-pub(super) const SYMBOLS: [&str; 42] = [
+pub(super) const SYMBOLS: [&str; 40] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuGetErrorName",
@@ -26,8 +26,6 @@ pub(super) const SYMBOLS: [&str; 42] = [
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
-    "cuMemcpyHtoD_v2",
-    "cuMemcpyDtoH_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",

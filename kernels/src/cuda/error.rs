@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::compile::CompileError;
+use super::library;
 
 /// A call of the driver that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,15 @@ pub enum CudaError {
     },
     /// A text that does not compile.
     Compile(CompileError),
+    /// A library that is not there.
+    NoLibrary(library::NotFound),
+    /// A library's call that failed.
+    Library {
+        /// Its function.
+        call: &'static str,
+        /// The library's name for the reason.
+        text: String,
+    },
 }
 
 /// Numbers of `CUresult` after which a process can use the card no more: an illegal address, a launch timeout,
@@ -115,6 +125,8 @@ impl fmt::Display for CudaError {
             Self::Image { module, text } => write!(f, "the driver does not load {module}: {text}"),
             Self::Launch { kernel, text } => write!(f, "kernel {kernel} cannot be launched: {text}"),
             Self::Compile(error) => error.fmt(f),
+            Self::NoLibrary(reason) => write!(f, "{reason}; {}", reason.fix()),
+            Self::Library { call, text } => write!(f, "{call} failed: {text}"),
         }
     }
 }

@@ -5,7 +5,8 @@
 //! the numbers that a score is made of. Plain allocations only: no managed memory, no overcommitment.
 //!
 //! Memory that was freed may be handed out again at once. On one stream that is safe, since work runs in the
-//! order in which it was queued; whoever uses another stream keeps the memory until that stream is done.
+//! order in which it was queued; whoever uses another stream keeps the memory until that stream is done. Copies
+//! between host and card are queued on the GPU's stream, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,7 @@ pub struct Usage {
 #[derive(Debug)]
 pub(super) struct Pool {
     pub context: Arc<Context>,
+    stream: Arc<Stream>, // the GPU's own
     state: Mutex<State>,
 }
 
@@ -51,12 +53,13 @@ pub struct Allocation {
     address: CUdeviceptr,
     bytes: usize,
     tag: &'static str,
+    is_counted: bool, // not what the device holds for itself
     pool: Arc<Pool>,
 }
 
 impl Pool {
-    pub fn new(context: Arc<Context>) -> Self {
-        Self { context, state: Mutex::default() }
+    pub fn new(context: Arc<Context>, stream: Arc<Stream>) -> Self {
+        Self { context, stream, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -65,6 +68,20 @@ impl Pool {
 
     /// Memory with whatever was in it.
     pub fn take(self: &Arc<Self>, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
+        let mut allocation = self.hold(tag, bytes)?;
+        allocation.is_counted = true;
+        let usage = &mut self.state().usage;
+        usage.current += bytes;
+        usage.peak = usage.peak.max(usage.current);
+        usage.total += bytes as u64;
+        let (current, peak) = usage.tags.entry(tag).or_default();
+        *current += bytes;
+        *peak = (*peak).max(*current);
+        Ok(allocation)
+    }
+
+    /// The same, for the device itself: no buffer, and not counted as one.
+    fn hold(self: &Arc<Self>, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
         self.context.enter()?;
         if isize::try_from(bytes).is_err() {
             return Err(CudaError::Memory { tag, asked: bytes, free: self.free_bytes()? });
@@ -74,14 +91,7 @@ impl Pool {
             Some(address) => address,
             None => self.ask(tag, bytes)?,
         };
-        let usage = &mut self.state().usage;
-        usage.current += bytes;
-        usage.peak = usage.peak.max(usage.current);
-        usage.total += bytes as u64;
-        let (current, peak) = usage.tags.entry(tag).or_default();
-        *current += bytes;
-        *peak = (*peak).max(*current);
-        Ok(Allocation { address, bytes, tag, pool: Arc::clone(self) })
+        Ok(Allocation { address, bytes, tag, is_counted: false, pool: Arc::clone(self) })
     }
 
     /// From the driver; when it has none left, once more after giving back what is kept.
@@ -150,24 +160,28 @@ impl Allocation {
         self.tag
     }
 
-    /// Copies from the host to `at` bytes from its beginning, and waits.
+    /// Copies from the host to `at` bytes from its beginning, after everything queued on the GPU's stream, and waits.
     pub fn write(&mut self, at: usize, from: &[u8]) -> Result<(), CudaError> {
         self.within(at, from.len());
         self.pool.context.enter()?;
-        // SAFETY: the range lies inside the allocation; the call returns when the host's bytes are read.
-        check("cuMemcpyHtoD_v2", unsafe {
-            sys::cuMemcpyHtoD_v2(self.address + at as u64, from.as_ptr().cast(), from.len())
-        })
+        let stream = self.pool.stream.handle();
+        // SAFETY: the range lies inside the allocation; the host's bytes are there until the stream is done.
+        check("cuMemcpyHtoDAsync_v2", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(self.address + at as u64, from.as_ptr().cast(), from.len(), stream)
+        })?;
+        self.pool.stream.sync()
     }
 
-    /// Copies to the host from `at` bytes from its beginning, and waits.
+    /// Copies to the host from `at` bytes from its beginning, after everything queued on the GPU's stream, and waits.
     pub fn read(&self, at: usize, to: &mut [u8]) -> Result<(), CudaError> {
         self.within(at, to.len());
         self.pool.context.enter()?;
-        // SAFETY: the range lies inside the allocation; the call returns when the host's bytes are written.
-        check("cuMemcpyDtoH_v2", unsafe {
-            sys::cuMemcpyDtoH_v2(to.as_mut_ptr().cast(), self.address + at as u64, to.len())
-        })
+        let stream = self.pool.stream.handle();
+        // SAFETY: the range lies inside the allocation; the host's bytes are there until the stream is done.
+        check("cuMemcpyDtoHAsync_v2", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), self.address + at as u64, to.len(), stream)
+        })?;
+        self.pool.stream.sync()
     }
 
     /// Queues a fill of `count` 16-bit words from byte `at` on.
@@ -228,6 +242,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let mut state = self.pool.state();
         state.free.entry(rounded(self.bytes)).or_default().push(self.address);
+        if !self.is_counted {
+            return;
+        }
         state.usage.current -= self.bytes;
         if let Some((current, _)) = state.usage.tags.get_mut(self.tag) {
             *current -= self.bytes;
@@ -249,6 +266,27 @@ impl Gpu {
             sys::cuMemsetD8Async(allocation.address, 0, bytes.max(1), self.stream().handle())
         })?;
         Ok(allocation)
+    }
+
+    /// Device memory that the device holds for itself, with whatever was in it: no buffer, and not counted as one.
+    pub(super) fn hold(&self, tag: &'static str, bytes: usize) -> Result<Allocation, CudaError> {
+        self.inner.pool.hold(tag, bytes)
+    }
+
+    /// Makes the memory that plans share as large as one of them needs. What was queued over the old one runs to its
+    /// end in it: memory is handed out again in the order of the stream.
+    pub(super) fn grow_scratch(&self, bytes: usize) -> Result<(), CudaError> {
+        let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes > 0 && scratch.as_ref().is_none_or(|scratch| scratch.bytes() < bytes) {
+            *scratch = None; // first, so that both are never there together
+            *scratch = Some(Arc::new(self.hold("scratch", bytes)?));
+        }
+        Ok(())
+    }
+
+    /// The memory that plans share.
+    pub(super) fn scratch(&self) -> Option<Arc<Allocation>> {
+        self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Bytes from the host in device memory.

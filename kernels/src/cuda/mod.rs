@@ -9,9 +9,9 @@
 //! memory      device memory through a counting pool
 //! order       streams, events, captured graphs
 //! condition   clocks, temperature, throttling, other processes
-//! generate    tile programs as CUDA C++
+//! blas        products of matrices by cuBLASLt
 //! device      the same seam as the CPU's
-//! plan        plans of passes that go lane by lane; any other step is refused
+//! plan        plans: their kernels as text, their launches, what goes wrong in a lane
 //! driver      the driver's calls, each checked; error: what it refused
 //! texts       the kernel texts of this room
 //! ```
@@ -25,12 +25,12 @@
 
 #![allow(unsafe_code)] // foreign functions: each block says why its call is sound
 
+mod blas;
 mod compile;
 pub mod condition;
 mod device;
 mod driver;
 mod error;
-mod generate;
 mod kept;
 pub mod library;
 mod memory;
@@ -47,5 +47,6 @@ pub use kept::{KEPT, Kept};
 pub use memory::{Allocation, Usage};
 pub use module::{Arguments, Attributes, Function, Grid, Module};
 pub use order::{Event, Graph, Stream};
+pub use plan::text_of;
 pub use probe::{Card, Gpu, NoGpu};
 pub use texts::{BASELINE, FILL, PRELUDE};

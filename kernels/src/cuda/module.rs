@@ -25,6 +25,7 @@ struct Handle {
     code: CUmodule,
     name: String,
     context: Arc<Context>,
+    stream: Arc<Stream>, // the GPU's own, which its globals are copied on
 }
 
 // SAFETY: a module's handle is a name that the driver accepts from any thread.
@@ -82,7 +83,7 @@ pub struct Arguments {
 const WORDS: usize = 96;
 
 /// Arguments that a kernel may take.
-pub(super) const COUNT: usize = 24;
+const COUNT: usize = 24;
 
 impl Default for Arguments {
     fn default() -> Self {
@@ -189,7 +190,14 @@ impl Gpu {
             let text = if said.is_empty() { error.to_string() } else { format!("{error}\n{said}") };
             return Err(CudaError::Image { module: name.into(), text });
         }
-        Ok(Module { inner: Arc::new(Handle { code: module, name: name.into(), context }) })
+        Ok(Module {
+            inner: Arc::new(Handle {
+                code: module,
+                name: name.into(),
+                context,
+                stream: Arc::clone(&self.inner.stream),
+            }),
+        })
     }
 
     /// Queues a kernel on the GPU's own stream.
@@ -211,10 +219,36 @@ impl Gpu {
         grid: Grid,
         mut arguments: Arguments,
     ) -> Result<(), CudaError> {
+        arguments.check(function)?;
+        self.launch_pointers(stream, function, grid, &mut arguments.pointers())
+    }
+
+    /// Queues a kernel whose one argument is a struct of so many words, and counts it.
+    pub(super) fn launch_words(
+        &self,
+        stream: &Stream,
+        function: &Function,
+        grid: Grid,
+        words: &mut [u64],
+    ) -> Result<(), CudaError> {
+        self.launch_pointers(stream, function, grid, &mut [words.as_mut_ptr().cast()])
+    }
+
+    /// Counts a launch.
+    pub(super) fn count_launch(&self) {
+        self.inner.launches.fetch_add(1, Relaxed);
+    }
+
+    fn launch_pointers(
+        &self,
+        stream: &Stream,
+        function: &Function,
+        grid: Grid,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), CudaError> {
         if grid.blocks == 0 {
             return Ok(()); // nothing to do is no launch
         }
-        arguments.check(function)?;
         stream.enter()?;
         let mut overlap = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -238,12 +272,12 @@ impl Gpu {
             sys::cuLaunchKernelEx(
                 &raw const config,
                 function.handle,
-                arguments.pointers().as_mut_ptr(),
+                arguments.as_mut_ptr(),
                 std::ptr::null_mut(),
             )
         })
         .map_err(|error| function.explained(error, grid))?;
-        self.inner.launches.fetch_add(1, Relaxed);
+        self.count_launch();
         self.note(stream, function);
         Ok(())
     }
@@ -267,21 +301,22 @@ impl Module {
         Ok(Function { handle: function, name: name.into(), module: Arc::clone(handle) })
     }
 
-    /// The bytes of a global variable.
+    /// The bytes of a global variable, after everything queued on the GPU's stream.
     ///
     /// # Errors
     /// There is none of this name.
     pub fn global(&self, name: &str) -> Result<Vec<u8>, CudaError> {
         let (address, length) = self.place(name)?;
-        let mut bytes = vec![0; length];
-        // SAFETY: the variable has this many bytes, and so has the vector.
-        check("cuMemcpyDtoH_v2", unsafe {
-            sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), address, bytes.len())
+        let (mut bytes, stream) = (vec![0; length], &self.inner.stream);
+        // SAFETY: the variable has this many bytes, and so has the vector, which is there until the stream is done.
+        check("cuMemcpyDtoHAsync_v2", unsafe {
+            sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), address, bytes.len(), stream.handle())
         })?;
+        stream.sync()?;
         Ok(bytes)
     }
 
-    /// Writes a global variable; as many bytes as it has, or fewer.
+    /// Writes a global variable, after everything queued on the GPU's stream; as many bytes as it has, or fewer.
     ///
     /// # Errors
     /// There is none of this name, or it is smaller.
@@ -290,8 +325,12 @@ impl Module {
         if bytes.len() > length {
             return Err(CudaError::Small { name: name.into(), needed: bytes.len(), bytes: length });
         }
-        // SAFETY: the variable has at least this many bytes.
-        check("cuMemcpyHtoD_v2", unsafe { sys::cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), bytes.len()) })
+        let stream = &self.inner.stream;
+        // SAFETY: the variable has at least this many bytes; they are there until the stream is done.
+        check("cuMemcpyHtoDAsync_v2", unsafe {
+            sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), stream.handle())
+        })?;
+        stream.sync()
     }
 
     fn place(&self, name: &str) -> Result<(u64, usize), CudaError> {

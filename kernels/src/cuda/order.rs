@@ -29,11 +29,11 @@ unsafe impl Send for Stream {}
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// Copies between host and card order themselves with it: it is a blocking stream.
+    /// One that no other waits for: what is captured on it is not disturbed by what another thread does.
     pub(super) fn new(context: &Arc<Context>) -> Result<Self, CudaError> {
         context.enter()?;
         let mut handle = std::ptr::null_mut();
-        let flags = CUstream_flags::CU_STREAM_DEFAULT as u32;
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the driver writes one handle.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut handle, flags) })?;
         Ok(Self { handle, context: Arc::clone(context) })
@@ -106,6 +106,9 @@ pub struct Graph {
     context: Arc<Context>,
     _kernels: Vec<Function>, // stay loaded as long as the graph can be launched
 }
+
+// SAFETY: its handles are names that the driver accepts from any thread; one thread at a time launches it.
+unsafe impl Send for Graph {}
 
 impl Graph {
     /// Queues all of it.

@@ -5,17 +5,19 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute as Attribute};
 
+use super::blas::Blas;
 use super::driver::{check, lacking};
 use super::error::CudaError;
 use super::library::{self, Kind};
-use super::memory::Pool;
+use super::memory::{Allocation, Pool};
 use super::module::Function;
 use super::order::Stream;
+use super::plan::fault::Faults;
 
 /// The oldest driver whose symbols are used, as the driver counts: 1000 * major + 10 * minor.
 const OLDEST: i32 = 12000;
@@ -120,7 +122,7 @@ pub struct Gpu {
 pub(super) struct Inner {
     pub card: Card,
     pub pool: Arc<Pool>,
-    pub stream: Stream,
+    pub stream: Arc<Stream>,
     pub launches: AtomicU64,
     pub read: AtomicU64,       // bytes, by steps of plans
     pub written: AtomicU64,    // bytes, by steps of plans
@@ -128,6 +130,9 @@ pub(super) struct Inner {
     pub downloaded: AtomicU64, // bytes
     pub made: Instant,
     pub captured: Mutex<HashMap<usize, Vec<Function>>>, // kernels launched while a graph is captured, by stream
+    pub blas: OnceLock<Result<Blas, CudaError>>,
+    pub scratch: Mutex<Option<Arc<Allocation>>>, // shared by all plans
+    pub faults: Faults,
 }
 
 /// The context that is current on a thread is the driver's state; remembered, so that it is set when it changes.
@@ -207,6 +212,11 @@ impl Gpu {
         &self.inner.stream
     }
 
+    /// The library of matrix products, opened when it is first needed.
+    pub(super) fn blas(&self) -> Result<&Blas, CudaError> {
+        self.inner.blas.get_or_init(|| Blas::open(self)).as_ref().map_err(Clone::clone)
+    }
+
     /// Kernels launched through this GPU and its clones, captured ones counted when they are captured.
     pub fn launches(&self) -> u64 {
         self.inner.launches.load(Relaxed)
@@ -267,8 +277,8 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
     check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut handle, device) })?;
     let context = Arc::new(Context { handle, device });
     context.enter()?;
-    let stream = Stream::new(&context)?;
-    let pool = Arc::new(Pool::new(context));
+    let stream = Arc::new(Stream::new(&context)?);
+    let pool = Arc::new(Pool::new(context, Arc::clone(&stream)));
     Ok(Gpu {
         inner: Arc::new(Inner {
             card,
@@ -281,6 +291,9 @@ fn start(ordinal: usize, device: CUdevice, driver: (i32, i32)) -> Result<Gpu, Cu
             downloaded: AtomicU64::new(0),
             made: Instant::now(),
             captured: Mutex::default(),
+            blas: OnceLock::new(),
+            scratch: Mutex::default(),
+            faults: Faults::default(),
         }),
     })
 }

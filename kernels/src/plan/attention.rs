@@ -20,7 +20,8 @@ use super::{Plan, View, lanes_of};
 use crate::error::DeviceError;
 use crate::tile::{Element, Index, Op, Program};
 
-/// What is attended to, and how: f32.
+/// What is attended to, and how. Q, K, V, the output and all gradients have one type; scores, their sums and L are f32
+/// in each of them, and what is written is rounded once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Sequences.
@@ -37,6 +38,8 @@ pub struct Attention {
     pub depth: usize,
     /// Numbers of a value.
     pub width: usize,
+    /// The type of Q, K, V, the output and the gradients: f32, f16 or bf16.
+    pub element: Element,
     /// What the product of a query and a key is multiplied with.
     pub scale: f32,
     /// From a score, input 0, to a score, f32; as it is, if absent. Input 1 is the first extra.
@@ -76,8 +79,18 @@ pub struct AttentionGrad {
     pub wrt_v: Option<View>,
 }
 
-/// A view with the space that it is over; its elements are f32.
-type Over<'a> = (&'a View, Vec<usize>);
+/// A view with the space that it is over, and the bytes of its elements.
+struct Over<'a> {
+    view: &'a View,
+    space: Vec<usize>,
+    bytes: usize,
+}
+
+impl<'a> Over<'a> {
+    fn new(view: &'a View, space: &[usize], element: Element) -> Self {
+        Self { view, space: space.to_vec(), bytes: element.bytes() }
+    }
+}
 
 impl Attention {
     /// Queries and keys of a block: what is computed, or left out, at once. A tenth to a third faster than 64 x 64,
@@ -133,13 +146,16 @@ impl Attention {
         if self.space().iter().any(|size| i32::try_from(*size).is_err()) {
             return Some("dimensions of less than 2^31");
         }
+        if !matches!(self.element, Element::F32 | Element::F16 | Element::Bf16) {
+            return Some("queries, keys and values of floats");
+        }
         let narrow = self.depth.max(self.width) <= Self::MOST_NUMBERS;
         (!narrow).then_some("at most 65536 numbers of a query, a key or a value")
     }
 
     fn inputs(&self) -> [Over<'_>; 3] {
-        let [q, k, v] = [self.q_shape(), self.k_shape(), self.v_shape()].map(Vec::from);
-        [(&self.q, q), (&self.k, k), (&self.v, v)]
+        [(&self.q, self.q_shape()), (&self.k, self.k_shape()), (&self.v, self.v_shape())]
+            .map(|(view, shape)| Over::new(view, &shape, self.element))
     }
 }
 
@@ -163,10 +179,9 @@ impl Plan {
         output: &View,
         lse: Option<&View>,
     ) -> Result<Option<&'static str>, DeviceError> {
-        let written = [Some(output), lse]
-            .into_iter()
-            .flatten()
-            .zip([attention.output_shape().to_vec(), attention.output_shape()[..3].to_vec()]);
+        let shape = attention.output_shape();
+        let lse = lse.map(|lse| Over::new(lse, &shape[..3], Element::F32));
+        let written = [Over::new(output, &shape, attention.element)].into_iter().chain(lse);
         let fault = self.check_programs(attention)?;
         Ok(fault.or_else(|| self.check_tensors(attention, &attention.inputs(), &written.collect::<Vec<_>>())))
     }
@@ -177,13 +192,15 @@ impl Plan {
         grad: &AttentionGrad,
     ) -> Result<Option<&'static str>, DeviceError> {
         let attention = &grad.attention;
-        let like_output = attention.output_shape().to_vec();
+        let (shape, element) = (attention.output_shape(), attention.element);
         let [q, k, v] = attention.inputs();
-        let written = [(&grad.wrt_q, &q.1), (&grad.wrt_k, &k.1), (&grad.wrt_v, &v.1)];
-        let written = written.into_iter().filter_map(|(view, space)| Some((view.as_ref()?, space.clone())));
+        let shapes = [attention.q_shape(), attention.k_shape(), attention.v_shape()];
+        let written = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(&shapes);
+        let written = written.filter_map(|(view, shape)| Some(Over::new(view.as_ref()?, shape, element)));
         let written: Vec<Over> = written.collect();
-        let lse = (&grad.lse, like_output[..3].to_vec());
-        let read = [q, k, v, (&grad.output, like_output.clone()), (&grad.grad, like_output), lse];
+        let like_output = [&grad.output, &grad.grad].map(|view| Over::new(view, &shape, element));
+        let [output, of_output] = like_output;
+        let read = [q, k, v, output, of_output, Over::new(&grad.lse, &shape[..3], Element::F32)];
         let slope = grad.slope.as_deref().map(|slope| self.check_program(attention, slope, 2, false));
         let fault = self.check_programs(attention)?.or(slope.transpose()?.flatten());
         Ok(fault.or_else(|| self.check_tensors(attention, &read, &written)))
@@ -251,18 +268,18 @@ impl Plan {
 
     /// That everything lies in its memory, and what is written is the step's own.
     fn check_tensors(&self, attention: &Attention, read: &[Over], written: &[Over]) -> Option<&'static str> {
-        if !read.iter().all(|(view, space)| self.inside(view, space, 4)) {
+        if !read.iter().all(|over| self.inside(over.view, &over.space, over.bytes)) {
             return Some("inputs that lie in their memory");
         }
-        let own = |(view, space): &Over| {
+        let own = |Over { view, space, bytes }: &Over| {
             let arena = view.memory.is_written();
-            arena && self.inside(view, space, 4) && view.is_injective(space)
+            arena && self.inside(view, space, *bytes) && view.is_injective(space)
         };
         if !written.iter().all(own) {
             return Some("outputs that lie in the arena, each element once");
         }
         let extras: Vec<View> = attention.extras.iter().map(|view| view.all().0).collect();
-        let extras = extras.iter().map(|view| (view, vec![view.bytes.div_ceil(4)]));
+        let extras = extras.iter().map(|view| Over { view, space: vec![view.bytes], bytes: 1 });
         let extras: Vec<Over> = extras.collect();
         for (i, to) in written.iter().enumerate() {
             if !written[..i].iter().chain(read).chain(&extras).all(|other| apart(to, other)) {
@@ -274,6 +291,7 @@ impl Plan {
 }
 
 /// Whether two views have no element in common.
-fn apart((a, a_space): &Over, (b, b_space): &Over) -> bool {
-    !a.meets(a_space, 4, b, b_space, 4) || a.interleaves(a_space, b, b_space, 4)
+fn apart(a: &Over, b: &Over) -> bool {
+    let meet = a.view.meets(&a.space, a.bytes, b.view, &b.space, b.bytes);
+    !meet || (a.bytes == b.bytes && a.view.interleaves(&a.space, b.view, &b.space, a.bytes))
 }

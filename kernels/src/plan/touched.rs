@@ -47,22 +47,23 @@ impl Step {
                 ]
             }
             Step::Attention { attention, output, lse } => {
-                let shape = attention.output_shape();
+                let (shape, bytes) = (attention.output_shape(), attention.element.bytes());
                 let lse = lse.iter().map(|lse| Touched::new(lse, &shape[..3], 4, true));
-                let written = [Touched::new(output, &shape, 4, true)];
+                let written = [Touched::new(output, &shape, bytes, true)];
                 of_attention(attention).into_iter().chain(written).chain(lse).collect()
             }
             Step::AttentionGrad(grad) => {
                 let of = &grad.attention;
-                let shape = of.output_shape();
+                let (shape, bytes) = (of.output_shape(), of.element.bytes());
                 let read = [
-                    Touched::new(&grad.output, &shape, 4, false),
-                    Touched::new(&grad.grad, &shape, 4, false),
+                    Touched::new(&grad.output, &shape, bytes, false),
+                    Touched::new(&grad.grad, &shape, bytes, false),
                     Touched::new(&grad.lse, &shape[..3], 4, false),
                 ];
                 let shapes = [of.q_shape(), of.k_shape(), of.v_shape()];
                 let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(shapes);
-                let wrt = wrt.filter_map(|(view, shape)| Some(Touched::new(view.as_ref()?, &shape, 4, true)));
+                let wrt =
+                    wrt.filter_map(|(view, shape)| Some(Touched::new(view.as_ref()?, &shape, bytes, true)));
                 of_attention(of).into_iter().chain(read).chain(wrt).collect()
             }
             Step::Scatter { rows, index, to, .. } => {
@@ -99,6 +100,7 @@ fn of_attention(attention: &Attention) -> Vec<Touched> {
         (&attention.k, attention.k_shape()),
         (&attention.v, attention.v_shape()),
     ];
-    let read = tensors.into_iter().map(|(view, shape)| Touched::new(view, &shape, 4, false));
+    let bytes = attention.element.bytes();
+    let read = tensors.into_iter().map(|(view, shape)| Touched::new(view, &shape, bytes, false));
     read.chain(attention.extras.iter().map(|view| Touched::all(view, false))).collect()
 }

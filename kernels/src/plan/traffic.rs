@@ -12,15 +12,16 @@ impl Step {
             Step::Product(product) => of_product(product),
             Step::Attention { attention, lse, .. } => {
                 let lse = lse.as_ref().map_or(0, |_| floats(&attention.space()[..3]));
-                (of_attention(attention), sum([floats(&attention.output_shape()), lse]))
+                (of_attention(attention), sum([elements(&attention.output_shape(), attention.element), lse]))
             }
             Step::AttentionGrad(grad) => {
                 let of = &grad.attention;
-                let output = floats(&of.output_shape());
+                let output = elements(&of.output_shape(), of.element);
                 let extra = [output, output, floats(&of.space()[..3])]; // O, its gradient, L
                 let shapes = [of.q_shape(), of.k_shape(), of.v_shape()];
                 let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().zip(shapes);
-                let written = wrt.map(|(view, shape)| view.as_ref().map_or(0, |_| floats(&shape)));
+                let written =
+                    wrt.map(|(view, shape)| view.as_ref().map_or(0, |_| elements(&shape, of.element)));
                 (sum(extra.into_iter().chain([of_attention(of)])), sum(written))
             }
             Step::Scatter { count, width, table, .. } => {
@@ -38,7 +39,12 @@ impl Step {
 
 /// Bytes of a shape of f32.
 fn floats(shape: &[usize]) -> usize {
-    count(shape.iter().copied()).saturating_mul(size_of::<f32>())
+    elements(shape, Element::F32)
+}
+
+/// Bytes of a shape.
+fn elements(shape: &[usize], element: Element) -> usize {
+    count(shape.iter().copied()).saturating_mul(element.bytes())
 }
 
 /// A product that stays at the largest number. A sound step has such a size only along dimensions that repeat elements.
@@ -99,5 +105,5 @@ fn of_attention(attention: &Attention) -> usize {
         let element = programs.clone().flat_map(|program| &program.ops).find_map(reads);
         element.map_or(0, |element| touched(view, &attention.space(), element).min(view.bytes))
     });
-    sum(own.iter().map(|shape| floats(shape)).chain(extras))
+    sum(own.iter().map(|shape| elements(shape, attention.element)).chain(extras))
 }

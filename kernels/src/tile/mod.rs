@@ -19,7 +19,7 @@ mod schedule;
 
 use std::fmt;
 
-pub(crate) use schedule::{Schedule, Scheduled, Slot};
+pub(crate) use schedule::{Schedule, Scheduled, Slot, phases};
 
 /// The number of an operation whose value is used.
 pub type Value = usize;

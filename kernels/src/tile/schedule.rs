@@ -62,7 +62,7 @@ impl Schedule {
 }
 
 /// The phase in which each value is first there: after a reduction, the next one.
-fn phases(program: &Program) -> Vec<usize> {
+pub(crate) fn phases(program: &Program) -> Vec<usize> {
     let mut phase: Vec<usize> = Vec::new();
     for op in &program.ops {
         let after = |value: Value| phase[value] + usize::from(is_reduction(&program.ops[value]));

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tests::golden;
 
 use crate::compiled::Runner;
+use tests::one_graph::devices;
 
 /// One attention that the original library computed.
 #[derive(Deserialize)]
@@ -258,27 +259,25 @@ fn every_case_and_its_gradients_are_the_stored_ones_in_f64() {
 fn every_case_compiles_to_two_launches_of_attention_and_keeps_its_values() {
     each_case(|case, stored| {
         let (graph, values) = (case.graph(stored, Dtype::F32), Case::values::<f32>(stored, Dtype::F32));
-        let compiled = Runner::new(&graph, &values, Level::O2);
-        let mut runner = compiled.unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let steps = &runner.compiled.plan().steps;
-        let of = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count();
-        let launches = [
-            of(|step| matches!(step, Step::Attention { .. })),
-            of(|step| matches!(step, Step::AttentionGrad(_))),
-        ];
-        assert_eq!(launches, [1, 1], "{} ({})", case.name, case.kind);
-        let got = runner.run(&values).unwrap_or_else(|error| panic!("{}: {error}", case.name));
         let truth = case.run::<f64>(stored, Dtype::F32);
         let naive = case.run::<f32>(stored, Dtype::F32);
-        for (i, name) in NAMES.iter().enumerate() {
-            let (clever, plain) = (apart(&got[i].wide(), &truth[i]), apart(&naive[i], &truth[i]));
-            let slack = 1e-6 * largest(&truth[i]).max(1.0);
-            assert!(
-                clever <= plain + slack,
-                "{} ({}) {name}: {clever:e}, plain {plain:e}",
-                case.name,
-                case.kind
-            );
+        for device in devices() {
+            let compiled = Runner::new(device, &graph, &values, Level::O2);
+            let mut runner = compiled.unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let steps = &runner.compiled.plan().steps;
+            let of = |is: fn(&Step) -> bool| steps.iter().filter(|step| is(step)).count();
+            let launches = [
+                of(|step| matches!(step, Step::Attention { .. })),
+                of(|step| matches!(step, Step::AttentionGrad(_))),
+            ];
+            assert_eq!(launches, [1, 1], "{} ({})", case.name, case.kind);
+            let got = runner.run(&values).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            for (i, name) in NAMES.iter().enumerate() {
+                let (clever, plain) = (apart(&got[i].wide(), &truth[i]), apart(&naive[i], &truth[i]));
+                let slack = 1e-6 * largest(&truth[i]).max(1.0);
+                let what = format!("{} ({}) {name} on {}", case.name, case.kind, device.name());
+                assert!(clever <= plain + slack, "{what}: {clever:e}, plain {plain:e}");
+            }
         }
     });
 }

@@ -1,8 +1,9 @@
-//! The CPU's attention: against its definition, forward and backward, on awkward shapes, with programs and without;
-//! what a mask leaves empty is not computed, and neither threads nor vector units change a bit.
+//! A device's attention: against its definition, forward and backward, on awkward shapes, with programs and without. On
+//! the CPU what a mask leaves empty is not computed, and neither threads nor vector units change a bit.
 
 use std::sync::Arc;
 
+use half::{bf16, f16};
 use kernels::plan::{Attention, AttentionGrad, Memory, Plan, Step, View, contiguous};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Memories, Vector};
@@ -11,6 +12,7 @@ use reference::graph::programs::{
     ScoreEntry, alibi, and, causal, document, mask, score, sliding_window, softcap,
 };
 use reference::graph::{self, Array, Dtype, Graph, Real, Type, expand, interpret};
+use tests::one_graph::{CPU, card, devices, floats};
 use tests::plans::{execute, prepare};
 
 /// An attention that both sides compute.
@@ -25,7 +27,8 @@ struct Case {
     width: usize,
     offset: usize, // of the first query
     kind: Kind,
-    apart: bool, // whether a head's rows lie apart: (batch, row, head, column)
+    apart: bool,      // whether a head's rows lie apart: (batch, row, head, column)
+    element: Element, // of the tensors
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +53,20 @@ const NAMES: [&str; 4] = ["output", "wrt q", "wrt k", "wrt v"];
 impl Case {
     fn new(queries: usize, keys: usize, kind: Kind) -> Self {
         let (offset, apart) = (keys.saturating_sub(queries), queries % 2 == 1);
-        Self { batch: 1, heads: 2, groups: 1, queries, keys, depth: 8, width: 8, offset, kind, apart }
+        let element = Element::F32;
+        Self {
+            batch: 1,
+            heads: 2,
+            groups: 1,
+            queries,
+            keys,
+            depth: 8,
+            width: 8,
+            offset,
+            kind,
+            apart,
+            element,
+        }
     }
 
     fn shapes(&self) -> [[usize; 4]; 4] {
@@ -69,8 +85,35 @@ impl Case {
         let mut seed = 1_u32;
         self.shapes().map(|shape| {
             seed += 77;
-            numbers(shape.iter().product(), seed)
+            numbers(shape.iter().product(), seed).into_iter().map(|x| self.rounded(x)).collect()
         })
+    }
+
+    /// A number as the tensors hold it.
+    fn rounded(&self, x: f32) -> f32 {
+        match self.element {
+            Element::F16 => f16::from_f32(x).to_f32(),
+            Element::Bf16 => bf16::from_f32(x).to_f32(),
+            _ => x,
+        }
+    }
+
+    /// Numbers in the type of the tensors.
+    fn bytes_of(&self, x: &[f32]) -> Vec<u8> {
+        match self.element {
+            Element::F16 => x.iter().flat_map(|x| f16::from_f32(*x).to_ne_bytes()).collect(),
+            Element::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_ne_bytes()).collect(),
+            _ => x.iter().flat_map(|x| x.to_ne_bytes()).collect(),
+        }
+    }
+
+    fn read(&self, bytes: &[u8]) -> Vec<f32> {
+        let pairs = || bytes.chunks_exact(2).map(|pair| [pair[0], pair[1]]);
+        match self.element {
+            Element::F16 => pairs().map(|pair| f16::from_ne_bytes(pair).to_f32()).collect(),
+            Element::Bf16 => pairs().map(|pair| bf16::from_ne_bytes(pair).to_f32()).collect(),
+            _ => bytes.chunks_exact(4).map(|x| f32::from_ne_bytes([x[0], x[1], x[2], x[3]])).collect(),
+        }
     }
 
     /// The document of each place.
@@ -328,7 +371,6 @@ impl Case {
 struct Found {
     tensors: [Vec<f32>; 4],
     lse: Vec<f32>,
-    blocks: [u64; 2], // forward, and for the gradients
 }
 
 impl Case {
@@ -344,7 +386,7 @@ impl Case {
     }
 
     fn view(&self, memory: Memory, shape: [usize; 4]) -> View {
-        let bytes = shape.iter().product::<usize>() * 4;
+        let bytes = shape.iter().product::<usize>() * self.element.bytes();
         View { memory, bytes, offset: 0, strides: self.strides(shape) }
     }
 
@@ -366,6 +408,7 @@ impl Case {
         let ids =
             View { memory: Memory::Input(4), bytes: self.ids().len() * 4, offset: 0, strides: vec![0; 4] };
         Attention {
+            element: self.element,
             batch,
             heads,
             groups,
@@ -421,7 +464,7 @@ impl Case {
             wrt_k: Some(to(to_k, k)),
             wrt_v: Some(to(to_v, v)),
         }));
-        let sizes = self.given().map(|x| x.len() * 4);
+        let sizes = self.given().map(|x| x.len() * self.element.bytes());
         let given = sizes.into_iter().chain([self.ids().len() * 4]).collect();
         Plan {
             name: "trial".into(),
@@ -432,10 +475,10 @@ impl Case {
         }
     }
 
-    fn buffers(&self, device: &Cpu) -> Vec<Buffer> {
+    fn buffers(&self, device: &dyn Device) -> Vec<Buffer> {
         let floats = self.shapes().into_iter().zip(self.given());
         let floats = floats.map(|(shape, x)| self.relaid(shape, &x, false));
-        let bytes = floats.map(|x| x.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>());
+        let bytes = floats.map(|x| self.bytes_of(&x));
         let ids = self.ids().iter().flat_map(|id| id.to_ne_bytes()).collect();
         let upload = |bytes: Vec<u8>| {
             let mut buffer = device.alloc("given", bytes.len()).expect("room");
@@ -445,30 +488,70 @@ impl Case {
         bytes.chain([ids]).map(upload).collect()
     }
 
-    fn run(&self, device: &Cpu) -> Result<Found, DeviceError> {
+    /// An arena in which what is not written shows.
+    fn arena(&self, device: &dyn Device) -> Result<Buffer, DeviceError> {
+        let bytes = self.places()[5];
+        let mut arena = device.alloc("arena", bytes)?;
+        device.upload(&mut arena, &f32::NAN.to_ne_bytes().repeat(bytes / 4))?;
+        Ok(arena)
+    }
+
+    fn run(&self, device: &dyn Device) -> Result<Found, DeviceError> {
+        self.watched(device, |_| {})
+    }
+
+    /// The same, of which `watch` is told each step that is done.
+    fn watched(
+        &self,
+        device: &dyn Device,
+        mut watch: impl FnMut(usize) + Send,
+    ) -> Result<Found, DeviceError> {
         let mut prepared = prepare(device, self.plan())?;
         let buffers = self.buffers(device);
-        let places = self.places();
-        let mut arena = device.alloc("arena", places[5])?;
-        arena.view_mut::<f32>().fill(f32::NAN); // what is not written shows
-        let (mut blocks, mut before) = ([0; 2], device.attention_blocks());
-        let mut watch = |step: usize, _| {
-            blocks[step] = device.attention_blocks() - before;
-            before = device.attention_blocks();
-        };
+        let mut arena = self.arena(device)?;
         let given: Vec<&Buffer> = buffers.iter().collect();
         let mut memories = Memories { arena: &mut arena, inputs: &given, donated: &mut [] };
-        prepared.run(&mut memories, Some(&mut watch))?;
-        let floats = arena.view::<f32>();
+        prepared.run(&mut memories, Some(&mut |step, _| watch(step)))?;
+        device.sync()?;
+        let mut bytes = vec![0; arena.bytes()];
+        device.download(&arena, &mut bytes)?;
+        let (floats, places) = (floats(device, &arena), self.places());
         let [q, k, v, o] = self.shapes();
         let mut tensors = [(0, o), (1, q), (2, k), (3, v)].map(|(i, shape)| {
-            let count = shape.iter().product::<usize>();
-            self.relaid(shape, &floats[places[i] / 4..][..count], true)
+            let count = shape.iter().product::<usize>() * self.element.bytes();
+            self.relaid(shape, &self.read(&bytes[places[i]..][..count]), true)
         });
         tensors.iter_mut().flatten().for_each(|x| *x += 0.0); // -0 is 0
         let lse = floats[places[4] / 4..][..self.batch * self.heads * self.queries].to_vec();
-        Ok(Found { tensors, lse, blocks })
+        Ok(Found { tensors, lse })
     }
+
+    /// The same, with the blocks that were computed forward and for the gradients.
+    fn counted(&self, device: &Cpu) -> Result<(Found, [u64; 2]), DeviceError> {
+        let (mut blocks, mut before) = ([0; 2], device.attention_blocks());
+        let found = self.watched(device, |step| {
+            blocks[step] = device.attention_blocks() - before;
+            before = device.attention_blocks();
+        })?;
+        Ok((found, blocks))
+    }
+}
+
+/// One with each kind of program, and one without.
+pub(crate) fn plans() -> Vec<Plan> {
+    let kinds = [
+        Kind::Plain,
+        Kind::Causal,
+        Kind::Window(70),
+        Kind::Document,
+        Kind::Softcap,
+        Kind::Alibi,
+        Kind::Everything,
+        Kind::Positive,
+        Kind::PerHead(40),
+        Kind::Blind,
+    ];
+    kinds.map(|kind| Case::new(127, 200, kind).plan()).into()
 }
 
 /// The largest difference.
@@ -509,25 +592,77 @@ impl Case {
     }
 }
 
-/// Holds a case against its definition.
+/// Holds a case against its definition on every device, and the blocks that the CPU computes against the mask.
 fn hold(case: &Case) {
     let (truth, naive) = (case.by_definition::<f64>(), case.by_definition::<f32>());
-    let found = case.run(&Cpu::with_threads(1)).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+    let sound = |error: DeviceError| -> ! { panic!("{case:?}: {error}") };
+    let (found, blocks) = case.counted(&Cpu::with_threads(1)).unwrap_or_else(|error| sound(error));
+    hold_found(case, &found, [&truth, &naive], "cpu");
+    if case.kind != Kind::Positive {
+        assert_eq!(blocks, [case.blocks(); 2], "{case:?}: blocks");
+    }
+    if let Some(card) = card() {
+        let found = case.run(card).unwrap_or_else(|error| sound(error));
+        hold_found(case, &found, [&truth, &naive], &card.name());
+    }
+}
+
+fn hold_found(case: &Case, found: &Found, [truth, naive]: [&[Vec<f64>; 4]; 2], device: &str) {
     let terms = case.terms();
+    // A card's e^x is two units off where the CPU's is one (CUDA C++ Programming Guide, Mathematical Functions).
+    let of_device = if device == "cpu" { ROUNDINGS } else { ROUNDINGS + 2.0 };
     let finite = found.lse.iter().filter(|lse| lse.is_finite());
     let lse = finite.fold(0.0, |most: f64, lse| most.max(f64::from(lse.abs())));
     for (i, name) in NAMES.iter().enumerate() {
-        let roundings = if i == 0 { ROUNDINGS } else { ROUNDINGS + lse / 2.0 };
+        let roundings = if i == 0 { of_device } else { of_device + lse / 2.0 };
         let slack = roundings * f64::from(f32::EPSILON) * (largest(&truth[i]) + terms[i]);
         let fair = apart(&truth[i], naive[i].iter().copied()) + slack;
         assert_eq!(found.tensors[i].len(), truth[i].len());
         let error = apart(&truth[i], found.tensors[i].iter().map(|x| f64::from(*x)));
-        assert!(error <= fair, "{case:?}, {name}: off by {error:e}, fair is {fair:e}");
+        assert!(error <= fair, "{case:?}, {name} on {device}: off by {error:e}, fair is {fair:e}");
         let f16 = truth[i].iter().map(|x| f32::nearest(*x, Dtype::F16).wide());
         assert!(!case.shows() || apart(&truth[i], f16) > fair, "{case:?}, {name}: f16 would do, too");
     }
-    if case.kind != Kind::Positive {
-        assert_eq!(found.blocks, [case.blocks(); 2], "{case:?}: blocks");
+}
+
+/// Holds a case in a narrow type against the definition of its rounded inputs, on every device: off by some roundings of
+/// the type, which stand for those of the probabilities, of the output and of what is read of it.
+fn hold_narrow(case: &Case) {
+    let (truth, terms) = (case.by_definition::<f64>(), case.terms());
+    let unit = if case.element == Element::F16 { 1.0 / 2048.0 } else { 1.0 / 256.0 };
+    for device in [Some(&*CPU as &dyn Device), card()].into_iter().flatten() {
+        let found = case.run(device).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        for (i, name) in NAMES.iter().enumerate() {
+            let error = apart(&truth[i], found.tensors[i].iter().map(|x| f64::from(*x)));
+            let fair = ROUNDINGS * unit * (largest(&truth[i]) + terms[i]);
+            let on = device.name();
+            assert!(error <= fair, "{case:?}, {name} on {on}: off by {error:e}, fair is {fair:e}");
+        }
+    }
+}
+
+#[test]
+fn attention_in_f16_and_bf16_is_its_definition() {
+    let kinds = [
+        Kind::Plain,
+        Kind::Causal,
+        Kind::Window(70),
+        Kind::Document,
+        Kind::Everything,
+        Kind::PerHead(40),
+        Kind::Blind,
+    ];
+    for kind in kinds {
+        for (element, [depth, width]) in [
+            (Element::Bf16, [64, 64]),
+            (Element::Bf16, [128, 48]),
+            (Element::F16, [80, 96]),
+            (Element::F16, [7, 5]),
+        ] {
+            for (queries, keys) in [(1, 1), (65, 65), (127, 200), (200, 200)] {
+                hold_narrow(&Case { depth, width, element, ..Case::new(queries, keys, kind) });
+            }
+        }
     }
 }
 
@@ -585,18 +720,23 @@ fn heads_share_keys_and_values_have_a_width_of_their_own() {
 #[test]
 fn queries_that_see_nothing_have_zeros_and_no_gradient() {
     let case = Case { offset: 0, ..Case::new(130, 200, Kind::Blind) };
-    let found = case.run(&Cpu::with_threads(1)).expect("fits");
-    assert!(found.tensors.iter().flatten().all(|x| x.to_bits() == 0));
-    assert!(found.lse.iter().all(|lse| *lse == f32::NEG_INFINITY));
-    assert_eq!(found.blocks, [0, 0]);
+    for device in devices() {
+        let found = case.run(device).expect("fits");
+        assert!(found.tensors.iter().flatten().all(|x| x.to_bits() == 0), "{}", device.name());
+        assert!(found.lse.iter().all(|lse| *lse == f32::NEG_INFINITY), "{}", device.name());
+    }
+    let (_, blocks) = case.counted(&Cpu::with_threads(1)).expect("fits");
+    assert_eq!(blocks, [0, 0]);
 }
 
 #[test]
 fn a_space_without_keys_or_queries_or_depth_has_its_answer() {
     for (queries, keys, depth, width) in [(3, 0, 4, 4), (0, 3, 4, 4), (3, 5, 0, 4), (3, 5, 4, 0)] {
         let case = Case { depth, width, ..Case::new(queries, keys, Kind::Plain) };
-        let found = case.run(&Cpu::with_threads(1)).unwrap_or_else(|error| panic!("{case:?}: {error}"));
-        assert!(found.tensors.iter().flatten().all(|x| x.is_finite()), "{case:?}: {found:?}");
+        for device in devices() {
+            let found = case.run(device).unwrap_or_else(|error| panic!("{case:?}: {error}"));
+            assert!(found.tensors.iter().flatten().all(|x| x.is_finite()), "{case:?}: {found:?}");
+        }
     }
 }
 
@@ -622,9 +762,9 @@ fn neither_threads_nor_vector_units_change_a_bit() {
 fn what_a_mask_leaves_empty_is_not_computed() {
     let blocks = |kind, queries, keys| {
         let case = Case { depth: 2, width: 2, ..Case::new(queries, keys, kind) };
-        let found = case.run(&Cpu::with_threads(1)).expect("fits");
-        assert_eq!(found.blocks, [case.blocks(); 2], "{case:?}");
-        found.blocks[0]
+        let (_, blocks) = case.counted(&Cpu::with_threads(1)).expect("fits");
+        assert_eq!(blocks, [case.blocks(); 2], "{case:?}");
+        blocks[0]
     };
     let [rows, columns] = Attention::BLOCK;
     let all = (2 * 1024_usize.div_ceil(rows) * 1024_usize.div_ceil(columns)) as u64;
@@ -656,36 +796,43 @@ fn scratch_is_one_piece_a_thread_and_used_again() {
 #[test]
 fn only_the_gradients_that_are_asked_for_are_written() {
     let case = Case::new(130, 200, Kind::Everything);
-    let whole = case.run(&Cpu::with_threads(1)).expect("fits");
-    for asked in 0..8 {
-        let mut plan = case.plan();
-        let Step::AttentionGrad(grad) = &mut plan.steps[1] else { panic!("the second step") };
-        let keep = |n: usize, view: &mut Option<View>| {
-            if asked >> n & 1 == 0 {
-                *view = None;
+    let [one, three] = [1, 3].map(Cpu::with_threads);
+    let mut on: Vec<[&dyn Device; 2]> = vec![[&one, &three]];
+    on.extend(card().map(|card| [card; 2]));
+    for [first, second] in on {
+        let whole = case.run(first).expect("fits");
+        (0..8).for_each(|asked| writes_what_is_asked(&case, second, asked, &whole));
+    }
+}
+
+/// That of the gradients whose bits are set, and of no other, there is what there is of all.
+fn writes_what_is_asked(case: &Case, device: &dyn Device, asked: u32, whole: &Found) {
+    let mut plan = case.plan();
+    let Step::AttentionGrad(grad) = &mut plan.steps[1] else { panic!("the second step") };
+    let keep = |n: usize, view: &mut Option<View>| {
+        if asked >> n & 1 == 0 {
+            *view = None;
+        }
+    };
+    keep(0, &mut grad.wrt_q);
+    keep(1, &mut grad.wrt_k);
+    keep(2, &mut grad.wrt_v);
+    let buffers = case.buffers(device);
+    let mut arena = case.arena(device).expect("room");
+    let mut prepared = prepare(device, plan).expect("fits");
+    execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []).expect("fits");
+    let all = floats(device, &arena);
+    let [q, k, v, _] = case.shapes();
+    for (n, shape) in [q, k, v].into_iter().enumerate() {
+        let floats = &all[case.places()[n + 1] / 4..][..shape.iter().product()];
+        if asked >> n & 1 == 1 {
+            let mut got = case.relaid(shape, floats, true);
+            for x in &mut got {
+                *x += 0.0; // -0 is 0
             }
-        };
-        keep(0, &mut grad.wrt_q);
-        keep(1, &mut grad.wrt_k);
-        keep(2, &mut grad.wrt_v);
-        let device = Cpu::with_threads(3);
-        let buffers = case.buffers(&device);
-        let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-        arena.view_mut::<f32>().fill(f32::NAN);
-        let mut prepared = prepare(&device, plan).expect("fits");
-        execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []).expect("fits");
-        let [q, k, v, _] = case.shapes();
-        for (n, shape) in [q, k, v].into_iter().enumerate() {
-            let floats = &arena.view::<f32>()[case.places()[n + 1] / 4..][..shape.iter().product()];
-            if asked >> n & 1 == 1 {
-                let mut got = case.relaid(shape, floats, true);
-                for x in &mut got {
-                    *x += 0.0; // -0 is 0
-                }
-                assert!(got == whole.tensors[n + 1], "{asked:b}: {}", NAMES[n + 1]);
-            } else {
-                assert!(floats.iter().all(|x| x.is_nan()), "{asked:b}: {}", NAMES[n + 1]);
-            }
+            assert!(got == whole.tensors[n + 1], "{asked:b}: {}", NAMES[n + 1]);
+        } else {
+            assert!(floats.iter().all(|x| x.is_nan()), "{asked:b}: {}", NAMES[n + 1]);
         }
     }
 }
@@ -698,8 +845,12 @@ fn an_attention_that_does_not_fit_is_refused() {
         let Step::Attention { attention, output, .. } = &mut plan.steps[0] else { panic!("the first step") };
         change(attention, output);
         plan.steps.truncate(1);
-        let device = Cpu::with_threads(1);
-        prepare(&device, plan).map_or_else(|error| error.to_string(), |_| String::new())
+        let refused = devices().into_iter().map(|device| {
+            prepare(device, plan.clone()).map_or_else(|error| error.to_string(), |_| String::new())
+        });
+        let refused: Vec<String> = refused.collect();
+        assert!(refused.iter().all(|message| *message == refused[0]), "{refused:?}");
+        refused[0].clone()
     };
     assert_eq!(refused(&|_, _| {}), "");
     assert!(refused(&|attention, _| attention.keys += 1).contains("inputs that lie in their memory"));
@@ -739,13 +890,14 @@ fn a_place_outside_an_extra_names_the_lane_of_the_whole_space() {
     let at = alone.op(Op::Gather { input: 1, element: Element::I32, at: key });
     attention.mask = mask.map(|_| alone.finish("far", at, Element::I32));
     plan.steps.truncate(1);
-    let device = Cpu::with_threads(3);
-    let buffers = case.buffers(&device);
-    let mut arena = device.alloc("arena", case.places()[5]).expect("room");
-    let mut prepared = prepare(&device, plan).expect("fits");
-    let error = execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []);
-    let error = error.expect_err("place 199 of 199").to_string();
-    assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
+    for device in [&Cpu::with_threads(3) as &dyn Device].into_iter().chain(card()) {
+        let buffers = case.buffers(device);
+        let mut arena = device.alloc("arena", case.places()[5]).expect("room");
+        let mut prepared = prepare(device, plan.clone()).expect("fits");
+        let ran = execute(&mut *prepared, &mut arena, &buffers.iter().collect::<Vec<_>>(), &mut []);
+        let error = ran.and_then(|()| device.sync()).expect_err("place 199 of 199").to_string();
+        assert_eq!(error, "operation 1 of program far reads place 199 of 199 in lane 199");
+    }
 }
 
 /// Times for the heads of the kernel's files: `cargo test --release -p tests --test workbook attention_cpu -- --ignored

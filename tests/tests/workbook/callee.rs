@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use reference::graph::Array;
 use reference::llama::rope;
 use reference::nf4::{CODE2, Layout, NF4, OutputDtype, Part, PartValues, Quantized, Scales, dequantize_bits};
-use tests::one_graph::{CPU, upload};
+use tests::one_graph::{CPU, bytes, devices, upload};
 use tests::plans::execute;
 use tests::small_llama::SmallLlama;
 
@@ -99,7 +99,7 @@ fn plan(what: Dequantize, donated: &[Part]) -> Plan {
     }
 }
 
-fn prepared<'a>(device: &'a Cpu, plan: Plan, callee: &'a dyn Callee) -> Box<dyn Executable + 'a> {
+fn prepared<'a>(device: &'a dyn Device, plan: Plan, callee: &'a dyn Callee) -> Box<dyn Executable + 'a> {
     let links = Links { callees: &[callee], ..Links::default() };
     device.prepare(Arc::new(plan), &links).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -108,17 +108,18 @@ fn prepared<'a>(device: &'a Cpu, plan: Plan, callee: &'a dyn Callee) -> Box<dyn 
 const SPARE: usize = 64;
 
 /// What a call leaves in a memory that was full of something else.
-fn call(what: Dequantize, inputs: &[Buffer]) -> Vec<u8> {
+fn call(device: &dyn Device, what: Dequantize, inputs: &[Buffer]) -> Vec<u8> {
     let len = what.output_bytes();
-    let mut executable = prepared(&CPU, plan(what, &[]), &DEQUANTIZER);
+    let mut executable = prepared(device, plan(what, &[]), &DEQUANTIZER);
     let (mut arena, mut out) =
-        (CPU.alloc("arena", 0).expect("room"), CPU.alloc("out", len + SPARE).expect("room"));
-    out.view_mut::<u8>().fill(0xa5);
+        (device.alloc("arena", 0).expect("room"), device.alloc("out", len + SPARE).expect("room"));
+    device.upload(&mut out, &vec![0xa5; len + SPARE]).expect("equal lengths");
     let inputs: Vec<&Buffer> = inputs.iter().collect();
     execute(&mut *executable, &mut arena, &inputs, &mut [&mut out]).unwrap_or_else(|error| panic!("{error}"));
-    let (result, spare) = out.view::<u8>().split_at(len);
+    let mut result = bytes(device, &out);
+    let spare = result.split_off(len);
     assert!(spare.iter().all(|byte| *byte == 0xa5), "bytes after the result are written");
-    result.to_vec()
+    result
 }
 
 const ELEMENTS: [(Element, OutputDtype); 3] =
@@ -131,17 +132,28 @@ fn truth(weight: &Quantized, dtype: OutputDtype) -> Vec<u8> {
 }
 
 /// That a part, in blocks, has the bytes that the whole has there.
-fn agrees(weight: &Quantized, inputs: &[Buffer], blocks: Range<usize>, (element, whole): (Element, &[u8])) {
+fn agrees(
+    device: &dyn Device,
+    weight: &Quantized,
+    inputs: &[Buffer],
+    blocks: Range<usize>,
+    (element, whole): (Element, &[u8]),
+) {
     let Layout { len, block_size, .. } = weight.view().layout();
     let part = blocks.start * block_size..(blocks.end * block_size).min(len);
     let want = &whole[part.start * element.bytes()..part.end * element.bytes()];
-    let got = call(wanted(weight, element, part.clone()), inputs);
-    assert!(got == want, "{part:?} of {:?} in {element:?}", weight.view().layout());
+    let got = call(device, wanted(weight, element, part.clone()), inputs);
+    let (layout, on) = (weight.view().layout(), device.name());
+    assert!(got == want, "{part:?} of {layout:?} in {element:?} on {on}");
 }
 
 /// Every pair of blocks of small weights; of large ones those beside which a group of scales begins or ends.
 #[test]
 fn a_part_of_a_weight_has_the_bytes_that_the_whole_has_there() {
+    devices().into_iter().for_each(parts_have_the_bytes_of_the_whole);
+}
+
+fn parts_have_the_bytes_of_the_whole(device: &dyn Device) {
     let cases = [
         (1, 64, None),
         (65, 64, Some(256)),
@@ -153,7 +165,7 @@ fn a_part_of_a_weight_has_the_bytes_that_the_whole_has_there() {
     ];
     for (len, block_size, nested) in cases {
         let weight = weight(len, block_size, nested, len);
-        let (inputs, blocks) = (uploaded(&*CPU, &weight), len.div_ceil(block_size));
+        let (inputs, blocks) = (uploaded(device, &weight), len.div_ceil(block_size));
         let group = nested.unwrap_or(blocks);
         let near = |at: usize| [0, 1, group - 1].iter().any(|off| at % group == *off) || at + 1 >= blocks;
         let bounds: Vec<usize> = (0..=blocks).filter(|at| blocks < 20 || near(*at)).collect();
@@ -161,7 +173,7 @@ fn a_part_of_a_weight_has_the_bytes_that_the_whole_has_there() {
             let whole = truth(&weight, dtype);
             for (i, start) in bounds.iter().enumerate().filter(|(_, start)| **start < blocks) {
                 for end in &bounds[i..] {
-                    agrees(&weight, &inputs, *start..*end, (element, &whole));
+                    agrees(device, &weight, &inputs, *start..*end, (element, &whole));
                 }
             }
         }
@@ -183,7 +195,10 @@ proptest! {
         let (element, dtype) = ELEMENTS[element];
         let start = a % blocks;
         let part = start..start + b % (blocks - start + 1);
-        agrees(&weight, &uploaded(&*CPU, &weight), part, (element, &truth(&weight, dtype)));
+        let whole = truth(&weight, dtype);
+        for device in devices() {
+            agrees(device, &weight, &uploaded(device, &weight), part.clone(), (element, &whole));
+        }
     }
 }
 
@@ -239,7 +254,7 @@ struct Called<'a> {
 impl<'a> Called<'a> {
     fn new(what: Dequantize, donated: &[Part], callee: &'a dyn Callee) -> Self {
         let [arena, out] = [0, what.output_bytes()].map(|bytes| CPU.alloc("memory", bytes).expect("room"));
-        Self { executable: prepared(&CPU, plan(what, donated), callee), arena, out }
+        Self { executable: prepared(&*CPU, plan(what, donated), callee), arena, out }
     }
 
     fn run(&mut self, inputs: &[Buffer]) -> Result<(), DeviceError> {

@@ -11,6 +11,7 @@ use compiler::session::{Error, Settings};
 use compiler::tune::Tuned;
 use grader::fair::ties::{Sides, Ties};
 use grader::fair::{difference, rounding};
+use kernels::Device;
 use kernels::plan::Step;
 use kernels::tile::{Element, Op, Program};
 use proptest::prelude::*;
@@ -20,7 +21,7 @@ use reference::graph::{Array, Attention, Builder, Dim, Dtype, Facts, Graph, Symb
 use reference::llama::rope;
 use reference::llama::train::{Report, step_graph};
 use tests::graphs::{self, Case};
-use tests::one_graph::{CPU, OneGraph};
+use tests::one_graph::{CPU, OneGraph, card, devices};
 use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
@@ -47,17 +48,22 @@ pub(crate) struct Runner {
 
 impl Runner {
     /// Compiles a graph for the sizes of some values.
-    pub(crate) fn new(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: &'static dyn Device,
+        graph: &Graph,
+        values: &Values<f32>,
+        level: Level,
+    ) -> Result<Self, Error> {
         let mut compiled = compile(&Solution, graph, &sizes(graph, values), level.options())?;
         if level.tunes() {
-            compiled.tune(&Solution, &*CPU, &mut Tuned::default()).map_err(Error::Device)?;
+            compiled.tune(&Solution, device, &mut Tuned::default()).map_err(Error::Device)?;
         }
-        Self::of(compiled)
+        Self::of(device, compiled)
     }
 
     /// With memory of its own, full of junk.
-    pub(crate) fn of(compiled: Compiled) -> Result<Self, Error> {
-        let graph = OneGraph::of(&Solution, &*CPU, compiled)?;
+    pub(crate) fn of(device: &'static dyn Device, compiled: Compiled) -> Result<Self, Error> {
+        let graph = OneGraph::of(&Solution, device, compiled)?;
         let compiled = graph.first().expect("it is compiled");
         Ok(Self { graph, compiled })
     }
@@ -67,15 +73,22 @@ impl Runner {
     }
 }
 
-fn run(graph: &Graph, values: &Values<f32>, level: Level) -> Result<Vec<Array<f32>>, String> {
-    let results = Runner::new(graph, values, level).and_then(|mut runner| runner.run(values));
+fn run(
+    device: &'static dyn Device,
+    graph: &Graph,
+    values: &Values<f32>,
+    level: Level,
+) -> Result<Vec<Array<f32>>, String> {
+    let results = Runner::new(device, graph, values, level).and_then(|mut runner| runner.run(values));
     results.map_err(|error| error.to_string())
 }
 
 #[test]
 fn a_compiled_training_run_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
-    trains(&tiny, |graph, values| Runner::new(graph, values, Level::O2));
+    for device in devices() {
+        trains(&tiny, |graph, values| Runner::new(device, graph, values, Level::O2));
+    }
 }
 
 /// Adds what a step's optimiser starts with.
@@ -131,10 +144,10 @@ fn decided_by_rounding(case: &Case) -> bool {
     ties.first(&Sides { truth: &truth, naive: &naive }).is_some()
 }
 
-fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
+fn agrees(device: &'static dyn Device, case: &Case, level: Level) -> Result<(), TestCaseError> {
     let values = case.values::<f32>();
     let (naive, truth) = (interpret(&case.graph, &values), interpret::<f64>(&case.graph, &case.values));
-    let got = run(&case.graph, &values, level);
+    let got = run(device, &case.graph, &values, level);
     let (naive, truth, got) = match (naive, truth, got) {
         (Ok(naive), Ok(truth), Ok(got)) => (naive, truth, got),
         (Err(_), _, Err(_)) => return Ok(()),
@@ -151,10 +164,15 @@ fn agrees(case: &Case, level: Level) -> Result<(), TestCaseError> {
     {
         if let Some(difference) = difference(got, naive, truth, rounding(&case.graph, *id)) {
             prop_assume!(!decided_by_rounding(case)); // a sum in another order may turn it
-            return Err(TestCaseError::fail(format!("{name}: {difference}")));
+            return Err(TestCaseError::fail(format!("{name} on {}: {difference}", device.name())));
         }
     }
     Ok(())
+}
+
+/// The same on every device.
+fn agrees_everywhere(case: &Case, level: Level) -> Result<(), TestCaseError> {
+    devices().into_iter().try_for_each(|device| agrees(device, case, level))
 }
 
 proptest! {
@@ -162,12 +180,33 @@ proptest! {
 
     #[test]
     fn a_compiled_graph_computes_what_it_means(case in graphs::any()) {
-        agrees(&case, Level::O2)?;
+        agrees(&*CPU, &case, Level::O2)?;
     }
 
     #[test]
     fn every_level_computes_the_same(case in graphs::any()) {
-        [Level::O0, Level::O1, Level::O3].into_iter().try_for_each(|level| agrees(&case, level))?;
+        [Level::O0, Level::O1, Level::O3].into_iter().try_for_each(|level| agrees(&*CPU, &case, level))?;
+    }
+}
+
+// Fewer on a card, where each plan is compiled once more.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_graph_compiled_for_a_card_computes_what_it_means(case in graphs::any()) {
+        card().map_or(Ok(()), |card| agrees(card, &case, Level::O2))?;
+    }
+
+    #[test]
+    fn every_level_computes_the_same_on_a_card(case in graphs::any()) {
+        let levels = [Level::O0, Level::O1, Level::O3];
+        card().map_or(Ok(()), |card| levels.into_iter().try_for_each(|level| agrees(card, &case, level)))?;
+    }
+
+    #[test]
+    fn repeated_structures_are_told_apart_on_a_card(case in graphs::repeated()) {
+        card().map_or(Ok(()), |card| agrees(card, &case, Level::O2))?;
     }
 }
 
@@ -176,7 +215,7 @@ proptest! {
 
     #[test]
     fn repeated_structures_are_told_apart(case in graphs::repeated()) {
-        Level::ALL.into_iter().try_for_each(|level| agrees(&case, level))?;
+        Level::ALL.into_iter().try_for_each(|level| agrees(&*CPU, &case, level))?;
     }
 }
 
@@ -200,7 +239,8 @@ fn row_sums(order: [usize; 2]) -> Case {
 fn a_row_stored_once_differs_from_a_row_spread() {
     for order in [[0, 1], [1, 0]] {
         for level in Level::ALL {
-            agrees(&row_sums(order), level).unwrap_or_else(|error| panic!("{order:?} {level:?}: {error}"));
+            agrees_everywhere(&row_sums(order), level)
+                .unwrap_or_else(|error| panic!("{order:?} {level:?}: {error}"));
         }
     }
 }
@@ -246,7 +286,7 @@ fn a_product_reads_a_narrow_weight_where_it_is() {
         });
         assert_eq!(elements, Some([element; 3]));
         let case = Case { values, graph };
-        agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{dtype:?}: {error}"));
+        agrees_everywhere(&case, Level::O2).unwrap_or_else(|error| panic!("{dtype:?}: {error}"));
     }
 }
 
@@ -323,8 +363,11 @@ fn an_index_far_outside_does_not_wrap_around() {
         .into();
         let graph = picked(3, 4);
         assert!(interpret(&graph, &values).is_err());
-        for level in Level::ALL {
-            assert!(run(&graph, &values, level).is_err(), "row {index} of 3 at {level:?}");
+        for (device, level) in
+            devices().into_iter().flat_map(|device| Level::ALL.map(|level| (device, level)))
+        {
+            let on = device.name();
+            assert!(run(device, &graph, &values, level).is_err(), "row {index} of 3 at {level:?} on {on}");
         }
     }
 }
@@ -383,7 +426,7 @@ fn two_attentions(constants: [f64; 2]) -> Case {
 fn attentions_that_differ_in_a_sign_of_zero_are_two() {
     for constants in [[0.0, -0.0], [-0.0, 0.0], [0.0, 0.0], [f64::NAN, f64::NAN]] {
         let case = two_attentions(constants);
-        agrees(&case, Level::O2).unwrap_or_else(|error| panic!("{constants:?}: {error}"));
+        agrees_everywhere(&case, Level::O2).unwrap_or_else(|error| panic!("{constants:?}: {error}"));
     }
 }
 
@@ -407,8 +450,11 @@ fn a_scatter_into_an_empty_table_is_the_empty_table() {
         let want = interpret(&graph, &values).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(want[0].shape, [rows, width]);
         assert!(want[0].wide().iter().all(|x| *x == 0.0));
-        for level in [Level::O0, Level::O1, Level::O2] {
-            assert_eq!(run(&graph, &values, level).as_ref(), Ok(&want), "{count} into {rows} of {width}");
+        for device in devices() {
+            for level in [Level::O0, Level::O1, Level::O2] {
+                let got = run(device, &graph, &values, level);
+                assert_eq!(got.as_ref(), Ok(&want), "{count} into {rows} of {width}, {}", device.name());
+            }
         }
     }
 }
@@ -427,8 +473,11 @@ fn a_scatter_of_no_rows_is_padded() {
         ("index".to_owned(), Array::integers(&[0], vec![])),
     ]);
     let want = interpret(&graph, &values).expect("it means something");
-    let mut session = OneGraph::new(&Solution, &*CPU, &graph, Settings::default()).expect("it can be padded");
-    assert_eq!(session.arrays(&values).expect("it runs"), want);
+    for device in devices() {
+        let session = OneGraph::new(&Solution, device, &graph, Settings::default());
+        let got = session.expect("it can be padded").arrays(&values);
+        assert_eq!(got.expect("it runs"), want, "{}", device.name());
+    }
     let padded = pad(&graph, &["N".into()]).expect("it can be padded").graph;
     let wide = Values::<f32>::from([
         ("x".to_owned(), Array::floats(Dtype::F32, &[4, 3], [f64::NAN; 12])),

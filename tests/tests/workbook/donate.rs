@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use challenges::graph::Solution;
 use compiler::compile::{Compiled, Level, Options, compile};
+use kernels::Device;
 use kernels::plan::{Memory, Step};
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Facts, Graph, interpret};
 use reference::{grad, loss};
-use tests::one_graph::{CPU, OneGraph, upload};
+use tests::one_graph::{OneGraph, devices, upload};
 
 use crate::compiled::sizes;
 
@@ -96,11 +97,15 @@ fn values([n, v, h]: [usize; 3]) -> Values<f32> {
 }
 
 /// Runs a graph that carries, and returns every output by name.
-fn run_carrying(compiled: Compiled, values: &Values<f32>) -> BTreeMap<String, Array<f32>> {
+fn run_carrying(
+    device: &dyn Device,
+    compiled: Compiled,
+    values: &Values<f32>,
+) -> BTreeMap<String, Array<f32>> {
     let donated: Vec<String> = compiled.donated().into_iter().map(str::to_owned).collect();
-    let mut graph = OneGraph::of(&Solution, &*CPU, compiled).expect("it is taken");
+    let mut graph = OneGraph::of(&Solution, device, compiled).expect("it is taken");
     let (session, program) = graph.parts();
-    let mut given = upload(&*CPU, values);
+    let mut given = upload(device, values);
     for name in donated {
         let tensor = given.remove(&name).expect("a value");
         session.keep(&name, tensor);
@@ -109,19 +114,22 @@ fn run_carrying(compiled: Compiled, values: &Values<f32>) -> BTreeMap<String, Ar
     outputs.names().map(|name| (name.to_owned(), outputs.array(name).expect("an output"))).collect()
 }
 
-/// Whether what comes out is what the interpreter says, up to the order of sums.
+/// Whether what comes out on every device is what the interpreter says, up to the order of sums.
 fn agrees(what: &str, graph: &Graph, values: &Values<f32>, donate: Options) -> Compiled {
     let compile = || compile(&Solution, graph, &sizes(graph, values), donate).expect("it compiles");
     let compiled = compile();
-    let got = run_carrying(compile(), values);
     let want = interpret(graph, values).expect("it means something");
-    for ((name, _), want) in graph.outputs().iter().zip(&want) {
-        let largest = want.wide().iter().fold(1.0_f64, |max, x| max.max(x.abs()));
-        for (i, (got, want)) in got[name].wide().iter().zip(want.wide()).enumerate() {
-            assert!(
-                (got - want).abs() <= 1e-5 * largest,
-                "{what}: {name} at {i}: expected {want}, found {got}"
-            );
+    for device in devices() {
+        let got = run_carrying(device, compile(), values);
+        for ((name, _), want) in graph.outputs().iter().zip(&want) {
+            let largest = want.wide().iter().fold(1.0_f64, |max, x| max.max(x.abs()));
+            for (i, (got, want)) in got[name].wide().iter().zip(want.wide()).enumerate() {
+                assert!(
+                    (got - want).abs() <= 1e-5 * largest,
+                    "{what} on {}: {name} at {i}: expected {want}, found {got}",
+                    device.name()
+                );
+            }
         }
     }
     compiled

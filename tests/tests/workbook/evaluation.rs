@@ -13,8 +13,8 @@ fn number(line: &Value, key: &str) -> f64 {
 }
 
 #[track_caller]
-fn close(what: &str, own: f64, want: f64) {
-    assert!((own - want).abs() <= 1e-6 * want.abs(), "{what}: expected {want}, found {own}");
+fn close(what: &str, own: f64, want: f64, most: f64) {
+    assert!((own - want).abs() <= most * want.abs(), "{what}: expected {want}, found {own}");
 }
 
 fn evaluations(lines: &[Value]) -> Vec<&Value> {
@@ -46,12 +46,15 @@ fn an_evaluation_has_the_loss_of_a_step_over_its_rows() {
             "lora_dropout=0.0",
             &adapter,
         ];
+        // Rows lie otherwise in the two runs; a sum in another order may be rounded to the bf16 beside it.
+        let most = if shape == ["dtype=bfloat16"] { 1e-5 } else { 1e-6 };
         let step = &example.metrics_of(&folder.path().join("b"), &[shape, &settings].concat())[0];
         for key in ["loss", "mean_token_accuracy", "entropy"] {
             close(
                 &format!("{shape:?}: {key}"),
                 number(evaluation, &format!("eval_{key}")),
                 number(step, key),
+                most,
             );
         }
         assert_eq!(evaluation["eval_num_tokens"], lines[1]["num_tokens"]);
@@ -76,10 +79,10 @@ fn batches_of_an_evaluation_count_as_they_do_in_transformers() {
     let parts = [evaluated("first.jsonl", "8"), evaluated("last.jsonl", "8")];
     let all = evaluated("eval.jsonl", "8");
     let [first, last] = parts.each_ref().map(|part| number(part, "eval_loss"));
-    close("loss", number(&all, "eval_loss"), (8.0 * first + 5.0 * last) / 13.0);
+    close("loss", number(&all, "eval_loss"), (8.0 * first + 5.0 * last) / 13.0, 1e-6);
     for key in ["eval_mean_token_accuracy", "eval_entropy"] {
         let [first, last] = parts.each_ref().map(|part| number(part, key));
-        close(key, number(&all, key), f64::midpoint(first, last));
+        close(key, number(&all, key), f64::midpoint(first, last), 1e-6);
     }
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use challenges::decode::Decoder;
-use kernels::Cpu;
+use kernels::{Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dim, interpret};
@@ -16,7 +16,7 @@ use reference::lora::Adapter;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tests::one_graph::CPU;
+use tests::one_graph::{CPU, card, devices};
 use tests::program::{Ran, run};
 use tests::small_llama::SmallLlama;
 use tests::tiny_llama::TinyLlama;
@@ -79,20 +79,21 @@ fn fits(model: &Llama, file: &Continuations) -> bool {
 
 /// Holds every case of a file against what is generated, up to the first gap that rounding may close; how many tokens
 /// were compared.
-fn compare(model: &Llama, adapters: &Path, file: &Continuations) -> usize {
+fn compare(device: &dyn Device, model: &Llama, adapters: &Path, file: &Continuations) -> usize {
     let mut compared = 0;
     let mut names: Vec<Option<&String>> = file.cases.iter().map(|case| case.adapter.as_ref()).collect();
     names.dedup();
     for name in names {
         let adapter = name.map(|name| Adapter::open(adapters.join(name), &model.config).expect("an adapter"));
-        let mut decoder = decoder(&*CPU, model, Weights::AsStored, adapter.as_ref(), 128).expect("a decoder");
+        let mut decoder =
+            decoder(device, model, Weights::AsStored, adapter.as_ref(), 128).expect("a decoder");
         for case in file.cases.iter().filter(|case| case.adapter.as_ref() == name) {
             let limit = Limit { tokens: case.new_ids.len(), stops: Vec::new() };
             let mut text = Text::begin(&mut decoder, &case.prompt_ids).expect("it reads");
             let made = text.all(&limit, None).expect("it writes");
             assert_eq!(made.len(), case.new_ids.len());
             for (step, made) in made.iter().enumerate().take_while(|(step, _)| case.gaps[*step] >= CLOSE) {
-                let what = format!("{name:?}, row {}, token {step}", case.row);
+                let what = format!("{name:?}, row {}, token {step} on {}", case.row, device.name());
                 assert_eq!(made.id, case.new_ids[step], "{what}");
                 assert!(
                     (made.gap - case.gaps[step]).abs() <= CLOSE,
@@ -107,7 +108,7 @@ fn compare(model: &Llama, adapters: &Path, file: &Continuations) -> usize {
     compared
 }
 
-/// A file, where the golden base and the adapters are there.
+/// A file on every device, where the golden base and the adapters are there.
 fn check(what: &str, bytes: &[u8]) -> Option<usize> {
     let (tiny, sft) = (TinyLlama::find()?, golden::find_archive("open-sft.tgz")?);
     let (model, file) = (tiny.open("nf4"), serde_json::from_slice(bytes).expect("continuations"));
@@ -115,7 +116,9 @@ fn check(what: &str, bytes: &[u8]) -> Option<usize> {
         println!("not measured: {what} was made over another base");
         return None;
     }
-    Some(compare(&model, &sft.path().join("open-sft"), &file))
+    let compared =
+        devices().into_iter().map(|device| compare(device, &model, &sft.path().join("open-sft"), &file));
+    compared.min()
 }
 
 #[test]
@@ -181,12 +184,29 @@ proptest! {
         rows in proptest::collection::vec(proptest::collection::vec(0..17_i32, 1..=32), 1..4),
         pieces in proptest::collection::vec(prop_oneof![3 => Just(1_usize), 1 => 2..20_usize, 1 => Just(32)], 32),
     ) {
-        let model = small(quantized);
-        let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, model.config.positions).expect("a decoder");
-        for ids in &rows {
-            let got = in_pieces(&mut decoder, ids, &pieces);
-            prop_assert_eq!(got.last().map(|(end, _)| *end), Some(ids.len()));
-            agree(&logits(&model, None, ids), &got);
+        changes_no_logit(&*CPU, quantized, &rows, &pieces);
+    }
+}
+
+fn changes_no_logit(device: &dyn Device, quantized: bool, rows: &[Vec<i32>], pieces: &[usize]) {
+    let model = small(quantized);
+    let decoder = decoder(device, &model, Weights::AsStored, None, model.config.positions);
+    let mut decoder = decoder.expect("a decoder");
+    for ids in rows {
+        let got = in_pieces(&mut decoder, ids, pieces);
+        assert_eq!(got.last().map(|(end, _)| *end), Some(ids.len()));
+        agree(&logits(&model, None, ids), &got);
+    }
+}
+
+#[test]
+fn a_cache_changes_no_logit_on_a_card() {
+    let Some(card) = card() else { return };
+    let row = |length: i32, seed: i32| (0..length).map(|i| (i * i * 3 + seed * 5) % 17).collect::<Vec<_>>();
+    let rows = [row(32, 1), row(1, 2), row(19, 3)];
+    for pieces in [vec![1; 32], vec![32], vec![3, 1, 1, 7, 2, 20], vec![16, 1, 1, 1, 13]] {
+        for quantized in [false, true] {
+            changes_no_logit(card, quantized, &rows, &pieces);
         }
     }
 }
@@ -225,12 +245,14 @@ fn a_cache_changes_no_meaning() {
 #[test]
 fn a_token_more_than_the_context_is_refused() {
     let model = small(false);
-    let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, 8).expect("a decoder");
-    decoder.read(&[1; 8]).expect("it fits");
-    let error = decoder.read(&[1]).expect_err("it is full").to_string();
-    assert_eq!(error, "expected 1 to 0 tokens, found 1");
-    decoder.truncate(3);
-    assert_eq!(decoder.read(&[]).expect_err("nothing").to_string(), "expected 1 to 5 tokens, found 0");
+    for device in devices() {
+        let mut decoder = decoder(device, &model, Weights::AsStored, None, 8).expect("a decoder");
+        decoder.read(&[1; 8]).expect("it fits");
+        let error = decoder.read(&[1]).expect_err("it is full").to_string();
+        assert_eq!(error, "expected 1 to 0 tokens, found 1");
+        decoder.truncate(3);
+        assert_eq!(decoder.read(&[]).expect_err("nothing").to_string(), "expected 1 to 5 tokens, found 0");
+    }
 }
 
 /// One program reads every prompt of a bucket, and every token after them.
@@ -238,26 +260,30 @@ fn a_token_more_than_the_context_is_refused() {
 fn lengths_share_two_programs() {
     let model = small(false);
     let cpu = Cpu::with_threads(1);
-    let mut decoder = decoder(&cpu, &model, Weights::AsStored, None, 32).expect("a decoder");
-    for length in [2, 7, 16] {
-        let prompt: Vec<i32> = (0..length).collect();
-        let limit = Limit { tokens: 4, stops: Vec::new() };
-        Text::begin(&mut decoder, &prompt).expect("it reads").all(&limit, None).expect("it writes");
+    for device in [&cpu as &dyn Device].into_iter().chain(card()) {
+        let mut decoder = decoder(device, &model, Weights::AsStored, None, 32).expect("a decoder");
+        for length in [2, 7, 16] {
+            let prompt: Vec<i32> = (0..length).collect();
+            let limit = Limit { tokens: 4, stops: Vec::new() };
+            Text::begin(&mut decoder, &prompt).expect("it reads").all(&limit, None).expect("it writes");
+        }
+        assert_eq!(decoder.counters().compilations, 2);
     }
-    assert_eq!(decoder.counters().compilations, 2);
 }
 
 /// An update writes where it reads: no pass copies a cache.
 #[test]
 fn caches_change_in_place() {
     let model = small(false);
-    let mut decoder = decoder(&*CPU, &model, Weights::AsStored, None, 32).expect("a decoder");
-    decoder.read(&[1, 2, 3]).expect("it reads");
-    decoder.read(&[4]).expect("it reads");
-    let plans = decoder.plans();
-    assert_eq!(plans.len(), 2);
-    for plan in plans {
-        assert!(!plan.contains("alias"), "{plan}");
+    for device in devices() {
+        let mut decoder = decoder(device, &model, Weights::AsStored, None, 32).expect("a decoder");
+        decoder.read(&[1, 2, 3]).expect("it reads");
+        decoder.read(&[4]).expect("it reads");
+        let plans = decoder.plans();
+        assert_eq!(plans.len(), 2);
+        for plan in plans {
+            assert!(!plan.contains("alias"), "{plan}");
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use challenges::nf4::DEQUANTIZER;
 use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, weights};
-use kernels::Cpu;
+use kernels::Device;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype};
 use reference::llama::train::Recipe;
@@ -20,6 +20,7 @@ use reference::loss::IGNORED;
 use reference::optim::AdamW;
 use safetensors::tensor::Dtype as Stored;
 use serde_json::json;
+use tests::one_graph::devices;
 use tests::small_llama::SmallLlama;
 
 /// Models with every kind of output layer.
@@ -61,13 +62,13 @@ fn config(modules: Modules) -> lora::Config {
 
 /// What is done with an engine of a model, whole or in chunks of rows, whose adapter begins with B of this value.
 fn with_engine<T>(
+    device: &dyn Device,
     llama: &Llama,
     compute: Dtype,
     (modules, rows): (&Modules, Option<usize>),
     b: f64,
     then: impl FnOnce(&mut Engine<'_>) -> T,
 ) -> T {
-    let device = Cpu::with_threads(2);
     let config = config(modules.clone());
     let mut start: Values<f32> = Adapter::beside(config.clone(), llama, 1).expect("it fits").values();
     for (_, value) in start.iter_mut().filter(|(name, _)| name.contains("lora_B")) {
@@ -77,9 +78,9 @@ fn with_engine<T>(
     let spec = Spec { adapter: Some(config), compute, ..llama.spec() };
     let causal = causal(&spec, Total::Sum).expect("a vocabulary");
     let chunks = rows.map(|rows| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(rows) });
-    let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
+    let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
     let recipe = Recipe { optimizer: AdamW::default(), max_norm: 1.0 };
-    let weights = weights::load(&device, llama).expect("there is room");
+    let weights = weights::load(device, llama).expect("there is room");
     let engine = Engine::new(on, weights, spec, &recipe, &start, chunks.as_ref());
     then(&mut engine.unwrap_or_else(|error| panic!("{error}")))
 }
@@ -103,6 +104,10 @@ fn losses(engine: &mut Engine<'_>) -> Vec<f64> {
 
 #[test]
 fn chunks_train_behind_an_output_layer_of_any_kind() {
+    devices().into_iter().for_each(trains_behind_any_output_layer);
+}
+
+fn trains_behind_any_output_layer(device: &dyn Device) {
     for (name, small) in models() {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         for (modules, (compute, near)) in modules()
@@ -110,9 +115,9 @@ fn chunks_train_behind_an_output_layer_of_any_kind() {
             .filter(|modules| modules.start(&llama).is_ok()) // an output layer in NF4 is not trained
             .flat_map(|modules| [(Dtype::F32, 2e-6), (Dtype::Bf16, 2e-2)].map(|of| (modules, of)))
         {
-            let whole = with_engine(&llama, compute, (modules, None), 0.01, losses);
-            let chunked = with_engine(&llama, compute, (modules, Some(2)), 0.01, losses);
-            let name = &format!("{name}, {modules:?}");
+            let whole = with_engine(device, &llama, compute, (modules, None), 0.01, losses);
+            let chunked = with_engine(device, &llama, compute, (modules, Some(2)), 0.01, losses);
+            let name = &format!("{name}, {modules:?} on {}", device.name());
             assert!(whole[5] < whole[0], "{name}, {compute:?}: nothing is learnt: {whole:?}");
             let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
             let apart = apart.fold(0.0, f64::max);
@@ -123,6 +128,10 @@ fn chunks_train_behind_an_output_layer_of_any_kind() {
 
 #[test]
 fn what_is_not_finite_is_found_behind_an_output_layer_of_any_kind() {
+    devices().into_iter().for_each(finds_what_is_not_finite);
+}
+
+fn finds_what_is_not_finite(device: &dyn Device) {
     for (name, small) in models() {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         let is_quantized = name.starts_with("NF4");
@@ -130,6 +139,7 @@ fn what_is_not_finite_is_found_behind_an_output_layer_of_any_kind() {
             for rows in [None, Some(2)] {
                 let found = |b: f64| {
                     with_engine(
+                        device,
                         &llama,
                         compute,
                         (&modules()[1 - usize::from(is_quantized)], rows),

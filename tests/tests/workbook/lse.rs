@@ -7,6 +7,7 @@ use reference::grad::differentiate;
 use reference::graph::interpret::Values;
 use reference::graph::programs::{self, ScoreEntry, mask};
 use reference::graph::{Array, Attention, Builder, Dtype, Graph, Id, Real, Tensor, interpret};
+use tests::one_graph::devices;
 
 use crate::compiled::Runner;
 
@@ -103,22 +104,29 @@ fn attention_and_its_logarithmic_sums_are_one_launch() {
     ] {
         let graph = both(dtype, &attention, lse_first);
         let values = values::<f32>(dtype);
-        let compiled = compile(&Solution, &graph, &std::collections::BTreeMap::new(), Level::O2.options());
-        let compiled = compiled.expect("compiles");
+        let compile = || {
+            let compiled =
+                compile(&Solution, &graph, &std::collections::BTreeMap::new(), Level::O2.options());
+            compiled.expect("compiles")
+        };
+        let compiled = compile();
         let launches =
             compiled.plan().steps.iter().filter(|step| matches!(step, Step::Attention { .. })).count();
         assert_eq!(launches, 1, "{dtype:?}");
-        let got = Runner::of(compiled).and_then(|mut runner| runner.run(&values));
-        let got = got.expect("runs");
         let truth = interpret(
             &graph,
             &values.iter().map(|(name, x)| (name.clone(), x.widened())).collect::<Values<f64>>(),
         );
-        for (got, truth) in got.iter().zip(truth.expect("runs")) {
-            let slack = if dtype == Dtype::F32 { 2e-6 } else { 2e-2 };
-            for (got, truth) in got.wide().into_iter().zip(truth.wide()) {
-                let near = (got - truth).abs() <= slack * (1.0 + truth.abs());
-                assert!(near || got.to_bits() == truth.to_bits(), "{dtype:?}: {got} {truth}");
+        let truth = truth.expect("runs");
+        for device in devices() {
+            let got = Runner::of(device, compile()).and_then(|mut runner| runner.run(&values));
+            for (got, truth) in got.expect("runs").iter().zip(&truth) {
+                let slack = if dtype == Dtype::F32 { 2e-6 } else { 2e-2 };
+                for (got, truth) in got.wide().into_iter().zip(truth.wide()) {
+                    let near = (got - truth).abs() <= slack * (1.0 + truth.abs());
+                    let is_same = near || got.to_bits() == truth.to_bits();
+                    assert!(is_same, "{dtype:?} on {}: {got} {truth}", device.name());
+                }
             }
         }
     }
@@ -136,9 +144,11 @@ fn the_gradient_of_logarithmic_sums_is_compiled_by_its_definition() {
     gradients.iter().enumerate().for_each(|(i, id)| graph.output(format!("{i}"), *id));
     let values = values::<f32>(Dtype::F32);
     let want = interpret(&graph, &values).expect("runs");
-    for level in [Level::O0, Level::O2] {
-        let got =
-            Runner::new(&graph, &values, level).and_then(|mut runner| runner.run(&values)).expect("runs");
+    for (device, level) in
+        devices().into_iter().flat_map(|device| [Level::O0, Level::O2].map(|level| (device, level)))
+    {
+        let runner = Runner::new(device, &graph, &values, level);
+        let got = runner.and_then(|mut runner| runner.run(&values)).expect("runs");
         for (got, want) in got.iter().zip(&want) {
             let off = got.wide().into_iter().zip(want.wide()).map(|(a, b)| (a - b).abs());
             assert!(off.fold(0.0, f64::max) < 1e-5);

@@ -12,6 +12,7 @@ use reference::llama::{Llama, Spec, rope};
 use reference::lora::{self, Adapter, Module, Modules};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tests::example_run::on_devices;
 use tests::small_llama::SmallLlama;
 
 use crate::sft::{Sft, close, metrics, train};
@@ -51,8 +52,14 @@ fn whole_modules_and_rows_of_tokens_are_trained_as_in_peft() {
     let rows: Vec<Vec<usize>> = (0..8).collect::<Vec<usize>>().chunks(2).map(<[usize]>::to_vec).collect();
     let first = sft.first_loss("published", &rows, Some(1024));
     let variants = kept["variants"].as_object().expect("variants");
-    let ways = [&[][..], &["loss_chunk_bytes=500000"]];
-    for ((name, variant), way) in variants.iter().flat_map(|variant| ways.map(|way| (variant, way))) {
+    let ways: Vec<Vec<&str>> = on_devices()
+        .into_iter()
+        .flat_map(|device| [vec![device], vec![device, "loss_chunk_bytes=500000"]])
+        .collect();
+    for ((name, variant), way) in
+        variants.iter().flat_map(|variant| ways.iter().map(move |way| (variant, way)))
+    {
+        println!("{name} with {way:?}");
         let folder = TempDir::new().expect("a folder");
         let output = folder.path().join("out");
         let start = start(&sft, &llama, variant, folder.path());

@@ -8,9 +8,14 @@ use tests::example_run::{Example, files, metrics};
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
-/// Three micro-batches a step, a checkpoint every other step.
-const SETTINGS: [&str; 4] =
-    ["max_steps=8", "save_steps=2", "gradient_accumulation_steps=3", "per_device_train_batch_size=2"];
+/// Three micro-batches a step, a checkpoint every other step; on the CPU, as ranks are.
+const SETTINGS: [&str; 5] = [
+    "device=cpu",
+    "max_steps=8",
+    "save_steps=2",
+    "gradient_accumulation_steps=3",
+    "per_device_train_batch_size=2",
+];
 
 /// Ranks that share a layer have none.
 const NO_DROPOUT: &str = "lora_dropout=0";

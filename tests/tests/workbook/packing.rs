@@ -6,6 +6,7 @@ use challenges::graph::Solution;
 use compiler::compile::{Level, compile};
 use compiler::rewrite::pad::pad;
 use compiler::session::Settings;
+use kernels::Device;
 use kernels::plan::Step;
 use proptest::prelude::*;
 use reference::grad::differentiate;
@@ -16,7 +17,7 @@ use reference::llama::{Llama, Rows, Spec, rope};
 use reference::lora::{self, Adapter, Targets};
 use reference::loss;
 use reference::optim::AdamW;
-use tests::one_graph::{CPU, OneGraph};
+use tests::one_graph::{OneGraph, devices};
 use tests::small_llama::SmallLlama;
 
 use crate::compiled::{Runner, sizes};
@@ -233,11 +234,12 @@ proptest! {
 fn packed_rows_compile_to_the_documents_alone() {
     let model = &Model::new();
     let graphs = [model.forward(Rows::PACKED), model.backward(Rows::PACKED)];
-    for level in [Level::O0, Level::O1, Level::O2] {
+    let levels = [Level::O0, Level::O1, Level::O2];
+    for (device, level) in devices().into_iter().flat_map(|device| levels.map(|level| (device, level))) {
         for rows in cases() {
             let values = model.values::<f32>(&rows);
             let [mut forward, mut backward] = graphs.each_ref().map(|graph| {
-                let runner = Runner::new(graph, &values, level);
+                let runner = Runner::new(device, graph, &values, level);
                 let mut runner = runner.unwrap_or_else(|error| panic!("{level:?}: {error}"));
                 let meaning =
                     wide(&interpret(graph, &model.values::<f64>(&rows)).expect("it means something"));
@@ -255,9 +257,13 @@ fn packed_rows_compile_to_the_documents_alone() {
 /// Every length is padded to a bucket on top of the padding that its rows have.
 #[test]
 fn packed_rows_in_a_session_are_the_documents_alone() {
+    devices().into_iter().for_each(session_has_documents_alone);
+}
+
+fn session_has_documents_alone(device: &dyn Device) {
     let model = Model::new();
     let session = |graph: &Graph| {
-        OneGraph::new(&Solution, &*CPU, graph, Settings::default()).expect("it can be padded")
+        OneGraph::new(&Solution, device, graph, Settings::default()).expect("it can be padded")
     };
     let [mut forward, mut backward] =
         [model.forward(Rows::PACKED), model.backward(Rows::PACKED)].map(|graph| session(&graph));
@@ -401,8 +407,11 @@ fn a_position_outside_the_tables_and_a_missing_input_are_named() {
     let refused = |spoil: &dyn Fn(&mut Values<f32>)| {
         let mut values = model.values(&[vec![document(3, 0)]]);
         spoil(&mut values);
-        let compiled = Runner::new(&graph, &values, Level::O2).and_then(|mut runner| runner.run(&values));
-        assert!(compiled.is_err(), "it runs where it is compiled");
+        for device in devices() {
+            let compiled = Runner::new(device, &graph, &values, Level::O2);
+            let ran = compiled.and_then(|mut runner| runner.run(&values));
+            assert!(ran.is_err(), "it runs where it is compiled, on {}", device.name());
+        }
         interpret(&graph, &values).expect_err("it does not fit").to_string()
     };
     for (position, row) in [(32, 2), (-1, 0)] {

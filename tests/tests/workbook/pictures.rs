@@ -24,6 +24,7 @@ use reference::schedule::{
     Held, Schedule, Shape, Span, Stage, Timeline, Times, Workload, check, one_f_one_b, zero_bubble,
 };
 use tests::graphs;
+use tests::one_graph::CPU;
 use tests::svg::Svg;
 use tests::tiny_llama::TinyLlama;
 
@@ -480,7 +481,7 @@ const NEAR: f64 = 3e-4;
 #[test]
 fn the_kept_losses_are_those_of_the_golden_run() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let compiled = trains(&tiny, |graph, values| Runner::new(graph, values, Level::O2));
+    let compiled = trains(&tiny, |graph, values| Runner::new(&*CPU, graph, values, Level::O2));
     let (interpreted, _) = trained::<f32>(&tiny);
     let interpreted: Vec<f64> = interpreted.iter().map(|step| step.loss).collect();
     let libraries = tiny.numbers("expected.safetensors", "qlora_losses").values;

@@ -8,6 +8,7 @@ use kernels::plan::{Choice, Memory, Plan, Product, Step, View};
 use kernels::tile::{Binary, Compare, Element, Index, Op, Program, Store, Unary};
 use kernels::{Buffer, Cpu, Device, DeviceError, Vector};
 use proptest::prelude::*;
+use tests::one_graph::{self, card, floats};
 use tests::plans::{self, Outcome};
 use tests::plans::{execute, prepare};
 
@@ -20,14 +21,19 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-fn given(device: &Cpu, values: &[f32]) -> Buffer {
+fn given(device: &dyn Device, values: &[f32]) -> Buffer {
     let mut buffer = device.alloc("given", values.len() * 4).expect("room");
     device.upload(&mut buffer, &bytes(values)).expect("equal lengths");
     buffer
 }
 
 /// Runs steps over inputs of f32 and returns the whole arena.
-fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Result<Vec<f32>, DeviceError> {
+fn run(
+    device: &dyn Device,
+    arena: usize,
+    inputs: &[Vec<f32>],
+    steps: Vec<Step>,
+) -> Result<Vec<f32>, DeviceError> {
     let sizes = inputs.iter().map(|input| input.len() * 4).collect();
     let plan =
         Plan { name: "trial".into(), arena_bytes: arena * 4, inputs: sizes, donated: Vec::new(), steps };
@@ -35,7 +41,8 @@ fn run(device: &Cpu, arena: usize, inputs: &[Vec<f32>], steps: Vec<Step>) -> Res
     let buffers: Vec<Buffer> = inputs.iter().map(|input| given(device, input)).collect();
     let mut memory = device.alloc("arena", arena * 4)?;
     execute(&mut *prepared, &mut memory, &buffers.iter().collect::<Vec<_>>(), &mut [])?;
-    Ok(memory.view::<f32>()[..arena].to_vec())
+    device.sync()?;
+    Ok(floats(device, &memory))
 }
 
 fn view(memory: Memory, elements: usize, offset: usize, strides: &[usize]) -> View {
@@ -91,17 +98,16 @@ fn a_softmax_is_one_program_and_the_same_on_every_unit_and_any_number_of_threads
             .iter()
             .map(|device| run(device, arena, std::slice::from_ref(&x), steps.clone()).expect("fits"))
             .collect();
+        let on_card = card().map(|card| run(card, arena, std::slice::from_ref(&x), steps).expect("fits"));
         for (i, row) in x.chunks(cols).enumerate() {
             let max = row.iter().copied().fold(f32::MIN, f32::max);
             let e: Vec<f64> = row.iter().map(|x| f64::from(x - max).exp()).collect();
             let sum: f64 = e.iter().sum();
             for (j, e) in e.iter().enumerate() {
-                let got = f64::from(results[0][j * rows + i]);
-                assert!(
-                    (got - e / sum).abs() <= 4e-7 * e / sum,
-                    "{rows}x{cols} at {i}, {j}: {got}, {}",
-                    e / sum
-                );
+                for result in [&results[0]].into_iter().chain(&on_card) {
+                    let (got, want) = (f64::from(result[j * rows + i]), e / sum);
+                    assert!((got - want).abs() <= 4e-7 * want, "{rows}x{cols} at {i}, {j}: {got}, {want}");
+                }
             }
         }
         assert!(results.iter().all(|result| *result == results[0]), "{rows}x{cols}: not the same bits");
@@ -135,8 +141,9 @@ fn a_rotation_writes_both_halves_where_they_belong() {
         ],
         outputs: vec![part(Memory::Arena(0), 0), part(Memory::Arena(0), half)],
     }];
-    for device in devices() {
-        let got = run(&device, elements, &[x.clone(), angles.clone()], steps.clone()).expect("fits");
+    let units = devices();
+    for device in units.iter().map(|unit| unit as &dyn Device).chain(card()) {
+        let got = run(device, elements, &[x.clone(), angles.clone()], steps.clone()).expect("fits");
         for token in 0..tokens {
             for i in 0..half {
                 let (a, b) = (x[token * 2 * half + i], x[token * 2 * half + half + i]);
@@ -214,12 +221,14 @@ fn whole_numbers_wrap_divide_downwards_and_compare() {
         inputs: vec![],
         outputs: vec![view(Memory::Arena(0), 21, 0, &[7, 1])],
     };
-    let got = run(&Cpu::new(), 21, &[], vec![step]).expect("fits");
-    for (i, got) in got.iter().enumerate() {
-        let (row, col) = (i as i32 / 7, i as i32 % 7);
-        let divided = (col - 3).div_euclid(2);
-        let want = if divided < row { divided as f32 } else { 100.0 };
-        assert!((got - want).abs() < 0.5, "{row}, {col}: {got}, {want}");
+    for device in one_graph::devices() {
+        let got = run(device, 21, &[], vec![step.clone()]).expect("fits");
+        for (i, got) in got.iter().enumerate() {
+            let (row, col) = (i as i32 / 7, i as i32 % 7);
+            let divided = (col - 3).div_euclid(2);
+            let want = if divided < row { divided as f32 } else { 100.0 };
+            assert!((got - want).abs() < 0.5, "{row}, {col}: {got}, {want} on {}", device.name());
+        }
     }
 }
 
@@ -278,7 +287,10 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], ch
     let at = |s: [usize; 3], l: usize, i: usize, j: usize| l * s[0] + i * s[1] + j * s[2];
     let want = exact(sizes, |l, i, p| a[at(of_a, l, i, p)], |l, p, j| b[at(of_b, l, p, j)]);
     let arena = count(of_to, m, n);
-    for choice in choices {
+    let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
+    let units = [Cpu::with_threads(1), Cpu::with_threads(3), narrowest];
+    let on_cpu = choices.iter().flat_map(|choice| units.iter().map(|unit| (unit as &dyn Device, *choice)));
+    for (device, choice) in on_cpu.chain(card().map(|card| (card, Choice::Way(0)))) {
         let product = Product {
             batch: vec![batch],
             m,
@@ -290,7 +302,7 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], ch
             to: view(Memory::Arena(0), arena, 0, &of_to),
             add: false,
             scale: 1.0,
-            choice: *choice,
+            choice,
         };
         let again = Product { add: true, scale: -3.0, ..product.clone() };
         let steps = vec![Step::Product(product), Step::Product(again)];
@@ -301,27 +313,26 @@ fn product_is_right(sizes: Sizes, elements: [Element; 2], layout: [usize; 3], ch
             donated: vec![],
             steps,
         };
-        let narrowest = Cpu::with_threads(2).limited_to(Vector::Portable).expect("always there");
-        for device in [Cpu::with_threads(1), Cpu::with_threads(3), narrowest] {
-            let upload = |raw: &[u8]| {
-                let mut buffer = device.alloc("factor", raw.len()).expect("room");
-                device.upload(&mut buffer, raw).expect("equal lengths");
-                buffer
-            };
-            let (a, b) = (upload(&raw_a), upload(&raw_b));
-            let mut memory = device.alloc("arena", arena * 4).expect("room");
-            let mut prepared = prepare(&device, plan.clone()).expect("fits");
-            execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
-            for (e, (want, size)) in want.iter().enumerate() {
-                let got = memory.view::<f32>()[at(of_to, e / (m * n), e / n % m, e % n)];
-                let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
-                let wrong = (f64::from(got) + 2.0 * want).abs();
-                assert!(
-                    wrong <= bound,
-                    "{choice:?} {sizes:?} {elements:?} {layout:?} at {e}: {got}, {}",
-                    -2.0 * want
-                );
-            }
+        let upload = |raw: &[u8]| {
+            let mut buffer = device.alloc("factor", raw.len()).expect("room");
+            device.upload(&mut buffer, raw).expect("equal lengths");
+            buffer
+        };
+        let (a, b) = (upload(&raw_a), upload(&raw_b));
+        let mut memory = device.alloc("arena", arena * 4).expect("room");
+        let mut prepared = prepare(device, plan).expect("fits");
+        execute(&mut *prepared, &mut memory, &[&a, &b], &mut []).expect("runs");
+        let found = floats(device, &memory);
+        for (e, (want, size)) in want.iter().enumerate() {
+            let got = found[at(of_to, e / (m * n), e / n % m, e % n)];
+            let bound = 4.0 * (k + 2) as f64 * f64::from(f32::EPSILON / 2.0) * size;
+            let wrong = (f64::from(got) + 2.0 * want).abs();
+            assert!(
+                wrong <= bound,
+                "{choice:?} {sizes:?} {elements:?} {layout:?} at {e} on {}: {got}, {}",
+                device.name(),
+                -2.0 * want
+            );
         }
     }
 }
@@ -565,8 +576,10 @@ fn a_place_outside_its_table_names_the_lane() {
         inputs: vec![view(Memory::Input(0), 20, 0, &[0])],
         outputs: vec![view(Memory::Arena(0), 5, 0, &[1])],
     };
-    let error = run(&Cpu::new(), 5, &[numbers(20)], vec![step]).expect_err("place 21 of 20");
-    assert_eq!(error.to_string(), "operation 3 of program pick reads place 21 of 20 in lane 3");
+    for device in one_graph::devices() {
+        let error = run(device, 5, &[numbers(20)], vec![step.clone()]).expect_err("place 21 of 20");
+        assert_eq!(error.to_string(), "operation 3 of program pick reads place 21 of 20 in lane 3");
+    }
 }
 
 /// Whether a pass over an arena of 64 f32 is refused.
@@ -620,7 +633,10 @@ fn a_pass_may_write_where_each_lane_reads_and_nowhere_else_of_what_it_reads() {
 
 #[test]
 fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
-    let device = Cpu::new();
+    one_graph::devices().into_iter().for_each(carries);
+}
+
+fn carries(device: &dyn Device) {
     let to = |elements| view(Memory::InOut(0), elements, 0, &[1]);
     let plan = |to: View, carried: Vec<usize>| {
         let program = Program {
@@ -632,15 +648,15 @@ fn what_is_carried_is_written_inside_its_buffer_and_only_if_it_is_there() {
         let step = Step::Pass { program: Arc::new(program), space: vec![8], inputs, outputs };
         Plan { name: "carry".into(), donated: carried, steps: vec![step], ..Plan::default() }
     };
-    assert!(prepare(&device, plan(to(8), vec![])).is_err(), "no such buffer");
-    assert!(prepare(&device, plan(to(9), vec![32])).is_err(), "too far");
-    let mut prepared = prepare(&device, plan(to(8), vec![32])).expect("fits");
-    let (mut arena, mut short) = (given(&device, &[]), given(&device, &numbers(7)));
-    let mut sums = given(&device, &numbers(8));
+    assert!(prepare(device, plan(to(8), vec![])).is_err(), "no such buffer");
+    assert!(prepare(device, plan(to(9), vec![32])).is_err(), "too far");
+    let mut prepared = prepare(device, plan(to(8), vec![32])).expect("fits");
+    let (mut arena, mut short) = (given(device, &[]), given(device, &numbers(7)));
+    let mut sums = given(device, &numbers(8));
     for _ in 0..2 {
         execute(&mut *prepared, &mut arena, &[], &mut [&mut sums]).expect("fits");
     }
-    assert!(sums.view::<f32>().iter().zip(numbers(8)).all(|(got, old)| (got - old - 2.0).abs() < 1e-6));
+    assert!(floats(device, &sums).iter().zip(numbers(8)).all(|(got, old)| (got - old - 2.0).abs() < 1e-6));
     assert!(execute(&mut *prepared, &mut arena, &[], &mut []).is_err(), "none");
     assert!(execute(&mut *prepared, &mut arena, &[], &mut [&mut short]).is_err(), "too short");
 }

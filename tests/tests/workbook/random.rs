@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use challenges::graph::Solution;
 use compiler::compile::{Level, compile};
 use compiler::rewrite::pad::{length_name, pad, widen};
+use kernels::Device;
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dim, Dtype, Facts, Graph, Tensor, interpret};
 use reference::philox::{happens, philox4x32_10, threshold};
 
 use crate::plan::devices;
-use tests::one_graph::OneGraph;
+use tests::one_graph::{OneGraph, card};
 
 /// The authors' own: `kat_vectors` of Random123, `philox4x32 10`.
 #[test]
@@ -142,13 +143,14 @@ fn a_compiled_mask_has_the_same_bits_on_every_unit_and_any_number_of_threads() {
         let graph = masked(fixed(&shape), 0.7, 9);
         let values = values::<f32>([5, -6], &shape);
         let want = interpret(&graph, &values).expect("runs");
-        for device in devices() {
+        let units = devices();
+        for device in units.iter().map(|unit| unit as &dyn Device).chain(card()) {
             let compiled =
                 compile(&Solution, &graph, &BTreeMap::new(), Level::O2.options()).expect("compiles");
-            let got = OneGraph::of(&Solution, &device, compiled)
+            let got = OneGraph::of(&Solution, device, compiled)
                 .and_then(|mut graph| graph.arrays(&values))
                 .expect("runs");
-            assert_eq!(got, want, "{shape:?}");
+            assert_eq!(got, want, "{shape:?} on {}", device.name());
         }
     }
 }

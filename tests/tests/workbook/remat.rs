@@ -9,14 +9,14 @@ use compiler::ir::arena::{LINE, floor};
 use compiler::rewrite::remat::RematPolicy;
 use compiler::rewrite::split::{Halves, split};
 use compiler::session::{DeviceTensor, Settings};
-use kernels::Cpu;
 use kernels::bytes::Peak;
+use kernels::{Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::interpret::{Values, interpret};
 use reference::graph::{Array, Builder, Dtype, Facts, Graph, Symbol, Type};
 use reference::llama::{self, Config, Rope, Rows, Scaling, Spec, Storage, rope, train};
 use reference::{grad, lora};
-use tests::one_graph::{CPU, OneGraph, upload};
+use tests::one_graph::{OneGraph, array, devices, upload};
 use tests::tiny_llama::TinyLlama;
 
 use crate::compiled::{Runner, sizes, trains};
@@ -118,17 +118,27 @@ fn compiled(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Result
     compile_with_policy(&Solution, graph, &sizes(graph, values), Level::O2.options(), policy)
 }
 
-fn results(graph: &Graph, values: &Values<f32>, policy: &RematPolicy) -> Vec<Array<f32>> {
+fn results(
+    device: &dyn Device,
+    graph: &Graph,
+    values: &Values<f32>,
+    policy: &RematPolicy,
+) -> Vec<Array<f32>> {
     let compiled = compiled(graph, values, policy).unwrap_or_else(|error| panic!("{error}"));
-    let runner = OneGraph::of(&Solution, &*CPU, compiled);
+    let runner = OneGraph::of(&Solution, device, compiled);
     runner.and_then(|mut runner| runner.arrays(values)).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// That losses, gradients and updates have the same bits with a choice and without.
-fn changes_nothing(graph: &Graph, values: &Values<f32>, want: &[Array<f32>], policy: &RematPolicy) {
-    let got = results(graph, values, policy);
-    for (((name, _), got), want) in graph.outputs().iter().zip(&got).zip(want) {
-        assert!(got.to_memory() == want.to_memory(), "{policy:?}: {name}: expected {want:?}, found {got:?}");
+fn changes_nothing(device: &dyn Device, graph: &Graph, values: &Values<f32>, policies: &[RematPolicy]) {
+    let want = results(device, graph, values, &RematPolicy::none());
+    for policy in policies {
+        let got = results(device, graph, values, policy);
+        for (((name, _), got), want) in graph.outputs().iter().zip(&got).zip(&want) {
+            let is_same = got.to_memory() == want.to_memory();
+            let on = device.name();
+            assert!(is_same, "{policy:?} on {on}: {name}: expected {want:?}, found {got:?}");
+        }
     }
 }
 
@@ -143,8 +153,10 @@ fn not_a_bit_changes_whatever_is_computed_again() {
     for model in [SMALL, Model { compute: Dtype::Bf16, ..SMALL }, Model { quantized: false, ..SMALL }] {
         let (graph, values) = model.step();
         let values = model.at(&values, [2, 13]);
-        let want = results(&graph, &values, &RematPolicy::none());
-        subsets(model.layers).for_each(|policy| changes_nothing(&graph, &values, &want, &policy));
+        let policies: Vec<RematPolicy> = subsets(model.layers).collect();
+        for device in devices() {
+            changes_nothing(device, &graph, &values, &policies);
+        }
     }
 }
 
@@ -164,8 +176,10 @@ proptest! {
         let model = Model { layers, hidden, quantized, compute };
         let (graph, values) = model.step();
         let values = model.at(&values, [size.0, size.1]);
-        let want = results(&graph, &values, &RematPolicy::none());
-        changes_nothing(&graph, &values, &want, &RematPolicy { cheap, layers: chosen });
+        let policies = [RematPolicy { cheap, layers: chosen }];
+        for device in devices() {
+            changes_nothing(device, &graph, &values, &policies);
+        }
     }
 }
 
@@ -226,11 +240,15 @@ fn less_is_saved_where_more_is_computed_again() {
 #[test]
 fn the_golden_run_has_the_same_losses_with_every_layer_computed_again() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let with =
-        |policy: RematPolicy| trains(&tiny, |graph, values| Runner::of(compiled(graph, values, &policy)?));
-    let (plain, again) = (with(RematPolicy::none()), with(RematPolicy::layers(0..64)));
-    for (step, (plain, again)) in plain.iter().zip(&again).enumerate() {
-        assert!((plain - again).abs() <= 1e-6, "step {step}: {again}, without it {plain}");
+    for device in devices() {
+        let with = |policy: RematPolicy| {
+            trains(&tiny, |graph, values| Runner::of(device, compiled(graph, values, &policy)?))
+        };
+        let (plain, again) = (with(RematPolicy::none()), with(RematPolicy::layers(0..64)));
+        for (step, (plain, again)) in plain.iter().zip(&again).enumerate() {
+            let on = device.name();
+            assert!((plain - again).abs() <= 1e-6, "step {step} on {on}: {again}, without it {plain}");
+        }
     }
 }
 
@@ -313,14 +331,15 @@ fn a_graph_without_layers_keeps_to_a_cap() {
     values
         .extend((0..6).map(|i| (format!("w{i}"), Array::floats(Dtype::F32, &[24, 24], numbers(576, i + 1)))));
     let none = compiled(&graph, &values, &RematPolicy::none()).expect("a plan").arena.bytes;
-    let want = results(&graph, &values, &RematPolicy::none());
     let options = Options { cap: Some(none - 1), ..Level::O2.options() };
     let seen = compile(&Solution, &graph, &sizes(&graph, &values), options);
     let seen = seen.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(seen.rematerialised.policy, RematPolicy::cheap());
     assert!(seen.arena.bytes < none);
-    changes_nothing(&graph, &values, &want, &RematPolicy::cheap());
-    changes_nothing(&graph, &values, &want, &RematPolicy::layers(0..3));
+    let policies = [RematPolicy::cheap(), RematPolicy::layers(0..3)];
+    for device in devices() {
+        changes_nothing(device, &graph, &values, &policies);
+    }
 }
 
 const LENGTHS: [usize; 4] = [1, 7, 64, 96];
@@ -378,26 +397,29 @@ fn the_staircase_can_be_read() {
     assert!(text.lines().any(|line| line.contains("remat.layers.0")), "{text}");
 }
 
-fn loss(results: &BTreeMap<String, DeviceTensor>) -> f32 {
-    results["loss"].buffer.view::<f32>()[0]
+fn loss(device: &dyn Device, results: &BTreeMap<String, DeviceTensor>) -> f32 {
+    array(device, Dtype::F32, &results["loss"]).as_floats()[0]
 }
 
 #[test]
 fn a_cap_holds_for_every_bucket() {
+    devices().into_iter().for_each(cap_holds);
+}
+
+fn cap_holds(device: &dyn Device) {
     let model = Model { layers: 3, ..SMALL };
     let (graph, values) = model.step();
-    let device = Cpu::with_threads(2);
     let session = |cap: Option<usize>| {
         let settings = Settings { cap, ..Settings::default() };
-        OneGraph::new(&Solution, &device, &graph, settings).unwrap_or_else(|error| panic!("{error}"))
+        OneGraph::new(&Solution, device, &graph, settings).unwrap_or_else(|error| panic!("{error}"))
     };
-    let at = |length: usize| upload(&device, &model.at(&values, [2, length]));
+    let at = |length: usize| upload(device, &model.at(&values, [2, length]));
     let mut free = session(None);
     let arena = free.compiled(&at(90)).expect("a plan").arena.bytes;
     let mut capped = session(Some(arena - 1));
     for length in [90, 5, 64] {
         let [got, want] = [&mut capped, &mut free]
-            .map(|session| loss(&session.run(&at(length)).unwrap_or_else(|error| panic!("{error}"))));
+            .map(|session| loss(device, &session.run(&at(length)).unwrap_or_else(|error| panic!("{error}"))));
         assert_eq!(got.to_bits(), want.to_bits(), "at {length}");
         assert!(capped.counters().arena_bytes < arena);
     }

@@ -16,7 +16,7 @@ use reference::lora::{self, Adapter, Targets};
 use reference::optim::AdamW;
 use serde_json::json;
 use tests::attempts::with_buckets;
-use tests::one_graph::{OneGraph, upload};
+use tests::one_graph::{OneGraph, array, bytes, card, devices, floats, upload};
 use tests::small_llama::SmallLlama;
 
 /// A small Llama with an adapter, for sequences of up to 4096 tokens.
@@ -61,10 +61,14 @@ impl Step {
 }
 
 /// Where two runs differ by more than sums in another order do.
-fn apart(graph: &Graph, got: &BTreeMap<String, DeviceTensor>, want: &[Array<f32>]) -> Option<String> {
+fn apart(
+    device: &dyn Device,
+    graph: &Graph,
+    got: &BTreeMap<String, DeviceTensor>,
+    want: &[Array<f32>],
+) -> Option<String> {
     graph.outputs().iter().zip(want).find_map(|((name, id), want)| {
-        let given = &got[name];
-        let got = Array::from_memory(graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>());
+        let got = array(device, graph.ty(*id).dtype, &got[name]);
         if got.shape != want.shape {
             return Some(format!("{name}: expected shape {:?}, found {:?}", want.shape, got.shape));
         }
@@ -78,38 +82,39 @@ fn apart(graph: &Graph, got: &BTreeMap<String, DeviceTensor>, want: &[Array<f32>
 /// The step operation by operation, for this length alone.
 fn operation_by_operation(
     step: &Step,
-    device: &Cpu,
+    device: &dyn Device,
     inputs: &BTreeMap<String, DeviceTensor>,
 ) -> Vec<Array<f32>> {
     let options = Options { flex: false, ..Level::O1.options() };
     let settings = Settings { exact: true, options: Some(options), ..Settings::default() };
     let mut plain = OneGraph::new(&Solution, device, &step.graph, settings).expect("it can be run");
-    let mut results = plain.run(inputs).expect("it runs");
-    let output = |(name, id): &(String, _)| {
-        let given = results.remove(name).expect("an output");
-        Array::from_memory(step.graph.ty(*id).dtype, &given.shape, given.buffer.view::<u8>())
-    };
+    let results = plain.run(inputs).expect("it runs");
+    let output = |(name, id): &(String, _)| array(device, step.graph.ty(*id).dtype, &results[name]);
     step.graph.outputs().iter().map(output).collect()
 }
 
 #[test]
 fn every_length_has_the_results_of_the_step_as_it_is_written() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(lengths_have_the_results_of_the_step);
+}
+
+fn lengths_have_the_results_of_the_step(device: &dyn Device) {
+    let step = Step::new();
     let mut session =
-        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+        OneGraph::new(&Solution, device, &step.graph, Settings::default()).expect("it can be padded");
     let lengths = [1, 2, 3, 5, 31, 32, 33, 64, 97, 127, 128, 251, 509, 512, 769, 1021, 4093, 4096];
     for length in lengths {
         let values = step.values(1, length);
-        let inputs = upload(&device, &values);
+        let inputs = upload(device, &values);
         let got = session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
         let want = if length <= 97 {
             interpret(&step.graph, &values).expect("it has a meaning")
         } else if length < 4000 {
-            operation_by_operation(&step, &device, &inputs)
+            operation_by_operation(&step, device, &inputs)
         } else {
             continue; // the scores of its definition take gigabytes: it is enough that it runs
         };
-        assert_eq!(apart(&step.graph, &got, &want), None, "length {length}");
+        assert_eq!(apart(device, &step.graph, &got, &want), None, "length {length}");
     }
     let counters = session.counters();
     let buckets = session.buckets("T").len();
@@ -119,12 +124,16 @@ fn every_length_has_the_results_of_the_step_as_it_is_written() {
 
 #[test]
 fn a_hundred_lengths_and_some_batches_take_few_compilations() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(a_hundred_lengths);
+}
+
+fn a_hundred_lengths(device: &dyn Device) {
+    let step = Step::new();
     let mut session =
-        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+        OneGraph::new(&Solution, device, &step.graph, Settings::default()).expect("it can be padded");
     for number in 0..100 {
         let length = 1 + number * 37 % 101;
-        let inputs = upload(&device, &step.values(1 + number % 3, length));
+        let inputs = upload(device, &step.values(1 + number % 3, length));
         session.run(&inputs).unwrap_or_else(|error| panic!("{length}: {error}"));
     }
     let most = session.buckets("T").iter().filter(|size| **size <= 128).count() * 3;
@@ -134,26 +143,34 @@ fn a_hundred_lengths_and_some_batches_take_few_compilations() {
 
 #[test]
 fn what_is_sealed_refuses_to_compile_and_says_for_which_size() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(sealed_refuses);
+}
+
+fn sealed_refuses(device: &dyn Device) {
+    let step = Step::new();
     let mut session =
-        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
-    session.run(&upload(&device, &step.values(1, 20))).expect("it runs");
+        OneGraph::new(&Solution, device, &step.graph, Settings::default()).expect("it can be padded");
+    session.run(&upload(device, &step.values(1, 20))).expect("it runs");
     session.seal();
-    session.run(&upload(&device, &step.values(1, 31))).expect("that bucket is compiled");
-    let refused = session.run(&upload(&device, &step.values(1, 65)));
+    session.run(&upload(device, &step.values(1, 31))).expect("that bucket is compiled");
+    let refused = session.run(&upload(device, &step.values(1, 65)));
     let message = refused.expect_err("that bucket is not").to_string();
     assert!(message.contains("B = 1, T = 96") && message.contains("B = 1, T = 32"), "{message}");
 }
 
 #[test]
 fn inputs_that_do_not_fit_are_refused_by_name() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(refuses_inputs);
+}
+
+fn refuses_inputs(device: &dyn Device) {
+    let step = Step::new();
     let mut session =
-        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
+        OneGraph::new(&Solution, device, &step.graph, Settings::default()).expect("it can be padded");
     let mut refused = |spoil: &dyn Fn(&mut Values<f32>)| {
         let mut values = step.values(1, 5);
         spoil(&mut values);
-        session.run(&upload(&device, &values)).expect_err("it does not fit").to_string()
+        session.run(&upload(device, &values)).expect_err("it does not fit").to_string()
     };
     assert_eq!(refused(&|values| _ = values.remove("labels")), "missing input `labels`");
     let message = refused(&|values| _ = values.insert("labels".into(), Array::integers(&[1, 4], vec![1; 4])));
@@ -167,17 +184,21 @@ fn inputs_that_do_not_fit_are_refused_by_name() {
 
 #[test]
 fn what_tuning_found_is_kept_and_answers_the_next_run() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(keeps_what_tuning_found);
+}
+
+fn keeps_what_tuning_found(device: &dyn Device) {
+    let step = Step::new();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tuned.txt");
     let settings = || Settings { level: Level::O3, tuned: Some(file.clone()), ..Settings::default() };
-    let inputs = upload(&device, &step.values(1, 24));
+    let inputs = upload(device, &step.values(1, 24));
     let run = || {
         let mut session =
-            OneGraph::new(&Solution, &device, &step.graph, settings()).expect("it can be padded");
+            OneGraph::new(&Solution, device, &step.graph, settings()).expect("it can be padded");
         let results = session.run(&inputs).expect("it runs");
         let cuts = format!("{:?}", session.compiled(&inputs).expect("it is compiled").plan().steps);
-        let losses = results["loss"].buffer.view::<u8>().to_vec();
+        let losses = bytes(device, &results["loss"].buffer);
         (session.counters().trials, session.tuned().answers().clone(), cuts, losses)
     };
     let (first, second) = (run(), run());
@@ -203,7 +224,7 @@ fn tunable() -> (Graph, Values<f32>) {
 }
 
 /// How many trials a run takes that keeps its answers in a file.
-fn trials(device: &Cpu, file: &std::path::Path) -> usize {
+fn trials(device: &dyn Device, file: &std::path::Path) -> usize {
     let (graph, values) = tunable();
     let settings = Settings { level: Level::O3, tuned: Some(file.to_owned()), ..Settings::default() };
     let mut session = OneGraph::new(&Solution, device, &graph, settings).expect("it can be run");
@@ -231,17 +252,21 @@ fn tuned_answers_hold_for_their_machine_alone() {
 
 #[test]
 fn a_torn_file_of_answers_is_found_out_again() {
-    let (device, folder) = (Cpu::with_threads(2), tempfile::tempdir().expect("a folder"));
+    devices().into_iter().for_each(finds_out_again);
+}
+
+fn finds_out_again(device: &dyn Device) {
+    let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tuned.txt");
-    let all = trials(&device, &file);
+    let all = trials(device, &file);
     let whole = std::fs::read(&file).expect("a file");
     let unfit = String::from_utf8_lossy(&whole).replace(['\n'], "?\n").into_bytes();
     let torn = whole[..whole.len() - 3].to_vec();
     let text = b"a question without an answer\n\n\t\nlibrary\n".to_vec();
     for spoilt in [torn, unfit, text, vec![0xff; 4096], Vec::new()] {
         std::fs::write(&file, &spoilt).expect("a file");
-        assert_eq!(trials(&device, &file), all, "{spoilt:?}");
-        assert_eq!(trials(&device, &file), 0, "it is whole again");
+        assert_eq!(trials(device, &file), all, "{spoilt:?}");
+        assert_eq!(trials(device, &file), 0, "it is whole again");
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().collect();
     assert_eq!(left.len(), 1, "nothing is left beside it: {left:?}");
@@ -279,21 +304,25 @@ fn buckets_that_leave_a_size_out_are_refused() {
 
 #[test]
 fn what_is_sealed_runs_in_a_larger_bucket_that_is_compiled() {
-    let (step, device) = (Step::new(), Cpu::with_threads(2));
+    devices().into_iter().for_each(sealed_runs_in_a_larger_bucket);
+}
+
+fn sealed_runs_in_a_larger_bucket(device: &dyn Device) {
+    let step = Step::new();
     let mut session =
-        OneGraph::new(&Solution, &device, &step.graph, Settings::default()).expect("it can be padded");
-    session.run(&upload(&device, &step.values(2, 40))).expect("it runs");
-    session.run(&upload(&device, &step.values(1, 96))).expect("it runs");
+        OneGraph::new(&Solution, device, &step.graph, Settings::default()).expect("it can be padded");
+    session.run(&upload(device, &step.values(2, 40))).expect("it runs");
+    session.run(&upload(device, &step.values(1, 96))).expect("it runs");
     session.seal();
     for (batch, length) in [(1, 40), (2, 33), (1, 3), (2, 48), (1, 95)] {
         let values = step.values(batch, length);
-        let got = session.run(&upload(&device, &values)).unwrap_or_else(|error| panic!("{length}: {error}"));
+        let got = session.run(&upload(device, &values)).unwrap_or_else(|error| panic!("{length}: {error}"));
         let want = interpret(&step.graph, &values).expect("it has a meaning");
-        assert_eq!(apart(&step.graph, &got, &want), None, "batch {batch}, length {length}");
+        assert_eq!(apart(device, &step.graph, &got, &want), None, "batch {batch}, length {length}");
     }
     assert_eq!(session.counters().compilations, 2);
     let message =
-        session.run(&upload(&device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
+        session.run(&upload(device, &step.values(2, 49))).expect_err("nothing holds it").to_string();
     assert!(message.contains("B = 2, T = 64"), "{message}");
 }
 
@@ -310,15 +339,20 @@ fn summed() -> Graph {
 
 #[test]
 fn a_tensor_of_its_buckets_size_is_not_copied_and_its_padding_not_read() {
-    let (graph, device) = (summed(), Cpu::with_threads(2));
-    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    let cpu = Cpu::with_threads(2); // whose copies no other test counts
+    [&cpu as &dyn Device].into_iter().chain(card()).for_each(copies_no_tensor_of_its_buckets_size);
+}
+
+fn copies_no_tensor_of_its_buckets_size(device: &dyn Device) {
+    let graph = summed();
+    let mut session = Session::new(&Solution, device, &NoDequantizer, Settings::default());
     let program = session.load(&graph).expect("it can be padded");
     for rows in [1_i64, 5, 33, 47] {
         let sizes = BTreeMap::from([("N".into(), rows)]);
         let padded = session.rounded(program, &sizes).expect("a bucket")["N"] as usize;
         let number = |i: usize| if i < 3 * rows as usize { i as f32 } else { f32::NAN };
         let numbers: Vec<u8> = (0..3 * padded).flat_map(|i| number(i).to_ne_bytes()).collect();
-        let x = DeviceTensor::new(&device, &[padded, 3], &numbers).expect("room");
+        let x = DeviceTensor::new(device, &[padded, 3], &numbers).expect("room");
         session.run(program, io(&x, &sizes)).expect("it runs"); // compiled, and the length is there
         let uploaded = device.counts().uploaded_bytes;
         let outputs = session.run(program, io(&x, &sizes)).expect("it runs");
@@ -339,12 +373,16 @@ fn a_tensor_of_its_buckets_size_is_not_copied_and_its_padding_not_read() {
 /// bucket or have its size, and neither is a size that changes and comes back.
 #[test]
 fn runs_of_the_same_sizes_read_what_they_are_given() {
-    let (graph, device) = (summed(), Cpu::with_threads(2));
-    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    devices().into_iter().for_each(runs_read_what_they_are_given);
+}
+
+fn runs_read_what_they_are_given(device: &dyn Device) {
+    let graph = summed();
+    let mut session = Session::new(&Solution, device, &NoDequantizer, Settings::default());
     let program = session.load(&graph).expect("it can be padded");
     let tensor = |rows: usize, from: f32| {
         let numbers = (0..3 * rows).flat_map(|i| (from + i as f32).to_ne_bytes()).collect::<Vec<u8>>();
-        DeviceTensor::new(&device, &[rows, 3], &numbers).expect("room")
+        DeviceTensor::new(device, &[rows, 3], &numbers).expect("room")
     };
     let sums = |rows: i64, from: f32| {
         [0.0, 1.0, 2.0].map(|at| (0..rows).map(|row| from + at + 3.0 * row as f32).sum::<f32>())
@@ -371,10 +409,14 @@ fn runs_of_the_same_sizes_read_what_they_are_given() {
 
 #[test]
 fn a_tensor_of_neither_size_is_refused_by_name() {
-    let (graph, device) = (summed(), Cpu::with_threads(2));
-    let mut session = Session::new(&Solution, &device, &NoDequantizer, Settings::default());
+    devices().into_iter().for_each(refuses_a_tensor_of_neither_size);
+}
+
+fn refuses_a_tensor_of_neither_size(device: &dyn Device) {
+    let graph = summed();
+    let mut session = Session::new(&Solution, device, &NoDequantizer, Settings::default());
     let program = session.load(&graph).expect("it can be padded");
-    let x = DeviceTensor::new(&device, &[40, 3], &[0; 480]).expect("room");
+    let x = DeviceTensor::new(device, &[40, 3], &[0; 480]).expect("room");
     for (rows, words) in
         [(33, "input `x`: expected f32[N, 3], found the shape [40, 3]"), (101, "N: expected ")]
     {
@@ -406,17 +448,21 @@ fn a_forecast_compiles_once_and_holds_for_every_size() {
 /// A padded copy would be updated in its place.
 #[test]
 fn a_donated_tensor_smaller_than_its_bucket_is_refused_by_name() {
+    devices().into_iter().for_each(refuses_a_small_donated_tensor);
+}
+
+fn refuses_a_small_donated_tensor(device: &dyn Device) {
     let builder = Builder::new("updates");
     let length = builder.tape().symbol("T", Facts::range(1, 64));
     let [state, x] = ["state", "x"].map(|name| builder.tape().input(name, Dtype::F32, [&length]));
     builder.tape().output("state", &(&state + &x));
     let graph = builder.finish().expect("a graph");
-    let (device, passes) = (Cpu::with_threads(1), with_buckets(vec![16, 32, 64]));
+    let passes = with_buckets(vec![16, 32, 64]);
     let settings = Settings { donate: true, ..Settings::default() };
-    let mut one = OneGraph::new(&passes, &device, &graph, settings).expect("it can be padded");
+    let mut one = OneGraph::new(&passes, device, &graph, settings).expect("it can be padded");
     let (session, program) = one.parts();
     let tensor = |count: usize| {
-        DeviceTensor::new(&device, &[count], &1.5_f32.to_ne_bytes().repeat(count)).expect("room")
+        DeviceTensor::new(device, &[count], &1.5_f32.to_ne_bytes().repeat(count)).expect("room")
     };
     let (x, mut state) = (tensor(20), tensor(20));
     let io = Io { inputs: [("x", &x)].into(), donated: [("state", &mut state)].into(), ..Io::default() };
@@ -426,9 +472,9 @@ fn a_donated_tensor_smaller_than_its_bucket_is_refused_by_name() {
     let io = || Io { inputs: [("x", &x)].into(), ..Io::default() };
     assert!(matches!(session.run(program, io()), Err(Error::DonatedSize { .. })));
     let kept = session.release("state").expect("it is still there");
-    assert_eq!(kept.buffer.view::<f32>(), [1.5; 20], "and as it was");
+    assert_eq!(floats(device, &kept.buffer), [1.5; 20], "and as it was");
     let (x, mut state) = (tensor(32), tensor(32));
     let io = Io { inputs: [("x", &x)].into(), donated: [("state", &mut state)].into(), ..Io::default() };
     session.run(program, io).expect("it fills its bucket");
-    assert_eq!(state.buffer.view::<f32>(), [3.0; 32]);
+    assert_eq!(floats(device, &state.buffer), [3.0; 32]);
 }

@@ -19,6 +19,7 @@ use reference::llama::{Llama, Spec, rope};
 use reference::lora::Adapter;
 use serde_json::Value;
 use tempfile::TempDir;
+use tests::example_run::on_devices;
 use tests::golden;
 use tests::program::{self, Ran};
 use tests::tiny_llama::TinyLlama;
@@ -153,13 +154,17 @@ pub(crate) fn close(run: &str, key: &str, log: &[Value], own: &[Value], most: f6
 /// The logs of the three runs, or of those of another set.
 #[test]
 fn runs_are_the_librarys_number_for_number() {
-    runs_are_the_librarys(&[]);
+    for device in on_devices() {
+        runs_are_the_librarys(&[device]);
+    }
 }
 
 /// The same with a few tokens' logits at a time.
 #[test]
 fn runs_with_a_chunked_loss_are_the_librarys() {
-    runs_are_the_librarys(&["loss_chunk_bytes=100000"]);
+    for device in on_devices() {
+        runs_are_the_librarys(&["loss_chunk_bytes=100000", device]);
+    }
 }
 
 /// The same on several ranks, more of them than a step has micro-batches and not.
@@ -173,12 +178,13 @@ fn runs_on_ranks_are_the_librarys() {
 fn runs_are_the_librarys(settings: &[&str]) {
     let Some(sft) = Sft::find() else { return };
     let kept: Value = serde_json::from_str(KEPT).expect("JSON");
-    for run in sft.runs() {
+    for name in sft.runs() {
         let folder = TempDir::new().expect("a folder");
         let output = folder.path().join("out");
-        let ran = train(folder.path(), &sft.config(&run, &output), settings);
+        let ran = train(folder.path(), &sft.config(&name, &output), settings);
+        let run = format!("{name} with {settings:?}");
         assert_eq!(ran.code, 0, "{run}: {}{}", ran.stdout, ran.stderr);
-        let (own, given) = (metrics(&output), sft.json(&format!("{run}/run.json")));
+        let (own, given) = (metrics(&output), sft.json(&format!("{name}/run.json")));
         let log = given["log"]["f64"].as_array().expect("a log");
         assert_eq!(own.len(), log.len(), "{run}: steps");
         for key in ["step", "num_tokens", "learning_rate"] {
@@ -191,9 +197,9 @@ fn runs_are_the_librarys(settings: &[&str]) {
         let batch = size("per_device_train_batch_size", 8);
         let rows: Vec<usize> = (0..batch * size("gradient_accumulation_steps", 1)).collect();
         let micro: Vec<Vec<usize>> = rows.chunks(batch).map(<[usize]>::to_vec).collect();
-        let first = sft.first_loss(&run, &micro, Some(size("max_length", 1024)));
+        let first = sft.first_loss(&name, &micro, Some(size("max_length", 1024)));
         let fits = |log: &[Value]| (first - log[0]["loss"].as_f64().expect("a loss")).abs() < 1e-5 * first;
-        let again = kept["runs"][&run]["f64"].as_array().filter(|again| fits(again));
+        let again = kept["runs"][&name]["f64"].as_array().filter(|again| fits(again));
         for log in [Some(log).filter(|log| fits(log)), again].into_iter().flatten() {
             close(&run, "loss", log, &own, 5e-6);
             close(&run, "grad_norm", log, &own, 2e-5);
@@ -226,13 +232,13 @@ fn tokens_and_masks_are_the_librarys() {
     }
 }
 
-/// `UPDATE=1` writes the losses again that the book draws.
+/// `UPDATE=1` writes the losses again that the book draws: those of the CPU.
 #[test]
 fn the_kept_losses_are_those_of_the_published_run() {
     let (Some(sft), None) = (Sft::find(), std::env::var_os("WARPBOOK_GOLDEN")) else { return };
     let folder = TempDir::new().expect("a folder");
     let output = folder.path().join("out");
-    let ran = train(folder.path(), &sft.config("published", &output), &[]);
+    let ran = train(folder.path(), &sft.config("published", &output), &["device=cpu"]);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let path = tests::place::workbook().join("book/src/results/trainer-losses.csv");
     let text = fs::read_to_string(&path).expect("kept losses");

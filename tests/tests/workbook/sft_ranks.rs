@@ -15,8 +15,10 @@ use crate::sft::close;
 
 const TRAINER: &str = env!("CARGO_BIN_EXE_own-trainer");
 
-/// Three micro-batches a step: a number of ranks that divides it, and one that does not.
-const SETTINGS: [&str; 6] = [
+/// Three micro-batches a step: a number of ranks that divides it, and one that does not. All are on the CPU, as ranks
+/// are, so that one rank is another number of the same thing.
+const SETTINGS: [&str; 7] = [
+    "device=cpu",
     "max_steps=6",
     "save_steps=3",
     "per_device_train_batch_size=2",

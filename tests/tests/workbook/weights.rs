@@ -18,7 +18,7 @@ use reference::nf4;
 use reference::optim::AdamW;
 use safetensors::tensor::Dtype as StoredDtype;
 use serde_json::json;
-use tests::one_graph::{CPU, OneGraph, upload};
+use tests::one_graph::{CPU, OneGraph, bytes, devices, upload};
 use tests::small_llama::{SmallLlama, Stored};
 use tests::tiny_llama::TinyLlama;
 
@@ -41,26 +41,30 @@ fn models() -> Vec<(String, SmallLlama)> {
 }
 
 /// That what is loaded are the names, dimensions and bytes that numbers on the way would have given.
-fn agrees(name: &str, llama: &Llama) {
-    let loaded = load(&*CPU, llama).unwrap_or_else(|error| panic!("{name}: {error}"));
+fn agrees(device: &dyn Device, name: &str, llama: &Llama) {
+    let loaded = load(device, llama).unwrap_or_else(|error| panic!("{name}: {error}"));
     let values = llama.values::<f32>().unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(loaded.keys().eq(values.keys()), "{name}: {:?}", loaded.keys());
     for (input, value) in &values {
         let DeviceTensor { shape, buffer } = &loaded[input];
         assert_eq!(*shape, value.shape, "{name}: {input}");
-        assert!(buffer.view::<u8>() == value.to_memory(), "{name}: {input} has other bytes");
+        assert!(bytes(device, buffer) == value.to_memory(), "{name}: {input} has other bytes");
     }
 }
 
 /// The projections of a model's layers, quantised while they are loaded, are the oracle's to the bit.
 #[test]
 fn weights_quantised_on_the_way_have_the_oracles_bytes() {
+    devices().into_iter().for_each(quantised_as_the_oracle_does);
+}
+
+fn quantised_as_the_oracle_does(device: &dyn Device) {
     for (name, small) in models().into_iter().take(4) {
         let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
         let values = llama.values::<f32>().unwrap_or_else(|error| panic!("{name}: {error}"));
         for nested in [false, true] {
             let (storages, loaded) =
-                load_quantized(&*CPU, &llama, nested, CPU.threads()).expect("finite weights");
+                load_quantized(device, &llama, nested, CPU.threads()).expect("finite weights");
             let mut count = 0;
             for (weight, storage) in &storages {
                 let Storage::Nf4 { dtype, .. } = storage else { continue };
@@ -71,7 +75,7 @@ fn weights_quantised_on_the_way_have_the_oracles_bytes() {
                 for (part, want) in llama::parts::<f32, _>(weight, &oracle) {
                     assert_eq!(loaded[&part].shape, want.shape, "{name}: {part}");
                     assert!(
-                        loaded[&part].buffer.view::<u8>() == want.to_memory(),
+                        bytes(device, &loaded[&part].buffer) == want.to_memory(),
                         "{name}: {part} has other bytes"
                     );
                 }
@@ -112,11 +116,16 @@ fn a_weight_that_is_not_finite_is_not_quantised() {
 #[test]
 fn loaded_weights_have_the_bytes_that_numbers_would_give() {
     for (name, small) in models() {
-        agrees(&name, &small.open().unwrap_or_else(|error| panic!("{name}: {error}")));
+        let llama = small.open().unwrap_or_else(|error| panic!("{name}: {error}"));
+        for device in devices() {
+            agrees(device, &name, &llama);
+        }
     }
     let Some(tiny) = TinyLlama::find() else { return };
     for name in ["nf4", "dense"] {
-        agrees(name, &tiny.open(name));
+        for device in devices() {
+            agrees(device, name, &tiny.open(name));
+        }
     }
 }
 
@@ -157,20 +166,27 @@ fn a_graph_runs_on_loaded_weights_as_on_numbers() {
     let graph = llama.spec().forward().expect("a graph");
     let mut values = rope::values(&llama.config, 5);
     values.insert("ids".into(), Array::integers(&[1, 5], vec![1, 16, 2, 2, 0]));
-    let run = |weights: BTreeMap<String, DeviceTensor>| {
-        let mut inputs = upload(&*CPU, &values);
-        inputs.extend(weights);
-        let mut session =
-            OneGraph::new(&Solution, &*CPU, &graph, Settings::default()).expect("it can be padded");
-        session.run(&inputs).unwrap_or_else(|error| panic!("{error}"))["logits"].buffer.view::<u8>().to_vec()
-    };
-    let numbers = upload(&*CPU, &llama.values().expect("weights"));
-    assert!(run(load(&*CPU, &llama).expect("room")) == run(numbers));
+    for device in devices() {
+        let run = |weights: BTreeMap<String, DeviceTensor>| {
+            let mut inputs = upload(device, &values);
+            inputs.extend(weights);
+            let mut session =
+                OneGraph::new(&Solution, device, &graph, Settings::default()).expect("it can be padded");
+            let results = session.run(&inputs).unwrap_or_else(|error| panic!("{error}"));
+            bytes(device, &results["logits"].buffer)
+        };
+        let numbers = upload(device, &llama.values().expect("weights"));
+        assert!(run(load(device, &llama).expect("room")) == run(numbers), "{}", device.name());
+    }
 }
 
 /// Two steps of training, with weights as numbers in `start` and with weights that were loaded.
 #[test]
 fn a_trainer_takes_loaded_weights() {
+    devices().into_iter().for_each(trains_on_loaded_weights);
+}
+
+fn trains_on_loaded_weights(device: &dyn Device) {
     let llama = SmallLlama::sound().quantized(64, true).open().expect("it is sound");
     let targets = Targets::AllLinear;
     let config = lora::Config::new(3, 6.0, targets);
@@ -189,10 +205,10 @@ fn a_trainer_takes_loaded_weights() {
         if !is_loaded {
             start.append(&mut llama.values().expect("weights"));
         }
-        let mut trainer = Trainer::new(&Solution, &*CPU, &DEQUANTIZER, Settings::default(), &step, &start)
+        let mut trainer = Trainer::new(&Solution, device, &DEQUANTIZER, Settings::default(), &step, &start)
             .unwrap_or_else(|error| panic!("{error}"));
         if is_loaded {
-            trainer.keep(load(&*CPU, &llama).expect("room"));
+            trainer.keep(load(device, &llama).expect("room"));
         }
         [1, 2].map(|number| {
             let mut batch = rope::values(&llama.config, 4);

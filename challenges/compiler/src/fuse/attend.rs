@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use kernels::plan::contiguous;
 use kernels::tile::{Op as TileOp, Program};
-use reference::graph::{Attention, Graph, Id, Op, Type};
+use reference::graph::{Attention, Dtype, Graph, Id, Op, Type};
 
 use crate::contract::Compile;
 use crate::fuse::emit::{self, Layout, Root};
@@ -55,7 +55,11 @@ pub fn is_of_same(a: &Op, b: &Op) -> bool {
 /// The programs of an attention or of the one that a gradient is of. Nothing if one of them has no such form.
 pub fn flex(passes: &dyn Compile, sized: &Sized, id: Id) -> Option<Flex> {
     let attention = of(&sized.graph.node(id).op)?;
-    let types: Vec<Type> = inputs(sized, id).iter().map(|input| sized.graph.ty(*input).clone()).collect();
+    let of = |(number, input): (usize, &Id)| {
+        let ty = sized.graph.ty(*input);
+        if number < 3 { ty.with(Dtype::F32) } else { ty.clone() } // programs see scores, which are f32
+    };
+    let types: Vec<Type> = inputs(sized, id).iter().enumerate().map(of).collect();
     let writer = Writer { passes, sized, types: &types };
     let mut flex = Flex::default();
     let mut write = |program: Option<&Graph>, derived: bool| match program {

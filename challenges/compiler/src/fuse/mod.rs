@@ -431,7 +431,7 @@ impl Fusion<'_> {
         let [q, v] = [0, 2].map(|i| sized.shape(attend::inputs(sized, id)[i]));
         let output = match output {
             Some(id) => fused.layouts[&id].clone(),
-            None => fused.fresh(&[q[0], q[1], q[2], v[3]]),
+            None => fused.fresh(&[q[0], q[1], q[2], v[3]], of_attention(sized, id)),
         };
         let mut attend = attend(self.passes, sized, fused, id, output)?;
         attend.lse = lse.map(|id| fused.layouts[&id].clone());
@@ -504,14 +504,14 @@ impl Fusion<'_> {
         let place = if let Some(place) = groups.all.iter().position(twin) {
             place
         } else {
-            let output = fused.fresh(&shape);
+            let output = fused.fresh(&shape, of_attention(sized, id));
             groups.push(FusionGroup::Whole(Part::Attention(attend(self.passes, sized, fused, id, output)?)));
             groups.all.len() - 1
         };
         let FusionGroup::Whole(Part::Attention(attend)) = &mut groups.all[place] else {
             return Err((id, LowerError::Unsupported));
         };
-        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3]));
+        attend.lse.get_or_insert_with(|| fused.fresh(&shape[..3], Dtype::F32));
         let attend = attend.clone();
         groups.note(place);
         Ok(attend)
@@ -706,7 +706,8 @@ fn place(sized: &Sized, wanted: &BTreeSet<Id>) -> Fused {
     fused
 }
 
-/// A product or an attention that is only used transposed, its gradient aside, is written the way that it is used.
+/// A product or an attention that is only used transposed, in one way, its gradient aside, is written the way that it is
+/// used.
 fn strides(sized: &Sized, id: Id) -> Vec<usize> {
     let shape = sized.shape(id);
     let op = &sized.graph.node(id).op;
@@ -714,9 +715,13 @@ fn strides(sized: &Sized, id: Id) -> Vec<usize> {
         return contiguous(shape);
     }
     let is_grad = |user: &&Id| matches!(sized.graph.node(**user).op, Op::AttentionGrad { .. });
-    let users: Vec<&Id> = sized.users(id).iter().filter(|user| !is_grad(user)).collect();
-    let [user] = users[..] else { return contiguous(shape) };
-    let Op::Transpose { order } = &sized.graph.node(*user).op else { return contiguous(shape) };
+    let mut users = sized.users(id).iter().filter(|user| !is_grad(user));
+    let Some(user) = users.next() else { return contiguous(shape) };
+    let of_first = &sized.graph.node(*user).op;
+    let Op::Transpose { order } = of_first else { return contiguous(shape) };
+    if users.any(|user| sized.graph.node(*user).op != *of_first) {
+        return contiguous(shape);
+    }
     let transposed = contiguous(sized.shape(*user));
     let mut strides = vec![0; shape.len()];
     order.iter().zip(transposed).for_each(|(dim, stride)| strides[*dim] = stride);
@@ -778,6 +783,11 @@ fn attend(
     Ok(Attend { node: id, qkv: [q?, k?, v?], flex, output, lse: None })
 }
 
+/// The type that an attention, or the one that a gradient is of, reads and writes.
+fn of_attention(sized: &Sized, id: Id) -> Dtype {
+    sized.graph.ty(attend::inputs(sized, id)[0]).dtype
+}
+
 /// Where a tensor's elements are, through views.
 fn viewed(sized: &Sized, fused: &Fused, tensor: Id) -> Result<Layout, (Id, LowerError)> {
     if let Some(own) = fused.layouts.get(&tensor) {
@@ -800,9 +810,9 @@ impl Fused {
         self.layouts.insert(id, Layout { buffer, offset: 0, strides: strides(sized, id) });
     }
 
-    /// A buffer of f32 that is no node's.
-    fn fresh(&mut self, shape: &[usize]) -> Layout {
-        self.bytes.push(shape.iter().product::<usize>() * Dtype::F32.bytes());
+    /// A buffer that is no node's.
+    fn fresh(&mut self, shape: &[usize], dtype: Dtype) -> Layout {
+        self.bytes.push(shape.iter().product::<usize>() * dtype.bytes());
         Layout { buffer: self.bytes.len() - 1, offset: 0, strides: contiguous(shape) }
     }
 }

@@ -5,7 +5,8 @@
 //! factors. The order of the additions is another one than the graph's, as in any sum that a product library takes.
 //!
 //! A product that is rounded to f16 or bf16 is a sum of one: it is written as it is rounded, with nothing in f32
-//! between.
+//! between. A sum in such a type has the type's rounding after each product, as the graph has it; what the graph rounds
+//! before it adds - a product, and its multiple - is not rounded by itself, so the sum is nearer the truth.
 //!
 //! A sum may begin with a tensor that it updates and that nobody else reads ([`donate`](crate::memory::donate)): every
 //! product then adds to what is there. So the gradient of a weight grows from chunk to chunk.
@@ -60,10 +61,10 @@ pub fn find(sized: &Sized, donated: &[(Id, Id)]) -> Sums {
     sums
 }
 
-/// Whether a node may be a sum of products: an addition in f32, or what is rounded.
+/// Whether a node may be a sum of products: an addition of floats, or what is rounded.
 fn may_be(sized: &Sized, id: Id) -> bool {
     let node = sized.graph.node(id);
-    let adds = matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)) && node.ty.dtype == Dtype::F32;
+    let adds = matches!(node.op, Op::Binary(Binary::Add | Binary::Sub)) && node.ty.dtype.is_float();
     adds || rounds(sized, id)
 }
 
@@ -79,9 +80,10 @@ pub fn rounds(sized: &Sized, id: Id) -> bool {
 struct Found {
     products: Vec<(Id, f32, Vec<usize>)>,
     sums: Vec<Id>,
-    old: Option<Id>, // what the sum may begin with
-    begins: bool,    // whether it does
-    wider: bool,     // whether something in it is not rounded that the graph rounds
+    old: Option<Id>,       // what the sum may begin with
+    begins: bool,          // whether it does
+    wider: bool,           // whether something in it is not rounded that the graph rounds
+    narrow: Option<Dtype>, // the type of the additions, if it is not f32
 }
 
 impl Found {
@@ -90,7 +92,10 @@ impl Found {
     /// Where products are added to a carried sum of f32, a rounding between is left out: the sum is nearer the truth
     /// for it.
     fn of(sized: &Sized, id: Id, old: Option<Id>) -> Option<Self> {
-        let mut found = Self { old, ..Self::default() };
+        let dtype = sized.graph.ty(id).dtype;
+        let adds_narrow = dtype != Dtype::F32 && !rounds(sized, id);
+        let narrow = Some(dtype).filter(|_| adds_narrow);
+        let mut found = Self { old: old.filter(|_| !adds_narrow), narrow, ..Self::default() };
         let strides = contiguous(sized.shape(id));
         let is_sum = if rounds(sized, id) {
             let sum = sized.graph.node(id).inputs[0];
@@ -124,6 +129,10 @@ impl Found {
                 self.begins = flat && scale.to_bits() == 1.0_f32.to_bits();
                 return self.begins;
             }
+            Op::Cast if self.narrow == Some(node.ty.dtype) && rounds(sized, id) => {
+                self.sums.push(id);
+                return self.product(sized, input(0), scale, strides);
+            }
             Op::Cast if self.old.is_some() => {
                 self.sums.push(id);
                 self.wider |= rounds(sized, id);
@@ -139,7 +148,9 @@ impl Found {
                 order.iter().zip(strides).for_each(|(dim, stride)| before[*dim] = stride);
                 return self.collect(sized, input(0), scale, before, false);
             }
-            Op::Binary(binary @ (Binary::Add | Binary::Sub)) if node.ty.dtype == Dtype::F32 => {
+            Op::Binary(binary @ (Binary::Add | Binary::Sub))
+                if node.ty.dtype == self.narrow.unwrap_or(Dtype::F32) =>
+            {
                 self.sums.push(id);
                 let second = if *binary == Binary::Sub { -scale } else { scale };
                 return self.collect(sized, input(0), scale, strides.clone(), false)
@@ -155,16 +166,31 @@ impl Found {
             Op::AttentionLse(_) | Op::AttentionLseGrad { .. } => return false,
             Op::RandomMask { .. } | Op::Collective { .. } => return false,
         }
-        let multiple = scaled(sized, id);
+        let multiple = multiple(sized, id);
         multiple.is_some_and(|(inner, factor)| self.collect(sized, inner, scale * factor, strides, false))
+    }
+
+    /// Whether a node of f32, rounded by its one user, is a product; or a product's multiple, or its transpose.
+    fn product(&mut self, sized: &Sized, id: Id, scale: f32, strides: Vec<usize>) -> bool {
+        let mut inner = Self::default();
+        let is_one = inner.collect(sized, id, scale, strides, false) && inner.products.len() == 1;
+        if is_one {
+            self.products.append(&mut inner.products);
+        }
+        is_one && inner.sums.is_empty()
     }
 }
 
 /// The node of f32 that a node is a multiple of, and the factor.
 pub fn scaled(sized: &Sized, id: Id) -> Option<(Id, f32)> {
+    if sized.graph.ty(id).dtype == Dtype::F32 { multiple(sized, id) } else { None }
+}
+
+/// The node of the same type that a node is a multiple of, and the factor; rounded, if its type is not f32.
+fn multiple(sized: &Sized, id: Id) -> Option<(Id, f32)> {
     let node = sized.graph.node(id);
     let input = |i: usize| node.inputs[i];
-    if node.ty.dtype != Dtype::F32 {
+    if !node.ty.dtype.is_float() {
         None
     } else if node.op == Op::Unary(Unary::Neg) {
         Some((input(0), -1.0))

@@ -2,7 +2,8 @@
 //!
 //! What a graph multiplies, scatters or attends in f16 or bf16 means sums in f32 that are rounded once, at the end.
 //! Casts before and after an operation in f32 say the same. They cost a product nothing: its step reads and writes f16
-//! and bf16 itself, so where what is cast has a buffer, [`fuse`](crate::fuse) takes the cast into the product. And a
+//! and bf16 itself, so where what is cast has a buffer, [`fuse`](crate::fuse) takes the cast into the product. An
+//! attention that reads and writes one narrow type may be left as it is, for a step in that type. And a
 //! quantised weight is dequantised anew for each product that reads it, since four bits and a table are cheaper to keep
 //! than a float.
 
@@ -10,15 +11,16 @@ use std::collections::BTreeSet;
 
 use reference::graph::{Dtype, Error, Graph, Id, Op, Rewrite};
 
-/// The same graph, in which what the machine does in f32 is done in f32.
+/// The same graph, in which what the machine does in f32 is done in f32: attention too, unless it may be narrow.
 ///
 /// Fails only where the graph itself is not sound.
-pub fn upcast_contractions(graph: &Graph) -> Result<Graph, Error> {
+pub fn upcast_contractions(graph: &Graph, narrow_attention: bool) -> Result<Graph, Error> {
     let rewritten = graph.rewrite(|rewrite, id| {
         let node = rewrite.node(id);
         let first = node.inputs.first().map_or(node.ty.dtype, |input| graph.ty(*input).dtype);
         let is_narrow = [node.ty.dtype, first].iter().any(|dtype| *dtype != Dtype::F32);
-        let widens = is_short(&node.op) && is_narrow;
+        let stays = narrow_attention && attends_in_one_type(graph, id);
+        let widens = is_short(&node.op) && is_narrow && !stays;
         let here = if widens { in_f32(rewrite, id)? } else { rewrite.copy(id)? };
         Ok(Some(here))
     })?;
@@ -63,6 +65,27 @@ pub fn rematerialisable(graph: &Graph) -> BTreeSet<Id> {
         }
     }
     rematerialisable
+}
+
+/// Whether a node is an attention, its logarithmic sums or a gradient of it whose queries, keys, values and results, but
+/// for the sums, have one type.
+fn attends_in_one_type(graph: &Graph, id: Id) -> bool {
+    let node = graph.node(id);
+    let of = |input: Option<&Id>| input.map(|input| graph.ty(*input).dtype);
+    let first = of(node.inputs.first());
+    let one = (1..3).all(|input| of(node.inputs.get(input)) == first);
+    match node.op {
+        Op::Attention(_) => one && Some(node.ty.dtype) == first,
+        Op::AttentionLse(_) => one,
+        Op::AttentionGrad { wrt, .. } => {
+            wrt < 3 && one && of(node.inputs.last()) == first && Some(node.ty.dtype) == first
+        }
+        Op::AttentionLseGrad { .. } | Op::RandomMask { .. } | Op::Collective { .. } => false,
+        Op::Input { .. } | Op::Constant { .. } | Op::Iota { .. } | Op::Dequantize { .. } => false,
+        Op::Cast | Op::Detach | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => false,
+        Op::Reduce(..) | Op::Matmul | Op::Gather | Op::ScatterAdd | Op::Concat { .. } => false,
+        Op::Reshape | Op::Transpose { .. } | Op::Broadcast | Op::Slice { .. } => false,
+    }
 }
 
 /// Whether an operation has one kernel, for f32.

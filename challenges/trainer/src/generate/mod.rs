@@ -18,13 +18,13 @@ use challenges::decode::Decoder;
 use challenges::nf4::DEQUANTIZER;
 use challenges::weights;
 use clap::Args;
-use kernels::{Cpu, Device};
+use kernels::{Device, Which};
 use reference::graph::Dtype;
 use reference::llama::{Llama, Spec, hub};
 use reference::lora::Adapter;
 use serde_json::json;
 
-use crate::output::{Failure, Options, print_foreign};
+use crate::output::{Failure, Options, opened, print_foreign};
 use calls::Calls;
 use prompt::Prompt;
 
@@ -54,6 +54,9 @@ pub(crate) struct Generate {
     constrained: bool,
     #[command(flatten)]
     quantize: Quantize,
+    /// auto (the first card, if one answers), cpu, cuda or cuda:1
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    device: Which,
 }
 
 /// The flags that quantise a model, with the names of the keys of `train`.
@@ -122,8 +125,8 @@ pub(crate) fn run(options: &Options, generate: &Generate) -> Result<u8, Failure>
     let stops = if generate.ignore_eos { Vec::new() } else { prompt.stops(&folder)? };
     let mut calls = if generate.constrained { Some(prompt.calls()?) } else { None };
     let slots = (prompt.ids.len() + tokens).next_multiple_of(SLOTS).min(model.config.positions);
-    let cpu = Cpu::new();
-    let mut decoder = decoder(&cpu, &model, generate.quantize.weights(), adapter.as_ref(), slots)?;
+    let device = opened(generate.device)?;
+    let mut decoder = decoder(&*device, &model, generate.quantize.weights(), adapter.as_ref(), slots)?;
     let mut text = Text::begin(&mut decoder, &prompt.ids)?;
     let (begin, compiling) = (Instant::now(), text.compiling());
     let made = text.all(&Limit { tokens, stops: stops.clone() }, calls.as_mut())?;

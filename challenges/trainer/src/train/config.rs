@@ -14,6 +14,7 @@ use challenges::fsdp::{self, FSDP, Fsdp as _, PP, Pipeline, Room, TP};
 use challenges::loss::Solution;
 use challenges::loss::run::Size;
 use challenges::train::chunked::{Causal, InChunks, Total, causal};
+use kernels::Which;
 use reference::graph::Dtype;
 use reference::graph::ranks::Mesh;
 use reference::llama::{self, Spec};
@@ -163,6 +164,9 @@ keys! {
     /// Bytes that the loss may take at a time: logits are then computed in chunks, of the trained tokens only; false:
     /// those of a micro-batch at once. This trainer's own key.
     loss_chunk_bytes: Length = Length(None),
+    /// Where the run is computed: `cpu`, `cuda` or `cuda:1`; by default on the first card, if one answers and NVRTC and
+    /// cuBLASLt are there, else on the CPU. Ranks are on the CPU. This trainer's own key.
+    device: Which = Which::Auto,
     /// Ranks that share the run, each a thread with a device of its own and its share of the cores. A step stays what
     /// it is: its `gradient_accumulation_steps` micro-batches are dealt out to the ranks, so a run has the losses that
     /// it has on one. As many processes under torchrun make a step as many times as large. By default those of
@@ -509,6 +513,18 @@ impl Read for QuantType {
     }
 }
 
+impl Read for Which {
+    const NEED: &'static str = "auto, cpu, cuda or cuda:1";
+
+    fn read(value: &Value) -> Option<Self> {
+        value.as_str()?.parse().ok()
+    }
+
+    fn shown(&self) -> Option<String> {
+        Some(format!("\"{self}\""))
+    }
+}
+
 impl Read for Compute {
     const NEED: &'static str = "float32, bfloat16 or float16";
 
@@ -720,6 +736,12 @@ impl Config {
             return if self.gradient_checkpointing { Err(says.to_owned()) } else { Ok(()) };
         };
         let ranks = mesh.ranks();
+        if let Which::Cuda(_) = self.device {
+            let found = self.device;
+            return Err(format!(
+                "device: expected auto or cpu with {ranks} ranks, which are on the CPU, found {found}"
+            ));
+        }
         if ranks > MOST_RANKS {
             return Err(format!(
                 "ranks: expected at most {MOST_RANKS}, threads of one process, found {ranks}"

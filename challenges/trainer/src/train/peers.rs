@@ -54,7 +54,7 @@ impl Peers {
         let told = match own {
             Ok(text) => format!("{DONE}{text}"),
             Err(Failure::Usage(reason)) => format!("{USAGE}{reason}"),
-            Err(Failure::Fault(reason)) => format!("{FAULT}{reason}"),
+            Err(Failure::Device(reason) | Failure::Fault(reason)) => format!("{FAULT}{reason}"),
         };
         let all = self.exchange(&told)?;
         let outcome = |(rank, text): (usize, &String)| {

@@ -22,7 +22,7 @@ use super::model::Model;
 use super::peers::Peers;
 use super::run::{Job, Run, Seat};
 use super::{Watch, machine};
-use crate::output::Failure;
+use crate::output::{Failure, opened, print};
 
 /// Runs a job on as many ranks as its config says, from A, B and moments; the exit code.
 pub fn run(
@@ -48,11 +48,14 @@ fn alone(
     seat: Seat<'_, '_>,
     stop: Arc<AtomicBool>,
 ) -> Result<u8, Failure> {
-    let cpu = Cpu::new();
+    let device = opened(job.config.device)?;
+    if device.name() != "cpu" {
+        print(&format!("on {}\n", device.identity()));
+    }
     let loss = job.config.in_chunks(job.loss.as_ref());
     let model = Model::whole(
-        machine(&cpu),
-        cpu.threads(),
+        machine(&*device),
+        Cpu::new().threads(),
         job.config,
         job.model,
         job.spec.clone(),

@@ -7,12 +7,13 @@ use challenges::loss::problem::ROWS;
 use challenges::loss::run::{Error, Hidden, Job, Results, Runner, Size};
 use challenges::loss::{Chunked, Problem, Solution};
 use compiler::session::DeviceTensor;
-use kernels::{Buffer, Cpu};
+use kernels::{Buffer, Device};
 use reference::grad;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Data, Dim, Dtype, Graph, Id, Real, Tensor, interpret};
 use reference::loss::Linear;
 use tests::graphs::narrow;
+use tests::one_graph::{bytes, devices};
 
 use grader::fair::difference;
 
@@ -48,7 +49,7 @@ impl Case {
         self
     }
 
-    pub fn uploaded(&self, device: &Cpu) -> Uploaded {
+    pub fn uploaded(&self, device: &dyn Device) -> Uploaded {
         let upload = |(name, value): (&String, &Array<f64>)| {
             let value = narrow::<f32>(value);
             (name.clone(), DeviceTensor::new(device, &value.shape, &value.to_memory()).expect("room"))
@@ -69,19 +70,31 @@ impl Case {
     }
 
     /// What an attempt makes of it, `size` rows at a time.
-    pub fn results_of(&self, attempt: &dyn Chunked, size: Size) -> Result<Results, Error> {
-        let device = Cpu::with_threads(2);
-        let uploaded = self.uploaded(&device);
-        Runner::new(&device, &graph::Solution, attempt, &self.problem).run(self.job(&uploaded, size))
+    pub fn results_of(
+        &self,
+        device: &dyn Device,
+        attempt: &dyn Chunked,
+        size: Size,
+    ) -> Result<Results, Error> {
+        let uploaded = self.uploaded(device);
+        Runner::new(device, &graph::Solution, attempt, &self.problem).run(self.job(&uploaded, size))
     }
 
     /// The same by the solution, as arrays.
-    pub fn run(&self, size: usize) -> Found {
-        let results = self.results_of(&Solution, Size::Rows(size));
-        self.found(&results.unwrap_or_else(|error| panic!("{size} rows at a time: {error}")))
+    pub fn run(&self, device: &dyn Device, size: usize) -> Found {
+        let results = self.results_of(device, &Solution, Size::Rows(size));
+        self.found(device, &results.unwrap_or_else(|error| panic!("{size} rows at a time: {error}")))
     }
 
-    pub fn found(&self, results: &Results) -> Found {
+    /// That what a run makes of it on every device is near what is true of it.
+    pub fn hold(&self, size: usize, what: &str) {
+        for device in devices() {
+            let far = self.far(&self.run(device, size));
+            assert_eq!(far, None, "{what}, {size} rows at a time on {}", device.name());
+        }
+    }
+
+    pub fn found(&self, device: &dyn Device, results: &Results) -> Found {
         let (rows, &Problem { width, vocab, dtype, accumulate_dtype: sums, .. }) =
             (self.counts.len(), &self.problem);
         let number = if results.loss.len() == 1 { vec![] } else { vec![results.loss.len()] };
@@ -92,7 +105,7 @@ impl Case {
                 "weight.grad" => (sums, vec![vocab, width]),
                 _ => (sums, vec![vocab]),
             };
-            (name.clone(), Array::from_memory(dtype, &shape, buffer.view()))
+            (name.clone(), Array::from_memory(dtype, &shape, &bytes(device, buffer)))
         };
         results.gradients.iter().map(gradient).chain([("loss".to_owned(), loss)]).collect()
     }

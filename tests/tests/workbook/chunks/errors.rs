@@ -8,9 +8,10 @@ use challenges::loss::problem::row_dim;
 use challenges::loss::run::{Hidden, Job, Runner, Size};
 use challenges::loss::{Chunked, Cost, Loss, Problem, Sampled, Solution};
 use compiler::session::DeviceTensor;
-use kernels::{Cpu, Device};
+use kernels::Device;
 use reference::graph::{Array, Builder, Dtype, Error, Graph, Tape, Tensor, Type};
 use reference::loss::{Dpo, IGNORED, Policy, Reduction};
+use tests::one_graph::{CPU, devices};
 
 use super::case::Case;
 use super::drawn::{self, Sizes};
@@ -34,7 +35,7 @@ fn describe(case: &Case) -> String {
 }
 
 fn told_of(case: &Case, attempt: &dyn Chunked, size: Size) -> String {
-    let results = case.results_of(attempt, size);
+    let results = case.results_of(&*CPU, attempt, size);
     results.map(|results| results.loss).expect_err("something is wrong").to_string()
 }
 
@@ -175,24 +176,28 @@ fn an_input_of_another_shape_is_named_with_both() {
 #[test]
 fn memory_that_is_not_as_large_as_its_shape_says_is_refused() {
     let case = sound();
-    let device = Cpu::with_threads(2);
-    let mut uploaded = case.uploaded(&device);
-    let buffer = device.alloc("tensor", 8).expect("room");
-    uploaded.given.insert("weight".into(), DeviceTensor { shape: vec![11, 5], buffer });
-    let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-    let message = runner.run(case.job(&uploaded, Size::Rows(3))).expect_err("8 bytes").to_string();
-    says(&message, &["`weight`", "in 8 bytes"]);
+    for device in devices() {
+        let mut uploaded = case.uploaded(device);
+        let buffer = device.alloc("tensor", 8).expect("room");
+        uploaded.given.insert("weight".into(), DeviceTensor { shape: vec![11, 5], buffer });
+        let mut runner = Runner::new(device, &graph::Solution, &Solution, &case.problem);
+        let message = runner.run(case.job(&uploaded, Size::Rows(3))).expect_err("8 bytes").to_string();
+        says(&message, &["`weight`", "in 8 bytes"]);
+    }
 }
 
 #[test]
 fn gradients_so_far_of_another_size_are_refused() {
+    devices().into_iter().for_each(refuses_gradients_of_another_size);
+}
+
+fn refuses_gradients_of_another_size(device: &dyn Device) {
     let case = sound();
-    let device = Cpu::with_threads(2);
-    let uploaded = case.uploaded(&device);
+    let uploaded = case.uploaded(device);
     for (name, need) in [("weight.grad", "220 bytes"), ("bias.grad", "44 bytes")] {
         let so_far = BTreeMap::from([(name.to_owned(), device.alloc("gradient", 12).expect("room"))]);
         let job = Job { so_far, ..case.job(&uploaded, Size::Rows(3)) };
-        let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+        let mut runner = Runner::new(device, &graph::Solution, &Solution, &case.problem);
         let message = runner.run(job).expect_err("12 bytes").to_string();
         says(&message, &[name, "12 bytes", need]);
     }
@@ -201,12 +206,13 @@ fn gradients_so_far_of_another_size_are_refused() {
 #[test]
 fn states_that_are_handed_over_are_looked_at_too() {
     let case = sound();
-    let device = Cpu::with_threads(2);
-    let uploaded = case.uploaded(&device);
-    let hidden = Hidden::Donated(device.alloc("hidden", 4).expect("room"));
-    let job = Job { hidden, ..case.job(&uploaded, Size::Rows(3)) };
-    let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
-    says(&runner.run(job).expect_err("4 bytes").to_string(), &["`hidden`: expected", "found 4 bytes"]);
+    for device in devices() {
+        let uploaded = case.uploaded(device);
+        let hidden = Hidden::Donated(device.alloc("hidden", 4).expect("room"));
+        let job = Job { hidden, ..case.job(&uploaded, Size::Rows(3)) };
+        let mut runner = Runner::new(device, &graph::Solution, &Solution, &case.problem);
+        says(&runner.run(job).expect_err("4 bytes").to_string(), &["`hidden`: expected", "found 4 bytes"]);
+    }
 }
 
 #[test]

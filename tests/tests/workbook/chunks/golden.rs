@@ -5,9 +5,11 @@
 use challenges::loss::losses::{self, Answers};
 use challenges::loss::problem::row_dim;
 use challenges::loss::{Chunked, Loss, Problem, Sampled, Solution, Trains};
+use kernels::Device;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Builder, Dtype, Error, Tensor};
 use reference::loss::{Dpo, Head, IGNORED, Orpo, Reduction, Rows, kept};
+use tests::one_graph::{CPU, card};
 
 use super::case::Case;
 use crate::loss::golden::{self, Found, Stored, bound, each_case, far};
@@ -33,15 +35,17 @@ fn settings_that_no_golden_loss_combines_are_as_near_the_oracle() {
 fn near(golden: &golden::Case, stored: &Stored, wanted: &Found) {
     let bound = bound(golden, stored, wanted);
     let case = case(golden, stored);
-    for size in [1, 3, case.counts.len()] {
-        let found = far(&found(&case, size), wanted);
+    let on_cpu = [1, 3, case.counts.len()].map(|size| (&*CPU as &dyn Device, size));
+    for (device, size) in on_cpu.into_iter().chain(card().map(|card| (card, 3))) {
+        let found = far(&found(device, &case, size), wanted);
         let fine = (0..4).all(|i| found[i] <= bound[i]);
-        assert!(fine, "{}, {size} rows at a time: off by {found:?}, not {bound:?}", golden.name);
+        let (name, on) = (&golden.name, device.name());
+        assert!(fine, "{name}, {size} rows at a time on {on}: off by {found:?}, not {bound:?}");
     }
 }
 
-fn found(case: &Case, size: usize) -> Found {
-    let got = case.run(size);
+fn found(device: &dyn Device, case: &Case, size: usize) -> Found {
+    let got = case.run(device, size);
     let names = ["loss", "hidden.grad", "weight.grad", "bias.grad"];
     names.map(|name| got.get(name).map(Array::wide).unwrap_or_default())
 }

@@ -7,11 +7,11 @@ use challenges::loss::plan::{ChunkPlan, Passes};
 use challenges::loss::problem::row_dim;
 use challenges::loss::run::{Runner, Size, bucket};
 use challenges::loss::{Chunked, Loss, Problem, Sampled, Solution, Trains};
-use kernels::Cpu;
 use proptest::prelude::*;
 use reference::graph::interpret::Values;
 use reference::graph::{Array, Dtype, Op, Tape, Tensor, interpret};
 use reference::loss::{Clip, Dpo, IGNORED, Kto, LogProbabilities, Policy, Reduction};
+use tests::one_graph::{CPU, card};
 
 use super::case::{Case, bits};
 use super::drawn::{self, Sizes};
@@ -32,8 +32,7 @@ fn first_rows(problem: &Problem) -> Option<Vec<usize>> {
 }
 
 fn plan_of(case: &Case, size: usize) -> ChunkPlan {
-    let device = Cpu::with_threads(2);
-    let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+    let mut runner = Runner::new(&*CPU, &graph::Solution, &Solution, &case.problem);
     runner.plan(&case.counts, Size::Rows(size)).expect("a plan")
 }
 
@@ -100,15 +99,35 @@ proptest! {
                 let has = |chunk: &&Vec<usize>| chunk.iter().any(|row| first[*row] == *group);
                 prop_assert!(plan.chunks.iter().filter(has).count() <= 1, "{:?} of {:?}", plan.chunks, &first);
             }
-            let far = case.far(&case.run(size));
+            let [once, again] = [(); 2].map(|()| case.run(&*CPU, size));
+            let far = case.far(&once);
             prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
-            let [once, again] = [(); 2].map(|()| case.run(size));
             for (name, once) in &once {
                 prop_assert_eq!(bits(once), bits(&again[name]), "{} rows at a time, {}", size, name);
             }
         }
         let plan = plan_of(&case, longest - 1);
         prop_assert!(longest == 1 || matches!(plan.graphs.passes, Passes::Two(_)), "{:?}", plan.graphs.passes);
+    }
+}
+
+#[test]
+fn chunks_of_whole_groups_give_the_same_result_on_a_card() {
+    let Some(card) = card() else { return };
+    for seed in 0..8 {
+        let mut case = drawn::of_sequences(&mut Random(seed));
+        case.problem.trains = Trains { hidden: true, weight: true, bias: case.problem.bias };
+        let first = first_rows(&case.problem).expect("sizes are numbers");
+        let of = |group: usize| first.iter().filter(|other| **other == group).count();
+        let longest = first.iter().map(|group| of(*group)).max().expect("rows");
+        for size in [longest, first.len()] {
+            let [once, again] = [(); 2].map(|()| case.run(card, size));
+            let name = &case.problem.loss.whole.name;
+            assert_eq!(case.far(&once), None, "{size} rows at a time, {name}, seed {seed}");
+            for (part, once) in &once {
+                assert_eq!(bits(once), bits(&again[part]), "{size} rows at a time, {name}, {part}");
+            }
+        }
     }
 }
 
@@ -149,7 +168,7 @@ fn groups_may_have_any_lengths_and_lie_in_any_order() {
                 let mut taken: Vec<usize> = plan.chunks.concat();
                 taken.sort_unstable();
                 assert!(taken.into_iter().eq((0..rows).filter(|row| case.counts[*row])), "{:?}", plan.chunks);
-                assert_eq!(case.far(&case.run(size)), None, "{pieces:?}, {ignored:?}, {size} rows at a time");
+                case.hold(size, &format!("{pieces:?}, {ignored:?}"));
             }
         }
     }
@@ -172,7 +191,7 @@ fn padding_of_a_chunk_of_groups_adds_to_no_row() {
     assert!(bucket(65) > 65, "some lengths are padded");
     for size in [70, 75, 140, 150] {
         assert_eq!(plan_of(&case, size).graphs.passes.products(), 1);
-        assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
+        case.hold(size, "groups");
     }
 }
 
@@ -188,7 +207,7 @@ fn a_loss_that_couples_all_rows_takes_two_passes_in_more_than_one_chunk() {
         drawn::with(Loss::new("square", 19, rows, whole).expect("a loss"), SIZES, TRAINED, &mut Random(5));
     for (size, products) in [(3, 2), (11, 2), (12, 1)] {
         assert_eq!(plan_of(&case, size).graphs.passes.products(), products);
-        assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
+        case.hold(size, "groups");
     }
 }
 
@@ -201,7 +220,7 @@ fn logits_are_multiplied_once_for_each_chunk_of_whole_groups() {
     let products = graph.nodes().iter().filter(|node| matches!(node.op, Op::Matmul)).count();
     assert_eq!(products, 3); // the logits, and the gradients of hidden states and weight
     assert_eq!(plan.graphs.of_chunks().count(), 1);
-    let results = case.results_of(&Solution, Size::Rows(6)).expect("it runs");
+    let results = case.results_of(&*CPU, &Solution, Size::Rows(6)).expect("it runs");
     assert!(results.chunks.len() <= 2, "{:?}", results.chunks);
 }
 
@@ -209,8 +228,7 @@ fn logits_are_multiplied_once_for_each_chunk_of_whole_groups() {
 fn the_bytes_of_a_chunk_of_groups_are_those_of_one_buffer_of_logits() {
     let sizes = Sizes { sequences: 8, length: 4, width: 64, vocab: 4096 };
     let case = drawn::with(dpo(sizes), sizes, TRAINED, &mut Random(4));
-    let device = Cpu::with_threads(2);
-    let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+    let mut runner = Runner::new(&*CPU, &graph::Solution, &Solution, &case.problem);
     let counted = case.counts.iter().filter(|counts| **counts).count();
     let of = |size: Size, runner: &mut Runner<'_>| {
         let costs = runner.costs(size, counted).expect("costs");

@@ -9,6 +9,7 @@ use kernels::{Buffer, Cpu, Device};
 use proptest::prelude::*;
 use reference::graph::{Array, Dtype, Tape, Tensor};
 use reference::loss::Reduction;
+use tests::one_graph::{CPU, bytes, card, devices, floats};
 
 use super::case::{Case, bits};
 use super::drawn::{self, Sizes};
@@ -33,11 +34,7 @@ proptest! {
 
     #[test]
     fn every_chunk_size_gives_the_same_result(seed: u64) {
-        let case = drawn::any(&mut Random(seed));
-        for size in chunk_sizes(&case) {
-            let far = case.far(&case.run(size));
-            prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
-        }
+        every_size_gives_the_same(&*CPU, seed)?;
     }
 
     #[test]
@@ -48,7 +45,7 @@ proptest! {
             for size in chunk_sizes(&case) {
                 let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
                 prop_assert_eq!(plan.graphs.passes.products(), products);
-                let far = case.far(&case.run(size));
+                let far = case.far(&case.run(&*CPU, size));
                 prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
             }
         }
@@ -56,44 +53,17 @@ proptest! {
 
     #[test]
     fn narrow_hidden_states_and_weights_lose_a_rounding_and_sums_in_their_type_one_a_chunk(seed: u64) {
-        let random = &mut Random(seed);
-        let (dtype, unit) = random.one(&[(Dtype::F16, 2.0_f64.powi(-11)), (Dtype::Bf16, 2.0_f64.powi(-8))]);
-        let sums = random.one(&[Dtype::F32, dtype]);
-        let case = drawn::any(random).typed(dtype, sums);
-        for size in chunk_sizes(&case) {
-            let chunks = if sums == dtype { case.counted().div_ceil(size) } else { 0 };
-            let far = case.further(&case.run(size), unit * (2 + chunks) as f64);
-            prop_assert!(far.is_none(), "{} rows at a time, {:?} in {:?}: {:?}", size, dtype, sums, far);
-        }
+        narrow_ones_lose_roundings(&*CPU, seed)?;
     }
 
     #[test]
     fn a_row_that_does_not_count_has_no_gradient_and_is_not_read(seed: u64) {
-        let mut case = drawn::any(&mut Random(seed));
-        case.problem.trains.hidden = true;
-        let width = case.problem.width;
-        for size in [1, 3, case.counts.len()] {
-            let (clean, spoilt) = (case.run(size), spoilt(&case).run(size));
-            for (row, gradient) in spoilt["hidden.grad"].as_floats().chunks(width).enumerate() {
-                prop_assert!(case.counts[row] || gradient.iter().all(|g| *g == 0.0), "row {}: {:?}", row, gradient);
-            }
-            for (name, clean) in &clean {
-                prop_assert_eq!(bits(clean), bits(&spoilt[name]), "{} rows at a time, {}", size, name);
-            }
-        }
+        rows_that_do_not_count_are_not_read(&*CPU, seed)?;
     }
 
     #[test]
     fn states_that_are_handed_over_give_the_same_bits(seed: u64) {
-        let mut case = drawn::any(&mut Random(seed));
-        case.problem.trains.hidden = true;
-        for size in [1, 3, case.counts.len()] {
-            let (lent, handed) = (case.run(size), handed(&case, size));
-            prop_assert!(lent.keys().eq(handed.keys()));
-            for (name, lent) in &lent {
-                prop_assert_eq!(bits(lent), bits(&handed[name]), "{} rows at a time, {}", size, name);
-            }
-        }
+        states_handed_over_give_the_same(&*CPU, seed)?;
     }
 
     #[test]
@@ -108,6 +78,83 @@ proptest! {
             prop_assert!(plan.largest() <= size);
         }
     }
+}
+
+// Fewer on a card, where each graph is compiled once more.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_chunk_size_gives_the_same_result_on_a_card(seed: u64) {
+        card().map_or(Ok(()), |card| every_size_gives_the_same(card, seed))?;
+    }
+
+    #[test]
+    fn narrow_hidden_states_and_weights_lose_a_rounding_on_a_card(seed: u64) {
+        card().map_or(Ok(()), |card| narrow_ones_lose_roundings(card, seed))?;
+    }
+
+    #[test]
+    fn a_row_that_does_not_count_is_not_read_on_a_card(seed: u64) {
+        card().map_or(Ok(()), |card| rows_that_do_not_count_are_not_read(card, seed))?;
+    }
+
+    #[test]
+    fn states_that_are_handed_over_give_the_same_bits_on_a_card(seed: u64) {
+        card().map_or(Ok(()), |card| states_handed_over_give_the_same(card, seed))?;
+    }
+}
+
+fn every_size_gives_the_same(device: &dyn Device, seed: u64) -> Result<(), TestCaseError> {
+    let case = drawn::any(&mut Random(seed));
+    for size in chunk_sizes(&case) {
+        let far = case.far(&case.run(device, size));
+        prop_assert!(far.is_none(), "{} rows at a time, {}: {:?}", size, case.problem.loss.whole.name, far);
+    }
+    Ok(())
+}
+
+fn narrow_ones_lose_roundings(device: &dyn Device, seed: u64) -> Result<(), TestCaseError> {
+    let random = &mut Random(seed);
+    let (dtype, unit) = random.one(&[(Dtype::F16, 2.0_f64.powi(-11)), (Dtype::Bf16, 2.0_f64.powi(-8))]);
+    let sums = random.one(&[Dtype::F32, dtype]);
+    let case = drawn::any(random).typed(dtype, sums);
+    for size in chunk_sizes(&case) {
+        let chunks = if sums == dtype { case.counted().div_ceil(size) } else { 0 };
+        let far = case.further(&case.run(device, size), unit * (2 + chunks) as f64);
+        prop_assert!(far.is_none(), "{} rows at a time, {:?} in {:?}: {:?}", size, dtype, sums, far);
+    }
+    Ok(())
+}
+
+fn rows_that_do_not_count_are_not_read(device: &dyn Device, seed: u64) -> Result<(), TestCaseError> {
+    let mut case = drawn::any(&mut Random(seed));
+    case.problem.trains.hidden = true;
+    let width = case.problem.width;
+    for size in [1, 3, case.counts.len()] {
+        let (clean, spoilt) = (case.run(device, size), spoilt(&case).run(device, size));
+        for (row, gradient) in spoilt["hidden.grad"].as_floats().chunks(width).enumerate() {
+            let is_zero = gradient.iter().all(|g| *g == 0.0);
+            prop_assert!(case.counts[row] || is_zero, "row {}: {:?}", row, gradient);
+        }
+        for (name, clean) in &clean {
+            prop_assert_eq!(bits(clean), bits(&spoilt[name]), "{} rows at a time, {}", size, name);
+        }
+    }
+    Ok(())
+}
+
+fn states_handed_over_give_the_same(device: &dyn Device, seed: u64) -> Result<(), TestCaseError> {
+    let mut case = drawn::any(&mut Random(seed));
+    case.problem.trains.hidden = true;
+    for size in [1, 3, case.counts.len()] {
+        let (lent, handed) = (case.run(device, size), handed(device, &case, size));
+        prop_assert!(lent.keys().eq(handed.keys()));
+        for (name, lent) in &lent {
+            prop_assert_eq!(bits(lent), bits(&handed[name]), "{} rows at a time, {}", size, name);
+        }
+    }
+    Ok(())
 }
 
 /// NaN in every row that does not count.
@@ -126,21 +173,20 @@ fn spoilt(case: &Case) -> Case {
     case
 }
 
-fn handed(case: &Case, size: usize) -> super::case::Found {
-    let device = Cpu::with_threads(2);
-    let mut uploaded = case.uploaded(&device);
+fn handed(device: &dyn Device, case: &Case, size: usize) -> super::case::Found {
+    let mut uploaded = case.uploaded(device);
     let empty = device.alloc("hidden", 0).expect("room");
     let hidden = Hidden::Donated(std::mem::replace(&mut uploaded.hidden, empty));
     let job = Job { hidden, ..case.job(&uploaded, Size::Rows(size)) };
-    let results = Runner::new(&device, &graph::Solution, &Solution, &case.problem).run(job);
-    case.found(&results.unwrap_or_else(|error| panic!("{error}")))
+    let results = Runner::new(device, &graph::Solution, &Solution, &case.problem).run(job);
+    case.found(device, &results.unwrap_or_else(|error| panic!("{error}")))
 }
 
 #[test]
 fn a_row_behind_a_frozen_head_has_the_same_gradient_in_every_chunk() {
     for seed in 0..40 {
         let case = drawn::plain(SIZES, Reduction::Mean, FROZEN, seed);
-        let [alone, others @ ..] = chunk_sizes(&case).map(|size| case.run(size));
+        let [alone, others @ ..] = chunk_sizes(&case).map(|size| case.run(&*CPU, size));
         for other in others {
             assert_eq!(bits(&alone["hidden.grad"]), bits(&other["hidden.grad"]), "seed {seed}");
         }
@@ -166,7 +212,7 @@ fn a_loss_may_call_an_input_of_its_rows_unscaled() {
     for size in chunk_sizes(&case) {
         let plan = ChunkPlan::new(&Solution, &case.problem, &case.counts, size).expect("a plan");
         assert!(matches!(plan.graphs.passes, Passes::OneThenScale { .. }), "{:?}", plan.graphs.passes);
-        assert!(case.far(&case.run(size)).is_none(), "{size} rows at a time");
+        case.hold(size, "square");
     }
 }
 
@@ -193,17 +239,16 @@ fn launches_grow_with_the_rows_that_count() {
 }
 
 /// A run over some of the rows, which adds to what there is.
-fn added(case: &Case, rows: std::ops::Range<usize>, so_far: Option<Results>) -> Results {
-    let device = Cpu::with_threads(2);
+fn added(device: &dyn Device, case: &Case, rows: std::ops::Range<usize>, so_far: Option<Results>) -> Results {
     let mut case = case.clone();
     for (row, counts) in case.counts.iter_mut().enumerate() {
         *counts &= rows.contains(&row);
     }
-    let uploaded = case.uploaded(&device);
+    let uploaded = case.uploaded(device);
     let mut so_far = so_far.map_or_else(Default::default, |results| results.gradients);
     so_far.remove("hidden.grad");
     let job = Job { so_far, ..case.job(&uploaded, Size::Rows(2)) };
-    let results = Runner::new(&device, &graph::Solution, &Solution, &case.problem).run(job);
+    let results = Runner::new(device, &graph::Solution, &Solution, &case.problem).run(job);
     results.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -215,13 +260,14 @@ fn gradients_so_far_are_added_to() {
         let labels: Vec<i32> = (0..rows as i32).collect();
         case.values.insert("labels".into(), Array::integers(&[rows], labels));
         case.counts.fill(true);
-        let whole = added(&case, 0..rows, None);
-        let half = rows / 2; // chunks of two rows end here
-        let parts = added(&case, half..rows, Some(added(&case, 0..half, None)));
-        for name in ["weight.grad", "bias.grad"] {
-            let [whole, parts] =
-                [&whole, &parts].map(|results| results.gradients[name].view::<u32>().to_vec());
-            assert_eq!(whole, parts, "seed {seed}: {name}");
+        for device in devices() {
+            let whole = added(device, &case, 0..rows, None);
+            let half = rows / 2; // chunks of two rows end here
+            let parts = added(device, &case, half..rows, Some(added(device, &case, 0..half, None)));
+            for name in ["weight.grad", "bias.grad"] {
+                let [whole, parts] = [&whole, &parts].map(|results| bytes(device, &results.gradients[name]));
+                assert_eq!(whole, parts, "seed {seed} on {}: {name}", device.name());
+            }
         }
     }
 }
@@ -230,13 +276,15 @@ fn gradients_so_far_are_added_to() {
 fn the_loss_counts_what_is_in_the_labels_and_not_what_was_there_before() {
     let case = drawn::plain(SIZES, Reduction::Sum, [true; 3], 3);
     let rows = case.counts.len();
-    let first = added(&case, 0..rows, None);
-    let [loss, weight] = [first.loss.clone(), first.gradients["weight.grad"].view::<f32>().to_vec()];
-    let second = added(&case, 0..rows, Some(first));
-    assert_eq!(second.loss, loss);
-    let largest = weight.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-    for (twice, once) in second.gradients["weight.grad"].view::<f32>().iter().zip(&weight) {
-        assert!((twice - 2.0 * once).abs() <= 1e-6 * largest, "{twice}, twice is {}", 2.0 * once);
+    for device in devices() {
+        let first = added(device, &case, 0..rows, None);
+        let [loss, weight] = [first.loss.clone(), floats(device, &first.gradients["weight.grad"])];
+        let second = added(device, &case, 0..rows, Some(first));
+        assert_eq!(second.loss, loss);
+        let largest = weight.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+        for (twice, once) in floats(device, &second.gradients["weight.grad"]).iter().zip(&weight) {
+            assert!((twice - 2.0 * once).abs() <= 1e-6 * largest, "{twice}, twice is {}", 2.0 * once);
+        }
     }
 }
 
@@ -246,8 +294,10 @@ fn nothing_that_counts_is_a_loss_of_nothing() {
     let rows = case.counts.len();
     case.values.insert("labels".into(), Array::integers(&[rows], vec![reference::loss::IGNORED; rows]));
     case.counts.fill(false);
-    let found = spoilt(&case).run(3);
-    assert!(found.values().all(|values| values.as_floats().iter().all(|x| *x == 0.0)), "{found:?}");
+    for device in devices() {
+        let found = spoilt(&case).run(device, 3);
+        assert!(found.values().all(|values| values.as_floats().iter().all(|x| *x == 0.0)), "{found:?}");
+    }
 }
 
 /// A head whose gradient is far larger than all else that a chunk has.
@@ -360,12 +410,15 @@ fn first_count(case: &Case, count: usize) -> Case {
 
 #[test]
 fn what_is_sealed_compiles_nothing_however_many_rows_count() {
+    devices().into_iter().for_each(sealed_compiles_nothing);
+}
+
+fn sealed_compiles_nothing(device: &dyn Device) {
     let sizes = Sizes { sequences: 2, length: 60, ..SIZES };
     let case = drawn::plain(sizes, Reduction::Mean, [true; 3], 4);
-    let device = Cpu::with_threads(2);
-    let mut runner = Runner::new(&device, &graph::Solution, &Solution, &case.problem);
+    let mut runner = Runner::new(device, &graph::Solution, &Solution, &case.problem);
     let warm = first_count(&case, 120);
-    let uploaded = warm.uploaded(&device);
+    let uploaded = warm.uploaded(device);
     let budget = {
         let costs = runner.costs(Size::Rows(50), 120).expect("costs");
         Size::Bytes(costs.iter().map(|cost| cost.of(50)).max().expect("costs"))
@@ -375,10 +428,10 @@ fn what_is_sealed_compiles_nothing_however_many_rows_count() {
     let compiled = runner.session().counters().compilations;
     for count in [120, 119, 77, 41, 33, 3, 1, 0] {
         let case = first_count(&case, count);
-        let uploaded = case.uploaded(&device);
+        let uploaded = case.uploaded(device);
         for size in [budget, Size::Rows(40)] {
             let results = runner.run(case.job(&uploaded, size)).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(case.far(&case.found(&results)), None, "{count} rows, {size:?}");
+            assert_eq!(case.far(&case.found(device, &results)), None, "{count} rows, {size:?}");
         }
     }
     assert_eq!(runner.session().counters().compilations, compiled);
@@ -413,6 +466,6 @@ fn a_value_may_be_called_like_a_seed_and_a_chunk_be_larger_than_there_are_rows()
     let loss = Loss::new("named", SIZES.vocab, rows, whole).expect("a loss");
     let case = drawn::with(loss, SIZES, [true; 3], &mut Random(7));
     for size in [1, 5, usize::MAX] {
-        assert_eq!(case.far(&case.run(size)), None, "{size} rows at a time");
+        case.hold(size, "named");
     }
 }

@@ -6,40 +6,45 @@ use challenges::nf4::DEQUANTIZER;
 use challenges::train::chunked::{InChunks, Total, causal};
 use challenges::train::{Engine, Machine, Microbatch};
 use challenges::{graph, weights};
-use kernels::Cpu;
+use kernels::Device;
 use reference::llama::Spec;
 use reference::llama::train::Report;
 use reference::loss::IGNORED;
+use tests::one_graph::devices;
 use tests::tiny_llama::TinyLlama;
 
 use crate::llama::{check_run, recipe};
 
-/// Of one loss: what the order of a sum may cost.
-const NEAR: f64 = 1e-6;
+/// Of one loss: what the order of a sum may cost. A library of a card chooses the order by the number of rows, so that
+/// chunks differ in more than where they are cut; the original's own run is 1.5e-5 from the truth.
+fn near(device: &dyn Device) -> f64 {
+    if device.name() == "cpu" { 1e-6 } else { 5e-6 }
+}
 
 #[test]
 fn a_training_run_in_chunks_is_as_near_the_truth_as_the_original_is() {
     let Some(tiny) = TinyLlama::find() else { return };
-    let whole = trained(&tiny, None);
-    for size in [10, 64, usize::MAX] {
-        let chunked = trained(&tiny, Some(size));
-        let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
-        let apart = apart.fold(0.0, f64::max);
-        println!("{size} rows at a time: {apart:e} from all logits at once");
-        assert!(apart <= NEAR, "{size} rows at a time: {apart} from all logits at once");
+    for device in devices() {
+        let (whole, on) = (trained(device, &tiny, None), device.name());
+        for size in [10, 64, usize::MAX] {
+            let chunked = trained(device, &tiny, Some(size));
+            let apart = whole.iter().zip(&chunked).map(|(whole, chunked)| (chunked / whole - 1.0).abs());
+            let apart = apart.fold(0.0, f64::max);
+            println!("{size} rows at a time on {on}: {apart:e} from all logits at once");
+            assert!(apart <= near(device), "{size} rows at a time on {on}: {apart} from all logits at once");
+        }
     }
 }
 
 /// The losses of the golden run: with all logits, or so many rows in a chunk.
-fn trained(tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
+fn trained(device: &dyn Device, tiny: &TinyLlama, size: Option<usize>) -> Vec<f64> {
     let (run, llama, adapter) = (tiny.run(), tiny.open("nf4"), tiny.adapter("adapter-start"));
-    let device = Cpu::with_threads(2);
     let start = adapter.values();
     let spec = Spec { adapter: Some(adapter.config), ..llama.spec() };
     let causal = causal(&spec, Total::Sum).expect("a vocabulary");
     let chunks = size.map(|size| InChunks { attempt: &Solution, causal: &causal, size: Size::Rows(size) });
-    let on = Machine { passes: &graph::Solution, device: &device, dequantizer: &DEQUANTIZER };
-    let weights = weights::load(&device, &llama).expect("weights");
+    let on = Machine { passes: &graph::Solution, device, dequantizer: &DEQUANTIZER };
+    let weights = weights::load(device, &llama).expect("weights");
     let engine = Engine::new(on, weights, spec, &recipe(&run), &start, chunks.as_ref());
     let mut engine = engine.expect("an adapter to train");
     let one = |number: usize| {

@@ -13,6 +13,7 @@ use reference::loss::{
     Clip, Compared, Exact, IGNORED, Linear, LogProbabilities, Orpo, Policy, Pool, Reduction, Tokens, Value,
 };
 use serde::Deserialize;
+use tests::one_graph::devices;
 
 use super::case::Case;
 
@@ -139,10 +140,12 @@ fn the_likelihood_of_prompts_makes_the_orpo_of_trl() {
     let [count, length, vocab, _] = kept.shape;
     let loss = Answers { count, length, vocab }.orpo_of_texts(Orpo { beta: kept.beta }, Reduction::Mean);
     let case = kept.case(loss.expect("shapes fit"));
-    for size in [1, 5, case.counted()] {
-        let got = case.run(size);
+    let sizes = [1, 5, case.counted()];
+    for (device, size) in devices().into_iter().flat_map(|device| sizes.map(|size| (device, size))) {
+        let got = case.run(device, size);
         for (name, want) in names.iter().zip(&want) {
-            near(&format!("{size} rows at a time: {name}"), &got[*name].wide(), want, CLOSE[1]);
+            let what = format!("{size} rows at a time on {}: {name}", device.name());
+            near(&what, &got[*name].wide(), want, CLOSE[1]);
         }
     }
 }

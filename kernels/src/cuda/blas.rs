@@ -1,0 +1,449 @@
+//! Products of matrices by cuBLASLt: what a product of a plan is in its terms, its candidates, and one that is ready.
+//!
+//! The library counts columns first, a plan rows first; a matrix whose rows lie side by side is, to the library, its
+//! transpose. So where the result's rows lie side by side the two factors change places. A matrix of which neither
+//! neighbouring rows nor neighbouring columns are side by side has no form here, and neither have factors of two types:
+//! those are computed by the room's own kernel.
+//!
+//! Source: cuBLAS, "Using the cuBLASLt API".
+
+use std::ffi::c_void;
+
+use cudarc::cublas::sys::cublasOperation_t as Turn;
+use cudarc::cublaslt::sys::{
+    self, cublasComputeType_t as Compute, cublasLtHandle_t, cublasLtMatmulAlgo_t, cublasLtMatmulDesc_t,
+    cublasLtMatmulDescAttributes_t as Of, cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreference_t,
+    cublasLtMatmulPreferenceAttributes_t as Preference, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayoutAttribute_t as Shape, cublasStatus_t, cudaDataType,
+};
+
+use super::error::CudaError;
+use super::library::{self, Kind};
+use super::order::Stream;
+use super::probe::Gpu;
+use crate::plan::{Memory, Product, View};
+use crate::tile::Element;
+
+/// Bytes that a product may use beside its matrices. Source: cuBLAS, "cublasSetWorkspace", which recommends 32 MiB for
+/// Hopper.
+pub(super) const WORKSPACE: usize = 32 << 20;
+
+/// The most candidates of a product.
+const CANDIDATES: usize = 8;
+
+/// The library, opened once for a GPU.
+#[derive(Debug)]
+pub(super) struct Blas {
+    handle: cublasLtHandle_t,
+}
+
+// SAFETY: "The cuBLASLt handle can be used from several threads" (cuBLAS, "Thread Safety").
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+/// A product's layouts and the way that it is computed.
+#[derive(Debug)]
+pub(super) struct Matmul {
+    kind: Descriptor<cublasLtMatmulDesc_t>,
+    layouts: [Descriptor<cublasLtMatrixLayout_t>; 3],
+    algorithm: cublasLtMatmulAlgo_t,
+    /// Whether the second factor comes first.
+    pub is_turned: bool,
+    scale: f32,
+    add: f32,
+    /// Bytes beside its matrices.
+    pub workspace: usize,
+}
+
+// SAFETY: descriptors are plain data of the library's; a product is run by one thread at a time.
+unsafe impl Send for Matmul {}
+
+/// Something of the library's that has to be given back.
+#[derive(Debug)]
+struct Descriptor<T: Copy> {
+    handle: T,
+    release: unsafe fn(T) -> cublasStatus_t,
+}
+
+impl<T: Copy> Drop for Descriptor<T> {
+    fn drop(&mut self) {
+        // SAFETY: made once, given back once.
+        let _ = unsafe { (self.release)(self.handle) };
+    }
+}
+
+/// A matrix as the library sees it: columns side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Columns {
+    rows: usize,
+    count: usize,
+    stride: usize, // elements from a column to the next
+    is_transposed: bool,
+    batch: usize, // elements from a matrix to the next
+}
+
+/// A product in the library's terms: factors in its order, then the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    matrices: [Columns; 3],
+    count: usize,
+    is_turned: bool,
+}
+
+/// What a call returned, as a result.
+fn check(call: &'static str, status: cublasStatus_t) -> Result<(), CudaError> {
+    match status {
+        cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
+        refused => Err(CudaError::Library { call, text: format!("{refused:?}") }),
+    }
+}
+
+impl Blas {
+    /// Opens the library in the GPU's context.
+    pub fn open(gpu: &Gpu) -> Result<Self, CudaError> {
+        library::open(Kind::CublasLt).map_err(CudaError::NoLibrary)?;
+        gpu.stream().enter()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the library is open; it writes one handle.
+        check("cublasLtCreate", unsafe { sys::cublasLtCreate(&raw mut handle) })?;
+        Ok(Self { handle })
+    }
+}
+
+impl Drop for Blas {
+    fn drop(&mut self) {
+        // SAFETY: made once, destroyed once.
+        let _ = unsafe { sys::cublasLtDestroy(self.handle) };
+    }
+}
+
+/// The library's name for a type of floats.
+fn data_type(element: Element) -> Option<cudaDataType> {
+    match element {
+        Element::F16 => Some(cudaDataType::CUDA_R_16F),
+        Element::Bf16 => Some(cudaDataType::CUDA_R_16BF),
+        Element::F32 => Some(cudaDataType::CUDA_R_32F),
+        Element::U8 | Element::I32 => None,
+    }
+}
+
+/// A matrix of so many rows and columns whose neighbours are so far apart; wanted as it is, or as its transpose.
+fn columns(size: [usize; 2], stride: [usize; 2], batch: usize) -> Option<Columns> {
+    let [rows, all] = size;
+    let side_by_side = |along: usize, across: usize| {
+        let (length, count) = (size[along], size[across]);
+        let apart = if count <= 1 { length.max(1) } else { stride[across] };
+        (length <= 1 || stride[along] == 1) && apart >= length.max(1)
+    };
+    if side_by_side(0, 1) {
+        let stride = if all <= 1 { rows.max(1) } else { stride[1] };
+        return Some(Columns { rows, count: all, stride, is_transposed: false, batch });
+    }
+    if side_by_side(1, 0) {
+        let stride = if rows <= 1 { all.max(1) } else { stride[0] };
+        return Some(Columns { rows: all, count: rows, stride, is_transposed: true, batch });
+    }
+    None
+}
+
+/// The elements from a matrix of a batch to the next, if all are equally far apart.
+fn batch_stride(batch: &[usize], view: &View) -> Option<usize> {
+    let dims = batch.iter().zip(&view.strides).filter(|(size, _)| **size > 1);
+    let dims: Vec<(usize, usize)> = dims.map(|(size, stride)| (*size, *stride)).collect();
+    let even = dims.windows(2).all(|pair| pair[0].1 == pair[1].1 * pair[1].0);
+    even.then(|| dims.last().map_or(0, |(_, stride)| *stride))
+}
+
+impl Form {
+    /// `None` if the product has none.
+    fn of(product: &Product) -> Option<Self> {
+        let Product { batch, m, n, k, a, b, to, .. } = product;
+        let count = batch.iter().product();
+        let last = |view: &View| [view.strides[batch.len()], view.strides[batch.len() + 1]];
+        let [of_a, of_b, of_to] = [a, b, to].map(|view| batch_stride(batch, view));
+        let (of_a, of_b, of_to) = (of_a?, of_b?, of_to?);
+        let flip = |[first, second]: [usize; 2]| [second, first];
+        let turned = columns([*n, *m], flip(last(to)), of_to).filter(|to| !to.is_transposed);
+        if let Some(result) = turned {
+            let first = columns([*n, *k], flip(last(b)), of_b)?;
+            let second = columns([*k, *m], flip(last(a)), of_a)?;
+            return Some(Self { matrices: [first, second, result], count, is_turned: true });
+        }
+        let result = columns([*m, *n], last(to), of_to).filter(|to| !to.is_transposed)?;
+        let (first, second) = (columns([*m, *k], last(a), of_a)?, columns([*k, *n], last(b), of_b)?);
+        Some(Self { matrices: [first, second, result], count, is_turned: false })
+    }
+}
+
+/// Whether the library computes a product.
+pub(super) fn is_expressible(product: &Product) -> bool {
+    let [a, b, to] = product.elements;
+    let same = a == b && (to == a || to == Element::F32);
+    same && product.k > 0 && Form::of(product).is_some_and(|form| i32::try_from(form.count).is_ok())
+}
+
+/// The alignment of a view's first element, in bytes: of 256 at most, which every memory has.
+fn alignment(view: &View, element: Element) -> u32 {
+    let base = if let Memory::Arena(at) = view.memory { at } else { 0 };
+    let first = base + view.offset * element.bytes();
+    1 << first.trailing_zeros().min(8)
+}
+
+fn described<T: Copy>(
+    call: &'static str,
+    release: unsafe fn(T) -> cublasStatus_t,
+    none: T,
+    make: impl FnOnce(*mut T) -> cublasStatus_t,
+) -> Result<Descriptor<T>, CudaError> {
+    let mut handle = none;
+    check(call, make(&raw mut handle))?;
+    Ok(Descriptor { handle, release })
+}
+
+impl Columns {
+    fn layout(
+        &self,
+        kind: cudaDataType,
+        count: usize,
+    ) -> Result<Descriptor<cublasLtMatrixLayout_t>, CudaError> {
+        let (rows, columns, stride) = (self.rows as u64, self.count as u64, self.stride as i64);
+        let layout = described(
+            "cublasLtMatrixLayoutCreate",
+            sys::cublasLtMatrixLayoutDestroy,
+            std::ptr::null_mut(),
+            // SAFETY: the library writes one handle.
+            |to| unsafe { sys::cublasLtMatrixLayoutCreate(to, kind, rows, columns, stride) },
+        )?;
+        let set = |which: Shape, value: *const c_void, bytes: usize| {
+            // SAFETY: the value has as many bytes as are said, and is copied.
+            let set = unsafe { sys::cublasLtMatrixLayoutSetAttribute(layout.handle, which, value, bytes) };
+            check("cublasLtMatrixLayoutSetAttribute", set)
+        };
+        let (count, apart) = (count as i32, self.batch as i64);
+        set(Shape::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), size_of::<i32>())?;
+        set(Shape::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const apart).cast(), size_of::<i64>())?;
+        Ok(layout)
+    }
+}
+
+/// A product's description in the library, without the way that it is computed.
+struct Described {
+    kind: Descriptor<cublasLtMatmulDesc_t>,
+    layouts: [Descriptor<cublasLtMatrixLayout_t>; 3],
+    preference: Descriptor<cublasLtMatmulPreference_t>,
+    is_turned: bool,
+}
+
+impl Described {
+    fn of(product: &Product) -> Result<Option<Self>, CudaError> {
+        let types = product.elements.map(data_type);
+        let (Some(form), [Some(of_factors), Some(_), Some(of_to)]) = (Form::of(product), types) else {
+            return Ok(None);
+        };
+        let kind = described(
+            "cublasLtMatmulDescCreate",
+            sys::cublasLtMatmulDescDestroy,
+            std::ptr::null_mut(),
+            // SAFETY: the library writes one handle.
+            |to| unsafe {
+                sys::cublasLtMatmulDescCreate(to, Compute::CUBLAS_COMPUTE_32F, cudaDataType::CUDA_R_32F)
+            },
+        )?;
+        let sides = [Of::CUBLASLT_MATMUL_DESC_TRANSA, Of::CUBLASLT_MATMUL_DESC_TRANSB];
+        for (which, matrix) in sides.into_iter().zip(&form.matrices) {
+            let turn = if matrix.is_transposed { Turn::CUBLAS_OP_T } else { Turn::CUBLAS_OP_N };
+            // SAFETY: the value has as many bytes as are said, and is copied.
+            let set = unsafe {
+                sys::cublasLtMatmulDescSetAttribute(
+                    kind.handle,
+                    which,
+                    (&raw const turn).cast(),
+                    size_of::<Turn>(),
+                )
+            };
+            check("cublasLtMatmulDescSetAttribute", set)?;
+        }
+        let [a, b, to] = form.matrices;
+        let layouts = [
+            a.layout(of_factors, form.count)?,
+            b.layout(of_factors, form.count)?,
+            to.layout(of_to, form.count)?,
+        ];
+        let preference = preference(product, form.is_turned)?;
+        Ok(Some(Self { kind, layouts, preference, is_turned: form.is_turned }))
+    }
+}
+
+/// How much memory a product may use, and how its matrices are aligned.
+fn preference(
+    product: &Product,
+    is_turned: bool,
+) -> Result<Descriptor<cublasLtMatmulPreference_t>, CudaError> {
+    let preference = described(
+        "cublasLtMatmulPreferenceCreate",
+        sys::cublasLtMatmulPreferenceDestroy,
+        std::ptr::null_mut(),
+        // SAFETY: the library writes one handle.
+        |to| unsafe { sys::cublasLtMatmulPreferenceCreate(to) },
+    )?;
+    let set = |which: Preference, value: *const c_void, bytes: usize| {
+        // SAFETY: the value has as many bytes as are said, and is copied.
+        let set =
+            unsafe { sys::cublasLtMatmulPreferenceSetAttribute(preference.handle, which, value, bytes) };
+        check("cublasLtMatmulPreferenceSetAttribute", set)
+    };
+    let workspace = WORKSPACE as u64;
+    set(
+        Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        (&raw const workspace).cast(),
+        size_of::<u64>(),
+    )?;
+    let mut aligned = [&product.a, &product.b, &product.to].map(|_| 0_u32);
+    let views = [&product.a, &product.b, &product.to];
+    aligned.iter_mut().zip(views).zip(product.elements).for_each(|((to, view), e)| *to = alignment(view, e));
+    if is_turned {
+        aligned.swap(0, 1);
+    }
+    let sides = [
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]),
+        (Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]),
+    ];
+    for (which, bytes) in sides {
+        set(which, (&raw const bytes).cast(), size_of::<u32>())?;
+    }
+    Ok(preference)
+}
+
+impl Gpu {
+    /// The ways in which the library would compute a product, the one that it thinks fastest first.
+    fn ways(&self, described: &Described) -> Result<Vec<cublasLtMatmulHeuristicResult_t>, CudaError> {
+        let [a, b, to] = described.layouts.each_ref().map(|layout| layout.handle);
+        let mut found = 0;
+        let mut ways: Vec<cublasLtMatmulHeuristicResult_t> = Vec::with_capacity(CANDIDATES);
+        let (handle, kind, preference) =
+            (self.blas()?.handle, described.kind.handle, described.preference.handle);
+        self.stream().enter()?;
+        // SAFETY: all descriptors are alive; the library writes at most as many results as there is room for, and
+        // their number.
+        let asked = unsafe {
+            sys::cublasLtMatmulAlgoGetHeuristic(
+                handle,
+                kind,
+                a,
+                b,
+                to,
+                to,
+                preference,
+                CANDIDATES as i32,
+                ways.as_mut_ptr(),
+                &raw mut found,
+            )
+        };
+        check("cublasLtMatmulAlgoGetHeuristic", asked)?;
+        // SAFETY: so many were written.
+        unsafe { ways.set_len(usize::try_from(found).unwrap_or(0).min(CANDIDATES)) };
+        ways.retain(|way| way.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+        Ok(ways)
+    }
+
+    /// How many ways the library knows to compute a product.
+    pub(super) fn count_ways(&self, product: &Product) -> Result<usize, CudaError> {
+        let described = Described::of(product)?;
+        described.map_or(Ok(0), |described| Ok(self.ways(&described)?.len()))
+    }
+
+    /// A product, ready to be run in one of the ways that the library knows; its first, if there are not so many.
+    /// `None` if it has no form in the library.
+    pub(super) fn matmul(&self, product: &Product, way: usize) -> Result<Option<Matmul>, CudaError> {
+        let Some(described) = Described::of(product)? else { return Ok(None) };
+        let ways = self.ways(&described)?;
+        let Some(chosen) = ways.get(way).or(ways.first()) else { return Ok(None) };
+        let Described { kind, layouts, is_turned, .. } = described;
+        let (scale, add) = (product.scale, if product.add { 1.0 } else { 0.0 });
+        let (algorithm, workspace) = (chosen.algo, chosen.workspaceSize);
+        Ok(Some(Matmul { kind, layouts, algorithm, is_turned, scale, add, workspace }))
+    }
+
+    /// Queues a product: the addresses of its factors and of the result, and of the memory beside them.
+    pub(super) fn multiply(
+        &self,
+        stream: &Stream,
+        matmul: &Matmul,
+        [a, b, to]: [u64; 3],
+        scratch: u64,
+    ) -> Result<(), CudaError> {
+        let (first, second) = if matmul.is_turned { (b, a) } else { (a, b) };
+        let at = |address: u64| std::ptr::without_provenance_mut::<c_void>(address as usize);
+        let [of_first, of_second, of_to] = matmul.layouts.each_ref().map(|layout| layout.handle);
+        stream.enter()?;
+        // SAFETY: all descriptors are alive; the addresses are the card's, and the plan's check has seen that the
+        // matrices lie inside their memories; scale and summand are read before the call returns.
+        let queued = unsafe {
+            sys::cublasLtMatmul(
+                self.blas()?.handle,
+                matmul.kind.handle,
+                (&raw const matmul.scale).cast(),
+                at(first),
+                of_first,
+                at(second),
+                of_second,
+                (&raw const matmul.add).cast(),
+                at(to),
+                of_to,
+                at(to),
+                of_to,
+                &raw const matmul.algorithm,
+                at(scratch),
+                matmul.workspace,
+                stream.handle().cast(),
+            )
+        };
+        check("cublasLtMatmul", queued)?;
+        self.count_launch();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Choice;
+
+    fn product(strides: [[usize; 2]; 3], [m, n, k]: [usize; 3]) -> Product {
+        let view = |strides: [usize; 2]| View {
+            memory: Memory::Arena(0),
+            bytes: 1 << 20,
+            offset: 0,
+            strides: strides.to_vec(),
+        };
+        let [a, b, to] = strides.map(view);
+        let (elements, choice) = ([Element::F32; 3], Choice::Library);
+        Product { batch: vec![], m, n, k, a, b, elements, to, add: false, scale: 1.0, choice }
+    }
+
+    #[test]
+    fn rows_side_by_side_change_places() {
+        let form = Form::of(&product([[5, 1], [7, 1], [7, 1]], [3, 7, 5])).expect("it has a form");
+        let matrix = |rows, count, stride| Columns { rows, count, stride, is_transposed: false, batch: 0 };
+        assert_eq!(form.matrices, [matrix(7, 5, 7), matrix(5, 3, 5), matrix(7, 3, 7)]);
+        assert!(form.is_turned);
+    }
+
+    #[test]
+    fn a_transposed_factor_and_a_transposed_result_have_forms() {
+        let form = Form::of(&product([[5, 1], [1, 5], [7, 1]], [3, 7, 5])).expect("it has a form");
+        assert!(form.matrices[0].is_transposed && !form.matrices[1].is_transposed);
+        assert_eq!((form.matrices[0].rows, form.matrices[0].count), (5, 7), "as it is stored");
+        let form = Form::of(&product([[5, 1], [7, 1], [1, 3]], [3, 7, 5])).expect("it has a form");
+        assert!(!form.is_turned && form.matrices[0].is_transposed);
+    }
+
+    #[test]
+    fn what_lies_apart_in_both_directions_has_none() {
+        assert!(Form::of(&product([[10, 2], [7, 1], [7, 1]], [3, 7, 5])).is_none());
+        assert!(Form::of(&product([[0, 1], [7, 1], [7, 1]], [3, 7, 5])).is_none(), "rows that are one");
+    }
+}

@@ -1,0 +1,514 @@
+//! Plans on a card: what the CPU runs, from the same compiler, tests and grader.
+//!
+//! ```text
+//! passes      a tile program's schedule as CUDA C++, flat or in rows       text: its operations as statements
+//! products    cuBLASLt (../blas.rs), or the room's own kernel              words: a kernel's one argument
+//! attention   one template, an attention's programs spliced in
+//! scatter     rows added up in their order
+//! call        A's dequantiser, a kernel of the attempt's
+//! ```
+//!
+//! Everything that a run needs is made when the plan is prepared. All kernels of a plan are one text, compiled once -
+//! equal layers share their code - and kept on disk by what is in it. A run writes where its memories lie into the
+//! kernels' arguments and queues them on the card's one stream. The second run over the same memories is *captured*: what
+//! it queues becomes a graph that later runs queue with one call, as long as nothing moves.
+//!
+//! A run returns when its work is queued. What goes wrong on the way - an index outside its table, a division by zero -
+//! is noted on the card and comes up at the next [`Device::sync`](crate::Device::sync) or copy to the host: see
+//! [`fault`].
+//!
+//! Operations between ranks have no form here yet; a plan with one is refused.
+
+mod attention;
+mod call;
+pub(super) mod fault;
+mod passes;
+mod products;
+mod text;
+mod words;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use self::attention::Limits;
+use self::call::Call;
+use self::fault::Sites;
+use self::words::{MOST, Word};
+use super::blas::{self, Matmul};
+use super::compile::Source;
+use super::memory::Allocation;
+use super::module::{self, Function};
+use super::order::Graph;
+use super::probe::Gpu;
+use crate::buffer::Buffer;
+use crate::callee::CardDequantizer;
+use crate::device::{Counts, Executable, Links, Memories, Watch};
+use crate::error::DeviceError;
+use crate::plan::{Choice, Memory, Plan, Product, Step, View};
+use crate::tile::Element;
+
+/// What every kernel of a plan may use.
+const PRELUDE: &str = include_str!("../../../cu/plan.cuh");
+
+/// The template of a scatter.
+const SCATTER: &str = include_str!("../../../cu/scatter.cuh");
+
+/// Bytes of shared memory that a block gets without asking.
+const STATIC_SHARED: u32 = 48 << 10;
+
+/// Captured graphs that a plan holds, for memories that take turns.
+const GRAPHS: usize = 4;
+
+/// Blocks and threads of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grid {
+    blocks: usize,
+    threads: u32,
+    shared_bytes: u32,
+}
+
+/// A kernel of a step by its name in the step's text.
+struct Piece {
+    name: String,
+    grid: Grid,
+}
+
+/// A plan that is ready on a card.
+pub(super) struct CudaPlan<'a> {
+    gpu: &'a Gpu,
+    plan: Arc<Plan>,
+    steps: Vec<Vec<Work<'a>>>,
+    traffic: Vec<(u64, u64)>, // bytes read and written by each step
+    scratch_bytes: usize,
+    scratch: Option<Arc<Allocation>>, // of the last run
+    bound: Addresses,
+    graphs: Vec<(Addresses, Graph, u64)>, // the latest last, each with its launches
+    counts: Counts,
+    _sites: Sites, // held as long as a fault may name a step
+}
+
+/// Where the memories of a run begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Addresses {
+    arena: u64,
+    inputs: Vec<u64>,
+    donated: Vec<u64>,
+    scratch: u64,
+    fault: u64,
+    calls: u64, // changes with what calls were told of their weights
+}
+
+/// What a step queues.
+enum Work<'a> {
+    Kernel { function: Function, words: Vec<Word>, values: Vec<u64>, grid: Grid },
+    Product { matmul: Box<Matmul>, views: [(Memory, u64); 3] },
+    Zeros { to: Memory, bytes: usize },
+    Call(Box<Call<'a>>),
+}
+
+/// What a step queues, before its text is compiled.
+enum Draft<'a> {
+    Kernel { name: String, words: Vec<Word>, grid: Grid },
+    Ready(Work<'a>),
+}
+
+/// The texts of a plan's kernels, each of them once.
+#[derive(Default)]
+struct Texts {
+    all: Vec<String>,
+    known: HashMap<String, usize>,
+}
+
+impl Texts {
+    fn number(&mut self, text: String) -> usize {
+        *self.known.entry(text).or_insert_with_key(|text| {
+            self.all.push(text.clone());
+            self.all.len() - 1
+        })
+    }
+
+    fn name(number: usize, name: &str) -> String {
+        name.replace("KERNEL", &format!("k{number}"))
+    }
+
+    /// All of them as one text.
+    fn whole(&self) -> String {
+        let kernels = self.all.iter().enumerate().map(|(number, text)| Self::name(number, text));
+        kernels.fold(PRELUDE.to_owned(), |whole, text| whole + "\n" + &text)
+    }
+}
+
+impl<'a> CudaPlan<'a> {
+    /// Checks a plan, compiles its kernels, and makes everything that its runs need.
+    pub fn new(gpu: &'a Gpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
+        plan.check()?;
+        let sites = gpu.sites(&plan);
+        let mut job = Drafting::new(Some(gpu), &plan, links, sites.first);
+        let drafts = (0..plan.steps.len()).map(|number| job.step(number)).collect::<Result<Vec<_>, _>>()?;
+        let (texts, scratch_bytes) = (job.texts, job.scratch);
+        let steps = compiled(gpu, &texts, drafts)?;
+        gpu.grow_scratch(scratch_bytes)?;
+        Ok(Self {
+            gpu,
+            traffic: plan.steps.iter().map(Step::traffic).collect(),
+            plan,
+            steps,
+            scratch_bytes,
+            scratch: None,
+            bound: Addresses::default(),
+            graphs: Vec::new(),
+            counts: Counts::default(),
+            _sites: sites,
+        })
+    }
+
+    /// Where everything lies in this run.
+    fn addresses(&mut self, memories: &mut Memories<'_>) -> Result<Addresses, DeviceError> {
+        memories.fit(&self.plan, |buffer| buffer.on_card().map(|_| ()))?;
+        let of = |buffer: &Buffer| buffer.on_card().map(Allocation::address);
+        let inputs = memories.inputs.iter().map(|buffer| of(buffer)).collect::<Result<_, _>>()?;
+        let arena = memories.arena.on_card_mut()?.address();
+        let donated = memories.donated.iter_mut().map(|buffer| Ok(buffer.on_card_mut()?.address()));
+        let donated = donated.collect::<Result<_, DeviceError>>()?;
+        let scratch = self.gpu.scratch();
+        let at_scratch = scratch.as_ref().map_or(0, |scratch| scratch.address());
+        self.scratch = scratch;
+        let fault = self.gpu.fault_address()?;
+        let mut calls = self.bound.calls;
+        for work in self.steps.iter_mut().flatten() {
+            if let Work::Call(call) = work {
+                calls += u64::from(call.learn(self.gpu, memories.inputs)?);
+            }
+        }
+        Ok(Addresses { arena, inputs, donated, scratch: at_scratch, fault, calls })
+    }
+
+    /// Writes the addresses into the kernels' arguments.
+    fn bind(&mut self, addresses: Addresses) {
+        for work in self.steps.iter_mut().flatten() {
+            if let Work::Kernel { words, values, .. } = work {
+                let words = words.iter().zip(values);
+                words.for_each(|(word, value)| *value = addresses.value(*word));
+            }
+        }
+        self.bound = addresses;
+    }
+
+    /// Queues a step.
+    fn queue(gpu: &Gpu, bound: &Addresses, step: &mut [Work<'a>]) -> Result<(), DeviceError> {
+        for work in step {
+            match work {
+                Work::Kernel { function, values, grid, .. } => {
+                    let blocks = u32::try_from(grid.blocks).unwrap_or(u32::MAX); // refused when it was prepared
+                    let Grid { threads, shared_bytes, .. } = *grid;
+                    let grid = module::Grid { blocks, threads, shared_bytes, overlap: false };
+                    gpu.launch_words(gpu.stream(), function, grid, values)?;
+                }
+                Work::Product { matmul, views } => {
+                    let at = views.map(|(memory, first)| bound.of(memory) + first);
+                    gpu.multiply(gpu.stream(), matmul, at, bound.scratch)?;
+                }
+                Work::Zeros { to, bytes } => gpu.stream().zero(bound.of(*to), *bytes)?,
+                Work::Call(call) => call.queue(gpu, bound)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues all steps, by the graph that was captured over the same memories, if there is one.
+    fn all(&mut self, is_repeated: bool) -> Result<(), DeviceError> {
+        let (gpu, bound) = (self.gpu, &self.bound);
+        if let Some(place) = self.graphs.iter().position(|(addresses, ..)| addresses == bound) {
+            let (addresses, graph, launches) = self.graphs.remove(place);
+            graph.launch(gpu.stream())?;
+            gpu.inner.launches.fetch_add(launches, Relaxed);
+            self.graphs.push((addresses, graph, launches));
+            return Ok(());
+        }
+        let steps = &mut self.steps;
+        let mut queue = || steps.iter_mut().try_for_each(|step| Self::queue(gpu, bound, step));
+        if !is_repeated {
+            return queue();
+        }
+        let before = gpu.launches();
+        let mut refused = None;
+        let graph = gpu.capture(gpu.stream(), |_| {
+            queue().map_err(|error| match error {
+                DeviceError::Cuda(error) => error,
+                other => {
+                    let text = other.to_string();
+                    refused = Some(other);
+                    super::CudaError::Library { call: "capture", text }
+                }
+            })
+        });
+        let graph = graph.map_err(|error| refused.take().unwrap_or(DeviceError::Cuda(error)))?;
+        let launches = gpu.launches() - before; // counted while they were captured: this run's
+        graph.launch(gpu.stream())?;
+        if self.graphs.len() == GRAPHS {
+            gpu.stream().sync()?; // it may still run
+            self.graphs.remove(0);
+        }
+        self.graphs.push((self.bound.clone(), graph, launches));
+        Ok(())
+    }
+
+    fn count(&mut self, step: usize) {
+        let traffic = self.traffic[step];
+        self.counts.step(traffic);
+        self.gpu.inner.read.fetch_add(traffic.0, Relaxed);
+        self.gpu.inner.written.fetch_add(traffic.1, Relaxed);
+    }
+}
+
+impl Addresses {
+    /// Where a memory begins.
+    fn of(&self, memory: Memory) -> u64 {
+        match memory {
+            Memory::Arena(at) => self.arena + at as u64,
+            Memory::Input(number) => self.inputs[number],
+            Memory::InOut(number) => self.donated[number],
+        }
+    }
+
+    fn value(&self, word: Word) -> u64 {
+        match word {
+            Word::Number(value) => value,
+            Word::Address(memory, first) => self.of(memory) + first,
+            Word::Scratch(first) => self.scratch + first,
+            Word::Fault => self.fault,
+        }
+    }
+}
+
+impl Executable for CudaPlan<'_> {
+    fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        self.scratch_bytes
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    fn run(&mut self, memories: &mut Memories<'_>, watch: Option<&mut Watch<'_>>) -> Result<(), DeviceError> {
+        let addresses = self.addresses(memories)?;
+        let is_repeated = addresses == self.bound && self.counts.launches > 0;
+        if !is_repeated {
+            self.bind(addresses);
+        }
+        self.gpu.may_have_failed();
+        match watch {
+            None => {
+                self.all(is_repeated)?;
+                (0..self.steps.len()).for_each(|step| self.count(step));
+            }
+            Some(watch) => {
+                for number in 0..self.steps.len() {
+                    Self::queue(self.gpu, &self.bound, &mut self.steps[number])?;
+                    self.count(number);
+                    self.gpu.stream().sync()?;
+                    watch(number, self.gpu.inner.made.elapsed());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes the kernels of a plan's steps.
+struct Drafting<'d, 'a> {
+    gpu: Option<&'a Gpu>, // none if the texts are all that is wanted
+    plan: &'d Plan,
+    links: &'d Links<'d, 'a>,
+    first_site: usize,
+    texts: Texts,
+    scratch: usize,
+    kernels: HashMap<(usize, Element), Arc<dyn CardDequantizer>>, // by callee and what it writes
+}
+
+/// The text of a plan's kernels: what is compiled when it is prepared on a card. Products that the library computes have
+/// none, nor have calls.
+///
+/// # Errors
+/// What [`Plan::check`] says, and steps that no card runs.
+pub fn text_of(plan: &Plan) -> Result<String, DeviceError> {
+    plan.check()?;
+    let links = Links::default();
+    let mut job = Drafting::new(None, plan, &links, 1);
+    (0..plan.steps.len()).try_for_each(|number| job.step(number).map(|_| ()))?;
+    Ok(job.texts.whole())
+}
+
+impl<'d, 'a> Drafting<'d, 'a> {
+    fn new(gpu: Option<&'a Gpu>, plan: &'d Plan, links: &'d Links<'d, 'a>, first_site: usize) -> Self {
+        Self { gpu, plan, links, first_site, texts: Texts::default(), scratch: 0, kernels: HashMap::new() }
+    }
+
+    fn step(&mut self, number: usize) -> Result<Vec<Draft<'a>>, DeviceError> {
+        let site = fault::site(self.first_site, number);
+        Ok(match &self.plan.steps[number] {
+            Step::Pass { program, space, inputs, outputs } => {
+                let passes::Kernel { text, words, blocks, threads } =
+                    passes::kernel(program, space, inputs, outputs, site);
+                let grid = Grid { blocks, threads: threads as u32, shared_bytes: 0 };
+                vec![self.draft(number, text, "KERNEL", words, grid)?]
+            }
+            Step::Product(product) => self.product(number, product)?,
+            Step::Attention { attention, output, lse } => self.attention(
+                number,
+                attention::forward(attention, output, lse.as_ref(), site, self.limits()),
+            )?,
+            Step::AttentionGrad(grad) => {
+                self.attention(number, attention::backward(grad, site, self.limits()))?
+            }
+            Step::Scatter { rows, index, to, count, width, table } => {
+                let mut words = words::Words::default();
+                for (name, view) in [("rows", rows), ("index", index), ("to", to)] {
+                    words.push(name, Word::Address(view.memory, 0));
+                }
+                let sizes = [("count", *count), ("width", *width), ("table", *table)];
+                for (name, size) in sizes {
+                    words.number(name, size);
+                }
+                words.fault(site);
+                let text = format!("{}{SCATTER}", words.declaration("KERNEL_words"));
+                let zeros = Work::Zeros { to: to.memory, bytes: table * width * size_of::<f32>() };
+                let grid = Grid { blocks: *count, threads: 256, shared_bytes: 0 };
+                vec![Draft::Ready(zeros), self.draft(number, text, "KERNEL", words.finish(), grid)?]
+            }
+            Step::Call { callee, name, what, inputs, output } => {
+                let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
+                let kernel = self.dequantizer(gpu, *callee, name, what.element)?;
+                let refused = |needed| self.plan.refused(number, needed);
+                vec![Draft::Ready(Work::Call(Box::new(Call::new(
+                    kernel, name, what, inputs, output, &refused,
+                )?)))]
+            }
+            Step::Start(_) | Step::Wait { .. } => {
+                return Err(self
+                    .plan
+                    .refused(number, "ranks of the CPU: a card's ranks do not communicate yet"));
+            }
+        })
+    }
+
+    /// What the card can do; without one, everything.
+    fn limits(&self) -> Limits {
+        let card = self.gpu.map(Gpu::card);
+        Limits {
+            capability: card.map_or((9, 0), |card| card.capability),
+            shared_bytes: card.map_or(usize::MAX, |card| card.shared_bytes),
+            sms: card.map_or(1, |card| card.sms as usize),
+        }
+    }
+
+    fn draft(
+        &mut self,
+        step: usize,
+        text: String,
+        name: &str,
+        words: Vec<Word>,
+        grid: Grid,
+    ) -> Result<Draft<'a>, DeviceError> {
+        if words.len() > MOST {
+            return Err(self.plan.refused(step, "views that fit a kernel's argument, which has 4 KiB"));
+        }
+        if i32::try_from(grid.blocks).is_err() {
+            return Err(self.plan.refused(step, "less than 2^31 blocks on this device"));
+        }
+        let text = self.texts.number(text);
+        Ok(Draft::Kernel { name: Texts::name(text, name), words, grid })
+    }
+
+    fn product(&mut self, number: usize, product: &Product) -> Result<Vec<Draft<'a>>, DeviceError> {
+        let sizes = product.batch.iter().chain([&product.m, &product.n]);
+        if sizes.copied().product::<usize>() == 0 {
+            return Ok(Vec::new());
+        }
+        if blas::is_expressible(product) {
+            let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
+            if let Some(matmul) = gpu.matmul(product, way(product.choice))? {
+                self.scratch = self.scratch.max(matmul.workspace);
+                let of =
+                    |(view, element): (&View, Element)| (view.memory, (view.offset * element.bytes()) as u64);
+                let [a, b, to] = product.elements;
+                let views = [(&product.a, a), (&product.b, b), (&product.to, to)].map(of);
+                return Ok(vec![Draft::Ready(Work::Product { matmul: Box::new(matmul), views })]);
+            }
+        }
+        let products::Kernel { text, words, grid } = products::kernel(product);
+        Ok(vec![self.draft(number, text, "KERNEL", words, grid)?])
+    }
+
+    fn attention(
+        &mut self,
+        number: usize,
+        kernels: attention::Kernels,
+    ) -> Result<Vec<Draft<'a>>, DeviceError> {
+        self.scratch = self.scratch.max(kernels.scratch);
+        let attention::Kernels { text, words, pieces, .. } = kernels;
+        let drafts = pieces
+            .into_iter()
+            .filter(|piece| piece.grid.blocks > 0)
+            .map(|piece| self.draft(number, text.clone(), &piece.name, words.clone(), piece.grid));
+        drafts.collect()
+    }
+
+    /// A callee's kernel, compiled once for what it writes.
+    fn dequantizer(
+        &mut self,
+        gpu: &Gpu,
+        number: usize,
+        name: &str,
+        element: Element,
+    ) -> Result<Arc<dyn CardDequantizer>, DeviceError> {
+        if let Some(kernel) = self.kernels.get(&(number, element)) {
+            return Ok(Arc::clone(kernel));
+        }
+        let (name, given) = (name.to_owned(), self.links.callees.len());
+        let missing = || DeviceError::Callee { name: name.clone(), number, given };
+        let callee: &'a dyn crate::Callee = *self.links.callees.get(number).ok_or_else(missing)?;
+        let none = || DeviceError::Form { name, callee: callee.name().to_owned(), needed: "in CUDA C++" };
+        let kernel: Arc<dyn CardDequantizer> = callee.card().ok_or_else(none)?.load(gpu, element)?.into();
+        self.kernels.insert((number, element), Arc::clone(&kernel));
+        Ok(kernel)
+    }
+}
+
+/// The number of the library's way that a choice stands for.
+fn way(choice: Choice) -> usize {
+    if let Choice::Way(way) = choice { usize::from(way) } else { 0 }
+}
+
+/// Compiles all texts as one, and takes each kernel from it.
+fn compiled<'a>(
+    gpu: &Gpu,
+    texts: &Texts,
+    drafts: Vec<Vec<Draft<'a>>>,
+) -> Result<Vec<Vec<Work<'a>>>, DeviceError> {
+    let module = if texts.all.is_empty() {
+        None
+    } else {
+        let text = texts.whole();
+        Some(gpu.build(&Source { name: "plan.cu", text: &text, headers: &[], defines: &[] })?)
+    };
+    let ready = |draft: Draft<'a>| {
+        Ok(match draft {
+            Draft::Ready(work) => work,
+            Draft::Kernel { name, words, grid } => {
+                let module = module.as_ref().expect("a kernel has a text");
+                let (values, function) = (vec![0; words.len()], module.function(&name)?);
+                if grid.shared_bytes > STATIC_SHARED {
+                    function.allow_shared(grid.shared_bytes)?;
+                }
+                Work::Kernel { function, words, values, grid }
+            }
+        })
+    };
+    drafts.into_iter().map(|step| step.into_iter().map(ready).collect()).collect()
+}

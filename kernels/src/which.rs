@@ -1,0 +1,108 @@
+//! Which device a program runs on: `auto`, `cpu`, `cuda`, `cuda:1`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::cpu::Cpu;
+use crate::cuda::library::{self, Kind};
+use crate::cuda::{Gpu, NoGpu};
+use crate::device::Device;
+
+/// A device by its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// The first card, if one answers and the libraries that plans need are there, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// A card by its number, as the driver counts them.
+    Cuda(usize),
+}
+
+/// Why a device cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoDevice {
+    /// No such card, or none that can be used.
+    Gpu(NoGpu),
+    /// A library that its plans need is not there.
+    Library(library::NotFound),
+}
+
+impl Which {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What is missing, of a card that was asked for by name.
+    pub fn open(self) -> Result<Box<dyn Device>, NoDevice> {
+        match self {
+            Self::Cpu => Ok(Box::new(Cpu::new())),
+            Self::Cuda(number) => Ok(Box::new(card(number)?)),
+            Self::Auto => {
+                Ok(card(0).map_or_else(|_| Box::new(Cpu::new()) as Box<dyn Device>, |gpu| Box::new(gpu)))
+            }
+        }
+    }
+}
+
+/// A card with what its plans need.
+fn card(number: usize) -> Result<Gpu, NoDevice> {
+    let gpu = Gpu::nth(number).map_err(NoDevice::Gpu)?;
+    for kind in [Kind::Nvrtc, Kind::CublasLt] {
+        library::open(kind).map_err(NoDevice::Library)?;
+    }
+    Ok(gpu)
+}
+
+impl FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits: &str| digits.parse().ok().map(Self::Cuda);
+        let found = match text {
+            "auto" => Some(Self::Auto),
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(number),
+        };
+        found.ok_or_else(|| format!("expected auto, cpu, cuda or cuda:1, found {text:?}"))
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl fmt::Display for NoDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpu(reason) => reason.fmt(f),
+            Self::Library(reason) => write!(f, "{reason}; {}", reason.fix()),
+        }
+    }
+}
+
+impl std::error::Error for NoDevice {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_reads_back_from_its_name() {
+        for which in [Which::Auto, Which::Cpu, Which::Cuda(0), Which::Cuda(7)] {
+            assert_eq!(which.to_string().parse(), Ok(which));
+        }
+        assert_eq!("cuda".parse(), Ok(Which::Cuda(0)));
+        for text in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "CPU"] {
+            let said = text.parse::<Which>().expect_err("no device");
+            assert!(said.contains(&format!("found {text:?}")), "{said}");
+        }
+    }
+}
