@@ -1,19 +1,19 @@
 // The same attention on tensor cores: f16 or bf16, depths and widths of up to 128, sm_80 and later.
 //
-//   Threads. Forward and dQ: 4 warps of 32 queries against tiles of keys; dK and dV: 4 or 8 warps of 16 keys against tiles
-//     of 64 queries. A warp's 32 rows read a tile of shared memory once for two products: with 16 the shared memory, not the
-//     tensor cores, is what limits. Scores and probabilities never leave the registers: what mma gives as a result it
-//     takes as a left factor.
+//   Threads. Forward and dQ: 4 warps of 32 queries against tiles of keys; dK and dV: 4 or 8 warps of 16 keys against
+//     tiles of 64 queries. A warp's 32 rows read a tile of shared memory once for two products: with 16 the shared
+//     memory, not the tensor cores, is what limits. Scores and probabilities never leave the registers: what mma gives
+//     as a result it takes as a left factor.
 //   Bytes. Tiles come by cp.async, 16 bytes a time, one tile ahead of what is computed. Rows in shared memory are 16
-//     bytes longer than they need to be, so that the 8 rows that ldmatrix reads lie in different banks, for every depth.
+//     bytes longer than they need to be, so that the 8 rows that ldmatrix reads lie in different banks, for every
+//     depth.
 //   Sums. f32, each in one order: dQ has a kernel of its own, which computes the scores again, and no atomic addition.
 //
 // Reads: Dao, "FlashAttention-2" (2023); PTX ISA 9.0, "mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async".
 //
-// Defined before, beside what attention.cuh needs: DEPTH and WIDTH, multiples of 16; OWN_KEYS, keys of a block of dK and
-// dV; IS_SCALED: scores are multiplied
-// before they are used, as a program or a scale below zero asks; attention.cuh itself, of which the map, delta and the
-// helpers are used.
+// Defined before, beside what attention.cuh needs: DEPTH and WIDTH, multiples of 16; OWN_KEYS, keys of a block of dK
+// and dV; IS_SCALED: scores are multiplied before they are used, as a program or a scale below zero asks; attention.cuh
+// itself, of which the map, delta and the helpers are used.
 
 #if __CUDA_ARCH__ >= 800
 constexpr u32 QUERIES = 128, KEYS = 64, GRAD_KEYS = DEPTH > 64 || WIDTH > 64 ? 32 : 64;
@@ -45,9 +45,11 @@ __device__ __forceinline__ void load_transposed(u32 (&to)[4], u32 at) {
 // sum += a b, 16 x 16 by 16 x 8.
 __device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if IS_BF16
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
 #endif
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -72,7 +74,8 @@ __device__ __forceinline__ float power(float x) {
 }
 
 // Begins to copy ROWS rows of a head from `row` on; rows that are not there are zeros.
-template <u32 ROWS, u32 COLUMNS, u32 THREADS> __device__ __forceinline__ void begin_copy(u32 to, const Matrix& m, u64 row) {
+template <u32 ROWS, u32 COLUMNS, u32 THREADS>
+__device__ __forceinline__ void begin_copy(u32 to, const Matrix& m, u64 row) {
     constexpr u32 CHUNKS = COLUMNS / 8;
 #pragma unroll
     for (u32 e = threadIdx.x; e < ROWS * CHUNKS; e += THREADS) {
@@ -93,7 +96,7 @@ template <u32 ROW> __device__ __forceinline__ u32 right_at(u32 base, u32 row, u3
     const u32 lane = threadIdx.x % 32;
     return base + ((row + lane % 8 + lane / 16 * 8) * ROW + column + lane / 8 % 2 * 8) * 2;
 }
-template <u32 ROW> __device__ __forceinline__ u32 turned_at(u32 base, u32 row, u32 column) {
+template <u32 ROW> __device__ __forceinline__ u32 transposed_at(u32 base, u32 row, u32 column) {
     const u32 lane = threadIdx.x % 32;
     return base + ((row + lane % 8 + lane / 8 % 2 * 8) * ROW + column + lane / 16 * 8) * 2;
 }
@@ -122,8 +125,8 @@ __device__ __forceinline__ void rows_by_rows(float (&sums)[TILES][COLUMNS / 8][4
 
 // sums[i] += weights[i], in registers, times the ROWS rows of a tile: LENGTH numbers each.
 template <u32 TILES, u32 ROWS, u32 LENGTH>
-__device__ __forceinline__ void weighted_rows(float (&sums)[TILES][LENGTH / 8][4], const float (&weights)[TILES][ROWS / 8][4],
-                                              u32 tile) {
+__device__ __forceinline__ void weighted_rows(float (&sums)[TILES][LENGTH / 8][4],
+                                              const float (&weights)[TILES][ROWS / 8][4], u32 tile) {
 #pragma unroll
     for (u32 k = 0; k < ROWS / 16; ++k) {
         u32 a[TILES][4];
@@ -138,7 +141,7 @@ __device__ __forceinline__ void weighted_rows(float (&sums)[TILES][LENGTH / 8][4
 #pragma unroll
         for (u32 j = 0; j < LENGTH / 16; ++j) {
             u32 b[4];
-            load_transposed(b, turned_at<LENGTH + 8>(tile, 16 * k, 16 * j));
+            load_transposed(b, transposed_at<LENGTH + 8>(tile, 16 * k, 16 * j));
 #pragma unroll
             for (u32 i = 0; i < TILES; ++i) {
                 multiply(sums[i][2 * j], a[i], b[0], b[1]);
@@ -150,7 +153,7 @@ __device__ __forceinline__ void weighted_rows(float (&sums)[TILES][LENGTH / 8][4
 
 // What a mask leaves of so many rows and columns, in whole tiles of the map.
 template <u32 ROWS, u32 COLUMNS>
-__device__ __forceinline__ u8 seen_of(const WORDS& p, u64 batch, u64 head, u64 row, u64 column) {
+__device__ __forceinline__ u8 seen_of(const PARAMS& p, u64 batch, u64 head, u64 row, u64 column) {
 #if HAS_MAP
     bool any = false, every = true;
 #pragma unroll
@@ -188,7 +191,7 @@ template <class Seen> __device__ __forceinline__ void list_tiles(u32* list, u32*
 }
 
 // The score of a lane from q . k; in what units, see FACTOR.
-__device__ __forceinline__ float score_of(const WORDS& p, float product, float scale, u8 tile, u64 batch, u64 head,
+__device__ __forceinline__ float score_of(const PARAMS& p, float product, float scale, u8 tile, u64 batch, u64 head,
                                           u64 query, u64 key) {
 #if IS_SCALED
     return scored(p, __fmul_rn(product, scale), tile, batch, head, query, key);
@@ -230,7 +233,7 @@ __device__ __forceinline__ void write_rows(const float (&sums)[TILES][COLUMNS / 
 #endif
 
 #if FORWARD
-extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __grid_constant__ PARAMS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 K_BYTES = KEYS * DEPTH_ROW * 2, STAGE = K_BYTES + KEYS * WIDTH_ROW * 2;
     const u32 of_q = shared_address(memory), stages = of_q + QUERIES * DEPTH_ROW * 2;
@@ -272,7 +275,8 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __gr
 #pragma unroll
                     for (u32 e = 0; e < 4; ++e) {
                         const u64 query = row + warp * 32 + 16 * i + e / 2 * 8 + lane / 4;
-                        s[i][j][e] = score_of(p, s[i][j][e], scale, tile, batch, head, query, key + 8 * j + lane % 4 * 2 + e % 2);
+                        const u64 column = key + 8 * j + lane % 4 * 2 + e % 2;
+                        s[i][j][e] = score_of(p, s[i][j][e], scale, tile, batch, head, query, column);
                     }
                 }
             }
@@ -332,8 +336,9 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma)(const __gr
 #else
 
 // From scores to probabilities, and from the gradients of those to the gradients of the scores, of one lane.
-__device__ __forceinline__ void differentiate(const WORDS& p, float& s, float& ds, float scale, float factor, float lse,
-                                              float delta, u8 tile, bool is_plain, u64 batch, u64 head, u64 query, u64 key) {
+__device__ __forceinline__ void differentiate(const PARAMS& p, float& s, float& ds, float scale, float factor, float lse,
+                                              float delta, u8 tile, bool is_plain, u64 batch, u64 head, u64 query,
+                                              u64 key) {
     const float product = s;
     if (!is_plain) s = score_of(p, s, scale, tile, batch, head, query, key);
     const bool is_seen = s != NONE;
@@ -345,17 +350,17 @@ __device__ __forceinline__ void differentiate(const WORDS& p, float& s, float& d
 }
 
 // L in the units of the exponent; a query that sees nothing has only scores of -inf.
-__device__ __forceinline__ float lse_of(const WORDS& p, u64 batch, u64 head, u64 query) {
+__device__ __forceinline__ float lse_of(const PARAMS& p, u64 batch, u64 head, u64 query) {
     if (query >= p.queries) return 0.0f;
     const float lse = ((const float*)p.lse)[batch * p.lse_s0 + head * p.lse_s1 + query * p.lse_s2];
     return lse == NONE ? 0.0f : __fmul_rn(lse, LOG2E);
 }
-__device__ __forceinline__ float delta_of(const WORDS& p, u64 batch, u64 head, u64 query) {
+__device__ __forceinline__ float delta_of(const PARAMS& p, u64 batch, u64 head, u64 query) {
     return query < p.queries ? ((const float*)p.delta)[(batch * p.heads + head) * p.queries + query] : 0.0f;
 }
 
 #if HAS_DQ
-extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const __grid_constant__ WORDS p) {
+extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const __grid_constant__ PARAMS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 K_BYTES = GRAD_KEYS * DEPTH_ROW * 2, STAGE = K_BYTES + GRAD_KEYS * WIDTH_ROW * 2;
     const u32 of_q = shared_address(memory), of_g = of_q + QUERIES * DEPTH_ROW * 2;
@@ -406,8 +411,8 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
 #pragma unroll
                 for (u32 e = 0; e < 4; ++e) {
                     const u64 query = row + warp * 32 + 16 * i + e / 2 * 8 + lane / 4;
-                    differentiate(p, s[i][j][e], ds[i][j][e], scale, factor, lse[i][e / 2], delta[i][e / 2], tile, is_plain,
-                                  batch, head, query, key + 8 * j + lane % 4 * 2 + e % 2);
+                    differentiate(p, s[i][j][e], ds[i][j][e], scale, factor, lse[i][e / 2], delta[i][e / 2], tile,
+                                  is_plain, batch, head, query, key + 8 * j + lane % 4 * 2 + e % 2);
                 }
             }
         }
@@ -421,8 +426,9 @@ extern "C" __global__ void __launch_bounds__(128) NAME(attention_mma_dq)(const _
 #endif
 
 #if HAS_DK || HAS_DV
-// A block has 128 keys of one head, or 64 where there are few blocks, and goes along the queries of all heads that they serve.
-extern "C" __global__ void __launch_bounds__(2 * OWN_KEYS) NAME(attention_mma_dkv)(const __grid_constant__ WORDS p) {
+// A block has 128 keys of one head, or 64 where there are few blocks, and goes along the queries of all heads that they
+// serve.
+extern "C" __global__ void __launch_bounds__(2 * OWN_KEYS) NAME(attention_mma_dkv)(const __grid_constant__ PARAMS p) {
     extern __shared__ __align__(16) u8 memory[];
     constexpr u32 Q_BYTES = OF_QUERIES * DEPTH_ROW * 2, STAGE = Q_BYTES + OF_QUERIES * WIDTH_ROW * 2;
     const u32 of_k = shared_address(memory), of_v = of_k + OWN_KEYS * DEPTH_ROW * 2;
@@ -430,7 +436,8 @@ extern "C" __global__ void __launch_bounds__(2 * OWN_KEYS) NAME(attention_mma_dk
     float(*rows_of)[2][OF_QUERIES] = (float(*)[2][OF_QUERIES])(memory + (stages - of_k) + 2 * STAGE); // L and delta
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u64 groups = p.batches * p.groups, share = p.heads / p.groups;
-    const u64 key = blockIdx.x / groups * OWN_KEYS, group = blockIdx.x % groups % p.groups; // the first keys take longest
+    const u64 key = blockIdx.x / groups * OWN_KEYS; // the first keys take longest
+    const u64 group = blockIdx.x % groups % p.groups;
     const u64 batch = blockIdx.x % groups / p.groups;
     const Matrix k = MATRIX(k, batch, group, p.keys, p.depth), v = MATRIX(v, batch, group, p.keys, p.width);
     const float scale = __uint_as_float((u32)p.scale), factor = FACTOR(scale);
@@ -473,8 +480,9 @@ extern "C" __global__ void __launch_bounds__(2 * OWN_KEYS) NAME(attention_mma_dk
 #pragma unroll
             for (u32 e = 0; e < 4; ++e) {
                 const u32 column = 8 * j + lane % 4 * 2 + e % 2;
-                differentiate(p, s[0][j][e], ds[0][j][e], scale, factor, rows_of[stage][0][column], rows_of[stage][1][column],
-                              tile, is_plain, batch, head, row + column, key + warp * 16 + e / 2 * 8 + lane / 4);
+                const float lse = rows_of[stage][0][column], delta = rows_of[stage][1][column];
+                differentiate(p, s[0][j][e], ds[0][j][e], scale, factor, lse, delta, tile, is_plain, batch, head,
+                              row + column, key + warp * 16 + e / 2 * 8 + lane / 4);
             }
         }
         weighted_rows<1, OF_QUERIES, WIDTH>(dv, s, of_g);

@@ -76,7 +76,7 @@ impl Device for Cpu {
             Choice::Rows => product.m > 1,
             Choice::Columns => product.n > 1,
             Choice::Batch => matrices > 1,
-            Choice::Way(_) => false,
+            Choice::Algorithm(_) => false,
         };
         Choice::ALL.into_iter().filter(is_useful).collect()
     }

@@ -86,9 +86,10 @@ impl Device for Gpu {
     }
 
     fn choices(&self, product: &Product) -> Vec<Choice> {
-        let ways = if blas::is_expressible(product) { self.count_ways(product).unwrap_or(0) } else { 0 };
-        let all = (0..ways.max(1)).filter_map(|way| u8::try_from(way).ok());
-        all.map(Choice::Way).collect()
+        let algorithms =
+            if blas::is_expressible(product) { self.count_algorithms(product).unwrap_or(0) } else { 0 };
+        let all = (0..algorithms.max(1)).filter_map(|algorithm| u8::try_from(algorithm).ok());
+        all.map(Choice::Algorithm).collect()
     }
 
     fn attends_narrow(&self) -> bool {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::params::{KernelParams, Param};
 use super::text::{self, Lanes};
-use super::words::{Word, Words};
-use super::{Grid, Piece};
+use super::{Grid, NamedKernel};
 use crate::plan::{Attention, AttentionGrad, Memory, View};
 use crate::tile::{Element, Index, Op, Program, Value};
 
@@ -21,7 +21,7 @@ const TILE: usize = 64;
 /// Threads of a block of every kernel here.
 const THREADS: u32 = 256;
 
-/// Which program of an attention a fault is in: added to the step's site.
+/// Which program of an attention a fault is in: added to the step's id.
 pub(super) const SCORE: usize = 0;
 pub(super) const MASK: usize = 1;
 pub(super) const SLOPE: usize = 2;
@@ -31,9 +31,9 @@ pub(super) struct Kernels {
     /// The text; `KERNEL` stands for the attention's name.
     pub text: String,
     /// The argument of all of them.
-    pub words: Vec<Word>,
+    pub params: Vec<Param>,
     /// Each with its name and its grid.
-    pub pieces: Vec<Piece>,
+    pub launches: Vec<NamedKernel>,
     /// Bytes.
     pub scratch: usize,
 }
@@ -43,7 +43,7 @@ pub(super) fn forward(
     attention: &Attention,
     output: &View,
     lse: Option<&View>,
-    site: usize,
+    step_id: usize,
     limits: Limits,
 ) -> Kernels {
     let uses_mma = limits.allow(attention, &[output]) && limits.shared_bytes >= shared::forward(attention);
@@ -60,13 +60,13 @@ pub(super) fn forward(
     if uses_mma {
         let heads = attention.batch * attention.heads;
         let blocks = heads * attention.queries.div_ceil(ROWS);
-        return writer.finish(site, 0, vec![("attention_mma", blocks, 128, shared::forward(attention))]);
+        return writer.finish(step_id, 0, vec![("attention_mma", blocks, 128, shared::forward(attention))]);
     }
-    writer.finish(site, 0, vec![("attention", blocks, THREADS, 0)])
+    writer.finish(step_id, 0, vec![("attention", blocks, THREADS, 0)])
 }
 
 /// The kernels of an attention's gradients.
-pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Kernels {
+pub(super) fn backward(grad: &AttentionGrad, step_id: usize, limits: Limits) -> Kernels {
     let of = &grad.attention;
     let wrt = [&grad.wrt_q, &grad.wrt_k, &grad.wrt_v].into_iter().flatten();
     let views: Vec<&View> = [&grad.grad, &grad.output].into_iter().chain(wrt).collect();
@@ -118,7 +118,7 @@ pub(super) fn backward(grad: &AttentionGrad, site: usize, limits: Limits) -> Ker
             kernels.push(("attention_dkv", of_key + of_value, THREADS, 0));
         }
     }
-    writer.finish(site, queries * size_of::<f32>(), kernels)
+    writer.finish(step_id, queries * size_of::<f32>(), kernels)
 }
 
 /// Rows of a block on tensor cores.
@@ -198,11 +198,11 @@ mod shared {
     }
 }
 
-/// Writes an attention's text and gathers its words.
+/// Writes an attention's text and gathers its parameters.
 struct Writer<'a> {
     attention: &'a Attention,
     defines: String,
-    words: Words,
+    params: KernelParams,
     programs: [Option<&'a Program>; 3],
     has_map: bool,
     uses_mma: bool,
@@ -210,7 +210,7 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(attention: &'a Attention, grad: Option<&'a AttentionGrad>, uses_mma: bool) -> Self {
-        let mut words = Words::default();
+        let mut params = KernelParams::default();
         let Attention { batch, heads, groups, queries, keys, depth, width, .. } = *attention;
         let tiles = |size: usize| size.div_ceil(TILE);
         let sizes = [
@@ -228,13 +228,13 @@ impl<'a> Writer<'a> {
             ("scale", attention.scale.to_bits() as usize),
         ];
         for (name, size) in sizes {
-            words.number(name, size);
+            params.number(name, size);
         }
         let slope = grad.and_then(|grad| grad.slope.as_deref());
         let programs = [attention.score.as_deref(), attention.mask.as_deref(), slope];
         let reads_score = |mask: &Program| mask.ops.iter().any(|op| matches!(op, Op::Load { input: 0, .. }));
         let has_map = programs[MASK].is_some_and(|mask| !reads_score(mask));
-        let mut writer = Self { attention, defines: String::new(), words, programs, has_map, uses_mma };
+        let mut writer = Self { attention, defines: String::new(), params, programs, has_map, uses_mma };
         for (name, view) in [("q", &attention.q), ("k", &attention.k), ("v", &attention.v)] {
             writer.tensor(name, view);
         }
@@ -252,7 +252,7 @@ impl<'a> Writer<'a> {
 
     fn tensor(&mut self, name: &str, view: &View) {
         let element = if name == "lse" { Element::F32 } else { self.attention.element };
-        self.words.view(name, view, element.bytes(), &view.strides);
+        self.params.view(name, view, element.bytes(), &view.strides);
     }
 
     fn define(&mut self, name: &str, is: bool) {
@@ -278,20 +278,20 @@ impl<'a> Writer<'a> {
         }
         for (extra, element, bytes) in views {
             let view = &self.attention.extras[extra];
-            self.words.view(&format!("x{extra}_{element}"), view, bytes, &view.strides);
+            self.params.view(&format!("x{extra}_{element}"), view, bytes, &view.strides);
         }
         for extra in bases {
             let view = &self.attention.extras[extra];
-            self.words.push(format!("x{extra}"), Word::Address(view.memory, 0));
-            self.words.number(format!("x{extra}_bytes"), view.bytes);
+            self.params.push(format!("x{extra}"), Param::Address(view.memory, 0));
+            self.params.number(format!("x{extra}_bytes"), view.bytes);
         }
     }
 
     /// The kernels, the one that looks at the mask first; `scratch` bytes are theirs beside the map.
-    fn finish(mut self, site: usize, scratch: usize, kernels: Vec<(&str, usize, u32, usize)>) -> Kernels {
+    fn finish(mut self, step_id: usize, scratch: usize, kernels: Vec<(&str, usize, u32, usize)>) -> Kernels {
         self.extras();
-        self.words.fault(site);
-        self.words.push("delta", Word::Scratch(0));
+        self.params.fault(step_id);
+        self.params.push("delta", Param::Scratch(0));
         let at_map = scratch.next_multiple_of(256);
         let tiles = |size: usize| size.div_ceil(TILE);
         let of = self.attention;
@@ -302,25 +302,26 @@ impl<'a> Writer<'a> {
             ("map_rows", tiles(of.queries)),
             ("map_columns", tiles(of.keys)),
         ];
-        self.words.push("map", Word::Scratch(at_map as u64));
+        self.params.push("map", Param::Scratch(at_map as u64));
         for (name, size) in map {
-            self.words.number(name, size);
+            self.params.number(name, size);
         }
         let tiles: usize = map.iter().map(|(_, size)| size).product();
         let first = self.has_map.then_some(("attention_map", tiles, THREADS, 0));
-        let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| Piece {
+        let of_kernel = |(name, blocks, threads, shared_bytes): (&str, usize, u32, usize)| NamedKernel {
             name: format!("{name}_KERNEL"),
             grid: Grid { blocks, threads, shared_bytes: shared_bytes as u32 },
         };
-        let pieces = first.into_iter().chain(kernels).map(of_kernel).collect();
+        let launches = first.into_iter().chain(kernels).map(of_kernel).collect();
         let scratch = if self.has_map { at_map + tiles } else { scratch };
-        Kernels { text: self.text(), words: self.words.finish(), pieces, scratch }
+        Kernels { text: self.text(), params: self.params.finish(), launches, scratch }
     }
 
     fn text(&self) -> String {
         let functions: String = (0..3).map(|which| self.function(which)).collect();
-        let macros =
-            ["NAME", "WORDS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK"];
+        let macros = [
+            "NAME", "PARAMS", "E", "MATRIX", "HAS_MASK", "HAS_MAP", "FORWARD", "HAS_LSE", "HAS_DQ", "HAS_DK",
+        ];
         let more = [
             "HAS_DV",
             "USES_MMA",
@@ -343,9 +344,9 @@ impl<'a> Writer<'a> {
             String::new()
         };
         format!(
-            "namespace KERNEL {{\n{}#define WORDS KERNEL_words\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
+            "namespace KERNEL {{\n{}#define PARAMS KERNEL_params\n#define NAME(x) x##_KERNEL\n#define E {}\n{}{functions}\
              {TEMPLATE}{mma}{undo}}}\n",
-            self.words.declaration("KERNEL_words"),
+            self.params.declaration("KERNEL_params"),
             text::element(self.attention.element),
             self.defines
         )
@@ -359,7 +360,7 @@ impl<'a> Writer<'a> {
             _ => ("slope", "float", "float ds, "),
         };
         let head = format!(
-            "__device__ __forceinline__ {kind} {name}(const WORDS& p, float s, {extra}u64 batch, u64 head, u64 query, \
+            "__device__ __forceinline__ {kind} {name}(const PARAMS& p, float s, {extra}u64 batch, u64 head, u64 query, \
              u64 key) {{\n"
         );
         let Some(program) = self.programs[which] else {
@@ -434,7 +435,7 @@ impl Lanes for Score {
         "((batch * p.heads + head) * p.queries + query) * p.keys + key".into()
     }
 
-    fn site(&self) -> String {
-        format!("(u32)p.site + {}", self.which)
+    fn step_id(&self) -> String {
+        format!("(u32)p.step_id + {}", self.which)
     }
 }
