@@ -15,6 +15,7 @@ mod attention;
 mod flight;
 mod touched;
 mod traffic;
+mod waits;
 
 use std::fmt;
 use std::ops::Range;

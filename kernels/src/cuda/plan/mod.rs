@@ -28,6 +28,7 @@ mod products;
 mod text;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
@@ -57,6 +58,9 @@ const SCATTER: &str = include_str!("../../../cu/scatter.cuh");
 /// Bytes of shared memory that a block gets without asking.
 const STATIC_SHARED: u32 = 48 << 10;
 
+/// Bytes of the scratch memory that steps share, unless one of them needs more.
+const SCRATCH: usize = blas::WORKSPACE;
+
 /// Captured graphs that a plan holds, for memories that take turns.
 const GRAPHS: usize = 4;
 
@@ -80,6 +84,7 @@ pub(super) struct CudaPlan<'a> {
     plan: Arc<Plan>,
     steps: Vec<Vec<Launch<'a>>>,
     traffic: Vec<(u64, u64)>, // bytes read and written by each step
+    waits: Vec<Vec<usize>>,   // the steps that each step waits for, see `Plan::waits`
     scratch_bytes: usize,
     scratch: Option<Arc<Allocation>>, // of the last run
     bound: Addresses,
@@ -102,7 +107,7 @@ struct Addresses {
 /// What a step queues.
 enum Launch<'a> {
     Kernel { function: Function, params: Vec<Param>, values: Vec<u64>, grid: Grid },
-    Product { matmul: Box<Matmul>, views: [(Memory, u64); 3] },
+    Product { matmul: Box<Matmul>, views: [(Memory, u64); 3], scratch: u64 },
     Zeros { to: Memory, bytes: usize },
     Call(Box<Call<'a>>),
 }
@@ -144,15 +149,17 @@ impl<'a> CudaPlan<'a> {
     pub fn new(gpu: &'a Gpu, plan: Arc<Plan>, links: &Links<'_, 'a>) -> Result<Self, DeviceError> {
         plan.check()?;
         let step_ids = gpu.step_ids(&plan);
-        let mut lowering = Lowering::new(Some(gpu), &plan, links, step_ids.first);
+        let mut lowering = Lowering::new(Some(gpu), gpu.card().capability, &plan, links, step_ids.first);
         let pending =
             (0..plan.steps.len()).map(|number| lowering.step(number)).collect::<Result<Vec<_>, _>>()?;
-        let (texts, scratch_bytes) = (lowering.texts, lowering.scratch);
+        let Lowering { texts, scratch, .. } = lowering;
+        let scratch_bytes = scratch.iter().map(|bytes| bytes.end).max().unwrap_or(0);
         let steps = compiled(gpu, &texts, pending)?;
         gpu.grow_scratch(scratch_bytes)?;
         Ok(Self {
             gpu,
             traffic: plan.steps.iter().map(Step::traffic).collect(),
+            waits: plan.waits(&scratch),
             plan,
             steps,
             scratch_bytes,
@@ -211,9 +218,9 @@ impl<'a> CudaPlan<'a> {
                     let grid = module::Grid { blocks, threads, shared_bytes, overlap: false };
                     gpu.launch_with(stream, function, grid, values)?;
                 }
-                Launch::Product { matmul, views } => {
+                Launch::Product { matmul, views, scratch } => {
                     let at = views.map(|(memory, first)| bound.of(memory) + first);
-                    gpu.multiply(stream, matmul, at, bound.scratch)?;
+                    gpu.multiply(stream, matmul, at, bound.scratch + *scratch)?;
                 }
                 Launch::Zeros { to, bytes } => stream.zero(bound.of(*to), *bytes)?,
                 Launch::Call(call) => call.queue(gpu, stream, bound)?,
@@ -233,16 +240,14 @@ impl<'a> CudaPlan<'a> {
             return Ok(());
         }
         let steps = &mut self.steps;
-        let mut queue =
-            |stream: &Stream| steps.iter_mut().try_for_each(|step| Self::queue(gpu, stream, bound, step));
         if !is_repeated {
-            return queue(gpu.stream());
+            return steps.iter_mut().try_for_each(|step| Self::queue(gpu, gpu.stream(), bound, step));
         }
         let before = gpu.launches();
         let mut refused = None;
         let captured = gpu.new_stream()?; // of its own: what other threads queue meanwhile is none of this graph's
-        let graph = gpu.capture(&captured, |stream| {
-            queue(stream).map_err(|error| match error {
+        let graph = gpu.capture_side_by_side(&captured, &self.waits, |stream, step| {
+            Self::queue(gpu, stream, bound, &mut steps[step]).map_err(|error| match error {
                 DeviceError::Cuda(error) => error,
                 other => {
                     let text = other.to_string();
@@ -343,33 +348,50 @@ impl Executable for CudaPlan<'_> {
 /// Writes the kernels of a plan's steps.
 struct Lowering<'d, 'a> {
     gpu: Option<&'a Gpu>, // none if the texts are all that is wanted
+    capability: (i32, i32),
     plan: &'d Plan,
     links: &'d Links<'d, 'a>,
     first_id: usize,
     texts: Texts,
-    scratch: usize,
+    scratch: Vec<Range<usize>>, // what each step so far has of the memory that all share
     kernels: HashMap<(usize, Element), Arc<dyn CardDequantizer>>, // by callee and what it writes
 }
 
-/// The text of a plan's kernels: what is compiled when it is prepared on a card. Products that the library computes
-/// have none, nor have calls.
+/// The text of a plan's kernels: what is compiled when it is prepared on a card of a compute capability. Products that
+/// the library computes have none, nor have calls.
 ///
 /// # Errors
 /// What [`Plan::check`] says, and steps that no card runs.
-pub fn text_of(plan: &Plan) -> Result<String, DeviceError> {
+pub fn text_of(plan: &Plan, capability: (i32, i32)) -> Result<String, DeviceError> {
     plan.check()?;
     let links = Links::default();
-    let mut lowering = Lowering::new(None, plan, &links, 1);
+    let mut lowering = Lowering::new(None, capability, plan, &links, 1);
     (0..plan.steps.len()).try_for_each(|number| lowering.step(number).map(|_| ()))?;
     Ok(lowering.texts.whole())
 }
 
 impl<'d, 'a> Lowering<'d, 'a> {
-    fn new(gpu: Option<&'a Gpu>, plan: &'d Plan, links: &'d Links<'d, 'a>, first_id: usize) -> Self {
-        Self { gpu, plan, links, first_id, texts: Texts::default(), scratch: 0, kernels: HashMap::new() }
+    fn new(
+        gpu: Option<&'a Gpu>,
+        capability: (i32, i32),
+        plan: &'d Plan,
+        links: &'d Links<'d, 'a>,
+        first_id: usize,
+    ) -> Self {
+        Self {
+            gpu,
+            capability,
+            plan,
+            links,
+            first_id,
+            texts: Texts::default(),
+            scratch: Vec::new(),
+            kernels: HashMap::new(),
+        }
     }
 
     fn step(&mut self, number: usize) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
+        self.scratch.push(0..0);
         let step_id = fault::step_id(self.first_id, number);
         Ok(match &self.plan.steps[number] {
             Step::Pass { program, space, inputs, outputs } => {
@@ -417,11 +439,23 @@ impl<'d, 'a> Lowering<'d, 'a> {
         })
     }
 
-    /// What the card can do; without one, everything.
+    /// Where a step's part of the scratch memory begins: behind its predecessor's, so that neighbours may run side by
+    /// side, and at the front again where the memory is used up.
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let used = self.scratch.iter().rev().find(|bytes| !bytes.is_empty()).map_or(0, |bytes| bytes.end);
+        let next = used.next_multiple_of(256);
+        let first = if next + bytes > SCRATCH { 0 } else { next };
+        if let Some(own) = self.scratch.last_mut() {
+            *own = first..first + bytes;
+        }
+        first
+    }
+
+    /// What the card can do; without one, as much as any of its capability.
     fn limits(&self) -> Limits {
         let card = self.gpu.map(Gpu::card);
         Limits {
-            capability: card.map_or((9, 0), |card| card.capability),
+            capability: self.capability,
             shared_bytes: card.map_or(usize::MAX, |card| card.shared_bytes),
             sms: card.map_or(1, |card| card.sms as usize),
         }
@@ -453,12 +487,13 @@ impl<'d, 'a> Lowering<'d, 'a> {
         if blas::is_expressible(product) {
             let Some(gpu) = self.gpu else { return Ok(Vec::new()) };
             if let Some(matmul) = gpu.matmul(product, algorithm(product.choice))? {
-                self.scratch = self.scratch.max(matmul.workspace);
+                let scratch = self.reserve(matmul.workspace) as u64;
                 let of =
                     |(view, element): (&View, Element)| (view.memory, (view.offset * element.bytes()) as u64);
                 let [a, b, to] = product.elements;
                 let views = [(&product.a, a), (&product.b, b), (&product.to, to)].map(of);
-                return Ok(vec![PendingLaunch::Ready(Launch::Product { matmul: Box::new(matmul), views })]);
+                let product = Launch::Product { matmul: Box::new(matmul), views, scratch };
+                return Ok(vec![PendingLaunch::Ready(product)]);
             }
         }
         let products::Kernel { text, params, grid } = products::kernel(product);
@@ -470,8 +505,13 @@ impl<'d, 'a> Lowering<'d, 'a> {
         number: usize,
         kernels: attention::Kernels,
     ) -> Result<Vec<PendingLaunch<'a>>, DeviceError> {
-        self.scratch = self.scratch.max(kernels.scratch);
-        let attention::Kernels { text, params, launches, .. } = kernels;
+        let attention::Kernels { text, mut params, launches, scratch } = kernels;
+        let first = self.reserve(scratch) as u64;
+        for param in &mut params {
+            if let Param::Scratch(at) = param {
+                *at += first;
+            }
+        }
         let pending = launches
             .into_iter()
             .filter(|kernel| kernel.grid.blocks > 0)
