@@ -17,7 +17,8 @@
 // (2024).
 //
 // Defined before: NAME(x), which makes names of this attention's own; its struct of words; the type E of Q, K, V and O;
-// HAS_MAP; score, mask and slope; USES_MMA: the kernels of attention_mma.cuh stand for the plain ones.
+// HAS_MAP; score, mask and slope; USES_TENSOR_CORES: the kernels of attention_tiles.cuh stand for the
+// plain ones.
 
 constexpr u32 TILE = 64, INNER = 32, PAD = 1;
 constexpr u8 EMPTY = 0, PARTIAL = 1, FULL = 2;
@@ -141,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_map)(const __gr
 #endif
 
 #if FORWARD
-#if !USES_MMA
+#if !USES_TENSOR_CORES
 extern "C" __global__ void __launch_bounds__(256) NAME(attention)(const __grid_constant__ PARAMS p) {
     __shared__ Inner left, right;
     __shared__ Square weights;
@@ -213,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __
     const u64 query = n % p.queries, head = n / p.queries % p.heads, batch = n / p.queries / p.heads;
     const Matrix o = MATRIX(o, batch, head, p.queries, p.width), g = MATRIX(g, batch, head, p.queries, p.width);
     float sum = 0.0f;
-#if USES_MMA // rows lie side by side, in whole packs
+#if USES_TENSOR_CORES // rows lie side by side, in whole packs
     for (u64 w = threadIdx.x % 32 * 4; w < p.width; w += 128) {
         const auto a = load<E, 4>(g.at, query * g.row + w), b = load<E, 4>(o.at, query * o.row + w);
 #pragma unroll
@@ -228,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(256) NAME(attention_delta)(const __
     if (own < count && threadIdx.x % 32 == 0) ((float*)p.delta)[n] = sum;
 }
 
-#if !USES_MMA
+#if !USES_TENSOR_CORES
 // The probabilities of a tile, and the gradients of its scores if they are asked for, in `to`.
 template <bool OF_SCORES>
 __device__ __forceinline__ void probabilities(const PARAMS& p, u64 batch, u64 head, u64 row, u64 key, u8 tile,

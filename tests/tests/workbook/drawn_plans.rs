@@ -69,7 +69,7 @@ fn a_drawn_plan_leaves_the_same_on_a_card() {
 
 /// Drawn plans, attention with every kind of program, and a training step of the golden Llama.
 fn all_plans() -> Vec<Plan> {
-    let has_text = |plan: &Plan| text_of(plan).is_ok_and(|text| text.contains("__global__"));
+    let has_text = |plan: &Plan| text_of(plan, (9, 0)).is_ok_and(|text| text.contains("__global__"));
     let drawn = drawn().filter(|plan| !plan.steps.iter().any(is_of_the_cpu)).filter(has_text).take(30);
     training_step().into_iter().chain(attention_device::plans()).chain(drawn).collect()
 }
@@ -93,13 +93,10 @@ const ARCHITECTURES: [((i32, i32), usize); 5] =
 
 #[test]
 fn the_text_of_a_plan_compiles_for_every_architecture() {
-    let texts: Vec<String> = all_plans().iter().map(|plan| text_of(plan).expect("sound")).collect();
-    let narrow =
-        attention_device::narrow_plans().iter().map(|plan| text_of(plan).expect("sound")).collect::<Vec<_>>();
+    let (all, narrow) = (all_plans(), attention_device::narrow_plans());
     let jobs = ARCHITECTURES.iter().flat_map(|(capability, each)| {
-        let has_tensor_cores = *capability >= (8, 0); // for all that the template needs
-        let narrow = narrow.iter().filter(move |_| has_tensor_cores);
-        texts.iter().step_by(*each).chain(narrow).map(|text| (*capability, text))
+        let text = |plan| (*capability, text_of(plan, *capability).expect("sound"));
+        all.iter().step_by(*each).chain(&narrow).map(text)
     });
     let jobs: Vec<_> = jobs.collect();
     let next = AtomicUsize::new(0);
