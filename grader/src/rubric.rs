@@ -66,8 +66,9 @@ impl Line {
     fn basis(&self, facts: &Facts, device: &str) -> Basis {
         let mut names = Vec::new();
         self.fact.names(&mut names);
-        let mut own = names.iter().filter_map(|name| facts.get(name));
-        if own.any(|fact| fact.is_as_published) { Basis::AsPublished } else { self.asks.basis(device) }
+        let own = || names.iter().filter_map(|name| facts.get(name)?.basis);
+        let stand_in = own().find(|basis| *basis == Basis::StandIn);
+        stand_in.or(own().next()).unwrap_or_else(|| self.asks.basis(device))
     }
 }
 
@@ -110,8 +111,9 @@ pub struct Fact {
     pub truth: Truth,
     /// One sentence with its number, or the reason why it could not be measured.
     pub evidence: String,
-    /// Whether it was measured on what the line asks for although the device says otherwise.
-    pub is_as_published: bool,
+    /// Whether it was measured on what the line asks for, where that is not what the device says: a checkpoint of the
+    /// published size on a CPU, a small model on a card.
+    pub basis: Option<Basis>,
 }
 
 /// Facts by the name that the published text gives them.
