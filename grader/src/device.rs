@@ -84,3 +84,15 @@ fn card(ordinal: usize) -> Result<&'static dyn Device, String> {
     let open = || Which::Cuda(ordinal).open(|_| {}).map_err(|reason| reason.to_string());
     CARD.get_or_init(open).as_deref().map_err(Clone::clone)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_that_is_not_there_is_a_reason_and_no_panic() {
+        let Err(reason) = card(usize::MAX) else { panic!("expected no card of that number") };
+        assert!(!reason.is_empty());
+        assert!(Processor::Cpu.is_sound() && !Processor::Cpu.is_card());
+    }
+}

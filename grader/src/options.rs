@@ -192,14 +192,12 @@ impl Options {
             ("--model", self.model.is_some()),
             ("--samples", self.samples.is_some()),
         ];
-        match foreign.into_iter().find(|(_, given)| *given) {
-            Some((flag, _)) => Err(Failure::Usage(format!("{flag} has no meaning for graph FILE"))),
-            None => {
-                let plan = self.planned(own, &["graph".into()], Scope::Test)?;
-                let courses = plan.courses.iter().filter_map(|course| courses::on_the_cpu(course)).collect();
-                Ok(Plan { device: Device::Cpu, courses, ..plan })
-            }
+        if let Some((flag, _)) = foreign.into_iter().find(|(_, given)| *given) {
+            return Err(Failure::Usage(format!("{flag} has no meaning for graph FILE")));
         }
+        let plan = self.planned(own, &["graph".into()], Scope::Test)?;
+        let courses = plan.courses.iter().filter_map(|course| courses::on_the_cpu(course)).collect();
+        Ok(Plan { device: Device::Cpu, courses, ..plan })
     }
 
     fn planned(&self, own: &Supplied, challenges: &[String], scope: Scope) -> Result<Plan, Failure> {

@@ -53,6 +53,7 @@ pub trait Device: Send + Sync {
         at: usize,
         bytes: usize,
     ) -> Result<(), DeviceError> {
+        from.has(at, bytes)?;
         let mut host = vec![0; bytes];
         self.download_at(from, at, &mut host)?;
         self.upload_at(to, first, &host)

@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         let step = Model::step(captured.graph)?;
         let fixed = model.fixed(&step);
         let breaks = captured.breaks.len();
-        Ok(Self { processor, attempt, begun, breaks, model, step, fixed, is_own_model, seed })
+        Ok(Self { processor, attempt, begun, model, breaks, step, fixed, is_own_model, seed })
     }
 
     fn all(&self, dequantizer: &dyn Nf4, longest: usize) -> Result<Seen, String> {

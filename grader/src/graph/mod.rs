@@ -138,3 +138,28 @@ fn work(child: &mut Child, processor: Processor, attempt: &dyn Compile, own: Opt
     }
     child.ends_if(!processor.is_sound());
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use challenges::graph::Solution;
+    use kernels::{Cpu, Device};
+
+    use super::*;
+
+    /// What stands in for a card: the same items, on a device that outlives them.
+    static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
+
+    #[test]
+    fn items_run_on_whatever_device_they_are_given() {
+        let card = Processor::Card(&*CPU);
+        let device = card.checked();
+        for name in ["C.4/swiglu", "C.6/arithmetic", "C.6/half-precision", "C.8/causal"] {
+            let done = checks::run(name, &Solution, &*device, 1);
+            assert!(done.is_ok(), "{name}: {done:?}");
+        }
+        assert_eq!(guards::run("a recompilation that is not counted", &Solution, &*device, 1), Ok(None));
+        assert!(CPU.counts().launches > 0 && card.is_sound());
+    }
+}

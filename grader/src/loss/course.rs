@@ -39,6 +39,23 @@ pub(crate) const ON_A_CARD: Course = Course {
     work: |child, attempts, source, item| work_on(child, attempts, source, item, Backend::Cuda),
     facts: |seen| facts(seen, Backend::Cuda),
     memory_limit: 12 << 30, // of host memory: a model of 1B as it is drawn, beside the driver
+    together: &[
+        &[
+            "loss.bytes.chunked",
+            "loss.bytes.whole",
+            "loss.bytes.rows",
+            "loss.bytes.driver.chunked",
+            "loss.bytes.driver.whole",
+        ],
+        &[
+            "loss.policy.bytes.chunked",
+            "loss.policy.bytes.whole",
+            "loss.policy.bytes.rows",
+            "loss.policy.bytes.driver.chunked",
+            "loss.policy.bytes.driver.whole",
+        ],
+        &["loss.over_whole", "loss.timed.whole", "loss.timed.chunked"],
+    ],
     ..COURSE
 };
 

@@ -382,4 +382,50 @@ mod tests {
             );
         }
     }
+
+    /// What the row on bytes says on a card, with bytes of the drawn problem and of the published one.
+    fn bytes_on_a_card(numbers: &[(&str, f64)]) -> Fact {
+        let of = |(name, value): &(&str, f64)| (format!("loss.{name}"), number(vec![], *value));
+        let measurements = numbers.iter().map(of).collect();
+        let guards = ["logits kept", "chunk size ignored"].map(|name| crate::scorecard::Guard {
+            challenge: "loss".into(),
+            name: name.into(),
+            ran: true,
+            tripped: false,
+            detail: String::new(),
+        });
+        let unmeasured = BTreeMap::new();
+        let seen =
+            Seen { checks: &[], guards: &guards, measurements: &measurements, unmeasured: &unmeasured };
+        Answer { seen: &seen, on: Backend::Cuda }.bytes()
+    }
+
+    const COUNTED: [(&str, f64); 3] = [("bytes.whole", 4e8), ("bytes.chunked", 1e8), ("bytes.rows", 164.0)];
+
+    #[test]
+    fn a_cards_bytes_are_as_published_where_the_published_size_was_run() {
+        let small = bytes_on_a_card(&COUNTED);
+        assert_eq!((small.truth, small.basis), (Truth::Met, Some(Basis::StandIn)));
+        let run = [("published.whole", 4e9), ("published.chunked", 2e8), ("published.rows", 496.0)];
+        let all: Vec<_> = COUNTED.into_iter().chain(run).collect();
+        let whole = bytes_on_a_card(&all);
+        assert_eq!((whole.truth, whole.basis), (Truth::Met, None));
+        let kept: Vec<_> = all
+            .iter()
+            .map(|(name, x)| (*name, if *name == "published.chunked" { 3e9 } else { *x }))
+            .collect();
+        assert_eq!(bytes_on_a_card(&kept).truth, Truth::Unmet);
+    }
+
+    #[test]
+    fn bytes_that_the_driver_does_not_confirm_are_not_saved() {
+        let said = |chunked: f64| {
+            let driver = [("bytes.driver.whole", 4.2e8), ("bytes.driver.chunked", chunked)];
+            let all: Vec<_> = COUNTED.into_iter().chain(driver).collect();
+            bytes_on_a_card(&all)
+        };
+        assert_eq!(said(1.2e8).truth, Truth::Met);
+        assert_eq!(said(3e8).truth, Truth::Unmet);
+        assert!(said(1.2e8).evidence.contains("by the driver's free memory 114.4 of 400.5 MiB"));
+    }
 }

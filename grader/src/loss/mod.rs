@@ -87,8 +87,9 @@ const MEASURED: [Measured<Measure>; 6] = [
     },
 ];
 
-/// Seconds that a card may take for what it compiles as it goes: its kernels are compiled on the CPU.
-const COMPILING: u64 = 300;
+/// Seconds that a card may take for what it compiles as it goes, a model of 1B among it: its kernels are compiled on the
+/// CPU.
+const COMPILING: u64 = 480;
 
 /// Everything that there is to do, in order.
 fn items(effort: &Effort, backend: Backend) -> Vec<Item> {
@@ -126,4 +127,40 @@ fn work(
         },
     }
     child.ends_if(!processor.is_sound());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use challenges::loss::Solution;
+    use kernels::{Cpu, Device};
+
+    use super::*;
+
+    /// What stands in for a card: the same items, on a device that outlives them.
+    static CPU: LazyLock<Cpu> = LazyLock::new(|| Cpu::with_threads(2));
+
+    #[test]
+    fn items_run_on_whatever_device_they_are_given() {
+        let card = Processor::Card(&*CPU);
+        let device = card.checked();
+        let on = Trial { attempt: &Solution, device: &*device };
+        for name in ["E.3/frozen-head", "E.4/accumulation", "E.4/preferences", "E.5/gspo"] {
+            let done = checks::run(name, on, 1);
+            assert!(done.is_ok(), "{name}: {done:?}");
+        }
+        for name in ["logits kept", "mean of chunk means"] {
+            assert_eq!(guards::run(name, on, 1), Ok(None), "{name}");
+        }
+        assert!(CPU.counts().launches > 0 && card.is_sound());
+    }
+
+    #[test]
+    fn a_card_has_the_items_of_a_cpu() {
+        for effort in [Effort::default(), Effort { quick: true, ..Effort::default() }] {
+            let names = |on| items(&effort, on).into_iter().map(|item| item.name).collect::<Vec<_>>();
+            assert_eq!(names(Backend::Cpu), names(Backend::Cuda));
+        }
+    }
 }

@@ -43,7 +43,9 @@ fn exit_codes_tell_what_happened() {
         (2, &["verify-report", "Cargo.toml"]),
         (2, &["rubric", "nf5"]),
         (3, &["score", "--device", "cuda"]),
+        (3, &["score", "graph", "loss", "--device", "cuda"]),
         (3, &["test", "nf4", "--device", "cuda:1"]),
+        (3, &["test", "C.4", "--device", "cuda"]),
         (4, &["test", "nf4", "--strict"]),
         (6, &["test", "nf4", "--case", "A.1", "-o", &below_a_file]),
     ];
