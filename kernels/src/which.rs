@@ -53,6 +53,18 @@ impl Which {
     }
 }
 
+impl Which {
+    /// Whether it could be opened, without taking any of it.
+    ///
+    /// # Errors
+    /// What is missing, of a card that was asked for by name.
+    pub fn look(self) -> Result<(), NoDevice> {
+        let Self::Cuda(number) = self else { return Ok(()) };
+        Gpu::look(number).map_err(NoDevice::Gpu)?;
+        libraries()
+    }
+}
+
 impl NoDevice {
     /// Whether there is a card, or a driver for one, that cannot be used.
     fn is_of_a_card(&self) -> bool {
@@ -67,10 +79,13 @@ impl NoDevice {
 /// A card with what its plans need.
 fn card(number: usize) -> Result<Gpu, NoDevice> {
     let gpu = Gpu::nth(number).map_err(NoDevice::Gpu)?;
-    for kind in [Kind::Nvrtc, Kind::CublasLt] {
-        library::open(kind).map_err(NoDevice::Library)?;
-    }
-    Ok(gpu)
+    libraries().map(|()| gpu)
+}
+
+/// The libraries that plans on a card need.
+fn libraries() -> Result<(), NoDevice> {
+    let open = |kind| library::open(kind).map(drop).map_err(NoDevice::Library);
+    [Kind::Nvrtc, Kind::CublasLt].into_iter().try_for_each(open)
 }
 
 impl FromStr for Which {

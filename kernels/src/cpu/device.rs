@@ -40,6 +40,22 @@ impl Device for Cpu {
         Ok(())
     }
 
+    fn copy_at(
+        &self,
+        to: &mut Buffer,
+        first: usize,
+        from: &Buffer,
+        at: usize,
+        bytes: usize,
+    ) -> Result<(), DeviceError> {
+        to.on_host()?;
+        from.on_host()?;
+        to.has(first, bytes)?;
+        from.has(at, bytes)?;
+        to.view_mut::<u8>()[first..][..bytes].copy_from_slice(&from.view::<u8>()[at..][..bytes]);
+        Ok(())
+    }
+
     fn sync(&self) -> Result<(), DeviceError> {
         Ok(()) // a run returns when it is done
     }
