@@ -15,7 +15,7 @@
 //!
 //! Kernels include "warpbook.cuh", which declares the weight they get; [`OnCard::argument`] is its twin here.
 
-use kernels::callee::{CardCallee, CardDequantizer, CardWeight};
+use kernels::callee::{Callee, CardCallee, CardDequantizer, CardWeight, HostCallee};
 use kernels::cuda::{
     Allocation, Arguments, CudaError, Function, Gpu, Grid, Module, PRELUDE, Source, Stream, output_defines,
 };
@@ -216,6 +216,20 @@ impl CardDequantizer for Kernel {
     fn launch(&self, gpu: &Gpu, stream: &Stream, weight: &CardWeight, out: u64) -> Result<(), CudaError> {
         let arguments = Arguments::new().raw(&argument(weight)).u64(out);
         gpu.launch_on(stream, &self.function, self.grid(gpu, weight.len)?, arguments)
+    }
+}
+
+impl Callee for Attempt {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn host(&self) -> Option<&dyn HostCallee> {
+        None
+    }
+
+    fn card(&self) -> Option<&dyn CardCallee> {
+        Some(self)
     }
 }
 

@@ -229,9 +229,12 @@ impl Limits {
         let is_whole = |size: usize| size == 64 || size == 128;
         let is_hopper = self.capability == (9, 0) && is_whole(of.depth) && is_whole(of.width);
         let cores = [is_hopper.then_some(TensorCores::Wgmma), Some(TensorCores::Mma)].into_iter().flatten();
-        let bytes = |tiles: Tiles| match is_grad {
-            true => tiles.shared_of_queries(of).max(tiles.shared_of_keys(of)),
-            false => tiles.shared_of_forward(of),
+        let bytes = |tiles: Tiles| {
+            if is_grad {
+                tiles.shared_of_queries(of).max(tiles.shared_of_keys(of))
+            } else {
+                tiles.shared_of_forward(of)
+            }
         };
         let cut = cores.map(|cores| self.cut(of, cores, is_grad));
         cut.into_iter().find(|tiles| self.allow(of, views) && self.shared_bytes >= bytes(*tiles))
